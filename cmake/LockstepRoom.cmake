@@ -1,0 +1,31 @@
+# lockstep_room(NAME [TORCH] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
+#
+# Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
+# TORCH the room sees LibTorch and shares the one precompiled header; without it the room cannot
+# include a LibTorch header even by accident, because the include path is not there.
+# DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
+function(lockstep_room name)
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(lockstep_${name} STATIC ${arg_SOURCES})
+  add_library(lockstep::${name} ALIAS lockstep_${name})
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(lockstep_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
+  target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
+                        PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
+  if(arg_TORCH)
+    target_link_libraries(lockstep_${name} PUBLIC ${LOCKSTEP_TORCH_TARGET})
+    lockstep_use_torch_pch(lockstep_${name})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
+endfunction()
+
+# lockstep_program(NAME SOURCES file... LIBRARIES target...): an executable that uses LibTorch.
+function(lockstep_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LIBRARIES})
+  lockstep_use_torch_pch(${name})
+endfunction()

@@ -1,0 +1,20 @@
+# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABELS label...] [PROPERTIES ...])
+#
+# One GoogleTest program tests_NAME per room and tier; every TEST in it is a ctest entry.
+include(GoogleTest)
+find_package(GTest REQUIRED)
+
+function(lockstep_test name)
+  cmake_parse_arguments(arg "TORCH" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  add_executable(tests_${name} ${arg_SOURCES})
+  target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+  if(arg_TORCH)
+    lockstep_use_torch_pch(tests_${name})
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  gtest_discover_tests(tests_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${name};${arg_LABELS}")
+endfunction()

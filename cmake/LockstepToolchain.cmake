@@ -1,0 +1,21 @@
+# Compiler flags that every target shares.
+add_library(lockstep_flags INTERFACE)
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
+                       $<$<CONFIG:Release>:-O3>)
+# Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
+# agree on every bit, and the oracles compare with PyTorch.
+target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
+
+if(LOCKSTEP_SANITIZE)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Without these two settings ccache refuses precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${LOCKSTEP_CCACHE})
+  add_compile_options(-fpch-preprocess)
+endif()

@@ -1,0 +1,37 @@
+// Who am I? The rank, the world and the meeting point that a launcher wrote into the environment.
+//
+// Understood, in this order: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*; Lockstep's own launcher writes the same), Slurm's (SLURM_PROCID,
+// SLURM_NTASKS, SLURM_LOCALID, ...), Open MPI's (OMPI_COMM_WORLD_*) and PMI's (PMI_RANK, PMI_SIZE,
+// MPI_LOCALRANKID). MASTER_ADDR and MASTER_PORT, when set, win over what is derived from a scheduler.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+struct WorkerEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::string master_addr = "127.0.0.1";
+  std::uint16_t master_port = 0;  ///< 0 only with one process
+  /// The launcher already serves a store at the meeting point, rank 0 only connects
+  /// (TORCHELASTIC_USE_AGENT_STORE).
+  bool agent_store = false;
+  int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: separates the keys of two attempts
+  /// A listening socket, already bound to the meeting point, that rank 0 inherited
+  /// (LOCKSTEP_LISTEN_FD): no other program can take the port in between.
+  std::optional<int> listen_fd;
+  std::string source;  ///< "torchrun", "lockstep", "Slurm", "Open MPI", "PMI": for messages
+};
+
+/// Reads the environment. Nothing when no launcher started this process. ConfigError when variables
+/// are missing, are not numbers or contradict each other (a rank outside of the world, RANK without
+/// WORLD_SIZE, ...); the message names the variables and their values.
+std::optional<WorkerEnvironment> worker_environment();
+
+}  // namespace lockstep

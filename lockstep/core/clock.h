@@ -1,0 +1,55 @@
+// Time: a monotonic clock, a stopwatch, and the deadline that every wait carries.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace lockstep {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Adds up the seconds between start() and stop().
+class Stopwatch {
+ public:
+  void start() { start_ = Clock::now(); }
+  void stop() { seconds_ += seconds_since(start_); }
+  void reset() { seconds_ = 0; }
+  double seconds() const { return seconds_; }
+
+ private:
+  Clock::time_point start_{};
+  double seconds_ = 0;
+};
+
+/// Adds the lifetime of the scope to a stopwatch.
+class StopwatchScope {
+ public:
+  explicit StopwatchScope(Stopwatch& watch) : watch_(watch) { watch_.start(); }
+  ~StopwatchScope() { watch_.stop(); }
+  StopwatchScope(const StopwatchScope&) = delete;
+  StopwatchScope& operator=(const StopwatchScope&) = delete;
+
+ private:
+  Stopwatch& watch_;
+};
+
+/// A point in time after which a wait gives up.
+class Deadline {
+ public:
+  explicit Deadline(Milliseconds timeout) : at_(Clock::now() + timeout) {}
+  bool expired() const { return Clock::now() >= at_; }
+  /// Time left, never negative.
+  std::chrono::nanoseconds remaining() const {
+    return std::max<std::chrono::nanoseconds>(at_ - Clock::now(), std::chrono::nanoseconds(0));
+  }
+
+ private:
+  Clock::time_point at_;
+};
+
+}  // namespace lockstep

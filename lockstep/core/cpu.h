@@ -1,0 +1,31 @@
+// The processors that this process may use, and how ranks share them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The processors in this thread's affinity mask, in ascending order (a container's share, not the
+/// machine's total).
+std::vector<int> available_cpus();
+
+/// The slice of `cpus` that belongs to `local_rank` of `local_world_size`: contiguous, of equal size,
+/// the remainder going to the first ranks. With more ranks than processors, rank r gets processor
+/// r mod n.
+std::vector<int> cpus_of_rank(const std::vector<int>& cpus, int local_rank, int local_world_size);
+
+/// Restricts the calling thread, and threads it starts later, to `cpus`. Returns false where the
+/// kernel refuses (the run goes on unpinned).
+bool pin_to_cpus(const std::vector<int>& cpus);
+
+/// The widest SIMD instruction set of this processor that our kernels use: "AVX-512", "AVX2", ...
+std::string simd_name();
+
+/// Model name of the processor, as /proc/cpuinfo has it; "unknown processor" elsewhere.
+std::string cpu_model_name();
+
+/// Largest resident set of this process so far, in bytes.
+long long peak_rss_bytes();
+
+}  // namespace lockstep

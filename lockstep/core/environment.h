@@ -1,0 +1,19 @@
+// Environment variables, read with the errors that a user can act on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// The variable's text; nothing when it is unset or empty.
+std::optional<std::string> environment_string(const char* name);
+
+/// The variable as a whole number. ConfigError names the variable and its text when it is not one.
+std::optional<std::int64_t> environment_integer(const char* name);
+
+/// True for 1, true, yes and on in any case.
+bool environment_flag(const char* name);
+
+}  // namespace lockstep

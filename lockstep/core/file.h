@@ -1,0 +1,40 @@
+// Files: read whole, map, write so that readers see the old content or the new, never half.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// A read-only memory map of a whole file. Movable; the mapping lives as long as the object.
+class MappedFile {
+ public:
+  /// DataError when the file is missing, not a plain file, or cannot be mapped. An empty file gives
+  /// an empty span.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+  MappedFile(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Writes `content` to a temporary file beside `path`, flushes it to the disk and renames it over
+/// `path`. On any failure the temporary file is removed, the old content stays, and DataError says
+/// what failed (no space left, permission denied, ...).
+void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+/// Creates `directory` (and its parents) and proves that files can be created in it. ConfigError says
+/// why not.
+void make_writable_directory(const std::filesystem::path& directory);
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// What a run tells the outside while it goes on, and the record that it leaves.
+//
+// The Trainer calls listeners on rank 0 only, always from the training thread. An exception thrown by
+// a listener ends the run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Seconds that the training thread of this rank spent in each phase. Communication is what was
+/// exposed: the part that backward did not hide.
+struct PhaseSeconds {
+  double data = 0;
+  double forward = 0;
+  double backward = 0;
+  double communication = 0;
+  double optimizer = 0;
+};
+
+/// Means over the samples of all ranks.
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;  ///< 0 to 1
+  std::int64_t samples = 0;
+};
+
+/// What is known before the first step.
+struct RunInfo {
+  std::string recipe;
+  std::string strategy;   ///< "single", "ddp"
+  std::string backend;    ///< "none" with one process, else "shm", "gloo", "nccl"
+  std::string loader;     ///< "native"
+  std::string precision;  ///< "32", "bf16"
+  std::string device;     ///< "cpu", "cuda"
+  std::string dataset;    ///< what is trained on, in words
+  int world_size = 1;
+  int threads_per_rank = 1;
+  std::int64_t global_batch = 0;
+  std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with
+  std::int64_t max_epochs = 0;
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t parameters = 0;       ///< number of trainable scalars
+};
+
+/// After each optimizer step. `loss` is rank 0's own, to cost no communication.
+struct StepReport {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t step = 0;   ///< within the epoch, from 1
+  std::int64_t steps_per_epoch = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  std::int64_t images = 0;     ///< of all ranks, in this epoch so far
+  double seconds = 0;          ///< since the epoch began
+};
+
+struct EpochReport {
+  std::int64_t epoch = 0;  ///< from 1
+  double seconds = 0;      ///< of training, without the evaluation
+  double train_loss = 0;   ///< mean over the samples of all ranks
+  double images_per_second = 0;
+  PhaseSeconds phases;     ///< of rank 0
+  std::optional<Evaluation> test;
+};
+
+/// The whole run: what `--json` writes.
+struct RunReport {
+  RunInfo info;
+  std::vector<EpochReport> epochs;
+  std::optional<Evaluation> test;       ///< after the last epoch
+  double seconds_to_first_step = 0;     ///< from the start of the command to the end of optimizer step 1
+  double seconds_total = 0;             ///< from the start of the command
+  long long peak_rss_bytes = 0;         ///< of rank 0
+};
+
+/// Receives the events of a run. Every method does nothing by default.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void on_run_begin(const RunInfo&) {}
+  virtual void on_step(const StepReport&) {}
+  virtual void on_epoch_end(const EpochReport&) {}
+  virtual void on_run_end(const RunReport&) {}
+};
+
+}  // namespace lockstep
