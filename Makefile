@@ -1,0 +1,79 @@
+# `make help` lists the commands. Each bootstraps the machine (tools/bootstrap.sh) and builds first.
+PRESET ?= release
+PROGRAM = build/release/lockstep
+CORES := $(shell nproc)
+# A translation unit with LibTorch takes up to 2 GB.
+MEMORY_JOBS := $(shell awk '/MemAvailable/ {print int($$2 / 2000000) + 1}' /proc/meminfo)
+JOBS ?= $(shell echo $$(($(CORES) < $(MEMORY_JOBS) ? $(CORES) : $(MEMORY_JOBS))))
+RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
+CTEST = ctest --output-on-failure --no-tests=error -j$(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
+# Unoptimised and without tests: the check asks whether it compiles and links.
+CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF \
+             -DLOCKSTEP_BENCHMARKS=OFF
+PYTHON = .deps/venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-all build bench format clean bootstrap layers sanitizers \
+        cuda
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  ARGS=...        options of the train program, as in: make train ARGS='--max-epochs 10'"
+	@echo "  LOCKSTEP_DATA   folder that holds mnist/ and cifar10/, if you have them already"
+	@echo "  JOBS, RANKS     parallel compilations ($(JOBS)), processes that train ($(RANKS))"
+
+train: build  ## train MNIST on two processes
+	$(PROGRAM) train mnist --strategy ddp --nproc-per-node $(RANKS) $(ARGS)
+
+# `make test test-all` runs the tests once: test-all's single run contains those of test.
+test: build layers  ## build everything and run the tests
+ifeq ($(filter test-all,$(MAKECMDGOALS)),)
+	$(CTEST) --test-dir build/release --label-exclude '^all$$'
+endif
+
+test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision and the installed package
+	@mkdir -p build/all
+	@printf 'subdirs("%s")\n' $(CURDIR)/build/release $(CURDIR)/build/asan $(CURDIR)/build/tsan \
+	  >build/all/CTestTestfile.cmake
+	$(CTEST) --test-dir build/all
+
+build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benchmarks
+	cmake --build build/$(PRESET) -j $(JOBS)
+
+bench: build  ## compare one epoch of MNIST with PyTorch's script
+	$(PYTHON) benchmarks/mnist_epoch.py --peer-python .deps/cuda/bin/python $(ARGS)
+
+format:  ## format all sources
+	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
+
+clean:  ## remove what was built (keeps .deps/, which holds LibTorch)
+	rm -rf build
+
+bootstrap:
+	@tools/bootstrap.sh
+
+# Ninja configures again by itself when a CMake file changes; here only when LibTorch moved.
+.deps/cmake-args: | bootstrap
+build/$(PRESET)/build.ninja: .deps/cmake-args | bootstrap
+	xargs -d '\n' cmake --fresh --preset $(PRESET) <.deps/cmake-args
+
+layers:
+	@python3 tools/check_layers.py
+
+sanitizers: bootstrap
+	@mkdir -p build
+	for preset in asan tsan; do \
+	  cmake --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
+	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
+	done
+
+# Proves that everything compiles and links against the CUDA build of LibTorch; runs nothing.
+cuda: bootstrap
+	@if tools/bootstrap.sh cuda; then \
+	  cmake --preset cuda $(CUDA_CHECK) \
+	    -DLOCKSTEP_TORCH_ROOT="$$(realpath .deps/cuda/lib/python3*/site-packages/torch)" && \
+	  cmake --build build/cuda -j $(JOBS); \
+	else \
+	  echo "skipped: the CUDA build of LibTorch could not be installed, NCCL is not compiled"; \
+	fi

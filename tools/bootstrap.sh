@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# Makes a Debian or Ubuntu machine able to build Lockstep. Run by every `make` command; when all is
+# there it takes a tenth of a second and prints nothing.
+#
+#   tools/bootstrap.sh          packages, LibTorch, Python for the oracle tests
+#   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
+#
+# Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is)
+#                    venv/       Python with torch, numpy and safetensors
+#
+# Variables: CMAKE_PREFIX_PATH     prefixes to look for LibTorch in, separated by : or ;
+#            LOCKSTEP_TORCH_INDEX  package index that has CPU wheels of torch, asked beside pip's own
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+torch_version=2.13.0
+cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
+cuda_torchvision_version=0.26.0
+oldest_torch=2.11
+packages=(g++ cmake ninja-build ccache pkg-config python3-venv iproute2 libarchive-dev libbenchmark-dev
+          libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
+          libhwy-dev libssl-dev nlohmann-json3-dev zlib1g-dev)
+
+say() { printf 'bootstrap: %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    return  # not Debian: CMake names what it misses
+  fi
+  local missing
+  missing=$(comm -23 <(printf '%s\n' "${packages[@]}" | sort) \
+                     <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null |
+                       sed -n 's/^installed //p' | sort) | tr '\n' ' ')
+  if [[ -z ${missing// } ]]; then
+    return
+  fi
+  local as_root=()
+  if [[ $(id -u) != 0 ]]; then
+    sudo -n true 2>/dev/null || die "install these packages, then try again: sudo apt-get install $missing"
+    as_root=(sudo -n)
+  fi
+  say "installing Debian packages: $missing"
+  # shellcheck disable=SC2086
+  { "${as_root[@]}" apt-get update -qq &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      $missing; } >.deps/apt.log 2>&1 ||
+    die "apt-get could not install $missing: $(grep -m1 '^E:' .deps/apt.log || tail -1 .deps/apt.log)"
+}
+
+# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH, if there is one.
+torch_in_prefix_path() {
+  local prefix place
+  while read -r prefix; do
+    for place in "$prefix"/share/cmake "$prefix"/lib/cmake "$prefix"; do
+      if [[ -n $prefix && -f $place/Torch/TorchConfig.cmake ]]; then
+        realpath "$place/Torch/../../.."
+        return
+      fi
+    done
+  done < <(tr ':;' '\n\n' <<<"${CMAKE_PREFIX_PATH:-}")
+}
+
+# Prints the folder of torch in the user's Python, if it is new enough. Does not import it: that takes
+# seconds.
+torch_in_python() {
+  command -v python3 >/dev/null || return 0
+  python3 - "$oldest_torch" <<'PYTHON' 2>/dev/null || true
+import importlib.metadata, importlib.util, sys
+number = lambda text: [int(part) for part in text.split("+")[0].split(".")[:2]]
+spec = importlib.util.find_spec("torch")
+if spec and number(importlib.metadata.version("torch")) >= number(sys.argv[1]):
+    print(spec.submodule_search_locations[0])
+PYTHON
+}
+
+make_venv() {  # make_venv FOLDER
+  if [[ ! -x $1/bin/python ]]; then
+    python3 -m venv "$1" >.deps/venv.log 2>&1 || die "python3 -m venv failed: $(tail -1 .deps/venv.log)"
+  fi
+}
+
+pip_install() {  # pip_install FOLDER PACKAGE...
+  local venv=$1 index=()
+  shift
+  if [[ -n ${LOCKSTEP_TORCH_INDEX:-} ]]; then
+    index=(--extra-index-url "$LOCKSTEP_TORCH_INDEX")
+  fi
+  say "installing $* into $venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${index[@]}" "$@" \
+    >.deps/pip.log 2>&1 ||
+    die "pip could not install $* ($(grep -m1 '^ERROR' .deps/pip.log || tail -1 .deps/pip.log))"
+}
+
+has_module() { compgen -G "$1/lib/python3*/site-packages/$2" >/dev/null; }
+
+# CMake's arguments for the LibTorch in folder $1.
+cmake_args() {
+  if [[ ! -f $1/lib/libtorch_cuda.so ]]; then
+    echo "-DCMAKE_PREFIX_PATH=$1/share/cmake"
+    return
+  fi
+  # TorchConfig.cmake of a CUDA build demands the whole CUDA toolkit; the libraries beside it do.
+  echo "-DLOCKSTEP_TORCH_ROOT=$1"
+  if compgen -G "$(dirname "$1")/nvidia/cu*/include/cuda_runtime_api.h" >/dev/null ||
+     [[ -f /usr/local/cuda/include/cuda_runtime_api.h ]]; then
+    if [[ -f $(dirname "$1")/nvidia/nccl/include/nccl.h || -f /usr/include/nccl.h ]]; then
+      echo "-DLOCKSTEP_CUDA=ON"
+    fi
+  fi
+}
+
+install_torch() {
+  local torch python_torch site
+  torch=$(torch_in_prefix_path)
+  python_torch=$(torch_in_python)
+  [[ -n $torch ]] || torch=$python_torch
+  make_venv .deps/venv
+  site=$(echo .deps/venv/lib/python3*/site-packages)
+  if [[ -n $python_torch ]]; then
+    # The oracle tests import the user's torch, beside our own numpy and safetensors.
+    dirname "$python_torch" >"$site/lockstep-torch.pth"
+  else
+    rm -f "$site/lockstep-torch.pth"
+  fi
+  if [[ -z $torch ]]; then
+    if ! has_module .deps/venv "torch-*.dist-info"; then
+      [[ -n ${LOCKSTEP_TORCH_INDEX:-} ]] ||
+        say "set LOCKSTEP_TORCH_INDEX to an index of CPU wheels to save the download of CUDA libraries"
+      pip_install .deps/venv "torch==$torch_version"
+    fi
+    torch=$(realpath "$site/torch")
+  fi
+  if ! has_module .deps/venv safetensors || ! has_module .deps/venv numpy; then
+    pip_install .deps/venv numpy safetensors
+  fi
+  local args
+  args=$(cmake_args "$torch")
+  # Written only when it changed: it is what tells the Makefile to configure again.
+  [[ -f .deps/cmake-args && $(<.deps/cmake-args) == "$args" ]] || echo "$args" >.deps/cmake-args
+}
+
+install_cuda_torch() {
+  make_venv .deps/cuda
+  if ! has_module .deps/cuda torchvision || ! has_module .deps/cuda safetensors; then
+    pip_install .deps/cuda "torch==$cuda_torch_version" "torchvision==$cuda_torchvision_version" \
+      numpy safetensors
+  fi
+}
+
+mkdir -p .deps
+install_packages
+install_torch
+if [[ ${1:-} == cuda ]]; then
+  install_cuda_torch
+fi

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Checks the order of the rooms: which may include which.
+
+Usage: check_layers.py [ROOT]     (default: the project that this file belongs to)
+
+  * A room of lockstep/ includes only the rooms listed for it in ROOMS. Tests of a room may include
+    the room and what it may include; programs of tests/, examples/ and benchmarks/ outside of a room
+    may include everything.
+  * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
+  * Every header has `#pragma once`, and includes of ours are spelled <lockstep/room/file.h> and exist.
+
+Prints a line for each violation, `file:line: what`, and ends with 1 if there is one.
+"""
+import pathlib
+import re
+import sys
+
+# From the ground up. A room may include the rooms named here and itself, never one below it.
+ROOMS = {
+    "core": [],
+    "formats": ["core"],
+    "comm": ["core"],
+    "data": ["core", "formats"],
+    "models": ["core"],
+    "parallel": ["core", "comm"],
+    "train": ["core", "formats", "comm", "data", "parallel"],
+    "report": ["core", "formats", "train"],
+    "recipes": ["core", "formats", "comm", "data", "models", "parallel", "train", "report"],
+    "launch": ["core", "comm"],
+    "cli": ["core", "formats", "comm", "data", "models", "parallel", "train", "report", "recipes",
+            "launch"],
+}
+TREES = ["lockstep", "tests", "examples", "benchmarks"]
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+ACCELERATOR = re.compile(r"(cuda|cub|cublas|cudnn|nccl|nvml|thrust)[\w.]*(/|\.h|\b)|c10/cuda/|ATen/cuda/|"
+                         r"torch/csrc/cuda/|.*ProcessGroupNCCL")
+
+
+def allowed_rooms(path):
+    """Rooms that the file may include; None where all are allowed."""
+    parts = path.parts
+    if parts[0] == "lockstep" and len(parts) > 2:
+        if parts[1] not in ROOMS:
+            raise SystemExit(f"error: lockstep/{parts[1]} is not a room of tools/check_layers.py")
+        return {parts[1], *ROOMS[parts[1]]}
+    if parts[0] == "tests" and parts[1] in ROOMS:
+        # A test may use a lower room's neighbours as oracles, but never a room that stands on its own.
+        above = list(ROOMS)
+        return set(above[: above.index(parts[1]) + 1]) | set(ROOMS[parts[1]])
+    return None
+
+
+def may_see_accelerator(path):
+    return (path.suffix in {".cu", ".cuh"} or path.stem.endswith("_cuda") or
+            path.parts[:4] == ("lockstep", "comm", "backends", "nccl"))
+
+
+def violations(root, path):
+    """Yields (line number, text) for the file `path`, relative to `root`."""
+    lines = (root / path).read_text(encoding="utf-8").splitlines()
+    if path.suffix in {".h", ".cuh"} and "#pragma once" not in lines:
+        yield 1, "a header needs #pragma once"
+    allowed = allowed_rooms(path)
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, name = match.groups()
+        if ACCELERATOR.match(name) and not may_see_accelerator(path):
+            yield number, f"<{name}> belongs in *.cu, *_cuda.cpp or backends/nccl/"
+        if name.startswith("lockstep/"):
+            room = name.split("/")[1]
+            if quote != "<":
+                yield number, f'write <{name}> instead of "{name}"'
+            if not (root / name).is_file():
+                yield number, f"<{name}> does not exist"
+            elif allowed is not None and room in ROOMS and room not in allowed:
+                yield number, f"{path.parts[1]} must not include {room} (<{name}>)"
+        elif quote == '"' and path.parts[0] == "lockstep":
+            yield number, f'includes are spelled <lockstep/room/file.h>, got "{name}"'
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    files = sorted(path.relative_to(root) for tree in TREES for path in (root / tree).rglob("*")
+                   if path.suffix in SUFFIXES)
+    if not files:
+        raise SystemExit(f"error: no sources under {root}")
+    failed = 0
+    for path in files:
+        for number, text in violations(root, path):
+            print(f"{path}:{number}: {text}")
+            failed += 1
+    if failed:
+        raise SystemExit(f"error: {failed} violation{'s' if failed > 1 else ''} of the layers")
+    print(f"layers: {len(files)} files in order")
+
+
+if __name__ == "__main__":
+    main()
