@@ -1,9 +1,11 @@
 // Who am I? The rank, the world and the meeting point that a launcher wrote into the environment.
 //
 // Understood, in this order: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*; Lockstep's own launcher writes the same), Slurm's (SLURM_PROCID,
-// SLURM_NTASKS, SLURM_LOCALID, ...), Open MPI's (OMPI_COMM_WORLD_*) and PMI's (PMI_RANK, PMI_SIZE,
-// MPI_LOCALRANKID). MASTER_ADDR and MASTER_PORT, when set, win over what is derived from a scheduler.
+// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*; Lockstep's own launcher writes the same), Open MPI's
+// (OMPI_COMM_WORLD_*), PMI's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS) and Slurm's
+// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ... of a step with several tasks; a batch script or a
+// shell in an allocation was not started by srun and counts as no launcher). MASTER_ADDR and
+// MASTER_PORT, when set, win over what is derived from a scheduler.
 #pragma once
 
 #include <cstdint>
