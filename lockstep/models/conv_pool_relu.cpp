@@ -1,0 +1,131 @@
+#include <lockstep/models/conv_pool_relu.h>
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/torch.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/kernels/conv_pool_relu_kernel.h>
+
+namespace lockstep {
+namespace {
+
+using kernels::BackwardInput;
+using kernels::BackwardOutput;
+using kernels::ConvPoolShape;
+using kernels::kLanes;
+
+// Images whose gradients are added up together. Fixed, so that the order of additions, and with it
+// the last bit, does not depend on the number of threads.
+constexpr std::int64_t kChunk = 16;
+
+ConvPoolShape shape_of(const at::Tensor& input, const at::Tensor& weight) {
+  return {.channels_in = input.size(1),
+          .height = input.size(2),
+          .width = input.size(3),
+          .channels_out = weight.size(0),
+          .kernel = weight.size(2)};
+}
+
+bool is_plain(const at::Tensor& tensor, std::int64_t dimensions) {
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
+         tensor.scalar_type() == at::kFloat && tensor.dim() == dimensions && tensor.is_contiguous();
+}
+
+at::Tensor weight_channels_last(const at::Tensor& weight) {
+  const std::int64_t channels = weight.size(1);
+  return at::constant_pad_nd(weight.permute({0, 2, 3, 1}),
+                             {0, kernels::padded(channels) - channels})
+      .contiguous();
+}
+
+struct Gradients {
+  at::Tensor input;
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+Gradients backward_kernel(const at::Tensor& grad_pooled, const at::Tensor& input,
+                          const at::Tensor& weight, const at::Tensor& position, bool want_input) {
+  const ConvPoolShape shape = shape_of(input, weight);
+  const std::int64_t images = input.size(0);
+  const std::int64_t chunks = (images + kChunk - 1) / kChunk;
+  const at::Tensor padded_weight = want_input ? weight_channels_last(weight) : at::Tensor();
+  at::Tensor grad_input = want_input ? at::empty_like(input) : at::Tensor();
+  at::Tensor grad_weight = at::zeros(
+      {chunks, shape.channels_out, shape.channels_in, shape.kernel, kLanes}, weight.options());
+  at::Tensor grad_bias = at::zeros({chunks, shape.channels_out}, weight.options());
+
+  const BackwardInput in = {
+      .grad_pooled = grad_pooled.const_data_ptr<float>(),
+      .position = position.const_data_ptr<std::uint8_t>(),
+      .input = input.const_data_ptr<float>(),
+      .weight_channels_last = want_input ? padded_weight.const_data_ptr<float>() : nullptr};
+  const std::int64_t filters = shape.channels_out * shape.channels_in * shape.kernel * kLanes;
+  float* const grad_input_data = want_input ? grad_input.mutable_data_ptr<float>() : nullptr;
+  float* const grad_weight_data = grad_weight.mutable_data_ptr<float>();
+  float* const grad_bias_data = grad_bias.mutable_data_ptr<float>();
+  at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      kernels::backward(shape, in, chunk * kChunk, std::min(images, (chunk + 1) * kChunk),
+                        {.grad_input = grad_input_data,
+                         .grad_weight = grad_weight_data + chunk * filters,
+                         .grad_bias = grad_bias_data + chunk * shape.channels_out});
+    }
+  });
+  return {grad_input, grad_weight.sum(0).narrow(3, 0, shape.kernel).contiguous(), grad_bias.sum(0)};
+}
+
+class ConvPoolRelu : public torch::autograd::Function<ConvPoolRelu> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& weight, const at::Tensor& bias) {
+    const ConvPoolShape shape = shape_of(input, weight);
+    const std::vector<std::int64_t> sizes = {input.size(0), shape.channels_out,
+                                             shape.pooled_height(), shape.pooled_width()};
+    at::Tensor pooled = at::empty(sizes, input.options());
+    at::Tensor position = at::empty(sizes, input.options().dtype(at::kByte));
+    const float* const input_data = input.const_data_ptr<float>();
+    const float* const weight_data = weight.const_data_ptr<float>();
+    const float* const bias_data = bias.const_data_ptr<float>();
+    float* const pooled_data = pooled.mutable_data_ptr<float>();
+    std::uint8_t* const position_data = position.mutable_data_ptr<std::uint8_t>();
+    at::parallel_for(0, input.size(0), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      kernels::forward(shape, input_data, weight_data, bias_data, begin, end, pooled_data,
+                       position_data);
+    });
+    context->save_for_backward({input, weight, position});
+    return pooled;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    if (at::GradMode::is_enabled()) {
+      throw ConfigError("conv_pool_relu: has no second derivative; call backward() without "
+                        "create_graph");
+    }
+    const auto saved = context->get_saved_variables();
+    const Gradients result = backward_kernel(gradients[0].contiguous(), saved[0], saved[1], saved[2],
+                                             context->needs_input_grad(0));
+    return {result.input, result.weight, result.bias};
+  }
+};
+
+}  // namespace
+
+bool conv_pool_relu_is_fused(const at::Tensor& input, const at::Tensor& weight,
+                             const at::Tensor& bias) {
+  return is_plain(input, 4) && is_plain(weight, 4) && is_plain(bias, 1) &&
+         weight.size(2) == weight.size(3) && weight.size(1) == input.size(1) &&
+         bias.size(0) == weight.size(0) && !at::autocast::is_autocast_enabled(at::kCPU) &&
+         !torch::jit::tracer::isTracing() && kernels::supports(shape_of(input, weight));
+}
+
+at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  if (conv_pool_relu_is_fused(input, weight, bias)) {
+    return ConvPoolRelu::apply(input, weight, bias);
+  }
+  return at::relu(at::max_pool2d(at::conv2d(input, weight, bias), 2));
+}
+
+}  // namespace lockstep

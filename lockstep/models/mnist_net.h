@@ -1,0 +1,32 @@
+// The network of PyTorch's classic MNIST example.
+#pragma once
+
+#include <torch/torch.h>
+
+namespace lockstep {
+
+struct MnistNetOptions {
+  bool dropout = true;  ///< Off: the same network without its two dropout layers.
+};
+
+/// conv 5x5 1->10, max-pool 2, ReLU; conv 5x5 10->20, dropout of whole channels, max-pool 2, ReLU;
+/// linear 320->50, ReLU, dropout; linear 50->10, log_softmax. Parameters have the names, the order
+/// and the initialisation that they have in Python: conv1, conv2, fc1, fc2.
+class MnistNetImpl : public torch::nn::Module {
+ public:
+  explicit MnistNetImpl(MnistNetOptions options = {});
+
+  /// `images` float [N, 1, 28, 28]; returns log-probabilities [N, 10], always float32.
+  torch::Tensor forward(const torch::Tensor& images);
+
+ private:
+  MnistNetOptions options_;
+  torch::nn::Conv2d conv1_;
+  torch::nn::Conv2d conv2_;
+  torch::nn::Dropout2d conv2_drop_;
+  torch::nn::Linear fc1_;
+  torch::nn::Linear fc2_;
+};
+TORCH_MODULE(MnistNet);
+
+}  // namespace lockstep

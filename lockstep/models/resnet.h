@@ -1,0 +1,51 @@
+// The ResNet family (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2015) with
+// torchvision's names, order of parameters and initialisation: state dicts travel both ways.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <torch/torch.h>
+
+namespace lockstep {
+
+enum class ResNetBlock {
+  kBasic,       ///< two 3x3 convolutions; ResNet-18 and 34
+  kBottleneck,  ///< 1x1, 3x3 (with the stride), 1x1; ResNet-50 and deeper
+};
+
+enum class ResNetStem {
+  kImageNet,  ///< 7x7 stride 2, max-pool 3x3 stride 2: torchvision's
+  kCifar,     ///< 3x3 stride 1, no pooling: for 32x32 images
+};
+
+struct ResNetOptions {
+  ResNetBlock block = ResNetBlock::kBasic;
+  std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  ///< blocks in each of the four stages
+  ResNetStem stem = ResNetStem::kImageNet;
+  std::int64_t num_classes = 1000;
+};
+
+/// Not thread-safe, like every module. The same generator state gives the same weights as torchvision.
+class ResNetImpl : public torch::nn::Module {
+ public:
+  /// ConfigError unless every stage has a block and there is a class.
+  explicit ResNetImpl(const ResNetOptions& options = {});
+
+  /// `images` float [N, 3, H, W] in any memory format; returns logits [N, num_classes].
+  torch::Tensor forward(const torch::Tensor& images);
+
+ private:
+  torch::nn::Sequential make_stage(const ResNetOptions& options, int stage, std::int64_t& channels);
+
+  ResNetStem stem_;
+  torch::nn::Conv2d conv1_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr};
+  std::array<torch::nn::Sequential, 4> stages_{nullptr, nullptr, nullptr, nullptr};
+  torch::nn::Linear fc_{nullptr};
+};
+TORCH_MODULE(ResNet);
+
+ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// The state of a module under the names, and in the order, that Python's state_dict() gives it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace lockstep {
+
+/// Named tensors in a fixed order.
+using StateDict = std::vector<std::pair<std::string, torch::Tensor>>;
+
+/// Parameters and buffers of `module`, detached, sharing its memory: for each submodule in the order of
+/// registration its parameters, then its buffers, then its children.
+StateDict state_dict(const torch::nn::Module& module);
+
+/// Copies `state` into `module` by name, in any order. CheckpointError names the first tensor that is
+/// missing, unexpected or of another shape or type; the module is then unchanged.
+void load_state_dict(torch::nn::Module& module, const StateDict& state);
+
+}  // namespace lockstep
