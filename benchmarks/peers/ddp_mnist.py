@@ -1,0 +1,121 @@
+"""MNIST on several processes, as a PyTorch user writes it: the script that `lockstep train mnist` replaces.
+
+Usage: torchrun --nproc-per-node 2 benchmarks/peers/ddp_mnist.py --data ROOT --json FILE
+
+ROOT is torchvision's (ROOT/MNIST/raw/train-images-idx3-ubyte, ...); benchmarks/mnist_epoch.py makes one.
+
+The net and the augmentation are those of PyTorch's classic MNIST example; DistributedSampler, DDP on
+Gloo, one thread a rank. The JSON has what `lockstep train --json` has:
+{"epochs": [{"epoch", "seconds", "train_loss"}], "test": {"loss", "accuracy"},
+ "seconds_to_first_step", "seconds_total"}; both last are counted from the start of torchrun.
+"""
+import argparse
+import json
+import os
+import pathlib
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from torchvision import datasets, transforms
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
+        self.conv2_drop = nn.Dropout2d()
+        self.fc1 = nn.Linear(320, 50)
+        self.fc2 = nn.Linear(50, 10)
+
+    def forward(self, x):
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(x)), 2))
+        x = F.relu(self.fc1(x.view(-1, 320)))
+        x = F.dropout(x, training=self.training)
+        return F.log_softmax(self.fc2(x), dim=1)
+
+
+def seconds_since_start():
+    """Since the start of the command: torchrun's process, or this one when it was started alone."""
+    process = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def evaluate(model, loader):
+    model.eval()
+    totals = torch.zeros(3)  # loss, correct, samples
+    with torch.no_grad():
+        for images, labels in loader:
+            output = model(images)
+            totals += torch.tensor([F.nll_loss(output, labels, reduction="sum").item(),
+                                    (output.argmax(1) == labels).sum().item(), len(labels)])
+    dist.all_reduce(totals)
+    return {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default="data")
+    parser.add_argument("--batch-size", type=int, default=128, help="of all ranks together")
+    parser.add_argument("--max-epochs", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--momentum", type=float, default=0.5)
+    parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
+    train_set, test_set = (datasets.MNIST(args.data, train=train, transform=transform)
+                           for train in (True, False))
+    sampler = DistributedSampler(train_set, seed=args.seed)
+    options = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
+    train_loader = DataLoader(train_set, args.batch_size // world, sampler=sampler, **options)
+    test_loader = DataLoader(test_set, 500, sampler=DistributedSampler(test_set, shuffle=False), **options)
+
+    model = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+    report = {"world_size": world, "workers": args.workers, "global_batch": args.batch_size,
+              "torch": torch.__version__, "epochs": []}
+    for epoch in range(1, args.max_epochs + 1):
+        model.train()
+        sampler.set_epoch(epoch)
+        begin, total = time.perf_counter(), 0.0
+        for images, labels in train_loader:
+            optimizer.zero_grad()
+            loss = F.nll_loss(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(labels)
+            report.setdefault("seconds_to_first_step", seconds_since_start())
+        mean = torch.tensor(total / (len(train_set) / world))
+        dist.all_reduce(mean)
+        report["epochs"].append({"epoch": epoch, "seconds": time.perf_counter() - begin,
+                                 "train_loss": mean.item() / world})
+        if rank == 0:
+            print(f"epoch {epoch}: loss {mean.item() / world:.4f}, "
+                  f"{report['epochs'][-1]['seconds']:.2f} s", flush=True)
+    report["test"] = evaluate(model, test_loader)
+    report["seconds_total"] = seconds_since_start()
+    if rank == 0:
+        print(f"test: loss {report['test']['loss']:.4f}, accuracy {report['test']['accuracy']:.4f}")
+        if args.json:
+            pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
