@@ -1,0 +1,55 @@
+# Defines lockstep::torch, LibTorch as one target. Used by the build and, installed beside
+# lockstepConfig.cmake, by the projects of our users.
+#
+# Normally from find_package(Torch). LOCKSTEP_TORCH_ROOT names the folder of a LibTorch instead (with
+# include/ and lib/, as in a Python's site-packages): TorchConfig.cmake of a CUDA build demands a complete
+# CUDA toolkit with every library, while its own wheels bring all that compiling and linking need.
+# LOCKSTEP_CUDA adds the CUDA and NCCL parts.
+set(LOCKSTEP_TORCH_ROOT "${LOCKSTEP_TORCH_ROOT}" CACHE PATH
+    "Folder of LibTorch (with include/ and lib/) to use without its TorchConfig.cmake")
+
+if(NOT TARGET lockstep::torch)
+  add_library(lockstep::torch INTERFACE IMPORTED)
+  if(NOT LOCKSTEP_TORCH_ROOT)
+    # Its warning about kineto, a profiler that the wheels leave out, would be every user's first line.
+    set(_lockstep_log_level ${CMAKE_MESSAGE_LOG_LEVEL})
+    set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
+    find_package(Torch QUIET)
+    set(CMAKE_MESSAGE_LOG_LEVEL ${_lockstep_log_level})
+    if(Torch_FOUND)
+      set(_lockstep_torch_root ${TORCH_INSTALL_PREFIX})
+      target_link_libraries(lockstep::torch INTERFACE ${TORCH_LIBRARIES})
+    endif()
+  elseif(EXISTS ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include/torch/torch.h)
+    set(Torch_FOUND TRUE)
+    set(_lockstep_torch_root ${LOCKSTEP_TORCH_ROOT})
+    target_include_directories(lockstep::torch SYSTEM INTERFACE
+      ${LOCKSTEP_TORCH_ROOT}/include ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include)
+    target_link_directories(lockstep::torch INTERFACE ${LOCKSTEP_TORCH_ROOT}/lib)
+    target_link_libraries(lockstep::torch INTERFACE torch torch_cpu c10)
+    if(LOCKSTEP_CUDA)
+      target_link_libraries(lockstep::torch INTERFACE torch_cuda c10_cuda)
+    endif()
+    # LibTorch's libraries find their own dependencies (CUDA, the driver) when the program starts.
+    target_link_options(lockstep::torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs
+                        -Wl,--no-as-needed -Wl,-rpath,${LOCKSTEP_TORCH_ROOT}/lib)
+  endif()
+
+  if(LOCKSTEP_CUDA AND Torch_FOUND)
+    get_filename_component(_lockstep_site ${_lockstep_torch_root} DIRECTORY)
+    file(GLOB _lockstep_cuda_hints ${_lockstep_site}/nvidia/cu*/include ${_lockstep_site}/nvidia/cuda_runtime/include)
+    # CUDA first from the wheels that belong to this LibTorch, then from a toolkit.
+    find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_lockstep_cuda_hints} PATHS /usr/local/cuda/include)
+    find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${_lockstep_site}/nvidia/nccl/include)
+    find_library(LOCKSTEP_NCCL NAMES libnccl.so.2 nccl HINTS ${_lockstep_site}/nvidia/nccl/lib)
+    if(LOCKSTEP_CUDA_INCLUDE AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_NCCL AND
+       EXISTS ${_lockstep_torch_root}/lib/libtorch_cuda.so)
+      target_include_directories(lockstep::torch SYSTEM INTERFACE ${LOCKSTEP_CUDA_INCLUDE} ${LOCKSTEP_NCCL_INCLUDE})
+      target_link_libraries(lockstep::torch INTERFACE ${LOCKSTEP_NCCL})
+    else()
+      message(FATAL_ERROR "LOCKSTEP_CUDA needs a CUDA build of LibTorch with the headers of CUDA and NCCL: "
+              "got LibTorch in ${_lockstep_torch_root}, cuda_runtime_api.h in ${LOCKSTEP_CUDA_INCLUDE}, nccl.h in "
+              "${LOCKSTEP_NCCL_INCLUDE}, libnccl ${LOCKSTEP_NCCL}")
+    endif()
+  endif()
+endif()
