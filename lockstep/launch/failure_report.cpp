@@ -1,0 +1,85 @@
+#include <lockstep/launch/failure_report.h>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// Header and text together stay below 64 KiB, the capacity of a pipe.
+constexpr std::size_t kMaxText = 32 * 1024;
+
+struct Header {
+  std::int64_t when = 0;  // ticks of Clock
+  std::int32_t exit_code = 1;
+  std::int32_t communication = 0;
+  std::uint64_t text_bytes = 0;
+};
+static_assert(std::is_trivially_copyable_v<Header>);
+
+std::string read_available(int fd) {
+  std::string content;
+  char buffer[4096];
+  pollfd ready{fd, POLLIN, 0};
+  while (poll(&ready, 1, 0) > 0) {
+    const ssize_t count = read(fd, buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    content.append(buffer, static_cast<std::size_t>(count));
+  }
+  return content;
+}
+
+}  // namespace
+
+FailureReport describe_failure(std::exception_ptr error) {
+  FailureReport report;
+  report.when = Clock::now();
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    report.exit_code = exit_code(exception);
+    report.communication = dynamic_cast<const CommError*>(&exception) != nullptr;
+    report.text = exception.what();
+  } catch (...) {
+    report.text = "an exception that is not a std::exception";
+  }
+  return report;
+}
+
+void send_report(int fd, const FailureReport& report) {
+  const std::string text = report.text.substr(0, kMaxText);
+  const Header header{report.when.time_since_epoch().count(), report.exit_code,
+                      report.communication, text.size()};
+  std::string message(sizeof(header), '\0');
+  std::memcpy(message.data(), &header, sizeof(header));
+  message += text;
+  for (std::size_t sent = 0; sent < message.size();) {
+    const ssize_t count = write(fd, message.data() + sent, message.size() - sent);
+    if (count < 0 && errno != EINTR) return;  // the launcher is gone: nobody to tell
+    if (count > 0) sent += static_cast<std::size_t>(count);
+  }
+}
+
+std::optional<FailureReport> receive_report(int fd) {
+  const std::string message = read_available(fd);
+  Header header;
+  if (message.size() < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, message.data(), sizeof(header));
+  if (message.size() - sizeof(header) != header.text_bytes) return std::nullopt;
+  FailureReport report;
+  report.when = Clock::time_point(Clock::duration(header.when));
+  report.exit_code = header.exit_code;
+  report.communication = header.communication != 0;
+  report.text = message.substr(sizeof(header));
+  return report;
+}
+
+}  // namespace lockstep

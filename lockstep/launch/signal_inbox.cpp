@@ -1,0 +1,69 @@
+#include <lockstep/launch/signal_inbox.h>
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+SignalInbox::SignalInbox() {
+  // With SIGCHLD ignored the kernel would reap the ranks, and their exit codes with them.
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &action, &former_child_action_);
+
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(signal)) sigaddset(&wanted, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &wanted, &former_mask_);
+  fd_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd_ < 0) {
+    const int error = errno;
+    restore_in_child();
+    throw Error(str("cannot receive signals through a descriptor: ", errno_text(error)));
+  }
+}
+
+SignalInbox::~SignalInbox() {
+  // A second Ctrl-C that arrived meanwhile must not strike once signals are let through again.
+  while (next(Milliseconds(0))) {
+  }
+  restore_in_child();
+}
+
+void SignalInbox::restore_in_child() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  sigaction(SIGCHLD, &former_child_action_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &former_mask_, nullptr);
+}
+
+std::optional<int> SignalInbox::next(Milliseconds timeout) {
+  const bool forever = timeout.count() < 0;
+  const Deadline deadline(timeout);
+  while (true) {
+    signalfd_siginfo info{};
+    if (read(fd_, &info, sizeof(info)) == sizeof(info)) return static_cast<int>(info.ssi_signo);
+    const auto left = std::chrono::ceil<Milliseconds>(deadline.remaining());
+    if (!forever && left.count() == 0) return std::nullopt;
+    pollfd ready{fd_, POLLIN, 0};
+    poll(&ready, 1, forever ? -1 : static_cast<int>(left.count()));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Signals as messages: while an inbox lives, they wait in a descriptor instead of striking
+// anywhere.
+#pragma once
+
+#include <csignal>
+#include <optional>
+
+#include <lockstep/core/clock.h>
+
+namespace lockstep {
+
+/// Collects SIGCHLD and the signals that ask a program to end (SIGINT, SIGTERM, SIGHUP). One that
+/// the program ignores, as under nohup, stays ignored. One inbox at a time, on a single-threaded
+/// process.
+class SignalInbox {
+ public:
+  SignalInbox();
+  ~SignalInbox();  ///< Discards unread signals and restores the former state.
+  SignalInbox(const SignalInbox&) = delete;
+  SignalInbox& operator=(const SignalInbox&) = delete;
+
+  /// Waits for a signal, at most `timeout` (negative: for ever). Returns its number; nothing when
+  /// time ran out.
+  std::optional<int> next(Milliseconds timeout);
+
+  /// In a forked child: restores the signals as they were before the inbox.
+  void restore_in_child();
+
+ private:
+  int fd_ = -1;
+  sigset_t former_mask_{};
+  struct sigaction former_child_action_ {};
+};
+
+}  // namespace lockstep

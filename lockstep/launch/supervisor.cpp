@@ -1,0 +1,166 @@
+#include <lockstep/launch/supervisor.h>
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+#include <tuple>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// How long a failure that looks like the echo of another waits for the other to appear. A dying
+// process closes its connections, which its peers notice, before the kernel reports its end.
+constexpr Milliseconds kEchoWindow{100};
+// After SIGKILL only the kernel's own clean-up is awaited; a process stuck in it is given up.
+constexpr Milliseconds kKillTimeout{1000};
+constexpr Milliseconds kForever{-1};
+
+bool died_of(const RankProcess& rank, int signal) {
+  return rank.failed() && WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == signal;
+}
+
+std::string signal_text(int signal) { return str("signal ", signal, " (", strsignal(signal), ")"); }
+
+const char* hint(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return ": if nobody did that, memory ran out; the kernel's log (dmesg) tells";
+    case SIGBUS:
+      return ": memory or a mapped file vanished; is a file system full?";
+    case SIGSEGV:
+    case SIGABRT:
+    case SIGFPE:
+    case SIGILL:
+      return ": a crash; run that rank under a debugger, or with --nproc-per-node 1";
+    default:
+      return "";
+  }
+}
+
+std::string describe(const RankProcess& rank) {
+  if (rank.report) {
+    return str("rank ", rank.rank, ": ", rank.report->text.substr(0, rank.report->text.find('\n')));
+  }
+  if (WIFSIGNALED(rank.wait_status)) {
+    const int signal = WTERMSIG(rank.wait_status);
+    return str("rank ", rank.rank, " was killed by ", signal_text(signal), hint(signal));
+  }
+  return str("rank ", rank.rank, " ended with exit code ", WEXITSTATUS(rank.wait_status),
+             " and without a reason");
+}
+
+}  // namespace
+
+bool Supervisor::all_ended() const {
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.ended) return false;
+  }
+  return true;
+}
+
+void Supervisor::reap() {
+  for (RankProcess& rank : ranks_) {
+    if (rank.ended) continue;
+    const pid_t reaped = waitpid(rank.pid, &rank.wait_status, WNOHANG);
+    if (reaped == 0) continue;
+    // Somebody else in this program waited for our child: what it ended with is lost, but it has
+    // ended.
+    if (reaped < 0) rank.wait_status = 0;
+    rank.ended = true;
+    rank.ended_at = Clock::now();
+    rank.report = receive_report(rank.report_fd);
+  }
+}
+
+// SIGCHLDs merge while unread: each one means "look at all children".
+void Supervisor::receive(Milliseconds timeout) {
+  const auto signal = inbox_.next(timeout);
+  if (!signal) return;
+  if (*signal == SIGCHLD) {
+    reap();
+  } else if (stop_signal_ == 0) {
+    stop_signal_ = *signal;
+  } else {
+    hurry_ = true;
+  }
+}
+
+void Supervisor::signal_running(int signal) {
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.ended) kill(rank.pid, signal);
+  }
+}
+
+void Supervisor::kill_all() {
+  signal_running(SIGKILL);
+  const Deadline deadline(kKillTimeout);
+  while (!all_ended() && !deadline.expired()) {
+    receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
+  }
+}
+
+void Supervisor::stop_running() {
+  stopped_at_ = Clock::now();
+  signal_running(SIGTERM);
+  const Deadline deadline(grace_);
+  while (!all_ended() && !deadline.expired() && !hurry_) {
+    receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
+  }
+  kill_all();
+}
+
+// A failure that another one may have caused.
+bool Supervisor::is_echo(const RankProcess& failure) const {
+  return (failure.report && failure.report->communication) || died_of(failure, SIGINT) ||
+         died_of(failure, SIGTERM) || died_of(failure, SIGHUP);
+}
+
+// The failure that came first, causes before echoes. What ends after we asked it to is no failure.
+const RankProcess* Supervisor::first_failure() const {
+  const RankProcess* first = nullptr;
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.failed() || (stopped_at_ && rank.failed_at() > *stopped_at_)) continue;
+    const auto order = [this](const RankProcess& r) {
+      return std::tuple(is_echo(r), r.failed_at());
+    };
+    if (first == nullptr || order(rank) < order(*first)) first = &rank;
+  }
+  return first;
+}
+
+LaunchResult Supervisor::run() {
+  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr) receive(kForever);
+  if (const RankProcess* failure = first_failure(); failure != nullptr && is_echo(*failure)) {
+    const Deadline deadline(kEchoWindow);
+    while (!all_ended() && !deadline.expired() && stop_signal_ == 0 && is_echo(*first_failure())) {
+      receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
+    }
+  }
+  if (!all_ended()) stop_running();
+  return result();
+}
+
+LaunchResult Supervisor::result() const {
+  LaunchResult result;
+  const RankProcess* failure = first_failure();
+  // Ctrl-C reaches the ranks as well as the launcher, in any order.
+  int interrupted_by = stop_signal_;
+  if (interrupted_by == 0 && failure != nullptr && died_of(*failure, SIGINT))
+    interrupted_by = SIGINT;
+  if (interrupted_by != 0 && (failure == nullptr || is_echo(*failure))) {
+    result.interrupted_by = interrupted_by;
+    result.exit_code = 128 + interrupted_by;
+    result.message = "interrupted by " + signal_text(interrupted_by);
+  } else if (failure != nullptr) {
+    result.failed_rank = failure->rank;
+    result.exit_code = failure->report ? failure->report->exit_code : 1;
+    result.message = describe(*failure);
+    if (failure->report) result.details = failure->report->text;
+  }
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// Looks after the ranks of one host until the last has ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/launch/failure_report.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/launch/signal_inbox.h>
+
+namespace lockstep {
+
+/// A rank as its launcher sees it.
+struct RankProcess {
+  int rank = 0;
+  pid_t pid = -1;
+  int report_fd = -1;  ///< Read end of its pipe, owned by the launcher.
+
+  // Known once it has ended:
+  bool ended = false;
+  int wait_status = 0;
+  Clock::time_point ended_at{};
+  std::optional<FailureReport> report;
+
+  bool failed() const { return ended && wait_status != 0; }
+  /// The time of its report, which is earlier than that of its end.
+  Clock::time_point failed_at() const { return report ? report->when : ended_at; }
+};
+
+/// Runs until all ranks have ended. Normally they end by themselves; when one fails or a signal
+/// asks to stop, the others get SIGTERM and, `grace` later, SIGKILL.
+class Supervisor {
+ public:
+  Supervisor(std::vector<RankProcess>& ranks, SignalInbox& inbox, Milliseconds grace)
+      : ranks_(ranks), inbox_(inbox), grace_(grace) {}
+
+  LaunchResult run();
+  /// Ends all ranks at once, without asking for reasons.
+  void kill_all();
+
+ private:
+  bool all_ended() const;
+  void reap();
+  void receive(Milliseconds timeout);
+  void signal_running(int signal);
+  void stop_running();
+  const RankProcess* first_failure() const;
+  bool is_echo(const RankProcess& failure) const;
+  LaunchResult result() const;
+
+  std::vector<RankProcess>& ranks_;
+  SignalInbox& inbox_;
+  Milliseconds grace_;
+  int stop_signal_ = 0;  ///< The first signal that asked to stop.
+  bool hurry_ = false;   ///< It was repeated.
+  std::optional<Clock::time_point> stopped_at_;
+};
+
+}  // namespace lockstep

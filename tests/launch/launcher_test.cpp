@@ -1,0 +1,288 @@
+#include <lockstep/launch/launcher.h>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include <lockstep/comm/worker_environment.h>
+#include <lockstep/core/environment.h>
+#include <lockstep/core/error.h>
+#include <lockstep/launch/listen_socket.h>
+#include <lockstep/launch/process_clock.h>
+#include <tests/launch/channel.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing_support::Channel;
+
+int my_rank() { return worker_environment()->rank; }
+
+[[noreturn]] void hang() {
+  while (true) pause();
+}
+
+std::size_t open_descriptors() {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+TEST(Launcher, GivesEachRankTorchrunsEnvironment) {
+  setenv("TORCHELASTIC_USE_AGENT_STORE", "True",
+         1);  // a launcher around us: not our ranks' business
+  Channel channel;
+  const LaunchResult result = launch_ranks({.nproc_per_node = 3}, [&] {
+    std::string line;
+    for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE",
+                             "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_NAME",
+                             "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT",
+                             "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"}) {
+      line += environment_string(name).value_or("unset") + " ";
+    }
+    const auto worker = worker_environment();
+    line += worker->source + (worker->listen_fd ? " listens" : "");
+    channel.write_line(line);
+  });
+  unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  EXPECT_TRUE(result.ok());
+  EXPECT_EQ(result.message, "");
+  EXPECT_EQ(environment_string("RANK"), std::nullopt);
+  const std::vector<std::string> lines{channel.read_line(), channel.read_line(),
+                                       channel.read_line()};
+  EXPECT_THAT(lines, testing::UnorderedElementsAre(
+                         "0 0 0 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep listens",
+                         "1 1 1 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep",
+                         "2 2 2 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep"));
+}
+
+TEST(Launcher, LetsRanksMeetAtTheInheritedSocket) {
+  const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [] {
+    const auto worker = worker_environment();
+    if (worker->rank == 0) {
+      const int peer = accept(*worker->listen_fd, nullptr, nullptr);
+      char byte = 0;
+      if (read(peer, &byte, 1) != 1 || byte != 'x') throw Error("no greeting");
+      return;
+    }
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(worker->master_port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        write(fd, "x", 1) != 1) {
+      throw Error("no connection");
+    }
+  });
+  EXPECT_EQ(result.message, "");
+}
+
+struct Failing {
+  const char* what;
+  std::function<void()> fail;
+  int exit_code;
+  const char* message;
+};
+
+// Rank 1 of three fails, the others wait for ever.
+TEST(Launcher, NamesTheRankThatFailed) {
+  const Failing cases[] = {
+      {"data", [] { throw DataError("data file x is truncated\nbacktrace"); }, 1,
+       "rank 1: data file x is truncated"},
+      {"configuration", [] { throw ConfigError("no such recipe"); }, 2, "rank 1: no such recipe"},
+      {"communication", [] { throw TimeoutError("barrier: rank 2 is missing"); }, 1,
+       "rank 1: barrier: rank 2 is missing"},
+      {"not a std::exception", [] { throw 7; }, 1,
+       "rank 1: an exception that is not a std::exception"},
+      {"long text", [] { throw Error(std::string(1 << 20, 'x')); }, 1, "rank 1: xxx"},
+      {"SIGKILL", [] { raise(SIGKILL); }, 1, "rank 1 was killed by signal 9 (Killed): if nobody"},
+      {"SIGTERM from outside", [] { raise(SIGTERM); }, 1,
+       "rank 1 was killed by signal 15 (Terminated)"},
+      {"exit", [] { _exit(3); }, 1, "rank 1 ended with exit code 3 and without a reason"},
+  };
+  for (const Failing& expected : cases) {
+    SCOPED_TRACE(expected.what);
+    const std::size_t descriptors = open_descriptors();
+    const auto start = Clock::now();
+    const LaunchResult result = launch_ranks({.nproc_per_node = 3}, [&] {
+      if (my_rank() == 1) expected.fail();
+      hang();
+    });
+    EXPECT_LT(seconds_since(start), 2);
+    EXPECT_EQ(result.failed_rank, 1);
+    EXPECT_EQ(result.exit_code, expected.exit_code);
+    EXPECT_THAT(result.message, StartsWith(expected.message));
+    EXPECT_EQ(result.message.find('\n'), std::string::npos);
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+    EXPECT_EQ(open_descriptors(), descriptors);
+  }
+}
+
+TEST(Launcher, KeepsTheWholeTextOfAnException) {
+  const LaunchResult result = launch_ranks({}, [] { throw Error("first\nsecond"); });
+  EXPECT_EQ(result.message, "rank 0: first");
+  EXPECT_EQ(result.details, "first\nsecond");
+}
+
+TEST(Launcher, EndsRanksThatIgnoreTheRequest) {
+  Channel ready;
+  const auto start = Clock::now();
+  const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [&] {
+    if (my_rank() == 1) {
+      signal(SIGTERM, SIG_IGN);
+      ready.write_line("ready");
+      hang();
+    }
+    ready.read_line();
+    throw DataError("broken");
+  });
+  EXPECT_EQ(result.message, "rank 0: broken");
+  EXPECT_GE(seconds_since(start), 0.5);  // it had its grace
+  EXPECT_LT(seconds_since(start), 2);
+}
+
+void wait_until_ended(pid_t process) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  if (fd < 0) return;  // gone already
+  pollfd ended{fd, POLLIN, 0};
+  poll(&ended, 1, -1);
+}
+
+// What a rank notices because another ended is not the cause, even where it was noticed earlier.
+TEST(Launcher, ReportsTheCauseNotItsEcho) {
+  const Failing causes[] = {
+      {"killed", [] { raise(SIGKILL); }, 1, "rank 1 was killed by signal 9"},
+      {"failed", [] { throw DataError("broken"); }, 1, "rank 1: broken"},
+  };
+  for (const Failing& cause : causes) {
+    SCOPED_TRACE(cause.what);
+    Channel connection;
+    const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [&] {
+      if (my_rank() == 0) {
+        connection.write_line(std::to_string(getpid()));
+        throw CommError("lost rank 1");
+      }
+      wait_until_ended(std::stoi(connection.read_line()));
+      cause.fail();
+    });
+    EXPECT_EQ(result.failed_rank, 1);
+    EXPECT_THAT(result.message, StartsWith(cause.message));
+  }
+}
+
+// Runs a launcher whose ranks hang, as a process in a group of its own. The ranks hold `alive`.
+pid_t fork_launcher(Channel& alive, Channel& outcome, int rank_count) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  setpgid(0, 0);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);
+  const LaunchResult result = launch_ranks({.nproc_per_node = rank_count}, [&] {
+    alive.write_line("ready");
+    hang();
+  });
+  outcome.write_line(str(result.exit_code, " ", result.interrupted_by, " ", result.message));
+  _exit(result.exit_code);
+}
+
+TEST(Launcher, EndsAllRanksWhenInterrupted) {
+  struct Case {
+    int signal;
+    bool whole_group;  // as the terminal does it for Ctrl-C
+    const char* outcome;
+  };
+  const Case cases[] = {{SIGINT, true, "130 2 interrupted by signal 2 (Interrupt)"},
+                        {SIGINT, false, "130 2 interrupted by signal 2 (Interrupt)"},
+                        {SIGTERM, true, "143 15 interrupted by signal 15 (Terminated)"},
+                        {SIGTERM, false, "143 15 interrupted by signal 15 (Terminated)"},
+                        {SIGHUP, false, "129 1 interrupted by signal 1 (Hangup)"}};
+  for (const Case& expected : cases) {
+    SCOPED_TRACE(str("signal ", expected.signal, expected.whole_group ? " to the group" : ""));
+    Channel alive;
+    Channel outcome;
+    const pid_t launcher = fork_launcher(alive, outcome, 2);
+    alive.read_line();
+    alive.read_line();
+    const auto start = Clock::now();
+    kill(expected.whole_group ? -launcher : launcher, expected.signal);
+    EXPECT_EQ(outcome.read_line(), expected.outcome);
+    EXPECT_TRUE(alive.wait_for_end());
+    EXPECT_LT(seconds_since(start), 2);
+    waitpid(launcher, nullptr, 0);
+  }
+}
+
+TEST(Launcher, LeavesNoRankBehindWhenKilled) {
+  Channel alive;
+  Channel outcome;
+  const pid_t launcher = fork_launcher(alive, outcome, 3);
+  for (int rank = 0; rank < 3; ++rank) alive.read_line();
+  kill(launcher, SIGKILL);
+  EXPECT_TRUE(alive.wait_for_end());
+  waitpid(launcher, nullptr, 0);
+}
+
+TEST(Launcher, RefusesABusyPort) {
+  const ListenSocket taken = listen_on_loopback(0);
+  try {
+    launch_ranks({.nproc_per_node = 2, .master_port = taken.port}, [] { _exit(9); });
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.what(), str("cannot listen on 127.0.0.1:", taken.port,
+                                ": Address already in use: choose another master port, or 0 for a "
+                                "free one"));
+  }
+  close(taken.fd);
+}
+
+TEST(Launcher, RefusesAnImpossibleNumberOfRanks) {
+  for (const int ranks : {-1, 0, 1025}) {
+    EXPECT_THROW(launch_ranks({.nproc_per_node = ranks}, [] { _exit(9); }), ConfigError) << ranks;
+  }
+}
+
+TEST(Launcher, RestoresSignalsInRanksAndAfterwards) {
+  const LaunchResult result = launch_ranks({}, [] {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    if (sigismember(&mask, SIGTERM) || sigismember(&mask, SIGCHLD)) throw Error("still blocked");
+  });
+  EXPECT_EQ(result.message, "");
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT_FALSE(sigismember(&mask, SIGTERM));
+  EXPECT_FALSE(sigismember(&mask, SIGCHLD));
+}
+
+TEST(Launcher, WritesBufferedTextOnce) {
+  testing::internal::CaptureStdout();
+  printf("launcher ");
+  const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [] {
+    if (my_rank() == 0) printf("rank");
+  });
+  EXPECT_TRUE(result.ok());
+  fflush(stdout);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "launcher rank");
+}
+
+TEST(ProcessClock, CountsFromTheLaunchersStart) {
+  const double before = seconds_since_command_start();
+  Channel channel;
+  launch_ranks({}, [&] { channel.write_line(std::to_string(seconds_since_command_start())); });
+  const double in_rank = std::stod(channel.read_line());
+  EXPECT_GT(before, 0);
+  EXPECT_GE(in_rank, before - 1e-5);  // to_string rounds
+  EXPECT_LE(in_rank, seconds_since_command_start() + 1e-5);
+}
+
+}  // namespace
+}  // namespace lockstep

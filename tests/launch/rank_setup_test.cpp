@@ -1,0 +1,79 @@
+#include <lockstep/launch/rank_setup.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/launch/launcher.h>
+
+namespace lockstep {
+namespace {
+
+// Pinning lasts, so each case runs in a process of its own.
+void in_a_process(const std::function<void()>& body) {
+  EXPECT_EQ(launch_ranks({}, body).message, "");
+}
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw Error(what);
+}
+
+TEST(RankSetup, PinsNeighboursToDisjointProcessors) {
+  const std::vector<int> all = available_cpus();
+  for (int rank = 0; rank < 2; ++rank) {
+    in_a_process([&] {
+      const int threads = prepare_rank(rank, 2);
+      expect(available_cpus() == cpus_of_rank(all, rank, 2), "pinned elsewhere");
+      expect(threads == static_cast<int>(available_cpus().size()),
+             "threads are not the processors");
+    });
+  }
+}
+
+TEST(RankSetup, LeavesASingleProcessUnpinned) {
+  in_a_process([all = available_cpus()] {
+    expect(prepare_rank(0, 1) == static_cast<int>(all.size()), "threads are not the processors");
+    expect(available_cpus() == all, "pinned");
+  });
+}
+
+TEST(RankSetup, GivesEveryRankAThread) {
+  in_a_process([] { expect(prepare_rank(7, 1000) == 1, "not one thread"); });
+}
+
+TEST(RankSetup, ObeysTheRequestedThreads) {
+  in_a_process([] { expect(prepare_rank(0, 2, 5) == 5, "not five threads"); });
+}
+
+TEST(RankSetup, LeavesBindingToTheScheduler) {
+  in_a_process([all = available_cpus()] {
+    WorkerEnvironment worker;
+    worker.world_size = worker.local_world_size =
+        static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) + 1;
+    worker.source = "Slurm";
+    expect(prepare_rank(worker) == 1, "not one thread where all share the machine");
+    expect(available_cpus() == all, "pinned");
+    pin_to_cpus({all.front()});
+    worker.local_world_size = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    expect(prepare_rank(worker) == 1, "not the one processor of its own");
+  });
+}
+
+TEST(RankSetup, PrefixesLogLinesWithTheRank) {
+  in_a_process([] {
+    std::string line;
+    set_log_sink([&](LogLevel, const std::string& text) { line = text; });
+    prepare_rank(1, 2);
+    log_error("x");
+    expect(line == "[rank 1] error: x", "no prefix");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
