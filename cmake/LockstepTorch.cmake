@@ -13,4 +13,6 @@ target_link_libraries(lockstep_torch_pch PRIVATE lockstep::torch lockstep_flags)
 target_precompile_headers(lockstep_torch_pch PRIVATE <torch/torch.h>)
 function(lockstep_use_torch_pch target)
   target_precompile_headers(${target} REUSE_FROM lockstep_torch_pch)
+  # Programs would be compiled with -fPIE, and g++ ignores a header that was made with -fPIC.
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
