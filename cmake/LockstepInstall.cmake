@@ -1,0 +1,30 @@
+# What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the
+# headers, the program. A user's project needs find_package(lockstep) and this prefix and LibTorch's in
+# CMAKE_PREFIX_PATH.
+include(CMakePackageConfigHelpers)
+get_property(_installed_rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
+
+add_library(lockstep_lockstep INTERFACE)
+add_library(lockstep::lockstep ALIAS lockstep_lockstep)
+set_target_properties(lockstep_lockstep PROPERTIES EXPORT_NAME lockstep)
+target_link_libraries(lockstep_lockstep INTERFACE ${_installed_rooms})
+
+set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+install(TARGETS ${_installed_rooms} lockstep_lockstep EXPORT lockstep)
+install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstepTargets.cmake DESTINATION ${_package_dir})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
+        ${CMAKE_CURRENT_LIST_DIR}/LockstepLibTorch.cmake DESTINATION ${_package_dir})
+
+if(TARGET lockstep_cli)
+  set_target_properties(lockstep_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS lockstep_cli)
+endif()
+if(TARGET lockstep_download)
+  install(TARGETS lockstep_download LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
+endif()

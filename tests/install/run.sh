@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs Lockstep into an empty prefix, builds examples/01_distributed_data_parallel against it as a
+# user's project would, and runs it in every way that its README names: the losses must agree.
+#
+# Usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR PYTHON CMAKE_ARGUMENT...
+set -euo pipefail
+build=$1 source=$2 work=$3 python=$4
+shift 4
+rm -rf "$work"
+mkdir -p "$work"
+
+cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
+# "PREFIX" stands for the folder just installed to.
+cmake -S "$source/examples/01_distributed_data_parallel" -B "$work/build" -G Ninja \
+  -DCMAKE_BUILD_TYPE=Release "${@//PREFIX/$work/prefix}" >"$work/configure.log"
+cmake --build "$work/build"
+
+"$work/build/single" >"$work/single.txt"
+"$work/build/distributed" >"$work/alone.txt"
+
+# The environment that launchers agree on, set by hand.
+port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+for rank in 0 1; do
+  RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$work/build/distributed" >"$work/by-hand-$rank.txt" &
+  ranks[rank]=$!
+done
+wait "${ranks[0]}"
+wait "${ranks[1]}"
+
+runs=(alone by-hand-0 by-hand-1)
+if "$python" -c 'import torch.distributed.run' 2>/dev/null; then
+  "$python" -m torch.distributed.run --no-python --nproc-per-node 2 --redirects 1 --log-dir "$work/torchrun" \
+    "$work/build/distributed" 2>"$work/torchrun.err"
+  for rank in 0 1; do
+    cp "$(ls -d "$work"/torchrun/*/attempt_0/$rank/stdout.log)" "$work/torchrun-$rank.txt"
+    runs+=("torchrun-$rank")
+  done
+else
+  echo "without torchrun: $python has no torch"
+fi
+
+for run in "${runs[@]}"; do
+  paste -d' ' "$work/single.txt" "$work/$run.txt" | awk -v run="$run" '
+    { difference = $4 - $8; if (difference < 0) difference = -difference
+      if (NF != 8 || $2 != $6 || difference > 2e-5) { print run ": " $0; bad = 1 } }
+    END { if (NR != 5) { print run ": " NR " lines, expected 5"; bad = 1 }; exit bad }'
+  echo "$run agrees with single: $(tail -1 "$work/$run.txt")"
+done
+# What was trained must have learned something: three classes begin at 1.1.
+awk 'END { exit !($4 < 0.3) }' "$work/single.txt"
