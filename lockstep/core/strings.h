@@ -11,7 +11,7 @@ namespace lockstep {
 template <class... Values>
 std::string str(const Values&... values) {
   std::ostringstream out;
-  (out << ... << values);
+  if constexpr (sizeof...(values) > 0) (out << ... << values);
   return out.str();
 }
 

@@ -1,0 +1,36 @@
+#include <lockstep/comm/backends/nccl/nccl.h>
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::nccl {
+
+bool is_available() { return true; }
+
+std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                 const WorkerEnvironment& environment, torch::Device device,
+                                 std::chrono::milliseconds timeout) {
+  if (!device.is_cuda()) {
+    throw ConfigError(lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
+  }
+  try {
+    // NCCL's collectives run on the current device of the calling thread.
+    c10::cuda::set_device(device.index());
+    auto options = c10d::ProcessGroupNCCL::Options::create();
+    options->timeout = timeout;
+    auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
+    auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, environment.rank,
+                                                             environment.world_size, options);
+    return c10d_adapter::make(std::move(group), store,
+                              {.name = "nccl", .averages = true, .timeout = timeout, .device = device});
+  } catch (const std::exception& error) {
+    throw CommError(lockstep::str("rank ", environment.rank, ": cannot connect the ranks over NCCL on ", device,
+                        ": ", first_line(error)));
+  }
+}
+
+}  // namespace lockstep::nccl

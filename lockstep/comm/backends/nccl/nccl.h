@@ -1,0 +1,24 @@
+// NCCL, as LibTorch's ProcessGroupNCCL runs it: CUDA tensors between GPUs. Builds without CUDA link
+// no_nccl.cpp in place of nccl.cpp.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/torch.h>
+
+#include <lockstep/comm/backend.h>
+#include <lockstep/comm/worker_environment.h>
+
+namespace lockstep::nccl {
+
+bool is_available();
+
+/// Collective. `device` is the GPU of this rank, which no other rank may use. ConfigError in builds
+/// without NCCL.
+std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                 const WorkerEnvironment& environment, torch::Device device,
+                                 std::chrono::milliseconds timeout);
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,16 @@
+#include <lockstep/comm/backends/nccl/nccl.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::nccl {
+
+bool is_available() { return false; }
+
+std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>&, const WorkerEnvironment&,
+                                 torch::Device, std::chrono::milliseconds) {
+  throw ConfigError(
+      "backend nccl is not in this build; configure with the cuda preset against a CUDA build of "
+      "LibTorch, or choose gloo or shm");
+}
+
+}  // namespace lockstep::nccl

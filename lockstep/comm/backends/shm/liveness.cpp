@@ -1,0 +1,35 @@
+#include <lockstep/comm/backends/shm/liveness.h>
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::shm {
+
+Liveness::Liveness(const std::vector<pid_t>& pids) {
+  for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pids[rank], 0));
+    if (fd < 0) {
+      const int error = errno;
+      for (int open : descriptors_) close(open);
+      throw CommError(str("rank ", rank, " (process ", pids[rank],
+                          ") cannot be watched: ", errno_text(error)));
+    }
+    descriptors_.push_back(fd);
+  }
+}
+
+Liveness::~Liveness() {
+  for (int fd : descriptors_) close(fd);
+}
+
+bool Liveness::is_dead(int rank) const {
+  pollfd polled{descriptors_[static_cast<std::size_t>(rank)], POLLIN, 0};
+  return poll(&polled, 1, 0) > 0;
+}
+
+}  // namespace lockstep::shm

@@ -1,0 +1,47 @@
+// Symmetric memory: one slice for each rank in one segment, so that a place in "my" slice has a
+// counterpart in every peer's slice, which I can read and write directly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <lockstep/comm/backends/shm/segment.h>
+
+namespace lockstep::shm {
+
+/// One collective allocation, as seen by one rank.
+struct SymmetricRange {
+  std::uint32_t id = 0;  ///< the same on all ranks
+  std::shared_ptr<Segment> segment;
+  std::size_t stride = 0;  ///< bytes of one rank's slice
+  int rank = 0;
+
+  std::byte* slice(int of_rank) const {
+    return segment->data() + static_cast<std::size_t>(of_rank) * stride;
+  }
+};
+
+/// A piece of memory inside a range: the same bytes on rank r are at range->slice(r) + offset.
+struct SymmetricPlace {
+  std::shared_ptr<const SymmetricRange> range;
+  std::size_t offset = 0;
+};
+
+/// Finds the symmetric allocation that a pointer belongs to. Safe to call from any thread.
+class SymmetricRegistry {
+ public:
+  void add(std::shared_ptr<const SymmetricRange> range);
+  void remove(const SymmetricRange* range);
+  /// The place of [data, data + bytes), if it lies entirely in this rank's slice of one range.
+  std::optional<SymmetricPlace> find(const std::byte* data, std::size_t bytes) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const SymmetricRange>> ranges_;
+};
+
+}  // namespace lockstep::shm

@@ -1,0 +1,145 @@
+#include <lockstep/comm/network.h>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Address resolve(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* results = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &results);
+  if (code != 0) throw CommError(str("cannot resolve the host '", host, "': ", gai_strerror(code)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(results, &freeaddrinfo);
+  // PyTorch prefers IPv4 where a name has both, and its store must meet ours.
+  const addrinfo* chosen = results;
+  for (const addrinfo* each = results; each != nullptr; each = each->ai_next) {
+    if (each->ai_family == AF_INET) {
+      chosen = each;
+      break;
+    }
+  }
+  Address address;
+  std::memcpy(&address.storage, chosen->ai_addr, chosen->ai_addrlen);
+  address.length = static_cast<socklen_t>(chosen->ai_addrlen);
+  return address;
+}
+
+std::string to_text(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+class Socket {
+ public:
+  Socket(int family, int type) : fd_(socket(family, type | SOCK_CLOEXEC, 0)) {
+    if (fd_ < 0) throw CommError(str("cannot make a socket: ", errno_text(errno)));
+  }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// One attempt; 0, or why it failed.
+int try_connect(const Address& address, const Deadline& deadline) {
+  const Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
+  if (connect(connection.get(), address.get(), address.length) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd polled{connection.get(), POLLOUT, 0};
+  const auto left = std::chrono::duration_cast<Milliseconds>(deadline.remaining()).count();
+  if (poll(&polled, 1, static_cast<int>(left)) <= 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
+}  // namespace
+
+std::string resolve_address(const std::string& host) {
+  const Address address = resolve(host, 0);
+  return to_text(address.get(), address.length);
+}
+
+int listen_on(const std::string& host, std::uint16_t port) {
+  const Address address = resolve(host, port);
+  Socket listener(address.family(), SOCK_STREAM);
+  const int on = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), 1024) != 0) {
+    throw CommError(str("cannot listen on ", host, ":", port, ": ", errno_text(errno),
+                        errno == EADDRINUSE ? "; choose another port (MASTER_PORT)" : ""));
+  }
+  return listener.release();
+}
+
+std::uint16_t bound_port(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    throw CommError(str("cannot tell the port of a socket: ", errno_text(errno)));
+  }
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+}
+
+std::string local_address_towards(const std::string& host, std::uint16_t port) {
+  const Address address = resolve(host, port);
+  // Connecting a datagram socket sends nothing; the kernel only chooses the route.
+  const Socket probe(address.family(), SOCK_DGRAM);
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (connect(probe.get(), address.get(), address.length) != 0 ||
+      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    throw CommError(str("no route to ", host, ": ", errno_text(errno)));
+  }
+  return to_text(reinterpret_cast<sockaddr*>(&storage), length);
+}
+
+void wait_for_listener(const std::string& host, std::uint16_t port,
+                       std::chrono::milliseconds timeout) {
+  const Address address = resolve(host, port);
+  const Deadline deadline(timeout);
+  int error = 0;
+  do {
+    error = try_connect(address, deadline);
+    if (error == 0) return;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(Milliseconds(20), deadline.remaining()));
+  } while (!deadline.expired());
+  throw TimeoutError(str("nobody listens at ", host, ":", port, " after ",
+                         static_cast<double>(timeout.count()) / 1e3, " s: ", errno_text(error),
+                         "; rank 0 must be started there (MASTER_ADDR, MASTER_PORT)"));
+}
+
+}  // namespace lockstep

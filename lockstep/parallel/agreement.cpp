@@ -1,0 +1,61 @@
+#include <lockstep/parallel/agreement.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+void append(std::ostringstream& out, const char* kind, const std::string& name,
+            const torch::Tensor& tensor) {
+  out << kind << " '" << name << "' " << tensor.scalar_type() << ' ' << tensor.sizes()
+      << (tensor.requires_grad() || *kind == 'b' ? "" : " (frozen)") << '\n';
+}
+
+// One line for each tensor, in the order in which the ranks will use them.
+std::string signature(const torch::nn::Module& module) {
+  std::ostringstream out;
+  for (const auto& item : module.named_parameters()) {
+    append(out, "parameter", item.key(), item.value());
+  }
+  for (const auto& item : module.named_buffers()) append(out, "buffer", item.key(), item.value());
+  return out.str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string first_difference(const std::string& first, const std::string& second, int rank) {
+  const auto a = lines_of(first);
+  const auto b = lines_of(second);
+  const std::size_t shared = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < shared && a[i] == b[i]) continue;
+    return str("ranks have different models: rank 0 has ", i < a.size() ? a[i] : "no more tensors",
+               ", rank ", rank, " has ", i < b.size() ? b[i] : "no more tensors");
+  }
+  return "";
+}
+
+}  // namespace
+
+void verify_agreement(const torch::nn::Module& module, ProcessGroup& group) {
+  const std::string mine = signature(module);
+  // Hashes first: the texts travel only when there is something to explain.
+  const auto hashes = group.all_gather_text(str(std::hash<std::string>{}(mine)));
+  if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& h) { return h == hashes[0]; })) return;
+  const auto texts = group.all_gather_text(mine);
+  for (int rank = 1; rank < group.size(); ++rank) {
+    const std::string difference = first_difference(texts[0], texts[rank], rank);
+    if (!difference.empty()) throw ConfigError(difference);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// Do all ranks have the same model?
+#pragma once
+
+#include <lockstep/comm/process_group.h>
+
+namespace lockstep {
+
+/// Collective. Compares names, shapes and dtypes of all parameters and buffers over the ranks of
+/// `group`. ConfigError, on every rank, names the first that differs and both sides of it.
+void verify_agreement(const torch::nn::Module& module, ProcessGroup& group);
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Rank 0's buffers (the running statistics of batch normalisation) for all ranks.
+#pragma once
+
+#include <vector>
+
+#include <lockstep/comm/process_group.h>
+
+namespace lockstep {
+
+/// Moves the buffers of a module into symmetric memory, one block for each dtype, so that one
+/// broadcast without copies sends them all. The module keeps its tensor objects; only their storage
+/// changes. Buffers that the module replaces later (Module::to) are moved again at the next broadcast.
+class ModuleBuffers {
+ public:
+  /// Collective.
+  ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);
+
+  /// Collective. Every rank's buffers become rank 0's, as PyTorch's DDP does before each forward.
+  void broadcast();
+
+  bool empty() const { return blocks_.empty(); }
+
+ private:
+  struct Block {
+    torch::Tensor flat;
+    std::vector<torch::Tensor> buffers;
+    std::vector<torch::Tensor> views;  ///< of `flat`, one for each buffer
+  };
+  static void move_into_block(Block& block);
+
+  ProcessGroup group_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace lockstep
