@@ -1,6 +1,7 @@
 #include <lockstep/models/conv_pool_relu.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/torch.h>
 

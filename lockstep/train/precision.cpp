@@ -1,0 +1,34 @@
+#include <lockstep/train/precision.h>
+
+#include <ATen/autocast_mode.h>
+
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+
+std::string to_string(Precision precision) { return precision == Precision::k32 ? "32" : "bf16"; }
+
+Precision parse_precision(const std::string& name) {
+  OptionCheck("Trainer").one_of("precision", name, {"32", "bf16"});
+  return name == "32" ? Precision::k32 : Precision::kBf16;
+}
+
+AutocastScope::AutocastScope(Precision precision, torch::DeviceType device)
+    : device_(device), active_(precision != Precision::k32) {
+  if (!active_) return;
+  former_enabled_ = at::autocast::is_autocast_enabled(device_);
+  former_dtype_ = at::autocast::get_autocast_dtype(device_);
+  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::set_autocast_dtype(device_, torch::kBFloat16);
+  at::autocast::increment_nesting();
+}
+
+AutocastScope::~AutocastScope() {
+  if (!active_) return;
+  // Casts of the weights are cached until the outermost scope ends.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, former_enabled_);
+  at::autocast::set_autocast_dtype(device_, former_dtype_);
+}
+
+}  // namespace lockstep

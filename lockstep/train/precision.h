@@ -1,0 +1,35 @@
+// The precision of the forward pass.
+#pragma once
+
+#include <string>
+
+#include <torch/torch.h>
+
+namespace lockstep {
+
+enum class Precision {
+  k32,    ///< float32 throughout
+  kBf16,  ///< LibTorch's autocast to bfloat16; parameters, gradients and optimizer stay float32
+};
+
+/// "32" or "bf16".
+std::string to_string(Precision precision);
+/// The inverse; ConfigError for another word.
+Precision parse_precision(const std::string& name);
+
+/// Autocast on this thread for as long as the scope lives; nothing with k32.
+class AutocastScope {
+ public:
+  AutocastScope(Precision precision, torch::DeviceType device);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  torch::DeviceType device_;
+  bool active_;
+  bool former_enabled_ = false;
+  torch::ScalarType former_dtype_ = torch::kFloat32;
+};
+
+}  // namespace lockstep
