@@ -4,6 +4,12 @@
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
+# Names of tests under a sanitizer begin with it ("thread:core.…"): `make test-all` runs all trees at once.
+set(_lockstep_test_prefix "")
+if(LOCKSTEP_SANITIZE)
+  string(REGEX REPLACE ",.*" ":" _lockstep_test_prefix "${LOCKSTEP_SANITIZE},")
+endif()
+
 function(lockstep_test name)
   cmake_parse_arguments(arg "TORCH" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
@@ -15,6 +21,6 @@ function(lockstep_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
-  gtest_discover_tests(tests_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(tests_${name} TEST_PREFIX "${_lockstep_test_prefix}${name}." DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${name};${arg_LABELS}")
 endfunction()
