@@ -1,0 +1,100 @@
+#include <lockstep/data/batch_engine.h>
+
+#include <utility>
+
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+
+BatchEngine::BatchEngine(Fill fill, const BatchEngineOptions& options) : fill_(std::move(fill)) {
+  const OptionCheck check("BatchEngine");
+  check.in_range("threads", options.threads, 0, 1024);
+  check.in_range("slots", options.slots, options.threads > 0 ? 2 : 1, 65536);
+  slots_.resize(options.slots);
+  for (int i = 0; i < options.threads; ++i) fillers_.emplace_back([this] { run_filler(); });
+}
+
+BatchEngine::~BatchEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  slot_free_.notify_all();
+}
+
+void BatchEngine::start(std::int64_t first, std::int64_t end) {
+  {
+    std::unique_lock lock(mutex_);
+    end_ = claimed_;  // nobody claims another batch of the old sequence
+    slot_filled_.wait(lock, [this] { return filling_ == 0; });
+    for (Slot& slot : slots_) slot = {};
+    in_use_.reset();
+    first_ = claimed_ = delivered_ = first;
+    end_ = end;
+  }
+  slot_free_.notify_all();
+}
+
+std::optional<int> BatchEngine::next() {
+  if (fillers_.empty()) return fill_inline();
+  std::unique_lock lock(mutex_);
+  if (in_use_) {
+    slots_[*in_use_].state = State::kEmpty;
+    in_use_.reset();
+    slot_free_.notify_one();
+  }
+  if (delivered_ >= end_) return std::nullopt;
+  const int index = slot_of(delivered_);
+  Slot& slot = slots_[index];
+  slot_filled_.wait(lock,
+                    [&] { return slot.state == State::kFull || slot.state == State::kFailed; });
+  if (slot.state == State::kFailed) {
+    const std::exception_ptr error = std::exchange(slot.error, nullptr);
+    end_ = delivered_ = claimed_;
+    std::rethrow_exception(error);
+  }
+  ++delivered_;
+  in_use_ = index;
+  return index;
+}
+
+std::optional<int> BatchEngine::fill_inline() {
+  if (delivered_ >= end_) return std::nullopt;
+  const std::int64_t batch = delivered_;
+  const int index = slot_of(batch);
+  try {
+    fill_(index, batch);
+  } catch (...) {
+    end_ = delivered_;
+    throw;
+  }
+  claimed_ = ++delivered_;
+  return index;
+}
+
+void BatchEngine::run_filler() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    slot_free_.wait(lock, [this] { return quit_ || work_left(); });
+    if (quit_) return;
+    const std::int64_t batch = claimed_++;
+    const int index = slot_of(batch);
+    slots_[index].state = State::kFilling;
+    ++filling_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      fill_(index, batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    --filling_;
+    slots_[index] = {error ? State::kFailed : State::kFull, error};
+    slot_filled_.notify_one();
+    // Another slot may have become free while this thread was the only one awake.
+    if (work_left()) slot_free_.notify_one();
+  }
+}
+
+}  // namespace lockstep

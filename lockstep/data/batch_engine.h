@@ -1,0 +1,86 @@
+// Fills a ring of buffers ahead of their consumer, on threads, in order.
+//
+//   BatchEngine engine(fill, {.threads = 2, .slots = 4});
+//   engine.start(0, steps);
+//   while (auto slot = engine.next()) use(*slot);   // batches 0, 1, 2, ...
+//
+// It knows nothing of images: `fill(slot, batch)` writes batch number `batch` into buffer number
+// `slot`, and what a batch holds must depend on its number alone. Then neither the number of
+// threads nor their timing changes what the consumer sees.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+
+struct BatchEngineOptions {
+  int threads = 0;  ///< Threads that fill; 0: next() fills by itself.
+  int slots =
+      2;  ///< Buffers in the ring: one in use, the others filled ahead. With threads, at least 2.
+};
+
+/// One consumer calls start(), next() and stop(), always from one thread; `fill` runs on the
+/// engine's threads, on several at once for different slots.
+///
+/// Every wait ends: the consumer's when its batch is filled or has failed, a filler's when a slot
+/// is free or the engine stops. The destructor waits only for calls of `fill` that are under way.
+class BatchEngine {
+ public:
+  using Fill = std::function<void(int slot, std::int64_t batch)>;
+
+  BatchEngine(Fill fill, const BatchEngineOptions& options);
+  ~BatchEngine();
+  BatchEngine(const BatchEngine&) = delete;
+  BatchEngine& operator=(const BatchEngine&) = delete;
+
+  /// Begins a sequence of batches [first, end), and forgets the one before, finished or not. When
+  /// it returns, no fill of the old sequence runs any more.
+  void start(std::int64_t first, std::int64_t end);
+
+  /// The slot of the next batch; nothing after the last one, or before start(). The slot that the
+  /// previous call returned is free to be overwritten from now on. What `fill` threw for this batch
+  /// is thrown here, after all batches before it were delivered; the sequence then is over.
+  std::optional<int> next();
+
+  /// Ends the sequence: as start() with nothing to fill.
+  void stop() { start(0, 0); }
+
+ private:
+  enum class State { kEmpty, kFilling, kFull, kFailed };
+  struct Slot {
+    State state = State::kEmpty;
+    std::exception_ptr error;
+  };
+
+  void run_filler();
+  int slot_of(std::int64_t batch) const {
+    return static_cast<int>((batch - first_) % static_cast<std::int64_t>(slots_.size()));
+  }
+  bool work_left() const {
+    return claimed_ < end_ && slots_[slot_of(claimed_)].state == State::kEmpty;
+  }
+  std::optional<int> fill_inline();
+
+  const Fill fill_;
+  std::mutex mutex_;
+  std::condition_variable slot_free_;    // fillers wait: a slot became free, or quit_
+  std::condition_variable slot_filled_;  // the consumer waits: a fill ended
+  std::vector<Slot> slots_;
+  std::int64_t first_ = 0;  // of the sequence
+  std::int64_t end_ = 0;
+  std::int64_t claimed_ = 0;    // next batch that a filler takes
+  std::int64_t delivered_ = 0;  // next batch that next() returns
+  std::optional<int> in_use_;   // slot that the consumer holds
+  int filling_ = 0;             // fills under way
+  bool quit_ = false;
+  std::vector<std::jthread> fillers_;  // last: they end before what they use
+};
+
+}  // namespace lockstep

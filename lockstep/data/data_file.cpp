@@ -1,0 +1,42 @@
+#include <lockstep/data/data_file.h>
+
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/formats/gzip.h>
+
+namespace lockstep {
+
+std::optional<std::filesystem::path> find_data_file(const std::filesystem::path& directory,
+                                                    const std::string& name) {
+  for (const char* suffix : {"", ".gz"}) {
+    std::filesystem::path path = directory / (name + suffix);
+    std::error_code ignored;  // a folder that cannot be entered holds no file for us
+    if (std::filesystem::exists(path, ignored)) return path;
+  }
+  return std::nullopt;
+}
+
+DataFile open_data_file(const std::filesystem::path& directory, const std::string& name,
+                        std::size_t maximum_bytes) {
+  const auto path = find_data_file(directory, name);
+  if (!path) {
+    throw DataError(str("cannot find ", name, " (or ", name, ".gz) in ", directory.string()));
+  }
+  auto mapped = std::make_shared<const MappedFile>(*path);
+  if (path->extension() == ".gz") {
+    auto content =
+        std::make_shared<const ByteBuffer>(gunzip(mapped->bytes(), maximum_bytes, path->string()));
+    const auto bytes = content->bytes();
+    return {path->string(), bytes, std::move(content)};
+  }
+  const auto bytes = mapped->bytes();
+  if (bytes.size() > maximum_bytes) {
+    throw DataError(str(path->string(), ": got ", bytes.size(), " bytes, at most ", maximum_bytes,
+                        " are expected"));
+  }
+  return {path->string(), bytes, std::move(mapped)};
+}
+
+}  // namespace lockstep

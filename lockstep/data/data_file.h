@@ -1,0 +1,29 @@
+// One file of a data set: mapped where it is plain, unpacked where only FILE.gz is there.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace lockstep {
+
+/// The bytes of a file and what owns them. A cheap copy.
+struct DataFile {
+  std::string path;  ///< What was read, for messages.
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> keep_alive;
+};
+
+/// `directory`/`name`, or else `directory`/`name`.gz; nothing when neither is there.
+std::optional<std::filesystem::path> find_data_file(const std::filesystem::path& directory,
+                                                    const std::string& name);
+
+/// Reads what find_data_file() finds. DataError when it finds nothing (the message names the file),
+/// the file cannot be read, or its unpacked size exceeds `maximum_bytes`.
+DataFile open_data_file(const std::filesystem::path& directory, const std::string& name,
+                        std::size_t maximum_bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// The strokes of the ten digits, in several ways to write each.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+struct Point {
+  float x = 0;
+  float y = 0;
+  bool operator==(const Point&) const = default;
+};
+
+/// Points that the pen passes, in a square from (0, 0), top left, to (1, 1), bottom right. A stroke
+/// whose first and last point are equal is closed. At least two points, at most
+/// kMaximumStrokePoints.
+using Stroke = std::vector<Point>;
+using Skeleton = std::vector<Stroke>;
+
+inline constexpr int kMaximumStrokePoints = 16;
+
+/// The ways to write `digit`, 0 to 9; never empty.
+std::span<const Skeleton> digit_skeletons(int digit);
+
+/// The point at `t` in [0, 1] of the Catmull-Rom spline from p1 to p2 with neighbours p0 and p3.
+Point catmull_rom(Point p0, Point p1, Point p2, Point p3, float t);
+
+}  // namespace lockstep

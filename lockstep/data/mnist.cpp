@@ -1,0 +1,60 @@
+#include <lockstep/data/mnist.h>
+
+#include <string>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/data_file.h>
+#include <lockstep/formats/idx.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kClasses = 10;
+// Bounds memory, not the format: EMNIST, the largest of the family, has 814,255 images of 28x28.
+constexpr std::size_t kMaximumBytes = std::size_t{1} << 30;
+
+void check_labels(const IdxLabels& labels, const std::string& path) {
+  for (std::int64_t i = 0; i < labels.count; ++i) {
+    if (labels.labels[i] >= kClasses) {
+      throw DataError(str(path, ": label ", i, " is ", int{labels.labels[i]}, ", expected 0 to ",
+                          kClasses - 1));
+    }
+  }
+}
+
+struct Pair {
+  std::shared_ptr<const void> images;
+  std::shared_ptr<const void> labels;
+};
+
+}  // namespace
+
+ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
+  const std::string prefix = split == Split::kTrain ? "train" : "t10k";
+  const DataFile label_file =
+      open_data_file(directory, prefix + "-labels-idx1-ubyte", kMaximumBytes);
+  const IdxLabels labels = parse_idx_labels(label_file.bytes, label_file.path);
+  check_labels(labels, label_file.path);
+
+  const DataFile image_file =
+      open_data_file(directory, prefix + "-images-idx3-ubyte", kMaximumBytes);
+  const IdxImages images = parse_idx_images(image_file.bytes, image_file.path);
+  if (images.count != labels.count) {
+    throw DataError(str(image_file.path, " holds ", images.count, " images, but ", label_file.path,
+                        " ", labels.count, " labels"));
+  }
+
+  ImageShard shard;
+  shard.images = images.pixels;
+  shard.image_stride = images.height * images.width;
+  shard.labels = labels.labels;
+  shard.label_stride = 1;
+  shard.count = images.count;
+  shard.keep_alive =
+      std::make_shared<const Pair>(Pair{image_file.keep_alive, label_file.keep_alive});
+  return ImageDataset(split == Split::kTrain ? "MNIST train" : "MNIST test",
+                      {1, images.height, images.width}, kClasses, {std::move(shard)});
+}
+
+}  // namespace lockstep

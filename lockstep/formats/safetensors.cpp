@@ -1,0 +1,269 @@
+#include <lockstep/formats/safetensors.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kMaximumHeaderBytes = 100'000'000;  // the reference implementation's bound
+constexpr int kMaximumDepth = 4;  // {name: {"shape": [..]}} and one to spare
+constexpr const char* kMetadataKey = "__metadata__";
+
+// clang-format off: a line for each element size
+constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes{{
+    {"BOOL", 1},
+    {"U8", 1},
+    {"I8", 1},
+    {"F8_E5M2", 1},
+    {"F8_E4M3", 1},
+    {"I16", 2},
+    {"U16", 2},
+    {"F16", 2},
+    {"BF16", 2},
+    {"I32", 4},
+    {"U32", 4},
+    {"F32", 4},
+    {"I64", 8},
+    {"U64", 8},
+    {"F64", 8},
+}};
+// clang-format on
+
+// element_bytes times the product of `shape`; nothing when that overflows or a side is negative.
+std::optional<std::size_t> bytes_of(std::size_t element_bytes,
+                                    const std::vector<std::int64_t>& shape) {
+  std::size_t total = element_bytes;
+  for (std::int64_t side : shape) {
+    if (side < 0 || __builtin_mul_overflow(total, static_cast<std::size_t>(side), &total)) {
+      return std::nullopt;
+    }
+  }
+  return total;
+}
+
+// Text that a damaged file supplied, cut and cleaned so that a message stays one line.
+std::string printable(std::string_view text) {
+  std::string result(text.substr(0, 80));
+  for (char& c : result) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return result;
+}
+
+class Parser {
+ public:
+  Parser(std::span<const std::byte> bytes, std::string_view name) : bytes_(bytes), name_(name) {}
+
+  Safetensors parse() {
+    const Json header = read_header();
+    Safetensors result;
+    for (const auto& [key, entry] : header.items()) {
+      if (key == kMetadataKey) {
+        result.metadata = read_metadata(entry);
+      } else {
+        result.tensors.emplace(key, read_tensor(key, entry));
+      }
+    }
+    check_layout();
+    return result;
+  }
+
+ private:
+  template <class... Values>
+  [[noreturn]] void fail(const Values&... values) const {
+    throw CheckpointError(str(name_, ": ", values...));
+  }
+
+  Json read_header() {
+    if (bytes_.size() < kLengthBytes)
+      fail("truncated safetensors file of ", bytes_.size(), " bytes");
+    std::uint64_t length = 0;
+    for (int i = kLengthBytes - 1; i >= 0; --i) {
+      length = length << 8 | std::to_integer<std::uint64_t>(bytes_[i]);
+    }
+    const std::size_t rest = bytes_.size() - kLengthBytes;
+    if (length > rest || length > kMaximumHeaderBytes) {
+      fail("the safetensors header claims ", length, " bytes, the file holds ", rest,
+           " after its length (truncated, or no safetensors file)");
+    }
+    data_ = bytes_.subspan(kLengthBytes + length);
+    const auto* begin = reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes;
+    if (length == 0 || *begin != '{') fail("the safetensors header does not begin with '{'");
+    return parse_json({begin, static_cast<std::size_t>(length)});
+  }
+
+  // nlohmann keeps the last of two equal keys; here the second one is an error.
+  Json parse_json(std::string_view text) const {
+    std::vector<std::set<std::string>> keys;
+    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+      if (depth > kMaximumDepth) fail("the safetensors header is nested too deeply");
+      if (event == Json::parse_event_t::object_start) keys.emplace_back();
+      if (event == Json::parse_event_t::object_end) keys.pop_back();
+      if (event == Json::parse_event_t::key &&
+          !keys.back().insert(value.get_ref<const std::string&>()).second) {
+        fail("the safetensors header repeats '", printable(value.get_ref<const std::string&>()),
+             "'");
+      }
+      return true;
+    };
+    try {
+      return Json::parse(text, watch);
+    } catch (const Json::exception& error) {
+      fail("the safetensors header is not valid JSON (", printable(error.what()), ")");
+    }
+  }
+
+  SafetensorsMetadata read_metadata(const Json& entry) const {
+    if (!entry.is_object()) fail("__metadata__ is not an object");
+    SafetensorsMetadata metadata;
+    for (const auto& [key, value] : entry.items()) {
+      if (!value.is_string()) fail("__metadata__ '", printable(key), "' is not a string");
+      metadata.emplace(key, value.get<std::string>());
+    }
+    return metadata;
+  }
+
+  TensorView read_tensor(const std::string& key, const Json& entry) {
+    const std::string tensor = str("tensor '", printable(key), "'");
+    if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") ||
+        !entry.contains("shape") || !entry.contains("data_offsets") ||
+        !entry["dtype"].is_string()) {
+      fail(tensor, " needs exactly dtype, shape and data_offsets");
+    }
+    TensorView view;
+    view.dtype = entry["dtype"].get<std::string>();
+    const std::size_t element_bytes = safetensors_element_bytes(view.dtype);
+    if (element_bytes == 0) fail(tensor, " has the unknown dtype '", printable(view.dtype), "'");
+    for (std::uint64_t side : read_numbers(entry["shape"], tensor, "shape")) {
+      view.shape.push_back(static_cast<std::int64_t>(side));
+    }
+    const auto offsets = read_numbers(entry["data_offsets"], tensor, "data_offsets");
+    if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_.size()) {
+      fail(tensor, " has data_offsets outside of the ", data_.size(), " bytes of data");
+    }
+    const std::size_t got = offsets[1] - offsets[0];
+    const auto expected = bytes_of(element_bytes, view.shape);
+    if (!expected || *expected != got) {
+      fail(tensor, " holds ", got, " bytes, its shape and dtype ask for ",
+           expected ? str(*expected) : std::string("more than memory can hold"));
+    }
+    view.bytes = data_.subspan(offsets[0], got);
+    ranges_.emplace_back(offsets[0], offsets[1]);
+    return view;
+  }
+
+  std::vector<std::uint64_t> read_numbers(const Json& array, const std::string& tensor,
+                                          const char* what) const {
+    if (!array.is_array()) fail(tensor, ": ", what, " is not a list");
+    std::vector<std::uint64_t> numbers;
+    for (const Json& number : array) {
+      constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();
+      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > limit) {
+        fail(tensor, ": ", what, " holds something else than whole numbers from 0");
+      }
+      numbers.push_back(number.get<std::uint64_t>());
+    }
+    return numbers;
+  }
+
+  // The format allows no overlap and no byte that belongs to nobody: nothing can hide in a file.
+  void check_layout() {
+    std::sort(ranges_.begin(), ranges_.end());
+    std::uint64_t end = 0;
+    for (const auto& [begin, next_end] : ranges_) {
+      if (begin != end) {
+        fail("tensors overlap or leave a hole at byte ", std::min(begin, end), " of the data");
+      }
+      end = next_end;
+    }
+    if (end != data_.size()) {
+      fail("the tensors end at byte ", end, " of the data, the file at ", data_.size());
+    }
+  }
+
+  std::span<const std::byte> bytes_;
+  std::span<const std::byte> data_;
+  std::string_view name_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;
+};
+
+}  // namespace
+
+std::size_t safetensors_element_bytes(std::string_view dtype) {
+  for (const auto& [name, bytes] : kElementBytes) {
+    if (name == dtype) return bytes;
+  }
+  return 0;
+}
+
+Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name) {
+  return Parser(bytes, name).parse();
+}
+
+std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsMetadata& metadata) {
+  std::vector<const TensorViews::value_type*> order;
+  for (const auto& item : tensors) {
+    const auto& [key, view] = item;
+    const std::size_t element_bytes = safetensors_element_bytes(view.dtype);
+    const auto expected = bytes_of(element_bytes, view.shape);
+    if (key == kMetadataKey || element_bytes == 0 || expected != view.bytes.size()) {
+      throw CheckpointError(str("cannot write tensor '", printable(key), "': ", view.bytes.size(),
+                                " bytes of dtype '", view.dtype, "', expected ",
+                                expected.value_or(0)));
+    }
+    order.push_back(&item);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return safetensors_element_bytes(a->second.dtype) > safetensors_element_bytes(b->second.dtype);
+  });
+
+  Json header = Json::object();
+  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  std::size_t offset = 0;
+  for (const auto* item : order) {
+    const TensorView& view = item->second;
+    header[item->first] = {{"dtype", view.dtype},
+                           {"shape", view.shape},
+                           {"data_offsets", {offset, offset + view.bytes.size()}}};
+    offset += view.bytes.size();
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception& error) {
+    throw CheckpointError(str("cannot write safetensors: a name or metadata is not UTF-8 (",
+                              printable(error.what()), ")"));
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
+
+  std::string content;
+  content.reserve(kLengthBytes + text.size() + offset);
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    content.push_back(static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xff));
+  }
+  content += text;
+  for (const auto* item : order) {
+    const auto& bytes = item->second.bytes;
+    content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return content;
+}
+
+void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
+                       const SafetensorsMetadata& metadata) {
+  write_file_atomically(path, serialize_safetensors(tensors, metadata));
+}
+
+}  // namespace lockstep

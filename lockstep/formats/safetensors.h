@@ -1,0 +1,54 @@
+// safetensors: named tensors in one file that carries no code.
+//
+// Source: https://github.com/huggingface/safetensors. u64 little-endian length of the header, a
+// JSON header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {...}},
+// the bytes of the tensors without holes. Little-endian, row-major.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// A tensor's type ("F32", "BF16", "I64", "BOOL", ...), shape, and bytes that somebody else owns.
+struct TensorView {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+using TensorViews = std::map<std::string, TensorView>;
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+struct Safetensors {
+  TensorViews tensors;  ///< in the order of their names
+  SafetensorsMetadata metadata;
+};
+
+/// Bytes of one element of `dtype`; 0 when safetensors has no such type.
+std::size_t safetensors_element_bytes(std::string_view dtype);
+
+/// The tensors in `bytes`, as views that live as long as `bytes`. CheckpointError, beginning with
+/// `name`, when the header is not the JSON above, repeats a key, names an unknown type, when
+/// offsets overlap, leave holes, or do not end where the file ends, or when a size contradicts a
+/// shape.
+Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
+
+/// The file's content. CheckpointError when a view's bytes contradict its type and shape, or a
+/// tensor is called "__metadata__". Tensors are laid out by falling element size, then name, as the
+/// reference implementation does, so that all are aligned.
+std::string serialize_safetensors(const TensorViews& tensors,
+                                  const SafetensorsMetadata& metadata = {});
+
+/// serialize_safetensors(), written so that readers see the old file or the new one. DataError when
+/// the file cannot be written.
+void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+}  // namespace lockstep
