@@ -1,0 +1,81 @@
+#include <lockstep/report/json_report.h>
+
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+Json phases_json(const PhaseSeconds& phases) {
+  return {{"data", phases.data},
+          {"forward", phases.forward},
+          {"backward", phases.backward},
+          {"communication", phases.communication},
+          {"optimizer", phases.optimizer}};
+}
+
+Json epoch_json(const EpochReport& epoch) {
+  return {{"epoch", epoch.epoch},
+          {"seconds", epoch.seconds},
+          {"train_loss", epoch.train_loss},
+          {"images_per_second", epoch.images_per_second},
+          {"phases", phases_json(epoch.phases)}};
+}
+
+bool is_special(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) && !fs::is_regular_file(path, error);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+std::string to_json(const RunReport& report) {
+  const RunInfo& info = report.info;
+  Json json{{"recipe", info.recipe},
+            {"strategy", info.strategy},
+            {"backend", info.backend},
+            {"loader", info.loader},
+            {"precision", info.precision},
+            {"world_size", info.world_size},
+            {"threads_per_rank", info.threads_per_rank},
+            {"global_batch", info.global_batch},
+            {"epochs", Json::array()},
+            {"test", nullptr},
+            {"seconds_to_first_step", report.seconds_to_first_step},
+            {"seconds_total", report.seconds_total},
+            {"peak_rss_bytes", report.peak_rss_bytes}};
+  for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
+  if (report.test) {
+    json["test"] = {{"loss", report.test->loss}, {"accuracy", report.test->accuracy}};
+  }
+  return json.dump(2) + "\n";
+}
+
+void write_json_file(const fs::path& path, const std::string& json) {
+  if (!is_special(path)) return write_file_atomically(path, json);
+  std::ofstream file(path);
+  file << json << std::flush;
+  if (!file) throw DataError(str("cannot write ", path.string()));
+}
+
+void JsonReport::on_run_begin(const RunInfo&) {
+  if (fs::is_directory(path_)) {
+    throw ConfigError(str("cannot write the report to ", path_.string(), ": it is a folder"));
+  }
+  if (!is_special(path_)) make_writable_directory(folder_of(path_));
+}
+
+void JsonReport::on_run_end(const RunReport& report) { write_json_file(path_, to_json(report)); }
+
+}  // namespace lockstep

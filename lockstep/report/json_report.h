@@ -1,0 +1,33 @@
+// The run for machines: what `lockstep train --json FILE` writes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// {"recipe", "strategy", "backend", "loader", "precision", "world_size", "threads_per_rank",
+///  "global_batch", "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases"}],
+///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total", "peak_rss_bytes"}
+/// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
+std::string to_json(const RunReport& report);
+
+/// Writes text to a file in one step (see write_file_atomically); devices and pipes, such as
+/// /dev/stdout, are written through. DataError when that fails.
+void write_json_file(const std::filesystem::path& path, const std::string& json);
+
+/// Writes the report when the run ends. A folder that does not take files is a ConfigError when the
+/// run begins, rather than the loss of its results hours later.
+class JsonReport final : public Listener {
+ public:
+  explicit JsonReport(std::filesystem::path path) : path_(std::move(path)) {}
+  void on_run_begin(const RunInfo& info) override;
+  void on_run_end(const RunReport& report) override;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+#include <lockstep/report/line_log.h>
+
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+
+void LineLog::on_run_begin(const RunInfo& info) {
+  max_epochs_ = info.max_epochs;
+  out_ << run_line(info) << '\n' << std::flush;
+}
+
+void LineLog::on_epoch_end(const EpochReport& report) {
+  out_ << epoch_line(report, max_epochs_) << '\n' << std::flush;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// One line per epoch, for files and pipes.
+#pragma once
+
+#include <ostream>
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// Writes run_line() at the beginning and epoch_line() after each epoch. The stream must outlive it.
+class LineLog final : public Listener {
+ public:
+  explicit LineLog(std::ostream& out) : out_(out) {}
+  void on_run_begin(const RunInfo& info) override;
+  void on_epoch_end(const EpochReport& report) override;
+
+ private:
+  std::ostream& out_;
+  std::int64_t max_epochs_ = 0;
+};
+
+}  // namespace lockstep

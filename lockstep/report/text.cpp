@@ -1,0 +1,98 @@
+#include <lockstep/report/text.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include <lockstep/core/strings.h>
+
+namespace lockstep {
+namespace {
+
+std::string plural(std::int64_t count, const std::string& noun) {
+  return str(count_text(static_cast<double>(count)), " ", noun,
+             count == 1           ? ""
+             : noun.back() == 's' ? "es"
+                                  : "s");
+}
+
+std::string precision_text(const std::string& precision) {
+  return precision == "32" ? "float32" : precision == "16" ? "float16" : precision;
+}
+
+}  // namespace
+
+std::string fixed_text(double value, int digits) {
+  std::array<char, 400> buffer;  // holds the largest double
+  std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, value);
+  return buffer.data();
+}
+
+std::string count_text(double value) {
+  std::string text = fixed_text(value, 0);
+  if (!std::isfinite(value)) return text;
+  const int first = text[0] == '-' ? 1 : 0;
+  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3) text.insert(at, ",");
+  return text;
+}
+
+std::string clock_text(double seconds) {
+  if (!std::isfinite(seconds)) return "?";
+  const auto total = static_cast<long long>(std::llround(std::max(seconds, 0.0)));
+  std::array<char, 40> buffer;
+  if (total < 3600) {
+    std::snprintf(buffer.data(), buffer.size(), "%lld:%02lld", total / 60, total % 60);
+  } else {
+    std::snprintf(buffer.data(), buffer.size(), "%lld:%02lld:%02lld", total / 3600, total / 60 % 60,
+                  total % 60);
+  }
+  return buffer.data();
+}
+
+std::string seconds_text(double seconds) {
+  if (!(seconds >= 9.995)) return fixed_text(seconds, 2) + " s";
+  if (seconds < 99.95) return fixed_text(seconds, 1) + " s";
+  return clock_text(seconds) + (seconds < 3599.5 ? " min" : " h");
+}
+
+std::string bytes_text(double bytes) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; bytes >= 999.5 && unit < 4; ++unit) bytes /= 1000;
+  return fixed_text(bytes, unit > 0 && bytes < 99.95 ? 1 : 0) + " " + units[unit];
+}
+
+std::string percent_text(double fraction) { return fixed_text(fraction * 100, 2) + "%"; }
+
+std::string run_line(const RunInfo& info) {
+  std::string line = info.recipe + ": " + info.strategy;
+  if (info.world_size > 1) line += " over " + info.backend;
+  line +=
+      ", " + plural(info.world_size, "process") + " x " + plural(info.threads_per_rank, "thread");
+  if (info.device != "cpu") line += " on " + info.device;
+  line += ", global batch " + count_text(static_cast<double>(info.global_batch));
+  line += ", " + precision_text(info.precision) + ", " + plural(info.parameters, "parameter");
+  if (!info.dataset.empty()) line += ", " + info.dataset;
+  return line;
+}
+
+std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs) {
+  const std::string last = std::to_string(max_epochs);
+  std::string number = std::to_string(epoch);
+  if (number.size() < last.size()) number.insert(0, last.size() - number.size(), ' ');
+  return "epoch " + number + "/" + last;
+}
+
+std::string epoch_line(const EpochReport& report, std::int64_t max_epochs) {
+  std::string line =
+      epoch_name(report.epoch, max_epochs) + "  loss " + fixed_text(report.train_loss, 4);
+  if (report.test) {
+    line += "  test " + percent_text(report.test->accuracy) + " (loss " +
+            fixed_text(report.test->loss, 4) + ")";
+  }
+  return line + "  " + count_text(report.images_per_second) + " img/s  " +
+         seconds_text(report.seconds);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// Numbers and reports as the text that people read; used by everything in this room.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+std::string fixed_text(double value, int digits);  ///< 0.12345, 3 -> "0.123"
+std::string count_text(double value);              ///< 25974.3 -> "25,974"
+std::string seconds_text(double seconds);          ///< "2.31 s", "23.1 s", "3:25 min", "2:03:25 h"
+std::string clock_text(double seconds);            ///< "0:03", "3:25", "2:03:25"
+std::string bytes_text(double bytes);              ///< decimal units: "9.9 MB"
+std::string percent_text(double fraction);         ///< 0.98415 -> "98.42%"
+
+/// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128, float32, 21,840 parameters, MNIST"
+std::string run_line(const RunInfo& info);
+
+/// "epoch  3/10", padded so that all epochs of a run align.
+std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs);
+
+/// "epoch  3/10  loss 0.1234  test 98.42% (loss 0.0512)  25,974 img/s  2.31 s"
+std::string epoch_line(const EpochReport& report, std::int64_t max_epochs);
+
+}  // namespace lockstep

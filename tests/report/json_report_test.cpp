@@ -1,0 +1,126 @@
+#include <lockstep/report/json_report.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+#include <tests/report/sample_run.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_support::sample_info;
+using testing_support::sample_report;
+
+// A folder that goes with the test.
+class JsonReportTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "lockstep-json-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path folder_;
+};
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ToJson, WritesTheDocumentedForm) {
+  EXPECT_EQ(to_json(sample_report(1)), R"({
+  "recipe": "mnist",
+  "strategy": "ddp",
+  "backend": "shm",
+  "loader": "native",
+  "precision": "32",
+  "world_size": 2,
+  "threads_per_rank": 1,
+  "global_batch": 128,
+  "epochs": [
+    {
+      "epoch": 1,
+      "seconds": 2.0,
+      "train_loss": 0.25,
+      "images_per_second": 30000.0,
+      "phases": {
+        "data": 0.1,
+        "forward": 0.5,
+        "backward": 1.0,
+        "communication": 0.2,
+        "optimizer": 0.1
+      }
+    }
+  ],
+  "test": {
+    "loss": 0.0512,
+    "accuracy": 0.9842
+  },
+  "seconds_to_first_step": 0.391,
+  "seconds_total": 24.06,
+  "peak_rss_bytes": 312400000
+}
+)");
+}
+
+TEST(ToJson, SaysNullWhereThereIsNoNumber) {
+  RunReport report = sample_report(1);
+  report.test.reset();
+  report.epochs[0].train_loss = std::numeric_limits<double>::quiet_NaN();
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_TRUE(json["test"].is_null());
+  EXPECT_TRUE(json["epochs"][0]["train_loss"].is_null());
+  EXPECT_EQ(nlohmann::json::parse(to_json(sample_report(0)))["epochs"], nlohmann::json::array());
+}
+
+TEST_F(JsonReportTest, WritesAFileAndNothingElse) {
+  JsonReport listener(folder_ / "new" / "report.json");
+  listener.on_run_begin(sample_info());
+  EXPECT_TRUE(fs::is_empty(folder_ / "new"));
+  listener.on_run_end(sample_report(2));
+  EXPECT_EQ(content_of(folder_ / "new" / "report.json"), to_json(sample_report(2)));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "new"), {}), 1);
+}
+
+TEST_F(JsonReportTest, RefusesWhatCannotBeAFileBeforeTheRun) {
+  std::ofstream(folder_ / "file") << "x";
+  for (const fs::path& path : {folder_, folder_ / "file" / "report.json"}) {
+    JsonReport listener(path);
+    EXPECT_THROW(listener.on_run_begin(sample_info()), ConfigError) << path;
+  }
+}
+
+TEST_F(JsonReportTest, WritesThroughAPipe) {
+  const fs::path path = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::string content;
+  std::thread reader([&] { content = content_of(path); });
+  JsonReport listener(path);
+  listener.on_run_begin(sample_info());
+  listener.on_run_end(sample_report(1));
+  reader.join();
+  EXPECT_EQ(content, to_json(sample_report(1)));
+  EXPECT_TRUE(fs::is_fifo(path));
+}
+
+TEST_F(JsonReportTest, NamesAFullDevice) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  JsonReport listener("/dev/full");
+  listener.on_run_begin(sample_info());
+  EXPECT_THROW(listener.on_run_end(sample_report(1)), DataError);
+}
+
+}  // namespace
+}  // namespace lockstep

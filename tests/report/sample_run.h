@@ -1,0 +1,48 @@
+// A run that the tests of this room report on.
+#pragma once
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep::testing_support {
+
+inline RunInfo sample_info() {
+  RunInfo info;
+  info.recipe = "mnist";
+  info.strategy = "ddp";
+  info.backend = "shm";
+  info.loader = "native";
+  info.precision = "32";
+  info.device = "cpu";
+  info.dataset = "MNIST";
+  info.world_size = 2;
+  info.threads_per_rank = 1;
+  info.global_batch = 128;
+  info.max_epochs = 10;
+  info.steps_per_epoch = 469;
+  info.parameters = 21840;
+  return info;
+}
+
+inline EpochReport sample_epoch(std::int64_t epoch) {
+  EpochReport report;
+  report.epoch = epoch;
+  report.seconds = 2;
+  report.train_loss = 0.25 / static_cast<double>(epoch);
+  report.images_per_second = 30000;
+  report.phases = {.data = 0.1, .forward = 0.5, .backward = 1, .communication = 0.2, .optimizer = 0.1};
+  report.test = Evaluation{.loss = 0.0512, .accuracy = 0.9842, .samples = 10000};
+  return report;
+}
+
+inline RunReport sample_report(std::int64_t epochs) {
+  RunReport report;
+  report.info = sample_info();
+  for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) report.epochs.push_back(sample_epoch(epoch));
+  report.test = Evaluation{.loss = 0.0512, .accuracy = 0.9842, .samples = 10000};
+  report.seconds_to_first_step = 0.391;
+  report.seconds_total = 24.06;
+  report.peak_rss_bytes = 312'400'000;
+  return report;
+}
+
+}  // namespace lockstep::testing_support

@@ -1,0 +1,70 @@
+#include <lockstep/report/summary_table.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <sstream>
+
+#include <tests/report/sample_run.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::sample_report;
+
+std::string summary_of(const RunReport& report) {
+  std::ostringstream out;
+  SummaryTable(out).on_run_end(report);
+  return out.str();
+}
+
+TEST(SummaryTable, ShowsEpochsPhasesAndTimes) {
+  EXPECT_EQ(summary_of(sample_report(2)), R"(
+epoch    loss  test loss  accuracy   img/s  seconds
+    1  0.2500     0.0512    98.42%  30,000     2.00
+    2  0.1250     0.0512    98.42%  30,000     2.00
+time of rank 0: data 5.0%, forward 25.0%, backward 50.0%, communication 10.0%, optimizer 5.0%, other 5.0%
+test accuracy 98.42% of 10,000 images, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
+)");
+}
+
+TEST(SummaryTable, LeavesOutWhatWasNotTested) {
+  RunReport report = sample_report(1);
+  report.test.reset();
+  report.epochs[0].test.reset();
+  EXPECT_EQ(summary_of(report), R"(
+epoch    loss   img/s  seconds
+    1  0.2500  30,000     2.00
+time of rank 0: data 5.0%, forward 25.0%, backward 50.0%, communication 10.0%, optimizer 5.0%, other 5.0%
+first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
+)");
+}
+
+TEST(SummaryTable, ShortensLongRuns) {
+  const auto lines_of = [](std::int64_t epochs) {
+    std::istringstream text(summary_of(sample_report(epochs)));
+    std::vector<std::string> first_words;
+    for (std::string line; std::getline(text, line);) {
+      std::istringstream words(line);
+      std::string word;
+      words >> word;
+      if (word == "..." || (!word.empty() && std::isdigit(word[0]))) first_words.push_back(word);
+    }
+    return first_words;
+  };
+  EXPECT_EQ(lines_of(20).size(), 20U);
+  EXPECT_THAT(lines_of(100),
+              testing::ElementsAre("1", "2", "3", "4", "5", "...", "87", "88", "89", "90", "91",
+                                   "92", "93", "94", "95", "96", "97", "98", "99", "100"));
+}
+
+TEST(SummaryTable, SurvivesARunWithoutEpochs) {
+  RunReport report = sample_report(0);
+  report.test.reset();
+  EXPECT_EQ(summary_of(report),
+            "\nfirst step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB\n");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#include <lockstep/report/text.h>
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include <tests/report/sample_run.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::sample_epoch;
+using testing_support::sample_info;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(Text, GroupsThousands) {
+  const std::pair<double, const char*> cases[] = {{0, "0"},
+                                                  {999, "999"},
+                                                  {1000, "1,000"},
+                                                  {25974.3, "25,974"},
+                                                  {1234567, "1,234,567"},
+                                                  {-123, "-123"},
+                                                  {-1234, "-1,234"},
+                                                  {kNan, "nan"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(count_text(value), text);
+}
+
+TEST(Text, ShowsDurations) {
+  const std::pair<double, const char*> cases[] = {
+      {0, "0.00 s"},         {2.314, "2.31 s"},   {9.994, "9.99 s"}, {9.996, "10.0 s"},
+      {99.94, "99.9 s"},     {99.96, "1:40 min"}, {205, "3:25 min"}, {3599.4, "59:59 min"},
+      {3599.6, "1:00:00 h"}, {7405, "2:03:25 h"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(seconds_text(value), text);
+  EXPECT_EQ(clock_text(3), "0:03");
+  EXPECT_EQ(clock_text(-1), "0:00");
+  EXPECT_EQ(clock_text(kNan), "?");
+}
+
+TEST(Text, ShowsSizes) {
+  const std::pair<double, const char*> cases[] = {
+      {0, "0 B"},          {999, "999 B"},      {1000, "1.0 kB"},    {9912422, "9.9 MB"},
+      {312.4e6, "312 MB"}, {99.96e6, "100 MB"}, {999.9e6, "1.0 GB"}, {5e15, "5000 TB"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(bytes_text(value), text);
+}
+
+TEST(Text, DescribesARun) {
+  EXPECT_EQ(run_line(sample_info()),
+            "mnist: ddp over shm, 2 processes x 1 thread, global batch 128, float32, 21,840 "
+            "parameters, MNIST");
+  RunInfo info = sample_info();
+  info.strategy = "single";
+  info.world_size = 1;
+  info.threads_per_rank = 2;
+  info.device = "cuda";
+  info.precision = "bf16";
+  info.dataset = "";
+  EXPECT_EQ(
+      run_line(info),
+      "mnist: single, 1 process x 2 threads on cuda, global batch 128, bf16, 21,840 parameters");
+}
+
+TEST(Text, DescribesAnEpoch) {
+  EXPECT_EQ(epoch_line(sample_epoch(3), 10),
+            "epoch  3/10  loss 0.0833  test 98.42% (loss 0.0512)  30,000 img/s  2.00 s");
+  EpochReport untested = sample_epoch(10);
+  untested.test.reset();
+  untested.train_loss = kNan;
+  EXPECT_EQ(epoch_line(untested, 10), "epoch 10/10  loss nan  30,000 img/s  2.00 s");
+}
+
+}  // namespace
+}  // namespace lockstep
