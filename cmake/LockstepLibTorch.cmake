@@ -38,18 +38,25 @@ if(NOT TARGET lockstep::torch)
   if(LOCKSTEP_CUDA AND Torch_FOUND)
     get_filename_component(_lockstep_site ${_lockstep_torch_root} DIRECTORY)
     file(GLOB _lockstep_cuda_hints ${_lockstep_site}/nvidia/cu*/include ${_lockstep_site}/nvidia/cuda_runtime/include)
-    # CUDA first from the wheels that belong to this LibTorch, then from a toolkit.
+    # CUDA first from the wheels that belong to this LibTorch, then from a toolkit. crt/ and nv/ come in wheels of
+    # their own (nvidia-cuda-crt, nvidia-cuda-cccl), which torch does not ask for.
     find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_lockstep_cuda_hints} PATHS /usr/local/cuda/include)
+    find_path(LOCKSTEP_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${_lockstep_cuda_hints} PATHS /usr/local/cuda/include)
+    find_path(LOCKSTEP_CUDA_CCCL_INCLUDE nv/target HINTS ${_lockstep_cuda_hints}
+              PATHS /usr/local/cuda/include /usr/local/cuda/include/cccl)
     find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${_lockstep_site}/nvidia/nccl/include)
     find_library(LOCKSTEP_NCCL NAMES libnccl.so.2 nccl HINTS ${_lockstep_site}/nvidia/nccl/lib)
-    if(LOCKSTEP_CUDA_INCLUDE AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_NCCL AND
-       EXISTS ${_lockstep_torch_root}/lib/libtorch_cuda.so)
-      target_include_directories(lockstep::torch SYSTEM INTERFACE ${LOCKSTEP_CUDA_INCLUDE} ${LOCKSTEP_NCCL_INCLUDE})
+    if(LOCKSTEP_CUDA_INCLUDE AND LOCKSTEP_CUDA_CRT_INCLUDE AND LOCKSTEP_CUDA_CCCL_INCLUDE AND
+       LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_NCCL AND EXISTS ${_lockstep_torch_root}/lib/libtorch_cuda.so)
+      target_include_directories(lockstep::torch SYSTEM INTERFACE
+        ${LOCKSTEP_CUDA_INCLUDE} ${LOCKSTEP_CUDA_CRT_INCLUDE} ${LOCKSTEP_CUDA_CCCL_INCLUDE}
+        ${LOCKSTEP_NCCL_INCLUDE})
       target_link_libraries(lockstep::torch INTERFACE ${LOCKSTEP_NCCL})
     else()
       message(FATAL_ERROR "LOCKSTEP_CUDA needs a CUDA build of LibTorch with the headers of CUDA and NCCL: "
-              "got LibTorch in ${_lockstep_torch_root}, cuda_runtime_api.h in ${LOCKSTEP_CUDA_INCLUDE}, nccl.h in "
-              "${LOCKSTEP_NCCL_INCLUDE}, libnccl ${LOCKSTEP_NCCL}")
+              "got LibTorch in ${_lockstep_torch_root}, cuda_runtime_api.h in ${LOCKSTEP_CUDA_INCLUDE}, "
+              "crt/host_config.h in ${LOCKSTEP_CUDA_CRT_INCLUDE}, nv/target in ${LOCKSTEP_CUDA_CCCL_INCLUDE}, nccl.h in ${LOCKSTEP_NCCL_INCLUDE}, "
+              "libnccl ${LOCKSTEP_NCCL}")
     endif()
   endif()
 endif()

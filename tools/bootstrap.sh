@@ -16,6 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 torch_version=2.13.0
 cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
 cuda_torchvision_version=0.26.0
+cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
 oldest_torch=2.11
 packages=(g++ cmake ninja-build ccache pkg-config python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
@@ -102,8 +103,8 @@ cmake_args() {
   fi
   # TorchConfig.cmake of a CUDA build demands the whole CUDA toolkit; the libraries beside it do.
   echo "-DLOCKSTEP_TORCH_ROOT=$1"
-  if compgen -G "$(dirname "$1")/nvidia/cu*/include/cuda_runtime_api.h" >/dev/null ||
-     [[ -f /usr/local/cuda/include/cuda_runtime_api.h ]]; then
+  if compgen -G "$(dirname "$1")/nvidia/cu*/include/nv/target" >/dev/null ||
+     [[ -d /usr/local/cuda/include/crt ]]; then
     if [[ -f $(dirname "$1")/nvidia/nccl/include/nccl.h || -f /usr/include/nccl.h ]]; then
       echo "-DLOCKSTEP_CUDA=ON"
     fi
@@ -145,6 +146,10 @@ install_cuda_torch() {
   if ! has_module .deps/cuda torchvision || ! has_module .deps/cuda safetensors; then
     pip_install .deps/cuda "torch==$cuda_torch_version" "torchvision==$cuda_torchvision_version" \
       numpy safetensors
+  fi
+  # Headers that cuda_runtime.h includes and torch does not ask for.
+  if ! has_module .deps/cuda "nvidia/cu*/include/nv"; then
+    pip_install .deps/cuda "${cuda_headers[@]}"
   fi
 }
 
