@@ -55,8 +55,8 @@ if(NOT TARGET lockstep::torch)
     else()
       message(FATAL_ERROR "LOCKSTEP_CUDA needs a CUDA build of LibTorch with the headers of CUDA and NCCL: "
               "got LibTorch in ${_lockstep_torch_root}, cuda_runtime_api.h in ${LOCKSTEP_CUDA_INCLUDE}, "
-              "crt/host_config.h in ${LOCKSTEP_CUDA_CRT_INCLUDE}, nv/target in ${LOCKSTEP_CUDA_CCCL_INCLUDE}, nccl.h in ${LOCKSTEP_NCCL_INCLUDE}, "
-              "libnccl ${LOCKSTEP_NCCL}")
+              "crt/host_config.h in ${LOCKSTEP_CUDA_CRT_INCLUDE}, nv/target in "
+              "${LOCKSTEP_CUDA_CCCL_INCLUDE}, nccl.h in ${LOCKSTEP_NCCL_INCLUDE}, libnccl ${LOCKSTEP_NCCL}")
     endif()
   endif()
 endif()
