@@ -13,11 +13,11 @@
 #include <iterator>
 #include <vector>
 
+#include <lockstep/comm/network.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/launch/failure_report.h>
-#include <lockstep/launch/listen_socket.h>
 #include <lockstep/launch/process_clock.h>
 #include <lockstep/launch/signal_inbox.h>
 #include <lockstep/launch/supervisor.h>
@@ -30,10 +30,25 @@ void flush_standard_streams() {
   std::fflush(nullptr);
 }
 
+// Where the ranks meet. Bound before they exist, so that no other program can take the port.
+struct MeetingPoint {
+  int fd = -1;
+  std::uint16_t port = 0;
+};
+
+MeetingPoint open_meeting_point(std::uint16_t port) {
+  try {
+    const int fd = listen_on("127.0.0.1", port);
+    return {fd, bound_port(fd)};
+  } catch (const CommError& error) {
+    throw ConfigError(error.what());  // nobody else is involved yet: the given port is wrong
+  }
+}
+
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
 // What torchrun gives its workers, for one host. Variables of a launcher around us do not apply.
-void write_environment(int rank, int world_size, const ListenSocket& meeting_point,
+void write_environment(int rank, int world_size, const MeetingPoint& meeting_point,
                        pid_t launcher) {
   const std::string rank_text = std::to_string(rank);
   const std::string size_text = std::to_string(world_size);
@@ -86,7 +101,7 @@ class Ranks {
  public:
   explicit Ranks(const LaunchOptions& options)
       : world_size_(options.nproc_per_node),
-        meeting_point_(listen_on_loopback(options.master_port)) {}
+        meeting_point_(open_meeting_point(options.master_port)) {}
   ~Ranks() {
     for (const RankProcess& process : processes_) close(process.report_fd);
     close_meeting_point();
@@ -134,7 +149,7 @@ class Ranks {
   }
 
   int world_size_;
-  ListenSocket meeting_point_;
+  MeetingPoint meeting_point_;
   std::vector<RankProcess> processes_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -56,7 +57,7 @@ std::string ProgressBar::line(const StepReport& report) const {
   if (report.seconds > 0) {
     fields.push_back(count_text(static_cast<double>(report.images) / report.seconds) + " img/s");
   }
-  fields.push_back("loss " + fixed_text(loss_, 4));
+  fields.push_back(str("loss ", fixed_text(loss_, 4)));
   if (done > 0) fields.push_back(clock_text(report.seconds * (1 - done) / done) + " left");
 
   // The last column stays free: writing into it would wrap the line in some terminals.

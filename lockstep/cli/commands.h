@@ -1,0 +1,15 @@
+// The subcommands of the program, one file each.
+#pragma once
+
+#include <vector>
+
+#include <lockstep/cli/program.h>
+
+namespace lockstep {
+
+void add_doctor_command(CLI::App& app);
+void add_train_command(CLI::App& app);
+
+inline std::vector<AddCommand> all_commands() { return {&add_train_command, &add_doctor_command}; }
+
+}  // namespace lockstep

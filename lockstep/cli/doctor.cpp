@@ -1,0 +1,162 @@
+// `lockstep doctor`: what of this machine and this build a training run will find.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Version.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/commands.h>
+#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/worker_environment.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/environment.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/data_source.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// One finding: a line for people, a value for machines.
+struct Finding {
+  std::string key;
+  std::string text;
+  Json value;
+};
+
+// Lines such as "MemTotal:       24680 kB".
+long long memory_bytes(const std::string& field) {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind(field + ":", 0) == 0) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+Finding processors() {
+  const std::vector<int> cpus = available_cpus();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return {"cpus", str(cpus.size(), " of ", online, " usable (", join(cpus), ")"), cpus};
+}
+
+Finding memory() {
+  const long long total = memory_bytes("MemTotal");
+  const long long available = memory_bytes("MemAvailable");
+  return {"memory",
+          bytes_text(static_cast<double>(available)) + " available of " +
+              bytes_text(static_cast<double>(total)),
+          {{"total_bytes", total}, {"available_bytes", available}}};
+}
+
+Finding libtorch() {
+  const bool cuda = at::show_config().find("CUDA Runtime") != std::string::npos;
+  return {"libtorch",
+          str(TORCH_VERSION, cuda ? ", CUDA build" : ", CPU build"),
+          {{"version", TORCH_VERSION}, {"cuda_build", cuda}}};
+}
+
+// The driver's own list: it names also those GPUs that a CPU build of LibTorch cannot see.
+std::vector<std::string> gpus_of_driver() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    std::ifstream info(entry.path() / "information");
+    for (std::string line; std::getline(info, line);) {
+      const auto value = line.find_first_not_of(" \t", line.find(':') + 1);
+      if (line.rfind("Model:", 0) == 0 && value != std::string::npos)
+        names.push_back(line.substr(value));
+    }
+  }
+  return names;
+}
+
+Finding gpus() {
+  const auto usable = static_cast<int>(torch::cuda::device_count());
+  const std::vector<std::string> present = gpus_of_driver();
+  std::string text = present.empty() && usable == 0 ? "none" : str(usable, " usable by LibTorch");
+  if (!present.empty()) text += str(", present: ", join(present));
+  return {"gpus", text, {{"usable", usable}, {"present", present}}};
+}
+
+Finding backends() {
+  std::vector<std::string> names{"shm", "gloo"};
+  if (nccl_available()) names.push_back("nccl");
+  return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
+}
+
+Finding data(const std::string& name) {
+  try {
+    if (const auto folder = find_data({.name = name, .may_download = false})) {
+      return {name, folder->string(), folder->string()};
+    }
+    return {name, "not found here", nullptr};
+  } catch (const Error& error) {
+    return {name, first_line(error), nullptr};
+  }
+}
+
+Finding launcher() {
+  try {
+    const auto worker = worker_environment();
+    if (!worker) return {"launcher", "none: ranks are started with --nproc-per-node", nullptr};
+    return {
+        "launcher",
+        str(worker->source, ": rank ", worker->rank, " of ", worker->world_size),
+        {{"source", worker->source}, {"rank", worker->rank}, {"world_size", worker->world_size}}};
+  } catch (const ConfigError& error) {
+    return {"launcher", str("unusable: ", first_line(error)), nullptr};
+  }
+}
+
+std::vector<Finding> examine() {
+  return {{"lockstep", LOCKSTEP_VERSION, LOCKSTEP_VERSION},
+          {"processor", cpu_model_name(), cpu_model_name()},
+          processors(),
+          {"simd", simd_name(), simd_name()},
+          memory(),
+          libtorch(),
+          gpus(),
+          backends(),
+          launcher(),
+          data("mnist"),
+          data("cifar10")};
+}
+
+void run_doctor(const std::string& json_file) {
+  Json json;
+  for (const Finding& finding : examine()) {
+    json[finding.key] = finding.value;
+    std::cout << finding.key << std::string(12 - finding.key.size(), ' ') << finding.text << '\n';
+  }
+  std::cout.flush();
+  if (!json_file.empty()) write_json_file(json_file, json.dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("doctor", "Show what was found: processors, LibTorch, GPUs, data");
+  const auto json_file = std::make_shared<std::string>();
+  command->add_option("--json", *json_file, "Also write the findings to this file")
+      ->type_name("FILE");
+  command->callback([json_file] { run_doctor(*json_file); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+#include <lockstep/cli/program.h>
+
+#include <algorithm>
+#include <cctype>
+#include <new>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/suggestion.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// The innermost subcommand that the arguments named.
+const CLI::App& current_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  return *command;
+}
+
+std::vector<std::string> option_words(const CLI::App& command) {
+  std::vector<std::string> words;
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> subcommand_words(const CLI::App& command) {
+  std::vector<std::string> words;
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    words.push_back(sub->get_name());
+  }
+  return words;
+}
+
+std::string sentence(std::string text) {
+  text = text.substr(0, text.find('\n'));
+  // CLI11 begins with a capital; ours follow "error: ". Words in capitals are names.
+  if (text.size() > 1 && !std::isupper(static_cast<unsigned char>(text[1]))) {
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  }
+  return text;
+}
+
+// CLI11 complains of what is missing before it looks at what it did not understand; people want to
+// hear of the latter first.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = current_command(app);
+  const std::string name =
+      command.get_parent() == nullptr ? app.get_name() : app.get_name() + " " + command.get_name();
+  const std::string see = ": see " + name + " --help";
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) return sentence(error.what()) + see;
+  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  std::string hint;
+  std::string text;
+  if (word.size() > 1 && word[0] == '-') {
+    text = "unknown option '" + word + "' of " + name;
+    hint = did_you_mean(word, option_words(command));
+  } else if (!subcommand_words(command).empty()) {
+    text = "unknown command '" + word + "'";
+    hint = did_you_mean(word, subcommand_words(command));
+  } else {
+    text = "unexpected argument '" + word + "' of " + name;
+  }
+  return text + (hint.empty() ? see : hint);
+}
+
+struct Failure {
+  int exit_code = 1;
+  std::string line;
+  std::string details;
+};
+
+Failure describe(const std::exception& error) {
+  if (const auto* failure = dynamic_cast<const CommandFailure*>(&error)) {
+    return {failure->exit_code(), failure->what(),
+            failure->details().empty() ? failure->what() : failure->details()};
+  }
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return {1, "out of memory", "out of memory"};
+  return {exit_code(error), first_line(error), error.what()};
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv, const std::string& version,
+                const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err) {
+  CLI::App app("Distributed training for LibTorch", "lockstep");
+  bool debug = false;
+  app.add_flag("--debug", debug, "On errors print all that is known, backtraces included");
+  app.set_version_flag("--version", version);
+  app.require_subcommand(1);
+  for (const AddCommand add : commands) add(app);
+  // Global options are understood after the subcommand, too.
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    command->fallthrough();
+  }
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error, out, err);  // --help, --version
+    err << "error: " << usage_error(app, error) << std::endl;
+    return 2;
+  } catch (const std::exception& error) {
+    const Failure failure = describe(error);
+    if (!failure.line.empty())
+      err << "error: " << (debug ? failure.details : failure.line) << std::endl;
+    return failure.exit_code;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include <lockstep/cli/suggestion.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep {
+namespace {
+
+std::string_view without_dashes(std::string_view word) {
+  const auto first = word.find_first_not_of('-');
+  return first == std::string_view::npos ? std::string_view() : word.substr(first);
+}
+
+// Insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
+int typing_errors(std::string_view a, std::string_view b) {
+  std::vector<std::vector<int>> cost(a.size() + 1, std::vector<int>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = static_cast<int>(i);
+  std::iota(cost[0].begin(), cost[0].end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return part.size() >= 3 && text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string_view stem = without_dashes(word);
+  const int allowed = std::min<int>(2, static_cast<int>(stem.size()) / 3);
+  std::string nearest;
+  int fewest = allowed + 1;
+  for (const std::string& candidate : candidates) {
+    const int errors = typing_errors(stem, without_dashes(candidate));
+    if (errors < fewest) {
+      fewest = errors;
+      nearest = candidate;
+    }
+  }
+  if (!nearest.empty()) return nearest;
+  for (const std::string& candidate : candidates) {
+    const std::string_view other = without_dashes(candidate);
+    if (contains(other, stem) || contains(stem, other)) return candidate;
+  }
+  return "";
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_word(word, candidates);
+  return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+}
+
+}  // namespace lockstep

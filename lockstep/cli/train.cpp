@@ -1,0 +1,93 @@
+// lockstep train RECIPE
+#include <unistd.h>
+
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/commands.h>
+#include <lockstep/cli/train_rank.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/report/download_bar.h>
+#include <lockstep/report/terminal.h>
+
+namespace lockstep {
+namespace {
+
+std::string recipe_help() {
+  std::string text = "What to train:";
+  for (const Recipe& recipe : recipes()) text += "\n  " + recipe.name + ": " + recipe.summary;
+  return text;
+}
+
+void add_world_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--strategy", to.strategy, "single or ddp (default: ddp with several ranks)");
+  command.add_option("--nproc-per-node", to.nproc_per_node,
+                     "Processes to start on this host (default 1)");
+  command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
+  command.add_option("--backend", to.backend, "auto, shm, gloo or nccl")->capture_default_str();
+  command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
+      ->capture_default_str();
+  command.add_option("--threads", to.threads,
+                     "Compute threads per rank (default: its share of the processors)");
+}
+
+void add_optimization_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--precision", to.precision, "32 or bf16")->capture_default_str();
+  command.add_option("--batch-size", to.batch_size, "Images per step, of all ranks together");
+  command.add_option("--max-epochs", to.max_epochs, "Number of epochs");
+  command.add_option("--max-steps", to.max_steps, "End after so many optimizer steps");
+  command.add_option("--lr", to.lr, "Learning rate");
+  command.add_option("--momentum", to.momentum, "Momentum of SGD");
+  command.add_option("--weight-decay", to.weight_decay, "L2 penalty");
+  command.add_option("--schedule", to.schedule, "Of the learning rate: constant, step or cosine");
+  command.add_option("--seed", to.seed, "Of weights, order and augmentation")
+      ->capture_default_str();
+}
+
+void add_file_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--loader", to.loader, "native")->capture_default_str();
+  command.add_option("--workers", to.workers,
+                     "Loader threads of all ranks together; 0 loads between the steps")
+      ->capture_default_str();
+  command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
+      ->type_name("DIR");
+  command.add_option("--out", to.out, "Keep the checkpoint in this folder")->type_name("DIR");
+  command.add_flag("--resume", to.resume, "Go on from the checkpoint in --out");
+  command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
+}
+
+RecipeData load_data(const TrainSettings& settings) {
+  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  return settings.recipe->load_data(
+      {.directory = settings.data,
+       .progress = std::ref(bar),
+       .message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; }});
+}
+
+void run(const TrainArguments& arguments) {
+  const TrainSettings settings = resolve(arguments);
+  if (settings.worker) return train_rank(settings, [&] { return load_data(settings); });
+  // Read before the ranks exist: they share the pages.
+  const RecipeData data = load_data(settings);
+  const auto rank_main = [&] { train_rank(settings, [&] { return data; }); };
+  if (settings.world_size == 1) return rank_main();
+  require_success(launch_ranks({.nproc_per_node = settings.world_size}, rank_main));
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a network, in one process or in several");
+  const auto arguments = std::make_shared<TrainArguments>();
+  command->add_option("recipe", arguments->recipe, recipe_help())
+      ->required()
+      ->type_name("RECIPE");
+  add_world_options(*command, *arguments);
+  add_optimization_options(*command, *arguments);
+  add_file_options(*command, *arguments);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lockstep

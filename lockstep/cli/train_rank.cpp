@@ -1,0 +1,122 @@
+#include <lockstep/cli/train_rank.h>
+
+#include <unistd.h>
+
+#include <iostream>
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/data/sampler.h>
+#include <lockstep/launch/process_clock.h>
+#include <lockstep/launch/rank_setup.h>
+#include <lockstep/report/console.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/terminal.h>
+#include <lockstep/train/memory_format.h>
+#include <lockstep/train/trainer.h>
+
+namespace lockstep {
+namespace {
+
+torch::Device choose_device(const std::string& accelerator, int local_rank) {
+  if (accelerator == "cpu") return torch::kCPU;
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  if (local_rank < count) return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank)};
+  if (accelerator == "auto") return torch::kCPU;
+  throw ConfigError(lockstep::str("train: --accelerator cuda needs a GPU for each rank, but this host has ",
+                                  count));
+}
+
+// Where the ranks were started one by one, the first of each host loads, and may download, before the
+// others; and all must have found the same.
+RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group) {
+  std::optional<RecipeData> data;
+  if (group.local_rank() == 0) data = supplier();
+  group.barrier();
+  if (!data) data = supplier();
+  const auto found = group.all_gather_text(
+      lockstep::str(data->description, " with ", data->train.size(), " images"));
+  for (std::size_t rank = 1; rank < found.size(); ++rank) {
+    if (found[rank] != found[0]) {
+      throw DataError(lockstep::str("the ranks found different data: rank 0 ", found[0], ", rank ",
+                                    rank, " ", found[rank], "; give all the same --data"));
+    }
+  }
+  return std::move(*data);
+}
+
+LoaderOptions loader_options(const TrainSettings& settings) {
+  return {.batch_size = settings.batch_per_rank,
+          .threads = settings.workers_per_rank,
+          .channels_last = settings.recipe->channels_last,
+          .seed = settings.seed};
+}
+
+TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
+                               torch::Device device, int threads) {
+  return {.max_epochs = settings.max_epochs,
+          .max_steps = settings.max_steps,
+          .optimizer = settings.optimizer,
+          .schedule = settings.schedule,
+          .precision = settings.precision,
+          .device = device,
+          .seed = settings.seed,
+          .checkpoint = settings.checkpoint(),
+          .resume = settings.resume,
+          .listeners = {},
+          .info = {.recipe = settings.recipe->name,
+                   .strategy = {},
+                   .backend = {},
+                   .loader = "native",
+                   .precision = {},
+                   .device = {},
+                   .dataset = data.description,
+                   .threads_per_rank = threads,
+                   .global_batch = settings.global_batch},
+          .command_seconds = seconds_since_command_start};
+}
+
+}  // namespace
+
+void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
+  const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
+  const int threads = prepare_rank(worker, settings.threads);
+  at::set_num_threads(threads);
+  const torch::Device device = choose_device(settings.accelerator, worker.local_rank);
+  ProcessGroup group = init_process_group(
+      {.backend = settings.backend, .timeout = settings.timeout, .device = device});
+  const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier();
+
+  torch::manual_seed(settings.seed);
+  const std::unique_ptr<Task> task = settings.recipe->make_task();
+  if (settings.recipe->channels_last) to_channels_last(task->module());
+
+  const LoaderOptions options = loader_options(settings);
+  Loader train_loader(data.train,
+                      DistributedSampler(data.train.size(), {.rank = group.rank(),
+                                                             .world_size = group.size(),
+                                                             .shuffle = true,
+                                                             .seed = settings.seed}),
+                      settings.recipe->train_augmentation, options);
+  const auto test_loader = [&] {
+    const ImageDataset test = data.load_test();
+    return std::make_unique<Loader>(
+        test, EvaluationSampler(test.size(), group.rank(), group.size()),
+        settings.recipe->test_augmentation, options);
+  };
+
+  TrainerOptions trainer = trainer_options(settings, data, device, threads);
+  std::vector<std::unique_ptr<Listener>> listeners;
+  if (group.rank() == 0) {
+    listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
+    if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
+  }
+  for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
+  Trainer(std::move(trainer), make_strategy(settings.strategy, group))
+      .fit(*task, train_loader, test_loader);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+#include <lockstep/cli/train_settings.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+namespace {
+
+// Rank and world: from the launcher that started us, else from --nproc-per-node.
+void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  if (arguments.nproc_per_node) {
+    check.in_range("--nproc-per-node", *arguments.nproc_per_node, 1, 1024);
+  }
+  settings.worker = worker_environment();
+  if (!settings.worker) {
+    settings.world_size = arguments.nproc_per_node.value_or(1);
+  } else {
+    settings.world_size = settings.worker->world_size;
+    if (arguments.nproc_per_node && *arguments.nproc_per_node != settings.worker->local_world_size) {
+      throw ConfigError(lockstep::str(
+          "train: --nproc-per-node ", *arguments.nproc_per_node, " contradicts ",
+          settings.worker->source, ", which started ", settings.worker->local_world_size,
+          " on this host; leave the option out"));
+    }
+  }
+  settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
+  check.one_of("--strategy", settings.strategy, {"single", "ddp"});
+  if (settings.strategy == "single" && settings.world_size > 1) {
+    throw ConfigError(lockstep::str("train: --strategy single is for one process, but there are ",
+                                    settings.world_size, "; use --strategy ddp"));
+  }
+}
+
+// Users give what all ranks do together; each rank does its share.
+void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  settings.global_batch = arguments.batch_size.value_or(settings.recipe->defaults.global_batch);
+  check.at_least("--batch-size", static_cast<double>(settings.global_batch), 1);
+  check.in_range("--workers", arguments.workers, 0, 4096);
+  check.in_range("--threads", arguments.threads, 0, 4096);
+  const std::int64_t ranks = settings.world_size;
+  if (settings.global_batch < ranks) {
+    throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
+                                    " is smaller than the number of ranks, ", ranks));
+  }
+  if (settings.global_batch % ranks != 0) {
+    const std::int64_t below = settings.global_batch / ranks * ranks;
+    throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
+                                    " cannot be divided by ", ranks, " ranks; use ", below, " or ",
+                                    below + ranks));
+  }
+  settings.batch_per_rank = settings.global_batch / ranks;
+  settings.workers_per_rank =
+      static_cast<int>((arguments.workers + settings.world_size - 1) / settings.world_size);
+  settings.threads = arguments.threads;
+}
+
+void resolve_optimization(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  const RecipeDefaults& defaults = settings.recipe->defaults;
+  settings.max_epochs = arguments.max_epochs.value_or(defaults.max_epochs);
+  check.at_least("--max-epochs", static_cast<double>(settings.max_epochs), 1);
+  settings.max_steps = arguments.max_steps;
+  if (settings.max_steps) {
+    check.at_least("--max-steps", static_cast<double>(*settings.max_steps), 1);
+  }
+  settings.optimizer = defaults.optimizer;
+  settings.optimizer.lr = arguments.lr.value_or(defaults.optimizer.lr);
+  settings.optimizer.momentum = arguments.momentum.value_or(defaults.optimizer.momentum);
+  settings.optimizer.weight_decay = arguments.weight_decay.value_or(defaults.optimizer.weight_decay);
+  check.in_range("--lr", settings.optimizer.lr, 0, 1e6);
+  check.in_range("--momentum", settings.optimizer.momentum, 0, 1);
+  check.in_range("--weight-decay", settings.optimizer.weight_decay, 0, 1e6);
+  settings.schedule = defaults.schedule;
+  if (arguments.schedule) {
+    check.one_of("--schedule", *arguments.schedule, {"constant", "step", "cosine"});
+    settings.schedule.kind = parse_schedule(*arguments.schedule);
+  }
+  check.one_of("--precision", arguments.precision, {"32", "bf16"});
+  settings.precision = parse_precision(arguments.precision);
+  settings.seed = arguments.seed;
+}
+
+void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
+  settings.data = arguments.data;
+  if (arguments.out) {
+    settings.out = *arguments.out;
+    make_writable_directory(settings.out);
+  }
+  if (arguments.json) settings.json = *arguments.json;
+  settings.resume = arguments.resume;
+  if (!settings.resume) return;
+  if (settings.out.empty()) throw ConfigError("train: --resume needs --out DIR, the run to go on with");
+  const bool reads_checkpoint = !settings.worker || settings.worker->rank == 0;
+  if (reads_checkpoint && !std::filesystem::exists(settings.checkpoint())) {
+    throw CheckpointError(lockstep::str("there is no checkpoint ", settings.checkpoint().string(),
+                                        " to resume from"));
+  }
+}
+
+}  // namespace
+
+TrainSettings resolve(const TrainArguments& arguments) {
+  TrainSettings settings;
+  settings.recipe = &find_recipe(arguments.recipe);
+  const OptionCheck check("train");
+  check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl"});
+  check.one_of("--loader", arguments.loader, {"native"});
+  check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
+  settings.accelerator = arguments.accelerator;
+  settings.backend = arguments.backend;
+  settings.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
+  resolve_world(arguments, settings);
+  resolve_shares(arguments, settings);
+  resolve_optimization(arguments, settings);
+  resolve_files(arguments, settings);
+  return settings;
+}
+
+}  // namespace lockstep

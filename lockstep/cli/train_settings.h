@@ -1,0 +1,75 @@
+// The options of `lockstep train`, checked: what the launcher hands to each rank.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <lockstep/comm/worker_environment.h>
+#include <lockstep/recipes/recipe.h>
+#include <lockstep/train/precision.h>
+
+namespace lockstep {
+
+/// As the user gave them; absent where the recipe's default counts.
+struct TrainArguments {
+  std::string recipe;
+  std::optional<std::string> strategy;
+  std::optional<int> nproc_per_node;
+  std::string accelerator = "auto";
+  std::string backend = "auto";
+  std::string loader = "native";
+  std::string precision = "32";
+  std::optional<std::int64_t> batch_size;
+  std::optional<std::int64_t> max_epochs;
+  std::optional<std::int64_t> max_steps;
+  std::optional<double> lr;
+  std::optional<double> momentum;
+  std::optional<double> weight_decay;
+  std::optional<std::string> schedule;
+  std::uint64_t seed = 0;
+  std::optional<std::string> data;
+  std::optional<std::string> out;
+  bool resume = false;
+  int threads = 0;
+  int workers = 0;
+  std::optional<std::string> json;
+  double timeout_seconds = 300;
+};
+
+struct TrainSettings {
+  const Recipe* recipe = nullptr;
+  std::string strategy;
+  /// The environment of the launcher that started this process; absent: we start the ranks.
+  std::optional<WorkerEnvironment> worker;
+  int world_size = 1;
+  std::string accelerator;
+  std::string backend;
+  Precision precision = Precision::k32;
+  std::int64_t global_batch = 0;
+  std::int64_t batch_per_rank = 0;
+  std::int64_t max_epochs = 0;
+  std::optional<std::int64_t> max_steps;
+  SgdOptions optimizer;
+  ScheduleOptions schedule;
+  std::uint64_t seed = 0;
+  std::optional<std::string> data;
+  std::filesystem::path out;  ///< empty: nothing is kept
+  bool resume = false;
+  int threads = 0;            ///< per rank; 0: its share of the processors
+  int workers_per_rank = 0;   ///< loader threads
+  std::filesystem::path json;
+  std::chrono::milliseconds timeout{};
+
+  std::filesystem::path checkpoint() const {
+    return out.empty() ? out : out / "checkpoint.safetensors";
+  }
+};
+
+/// Checks everything that can be checked before a rank exists, and creates --out. ConfigError names
+/// the option; CheckpointError when there is nothing to resume from.
+TrainSettings resolve(const TrainArguments& arguments);
+
+}  // namespace lockstep

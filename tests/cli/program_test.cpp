@@ -1,0 +1,115 @@
+#include <lockstep/cli/program.h>
+
+#include <gtest/gtest.h>
+
+#include <new>
+#include <sstream>
+#include <stdexcept>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/command_failure.h>
+
+namespace lockstep {
+namespace {
+
+void fail_as(const std::string& what) {
+  if (what == "config") throw ConfigError("unknown recipe 'x'");
+  if (what == "data") throw DataError("file y is truncated");
+  if (what == "torch") throw std::runtime_error("size mismatch\nframe #0: somewhere");
+  if (what == "memory") throw std::bad_alloc();
+  if (what == "rank") throw CommandFailure(1, "rank 1: broken", "broken\nframe #0");
+  if (what == "interrupt") throw CommandFailure(130, "interrupted by signal 2 (Interrupt)");
+  if (what == "silent") throw CommandFailure(7, "");
+}
+
+// A stand-in for a real subcommand: succeeds or fails as its argument says.
+void add_try_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("try", "Try something");
+  const auto what = std::make_shared<std::string>();
+  const auto epochs = std::make_shared<int>(1);
+  command->add_option("WHAT", *what, "What to try")->required();
+  command->add_option("--max-epochs", *epochs, "How often");
+  command->callback([what, epochs] { fail_as(*what); });
+}
+
+struct Outcome {
+  int exit_code;
+  std::string out, err;
+};
+
+Outcome run(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "lockstep");
+  std::ostringstream out, err;
+  const int code = run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
+                               {&add_try_command}, out, err);
+  return {code, out.str(), err.str()};
+}
+
+TEST(Program, TurnsFailuresIntoOneLineAndACode) {
+  struct Case {
+    std::vector<const char*> arguments;
+    int exit_code;
+    const char* err;
+  };
+  const Case cases[] = {
+      {{"try", "nothing"}, 0, ""},
+      {{"try", "config"}, 2, "error: unknown recipe 'x'\n"},
+      {{"try", "data"}, 1, "error: file y is truncated\n"},
+      {{"try", "torch"}, 1, "error: size mismatch\n"},
+      {{"--debug", "try", "torch"}, 1, "error: size mismatch\nframe #0: somewhere\n"},
+      {{"try", "torch", "--debug"}, 1, "error: size mismatch\nframe #0: somewhere\n"},
+      {{"try", "memory"}, 1, "error: out of memory\n"},
+      {{"try", "rank"}, 1, "error: rank 1: broken\n"},
+      {{"try", "rank", "--debug"}, 1, "error: broken\nframe #0\n"},
+      {{"try", "interrupt"}, 130, "error: interrupted by signal 2 (Interrupt)\n"},
+      {{"try", "silent"}, 7, ""},
+      {{}, 2, "error: a subcommand is required: see lockstep --help\n"},
+      {{"tyr", "data"}, 2, "error: unknown command 'tyr'; did you mean 'try'?\n"},
+      {{"export"}, 2, "error: unknown command 'export': see lockstep --help\n"},
+      {{"--verison"},
+       2,
+       "error: unknown option '--verison' of lockstep; did you mean '--version'?\n"},
+      {{"try"}, 2, "error: WHAT is required: see lockstep try --help\n"},
+      {{"try", "data", "--epochs", "3"},
+       2,
+       "error: unknown option '--epochs' of lockstep try; did you mean '--max-epochs'?\n"},
+      {{"try", "--epochs=3"},
+       2,
+       "error: unknown option '--epochs' of lockstep try; did you mean '--max-epochs'?\n"},
+      {{"try", "data", "--nonsense"},
+       2,
+       "error: unknown option '--nonsense' of lockstep try: see lockstep try --help\n"},
+      {{"try", "data", "more"},
+       2,
+       "error: unexpected argument 'more' of lockstep try: see lockstep try --help\n"},
+      {{"try", "data", "--max-epochs", "few"},
+       2,
+       "error: could not convert: --max-epochs = few: see lockstep try --help\n"},
+      {{"try", "data", "--max-epochs"},
+       2,
+       "error: --max-epochs: 1 required INT missing: see lockstep try --help\n"},
+  };
+  for (const Case& expected : cases) {
+    std::string trace;
+    for (const char* argument : expected.arguments) trace += std::string(argument) + " ";
+    SCOPED_TRACE(trace);
+    const Outcome outcome = run(expected.arguments);
+    EXPECT_EQ(outcome.exit_code, expected.exit_code);
+    EXPECT_EQ(outcome.err, expected.err);
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST(Program, PrintsItsVersionAndHelp) {
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_EQ(version.out, "lockstep 1.2\n");
+  const Outcome help = run({"try", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.out.find("--max-epochs"), std::string::npos) << help.out;
+  EXPECT_EQ(help.err, "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#include <lockstep/cli/suggestion.h>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Suggestion, FindsTheNearestWord) {
+  const std::vector<std::string> words{"train", "doctor",       "--max-epochs", "--max-steps",
+                                       "--lr",  "--batch-size", "mnist",        "cifar10"};
+  const std::pair<const char*, const char*> cases[] = {
+      {"trian", "train"},
+      {"tran", "train"},
+      {"docter", "doctor"},
+      {"--max-epoch", "--max-epochs"},
+      {"--max-step", "--max-steps"},
+      {"--epochs", "--max-epochs"},
+      {"--batchsize", "--batch-size"},
+      {"--batch", "--batch-size"},
+      {"cifar", "cifar10"},
+      {"mnits", "mnist"},
+      {"--learning-rate", ""},
+      {"export", ""},
+      {"x", ""},
+      {"", ""},
+      {"--", ""},
+  };
+  for (const auto& [word, expected] : cases) EXPECT_EQ(nearest_word(word, words), expected) << word;
+  EXPECT_EQ(did_you_mean("trian", words), "; did you mean 'train'?");
+  EXPECT_EQ(did_you_mean("export", words), "");
+}
+
+}  // namespace
+}  // namespace lockstep
