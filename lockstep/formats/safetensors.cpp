@@ -21,7 +21,6 @@ constexpr std::size_t kMaximumHeaderBytes = 100'000'000;  // the reference imple
 constexpr int kMaximumDepth = 4;  // {name: {"shape": [..]}} and one to spare
 constexpr const char* kMetadataKey = "__metadata__";
 
-// clang-format off: a line for each element size
 constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes{{
     {"BOOL", 1},
     {"U8", 1},
@@ -39,7 +38,6 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes
     {"U64", 8},
     {"F64", 8},
 }};
-// clang-format on
 
 // element_bytes times the product of `shape`; nothing when that overflows or a side is negative.
 std::optional<std::size_t> bytes_of(std::size_t element_bytes,

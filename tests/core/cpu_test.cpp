@@ -1,0 +1,75 @@
+#include <lockstep/core/cpu.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using Cpus = std::vector<int>;
+
+TEST(CpusOfRank, Slices) {
+  struct Case {
+    Cpus cpus;
+    int local_rank;
+    int local_world_size;
+    Cpus expected;
+  };
+  const Case cases[] = {
+      {{0, 1, 2, 3}, 0, 1, {0, 1, 2, 3}},
+      {{0, 1, 2, 3}, 0, 2, {0, 1}},
+      {{0, 1, 2, 3}, 1, 2, {2, 3}},
+      {{4, 6, 8, 9, 11}, 0, 2, {4, 6, 8}},  // the remainder goes to the first ranks
+      {{4, 6, 8, 9, 11}, 1, 2, {9, 11}},
+      {{0, 1, 2, 3, 4, 5, 6, 7}, 2, 3, {6, 7}},
+      {{3, 5}, 0, 3, {3}},  // more ranks than processors share them in turn
+      {{3, 5}, 1, 3, {5}},
+      {{3, 5}, 2, 3, {3}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(cpus_of_rank(c.cpus, c.local_rank, c.local_world_size), c.expected)
+        << "rank " << c.local_rank << " of " << c.local_world_size;
+  }
+}
+
+TEST(CpusOfRank, CoverAllWithoutOverlap) {
+  for (int count = 1; count <= 9; ++count) {
+    Cpus cpus(count);
+    for (int i = 0; i < count; ++i) cpus[i] = 10 + i;
+    for (int ranks = 1; ranks <= count; ++ranks) {
+      Cpus together;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Cpus slice = cpus_of_rank(cpus, rank, ranks);
+        together.insert(together.end(), slice.begin(), slice.end());
+      }
+      EXPECT_EQ(together, cpus) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(PinToCpus, RestrictsTheCallingThread) {
+  const Cpus available = available_cpus();
+  ASSERT_FALSE(available.empty());
+  EXPECT_TRUE(std::is_sorted(available.begin(), available.end()));
+  bool pinned = false;
+  Cpus seen;
+  std::thread([&] {
+    pinned = pin_to_cpus({available.back()});
+    seen = available_cpus();
+  }).join();
+  EXPECT_TRUE(pinned);
+  EXPECT_EQ(seen, Cpus{available.back()});
+  EXPECT_EQ(available_cpus(), available);
+}
+
+TEST(PeakRss, GrowsWithMemoryThatIsTouched) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  const std::vector<char> block(kBytes, 1);
+  EXPECT_GE(peak_rss_bytes(), static_cast<long long>(block.size()));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include <lockstep/core/environment.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kName = "LOCKSTEP_TEST_VARIABLE";
+
+class Environment : public ::testing::Test {
+ protected:
+  ~Environment() override { unsetenv(kName); }
+};
+
+TEST_F(Environment, UnsetAndEmptyAreNothing) {
+  for (const char* value : {static_cast<const char*>(nullptr), ""}) {
+    if (value != nullptr) setenv(kName, value, 1);
+    EXPECT_EQ(environment_string(kName), std::nullopt);
+    EXPECT_EQ(environment_integer(kName), std::nullopt);
+    EXPECT_FALSE(environment_flag(kName));
+  }
+}
+
+TEST_F(Environment, WholeNumbers) {
+  for (const auto& [text, value] : {std::pair{"0", 0}, {"42", 42}, {"-7", -7}}) {
+    setenv(kName, text, 1);
+    EXPECT_EQ(environment_integer(kName), value);
+  }
+  for (const char* text : {"four", "4x", " 4", "4.0", "99999999999999999999"}) {
+    setenv(kName, text, 1);
+    try {
+      environment_integer(kName);
+      ADD_FAILURE() << "accepted '" << text << "'";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr(kName), ::testing::HasSubstr(text)));
+    }
+  }
+}
+
+TEST_F(Environment, Flags) {
+  for (const auto& [text, value] : {std::pair{"1", true}, {"TRUE", true}, {"Yes", true}, {"on", true},
+                                    {"0", false}, {"no", false}, {"2", false}}) {
+    setenv(kName, text, 1);
+    EXPECT_EQ(environment_flag(kName), value) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

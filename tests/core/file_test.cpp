@@ -1,0 +1,130 @@
+#include <lockstep/core/file.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include <lockstep/core/error.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::read_text;
+using testing::TemporaryDirectory;
+
+template <class Thrown, class Function>
+std::string message_of(Function function) {
+  try {
+    function();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(MappedFile, ShowsTheWholeFileAndSurvivesMoving) {
+  const TemporaryDirectory directory;
+  directory.write("file", "content");
+  MappedFile file(directory / "file");
+  const MappedFile moved(std::move(file));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(moved.bytes().data()), moved.bytes().size()),
+            "content");
+  EXPECT_TRUE(file.bytes().empty());
+}
+
+TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
+  const TemporaryDirectory directory;
+  directory.write("empty", "");
+  EXPECT_TRUE(MappedFile(directory / "empty").bytes().empty());
+}
+
+TEST(MappedFile, NamesWhatCannotBeRead) {
+  const TemporaryDirectory directory;
+  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(directory / "absent"); }),
+              HasSubstr((directory / "absent").string()));
+  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(directory.path()); }),
+              HasSubstr("not a plain file"));
+}
+
+TEST(WriteFileAtomically, CreatesAndReplaces) {
+  const TemporaryDirectory directory;
+  write_file_atomically(directory / "file", "old");
+  write_file_atomically(directory / "file", "new content");
+  EXPECT_EQ(read_text(directory / "file"), "new content");
+  EXPECT_THAT(directory.names(), ElementsAre("file"));
+}
+
+TEST(WriteFileAtomically, GivesTheModeThatAnyNewFileHas) {
+  const TemporaryDirectory directory;
+  const mode_t before = umask(027);
+  write_file_atomically(directory / "file", "x");
+  umask(before);
+  struct stat info {};
+  ASSERT_EQ(stat((directory / "file").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0640U);
+}
+
+TEST(WriteFileAtomically, AFolderInTheWayIsAnErrorThatLeavesNothing) {
+  const TemporaryDirectory directory;
+  directory.write("target/inside", "kept");
+  EXPECT_THAT(message_of<DataError>([&] { write_file_atomically(directory / "target", "x"); }),
+              HasSubstr((directory / "target").string()));
+  EXPECT_THAT(directory.names(), ElementsAre("target"));
+  EXPECT_EQ(read_text(directory / "target/inside"), "kept");
+}
+
+TEST(WriteFileAtomically, AnAbsentFolderIsAnError) {
+  const TemporaryDirectory directory;
+  EXPECT_THROW(write_file_atomically(directory / "absent/file", "x"), DataError);
+  EXPECT_THAT(directory.names(), IsEmpty());
+}
+
+// A limit on file size stands for the full disk: write() fails half-way in both.
+TEST(WriteFileAtomically, AFailureInTheMiddleKeepsTheOldContent) {
+  const TemporaryDirectory directory;
+  write_file_atomically(directory / "file", "old");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string text = message_of<DataError>(
+        [&] { write_file_atomically(directory / "file", std::string(100'000, 'x')); });
+    _exit(text.find("cannot write") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(read_text(directory / "file"), "old");
+  EXPECT_THAT(directory.names(), ElementsAre("file"));
+}
+
+TEST(MakeWritableDirectory, CreatesParentsAndLeavesNoProbe) {
+  const TemporaryDirectory directory;
+  make_writable_directory(directory / "a/b");
+  EXPECT_TRUE(std::filesystem::is_directory(directory / "a/b"));
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "a/b"));
+}
+
+TEST(MakeWritableDirectory, SaysWhyNot) {
+  const TemporaryDirectory directory;
+  directory.write("file", "x");
+  EXPECT_THAT(message_of<ConfigError>([&] { make_writable_directory(directory / "file/sub"); }),
+              HasSubstr((directory / "file/sub").string()));
+  EXPECT_THAT(message_of<ConfigError>([&] { make_writable_directory("/proc/lockstep"); }),
+              HasSubstr("/proc/lockstep"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+#include <lockstep/core/log.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+class Log : public ::testing::Test {
+ protected:
+  Log() {
+    set_log_sink([this](LogLevel, const std::string& line) { lines_.push_back(line); });
+  }
+  ~Log() override {
+    set_log_sink(nullptr);
+    set_log_rank(-1);
+    set_log_level(LogLevel::kWarning);
+  }
+  std::vector<std::string> lines_;
+};
+
+TEST_F(Log, PassesTheLevelAndWhatIsAbove) {
+  set_log_level(LogLevel::kWarning);
+  log_debug("debug");
+  log_info("info");
+  log_warning("warning ", 1);
+  log_error("error ", 2);
+  ASSERT_EQ(lines_.size(), 2U);
+  EXPECT_THAT(lines_[0], ::testing::EndsWith("warning 1"));
+  EXPECT_THAT(lines_[1], ::testing::EndsWith("error 2"));
+}
+
+TEST_F(Log, CarriesTheRank) {
+  set_log_level(LogLevel::kInfo);
+  set_log_rank(3);
+  log_info("hello");
+  ASSERT_EQ(lines_.size(), 1U);
+  EXPECT_THAT(lines_[0], ::testing::StartsWith("[rank 3] "));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#include <lockstep/core/options.h>
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+TEST(OptionCheck, AcceptsAndRejects) {
+  const OptionCheck check("Thing");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  struct Case {
+    std::function<void()> run;
+    std::string message;  // empty: accepted
+  };
+  const Case cases[] = {
+      {[&] { check.at_least("n", 1, 1); }, ""},
+      {[&] { check.at_least("n", 0, 1); }, "Thing: n must be at least 1, got 0"},
+      {[&] { check.at_least("n", nan, 1); }, "Thing: n must be at least 1, got nan"},
+      {[&] { check.positive("lr", 0.1); }, ""},
+      {[&] { check.positive("lr", 0); }, "Thing: lr must be greater than 0, got 0"},
+      {[&] { check.positive("lr", infinity); }, "Thing: lr must be greater than 0, got inf"},
+      {[&] { check.positive("lr", nan); }, "Thing: lr must be greater than 0, got nan"},
+      {[&] { check.in_range("p", 1, 0, 1); }, ""},
+      {[&] { check.in_range("p", 1.5, 0, 1); }, "Thing: p must be from 0 to 1, got 1.5"},
+      {[&] { check.in_range("p", nan, 0, 1); }, "Thing: p must be from 0 to 1, got nan"},
+      {[&] { check.one_of("s", "a", {"a", "b"}); }, ""},
+      {[&] { check.one_of("s", "c", {"a", "b"}); }, "Thing: s must be one of a, b, got 'c'"},
+  };
+  for (const Case& c : cases) {
+    std::string message;
+    try {
+      c.run();
+    } catch (const ConfigError& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message, c.message);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
