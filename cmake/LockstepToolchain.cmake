@@ -1,6 +1,6 @@
 # Compiler flags that every target shares.
 add_library(lockstep_flags INTERFACE)
-target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
                        $<$<CONFIG:Release>:-O3>)
 # Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
 # agree on every bit, and the oracles compare with PyTorch.

@@ -1,6 +1,8 @@
 #include <lockstep/comm/process_group.h>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <signal.h>
+
+#include <csignal>
 
 #include <lockstep/comm/backend.h>
 #include <lockstep/comm/backends/gloo/gloo.h>
@@ -69,6 +71,11 @@ std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) 
     for (int peer = 0; peer < size(); ++peer) {
       texts.push_back(impl_->store->get_to_str(str(prefix, peer)));
     }
+    // Rank 0 serves the store; it must not leave while others still read.
+    impl_->store->set(str(prefix, "read/", rank()), "");
+    for (int peer = 1; peer < size() && rank() == 0; ++peer) {
+      impl_->store->get(str(prefix, "read/", peer));
+    }
   } catch (const std::exception& error) {
     throw CommError(str("rank ", rank(), ": all_gather_text: no answer from rank ", texts.size(), ": ",
                         first_line(error)));
@@ -83,6 +90,15 @@ torch::Tensor ProcessGroup::allocate(at::IntArrayRef shape, torch::ScalarType dt
 void ProcessGroup::abort(const std::string& reason) { impl_->backend->abort(reason); }
 
 namespace {
+
+// Writing to the connection of a dead peer raises SIGPIPE, whose default is to end the process without
+// a word; ignored, the write fails and becomes a CommError. Python does the same at its start.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+}
 
 bool owns_a_gpu(const WorkerEnvironment& environment, torch::Device device) {
   return device.is_cuda() &&
@@ -135,6 +151,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
     return ProcessGroup(std::make_shared<ProcessGroup::Impl>(environment, nullptr, single::make(),
                                                              options.timeout));
   }
+  ignore_broken_pipes();
   auto store = rendezvous(environment, options.timeout);
   try {
     auto backend = choose_backend(store, environment, options);

@@ -82,7 +82,8 @@ class ProcessGroup {
 
 /// Collective. Joins the ranks that the environment names; alone, a group of one. ConfigError for an
 /// environment or option that cannot be; CommError and TimeoutError say which ranks are missing or
-/// contradict.
+/// contradict. With several ranks SIGPIPE is ignored from here on, if the program does not handle it:
+/// a peer's death must become an error, not ours.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Whether this build contains the NCCL backend.

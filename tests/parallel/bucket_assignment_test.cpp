@@ -1,0 +1,42 @@
+#include <lockstep/parallel/bucket_assignment.h>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using Buckets = std::vector<std::vector<std::size_t>>;
+
+struct Case {
+  const char* name;
+  std::vector<std::int64_t> elements;  // float32, 4 bytes each
+  BucketCaps caps;
+  Buckets expected;
+};
+
+class BucketAssignment : public testing::TestWithParam<Case> {};
+
+TEST_P(BucketAssignment, FillsInReverseOrderOfRegistration) {
+  std::vector<torch::Tensor> parameters;
+  for (std::int64_t n : GetParam().elements) parameters.push_back(torch::empty({n}));
+  EXPECT_EQ(assign_buckets(parameters, GetParam().caps), GetParam().expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BucketAssignment,
+    testing::Values(Case{"none", {}, {8, 16}, {}},
+                    Case{"one_larger_than_the_cap", {100}, {8, 16}, {{0}}},
+                    Case{"first_is_small", {1, 1, 1, 1, 1, 1, 1}, {8, 16}, {{6, 5}, {4, 3, 2, 1}, {0}}},
+                    Case{"a_tensor_is_never_split", {2, 100, 2}, {4, 16}, {{2}, {1}, {0}}},
+                    Case{"empty_tensors_ride_along", {1, 0, 1}, {4, 8}, {{2}, {1, 0}}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BucketAssignment, KeepsTypesApart) {
+  const std::vector<torch::Tensor> parameters = {
+      torch::empty({4}), torch::empty({4}, torch::kFloat64), torch::empty({4}),
+      torch::empty({4}, torch::kFloat64)};
+  EXPECT_EQ(assign_buckets(parameters, {1000, 1000}), (Buckets{{3, 1}, {2, 0}}));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,289 @@
+// DistributedDataParallel with ranks as threads, against one process that does the whole batch.
+#include <lockstep/parallel/distributed_data_parallel.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+
+// Convolution, batch norm (buffers) and linear layers; parameters in channels-last where asked.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool with_norm = false)
+      : conv(register_module("conv", torch::nn::Conv2d(3, 8, 3))),
+        fc1(register_module("fc1", torch::nn::Linear(8 * 6 * 6, 32))),
+        fc2(register_module("fc2", torch::nn::Linear(32, 4))) {
+    if (with_norm) norm = register_module("norm", torch::nn::BatchNorm2d(8));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    x = conv(x);
+    if (!norm.is_empty()) x = norm(x);
+    return fc2(torch::relu(fc1(torch::relu(x).flatten(1))));
+  }
+  torch::nn::Conv2d conv;
+  torch::nn::Linear fc1, fc2;
+  torch::nn::BatchNorm2d norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+// The modules' initialisation draws from the global generator, which the threads share.
+Net make_net(std::uint64_t seed, bool with_norm = false) {
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
+  torch::manual_seed(seed);
+  return Net(with_norm);
+}
+
+struct Data {
+  Data() {
+    auto generator = at::detail::createCPUGenerator(7);
+    x = torch::randn({12, 3, 8, 8}, generator);
+    y = torch::randint(4, {12}, generator, torch::kInt64);
+  }
+  std::pair<torch::Tensor, torch::Tensor> share(int rank, int size) const {
+    const std::int64_t n = x.size(0) / size;
+    return {x.narrow(0, rank * n, n), y.narrow(0, rank * n, n)};
+  }
+  torch::Tensor x, y;
+};
+
+torch::Tensor loss_of(Net& net, const torch::Tensor& x, const torch::Tensor& y) {
+  return torch::nn::functional::cross_entropy(net->forward(x), y);
+}
+
+double relative_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  return ((a - b).norm() / b.norm().clamp_min(1e-20)).item<double>();
+}
+
+void expect_same_gradients(Net& net, Net& oracle, double tolerance) {
+  const auto expected = oracle->named_parameters();
+  for (const auto& item : net->named_parameters()) {
+    const double difference = relative_difference(item.value().grad(), expected[item.key()].grad());
+    if (!(difference <= tolerance)) throw Error(lockstep::str(item.key(), " differs by ", difference));
+  }
+}
+
+struct Case {
+  std::string backend;
+  int size;
+  bool channels_last;
+  double bucket_cap_mb;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.backend << ' ' << c.size << (c.channels_last ? " channels-last " : " ") << c.bucket_cap_mb;
+}
+
+class Ddp : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Cases, Ddp,
+                         testing::Values(Case{"shm", 2, false, 25}, Case{"shm", 2, true, 25},
+                                         Case{"shm", 3, false, 0.001}, Case{"shm", 4, true, 0.01},
+                                         Case{"gloo", 2, false, 0.01}, Case{"shm", 1, false, 25}));
+
+// Oracle (a) of the foundation: N ranks with a batch of B in all are one process with a batch of B.
+TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
+  const Case& c = GetParam();
+  const Data data;
+  Net oracle = make_net(1);
+  loss_of(oracle, data.x, data.y).backward();
+  const auto errors = run_group(c.size, c.backend, [&](ProcessGroup group) {
+    Net net = make_net(100 + static_cast<std::uint64_t>(group.rank()));  // all differ; rank 0's wins
+    if (group.rank() == 0) {
+      const torch::NoGradGuard no_grad;
+      const auto source = oracle->named_parameters();
+      for (auto& item : net->named_parameters()) item.value().copy_(source[item.key()]);
+    }
+    if (c.channels_last) {
+      const torch::NoGradGuard no_grad;
+      net->conv->weight.set_data(net->conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+    }
+    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = c.bucket_cap_mb, .first_bucket_cap_mb = 0.001});
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const auto [x, y] = data.share(group.rank(), group.size());
+    // Undefined gradients at first, views of the bucket in the second round, undefined after zero_grad.
+    for (int round = 0; round < 3; ++round) {
+      if (round == 1) {
+        for (auto& parameter : net->parameters()) parameter.mutable_grad().zero_();
+      } else {
+        optimizer.zero_grad();
+      }
+      torch::nn::functional::cross_entropy(ddp.forward(x), y).backward();
+      expect_same_gradients(net, oracle, 1e-6);
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(c.size));
+}
+
+TEST(DdpTraining, KeepsReplicasBitwiseEqualOverManySteps) {
+  const Data data;
+  const auto errors = run_group(3, "shm", [&](ProcessGroup group) {
+    Net net = make_net(static_cast<std::uint64_t>(group.rank()), /*with_norm=*/true);
+    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.01});
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    const auto [x, y] = data.share(group.rank(), group.size());
+    for (int step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(ddp.forward(x), y).backward();
+      optimizer.step();
+    }
+    for (const auto& parameter : net->parameters()) {
+      auto maximum = parameter.detach().clone(), other = parameter.detach().clone();
+      group.broadcast(other, 1);
+      if (!torch::equal(maximum, other)) throw Error("replicas differ");
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
+TEST(DdpTraining, BuffersFollowRankZero) {
+  const Data data;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(5, /*with_norm=*/true);
+    {
+      const torch::NoGradGuard no_grad;
+      net->norm->running_mean.fill_(group.rank() + 1);
+    }
+    DistributedDataParallel ddp(net, group);
+    if (net->norm->running_mean[0].item<float>() != 1) throw Error("construction");
+    const auto [x, y] = data.share(group.rank(), group.size());
+    net->train();
+    ddp.forward(x).sum().backward();
+    const auto after = net->norm->running_mean.clone();  // differs between the ranks now
+    net->eval();
+    ddp.forward(x).sum().backward();
+    auto of_rank0 = after.clone();
+    group.broadcast(of_rank0, 0);
+    if (!torch::equal(net->norm->running_mean, of_rank0)) throw Error("forward");
+    if (group.rank() == 1 && torch::equal(after, of_rank0)) throw Error("the test shows nothing");
+    if (net->norm->num_batches_tracked.item<std::int64_t>() != 1) throw Error("counter");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpTraining, NoSyncAccumulates) {
+  const Data data;
+  Net oracle = make_net(1);
+  loss_of(oracle, data.x, data.y).backward();
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1);
+    DistributedDataParallel ddp(net, group);
+    const auto [x, y] = data.share(group.rank(), group.size());
+    const auto halves_x = x.chunk(2), halves_y = y.chunk(2);
+    {
+      const auto guard = ddp.no_sync();
+      (torch::nn::functional::cross_entropy(ddp.forward(halves_x[0]), halves_y[0]) / 2).backward();
+    }
+    (torch::nn::functional::cross_entropy(ddp.forward(halves_x[1]), halves_y[1]) / 2).backward();
+    expect_same_gradients(net, oracle, 1e-6);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpTraining, GradientsLiveInSymmetricBuckets) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1);
+    DdpCore core(*net, group);
+    core.before_forward();
+    net->forward(torch::ones({1, 3, 8, 8})).sum().backward();
+    const auto buckets = core.reducer()->buckets();
+    for (const auto& parameter : net->parameters()) {
+      const auto* data = static_cast<const std::byte*>(parameter.grad().data_ptr());
+      bool inside = false;
+      for (const auto& bucket : buckets) {
+        const auto* begin = static_cast<const std::byte*>(bucket.data_ptr());
+        inside = inside || (data >= begin && data < begin + bucket.nbytes());
+      }
+      if (!inside) throw Error("a gradient outside of the buckets");
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpErrors, NamesParametersWithoutGradient) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1);
+    DistributedDataParallel ddp(net, group);
+    auto y = ddp.forward(torch::ones({1, 3, 8, 8}));
+    // Rank 1's loss leaves all but one parameter out.
+    auto loss = group.rank() == 0 ? y.sum() : net->fc2->bias.sum();
+    loss.backward();
+  });
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1: 5 of 6 parameters received no gradient"),
+                               HasSubstr("conv.weight"), HasSubstr("fc2.weight")));
+  EXPECT_THAT(errors[1], testing::Not(HasSubstr("fc2.bias,")));
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
+  EXPECT_THAT(errors[0], HasSubstr("received no gradient"));
+}
+
+TEST(DdpErrors, NamesTheFirstTensorThatDiffers) {
+  struct Wrong {
+    const char* what;
+    std::function<void(Net&)> change;  // of rank 1's net
+    std::vector<const char*> expected;
+  };
+  const std::vector<Wrong> cases = {
+      {"shape", [](Net& net) { net->replace_module("fc1", torch::nn::Linear(288, 31)); },
+       {"parameter 'fc1.weight' Float [32, 288]", "parameter 'fc1.weight' Float [31, 288]"}},
+      {"dtype", [](Net& net) { net->fc2->to(torch::kFloat64); },
+       {"parameter 'fc2.weight' Float [4, 32]", "parameter 'fc2.weight' Double [4, 32]"}},
+      {"name", [](Net& net) { net->register_parameter("extra", torch::ones({2})); },
+       {"rank 0 has", "parameter 'extra' Float [2]"}},
+      {"frozen", [](Net& net) { net->fc2->bias.set_requires_grad(false); }, {"(frozen)"}},
+  };
+  for (const Wrong& wrong : cases) {
+    SCOPED_TRACE(wrong.what);
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Net net = make_net(1);
+      if (group.rank() == 1) wrong.change(net);
+      DistributedDataParallel ddp(net, group);
+    });
+    for (const auto& error : errors) {
+      EXPECT_THAT(error, HasSubstr("ranks have different models"));
+      for (const char* part : wrong.expected) EXPECT_THAT(error, HasSubstr(part));
+    }
+  }
+}
+
+TEST(DdpErrors, RefusesOptionsThatCannotBe) {
+  auto group = init_process_group({.environment = WorkerEnvironment{}});
+  Net net = make_net(1);
+  EXPECT_THROW(DdpCore(*net, group, {.bucket_cap_mb = 0}), ConfigError);
+  for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+  EXPECT_THROW(DdpCore(*net, group), ConfigError);
+}
+
+TEST(DdpErrors, ABackwardThatThrewIsNotForgotten) {
+  struct Thrower : torch::autograd::Function<Thrower> {
+    static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) { return x.clone(); }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                   torch::autograd::variable_list) {
+      throw std::runtime_error("out of memory");
+    }
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1);
+    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.001, .first_bucket_cap_mb = 0.001});
+    auto hidden = net->fc1(Thrower::apply(net->conv(torch::ones({1, 3, 8, 8})).flatten(1)));
+    auto loss = net->fc2(hidden).sum();
+    EXPECT_THROW(loss.backward(), std::runtime_error);
+    EXPECT_THROW(ddp.forward(torch::ones({1, 3, 8, 8})), CommError);
+    group.all_gather_text("both saw it");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+}  // namespace
+}  // namespace lockstep

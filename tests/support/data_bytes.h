@@ -1,0 +1,70 @@
+// Small files of the formats that data sets come in, for tests: right ones, to be made wrong.
+#pragma once
+
+#include <libdeflate.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace lockstep::testing {
+
+/// `content` as one gzip member.
+inline std::string gzip(std::string_view content) {
+  libdeflate_compressor* compressor = libdeflate_alloc_compressor(6);
+  std::string result(libdeflate_gzip_compress_bound(compressor, content.size()), '\0');
+  const std::size_t size = libdeflate_gzip_compress(compressor, content.data(), content.size(),
+                                                    result.data(), result.size());
+  libdeflate_free_compressor(compressor);
+  if (size == 0) throw std::runtime_error("gzip failed");
+  result.resize(size);
+  return result;
+}
+
+inline std::string big_endian(std::initializer_list<std::uint32_t> values) {
+  std::string result;
+  for (const std::uint32_t value : values) {
+    for (int shift = 24; shift >= 0; shift -= 8)
+      result.push_back(static_cast<char>(value >> shift));
+  }
+  return result;
+}
+
+inline std::string little_endian_64(std::uint64_t value) {
+  std::string result;
+  for (int shift = 0; shift < 64; shift += 8) result.push_back(static_cast<char>(value >> shift));
+  return result;
+}
+
+/// `count` bytes that differ from their neighbours, the same each time.
+inline std::string pattern(std::size_t count, unsigned factor = 37) {
+  std::string result(count, '\0');
+  for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<char>(i * factor + i / 251);
+  return result;
+}
+
+inline std::string idx_images(std::uint32_t count, std::uint32_t height, std::uint32_t width) {
+  return big_endian({0x803, count, height, width}) + pattern(std::size_t{count} * height * width);
+}
+
+/// Labels 0, 1, ... 9, 0, ...
+inline std::string idx_labels(std::uint32_t count) {
+  std::string result = big_endian({0x801, count});
+  for (std::uint32_t i = 0; i < count; ++i) result.push_back(static_cast<char>(i % 10));
+  return result;
+}
+
+/// CIFAR-10 records with labels 0, 1, ... 9, 0, ...
+inline std::string cifar_records(std::size_t count) {
+  std::string result = pattern(count * 3073);
+  for (std::size_t i = 0; i < count; ++i) result[i * 3073] = static_cast<char>(i % 10);
+  return result;
+}
+
+inline std::string safetensors(std::string_view header, std::string_view data = "") {
+  return little_endian_64(header.size()) + std::string(header) + std::string(data);
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,46 @@
+// Process groups for tests: every rank is a thread with its own environment.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/network.h>
+#include <lockstep/comm/process_group.h>
+#include <tests/support/ranks.h>
+
+namespace lockstep::testing_support {
+
+/// The place of `rank` in a group of `size` ranks on this host that meets at the listening socket.
+inline WorkerEnvironment environment_of(int rank, int size, int listen_fd) {
+  return {.rank = rank,
+          .world_size = size,
+          .local_rank = rank,
+          .local_world_size = size,
+          .master_port = bound_port(listen_fd),
+          .listen_fd = listen_fd};
+}
+
+inline ProcessGroup join_group(int rank, int size, const std::string& backend, int listen_fd) {
+  return init_process_group({.backend = backend,
+                             .timeout = std::chrono::seconds(30),
+                             .environment = environment_of(rank, size, listen_fd)});
+}
+
+/// Calls `body` with each rank's group, on one thread a rank; returns what run_threads returns.
+inline std::vector<std::string> run_group(int size, const std::string& backend,
+                                          const std::function<void(ProcessGroup)>& body) {
+  const int fd = listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
+  return run_threads(size, [&](int rank) { body(join_group(rank, size, backend, fd)); });
+}
+
+/// The same with forked processes.
+inline std::vector<std::string> run_group_processes(int size, const std::string& backend,
+                                                    const std::function<void(ProcessGroup)>& body) {
+  const int fd = listen_on("127.0.0.1", 0);
+  auto errors = run_processes(size, [&](int rank) { body(join_group(rank, size, backend, fd)); });
+  close(fd);
+  return errors;
+}
+
+}  // namespace lockstep::testing_support
