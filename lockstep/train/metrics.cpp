@@ -38,7 +38,7 @@ void MetricSums::all_reduce(ProcessGroup& group, torch::Device device) {
   group.all_reduce(tensor, ReduceOp::kSum);
   tensor = tensor.cpu();
   for (int i = 0; i < 3; ++i) sums_[i] = tensor[i].item<double>();
-  device_sums_ = {};
+  device_sums_ = torch::Tensor();
 }
 
 Evaluation MetricSums::mean() const {

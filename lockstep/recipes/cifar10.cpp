@@ -1,0 +1,41 @@
+// CIFAR-10 with ResNet-18: pad, crop, flip; cosine schedule.
+#include <lockstep/data/cifar10.h>
+#include <lockstep/data/data_source.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/recipes/recipe.h>
+
+namespace lockstep {
+namespace {
+
+RecipeData load(const RecipeDataOptions& options) {
+  const auto directory = find_or_download_data(
+      {.name = "cifar10", .directory = options.directory, .progress = options.progress});
+  return {.description = "CIFAR-10",
+          .train = load_cifar10(directory, Cifar10Split::kTrain),
+          .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};
+}
+
+std::unique_ptr<Task> make_task() {
+  return std::make_unique<ClassificationTask>(resnet18(ResNetStem::kCifar, 10),
+                                              ClassificationLoss::kCrossEntropy);
+}
+
+}  // namespace
+
+Recipe cifar10_recipe() {
+  // Mean and deviation of the training images' channels.
+  const Normalize normalize = {.mean = {0.4914, 0.4822, 0.4465}, .std = {0.2470, 0.2435, 0.2616}};
+  return {.name = "cifar10",
+          .summary = "32x32 photographs in ten classes, ResNet-18 (11 million parameters)",
+          .defaults = {.global_batch = 128,
+                       .max_epochs = 30,
+                       .optimizer = {.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4},
+                       .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
+          .train_augmentation = {Pad{4}, RandomCrop{32}, RandomFlip{}, normalize},
+          .test_augmentation = {normalize},
+          .channels_last = true,
+          .load_data = load,
+          .make_task = make_task};
+}
+
+}  // namespace lockstep

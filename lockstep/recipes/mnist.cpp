@@ -1,0 +1,61 @@
+// The classic: handwritten digits and PyTorch's example net.
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/data_source.h>
+#include <lockstep/data/mnist.h>
+#include <lockstep/data/synthetic_digits.h>
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/recipes/recipe.h>
+
+namespace lockstep {
+namespace {
+
+RecipeData generated_digits(const std::string& reason, const RecipeDataOptions& options) {
+  if (options.message) {
+    options.message(lockstep::str("MNIST is not here and cannot be fetched (", reason,
+                                  "); training on generated digits instead"));
+  }
+  const int threads = static_cast<int>(available_cpus().size());
+  return {.description = "generated digits",
+          .train = make_synthetic_digits(Split::kTrain, {.threads = threads}),
+          .load_test = [] { return make_synthetic_digits(Split::kTest); }};
+}
+
+RecipeData load(const RecipeDataOptions& options) {
+  const DataRequest request = {
+      .name = "mnist", .directory = options.directory, .progress = options.progress};
+  std::optional<std::filesystem::path> directory = find_data(request);
+  if (!directory) {
+    try {
+      directory = find_or_download_data(request);
+    } catch (const DataError& error) {
+      return generated_digits(error.what(), options);
+    }
+  }
+  return {.description = "MNIST",
+          .train = load_mnist(*directory, Split::kTrain),
+          .load_test = [path = *directory] { return load_mnist(path, Split::kTest); }};
+}
+
+std::unique_ptr<Task> make_task() {
+  return std::make_unique<ClassificationTask>(MnistNet(),
+                                              ClassificationLoss::kNegativeLogLikelihood);
+}
+
+}  // namespace
+
+Recipe mnist_recipe() {
+  const Normalize normalize = {.mean = {0.1307}, .std = {0.3081}};
+  return {.name = "mnist",
+          .summary = "handwritten digits, PyTorch's example net (22 thousand parameters)",
+          .defaults = {.global_batch = 128,
+                       .max_epochs = 10,
+                       .optimizer = {.lr = 0.05, .momentum = 0.9},
+                       .schedule = {.kind = ScheduleKind::kCosine}},
+          .train_augmentation = {normalize},
+          .test_augmentation = {normalize},
+          .load_data = load,
+          .make_task = make_task};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// A recipe: everything that `lockstep train NAME` needs to know.
+//
+//   const Recipe& recipe = find_recipe("mnist");
+//   RecipeData data = recipe.load_data({});
+//   std::unique_ptr<Task> task = recipe.make_task();
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/data/augment.h>
+#include <lockstep/data/dataset.h>
+#include <lockstep/data/download.h>
+#include <lockstep/train/schedule.h>
+#include <lockstep/train/sgd.h>
+#include <lockstep/train/task.h>
+
+namespace lockstep {
+
+struct RecipeDefaults {
+  std::int64_t global_batch = 128;  ///< images of a step, over all ranks
+  std::int64_t max_epochs = 10;
+  SgdOptions optimizer;
+  ScheduleOptions schedule;
+};
+
+struct RecipeDataOptions {
+  std::optional<std::string> directory;  ///< --data: look here and nowhere else
+  DownloadProgress progress;             ///< may be empty
+  /// Told in one line what the user should know, such as a fall-back; may be empty.
+  std::function<void(const std::string&)> message;
+};
+
+struct RecipeData {
+  std::string description;  ///< what is trained on, in words
+  ImageDataset train;
+  std::function<ImageDataset()> load_test;  ///< called when the test images are first needed
+};
+
+/// Immutable. load_data() uses no tensor, so that a launcher may call it before it forks; it throws
+/// ConfigError and DataError as find_data() does. make_task() draws the initial weights from
+/// LibTorch's generator.
+struct Recipe {
+  std::string name;
+  std::string summary;  ///< one line for --help
+  RecipeDefaults defaults;
+  Augmentation train_augmentation;
+  Augmentation test_augmentation;
+  bool channels_last = false;  ///< memory format of images and of the module's parameters
+  RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
+  std::unique_ptr<Task> (*make_task)() = nullptr;
+};
+
+const std::vector<Recipe>& recipes();
+
+/// ConfigError for an unknown name; it lists the known ones.
+const Recipe& find_recipe(const std::string& name);
+
+Recipe mnist_recipe();
+Recipe cifar10_recipe();
+
+}  // namespace lockstep

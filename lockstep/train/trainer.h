@@ -1,0 +1,71 @@
+// The training loop.
+//
+//   Trainer trainer({.max_epochs = 10, .optimizer = {.lr = 0.01, .momentum = 0.5}},
+//                   make_strategy("ddp", group));
+//   RunReport report = trainer.fit(task, train_loader, [&] { return make_test_loader(); });
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/data/loader.h>
+#include <lockstep/train/listener.h>
+#include <lockstep/train/precision.h>
+#include <lockstep/train/schedule.h>
+#include <lockstep/train/sgd.h>
+#include <lockstep/train/strategy.h>
+#include <lockstep/train/task.h>
+
+namespace lockstep {
+
+struct TrainerOptions {
+  std::int64_t max_epochs = 1;
+  std::optional<std::int64_t> max_steps;  ///< ends the run after so many optimizer steps in all
+  SgdOptions optimizer;
+  ScheduleOptions schedule;
+  Precision precision = Precision::k32;
+  torch::Device device = torch::kCPU;
+  /// Of dropout and whatever else draws from LibTorch's generators: they are seeded anew for each
+  /// step from (seed, epoch, step, rank), so that a resumed run draws the same numbers.
+  std::uint64_t seed = 0;
+
+  /// Where the checkpoint is written after every epoch and at the end; none when empty.
+  std::filesystem::path checkpoint;
+  bool resume = false;  ///< go on from `checkpoint`
+
+  /// Told about the run on rank 0; they must outlive fit().
+  std::vector<Listener*> listeners;
+  /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer fills
+  /// in the rest.
+  RunInfo info;
+  /// Seconds since the user started the command; since the constructor where absent.
+  std::function<double()> command_seconds;
+};
+
+/// Not thread-safe. After an exception the run is over, and so is its group.
+class Trainer {
+ public:
+  using LoaderFactory = std::function<std::unique_ptr<Loader>()>;
+
+  /// ConfigError for options that cannot be.
+  Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy);
+
+  /// Collective. Trains `task` and evaluates it after each epoch on what `test_loader` returns, which
+  /// is called when it is first needed (none: no evaluation). Each rank's loaders give its own share;
+  /// the training loaders of all ranks must have the same number of steps. The task's module is moved
+  /// to the device.
+  RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
+
+ private:
+  TrainerOptions options_;
+  std::unique_ptr<Strategy> strategy_;
+};
+
+}  // namespace lockstep

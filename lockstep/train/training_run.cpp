@@ -1,0 +1,270 @@
+#include <lockstep/train/training_run.h>
+
+#include <algorithm>
+
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/train/step_seed.h>
+
+namespace lockstep {
+namespace {
+
+// On a GPU reading the loss waits for the device; a listener then sees it in every so many steps.
+constexpr std::int64_t kDeviceReportInterval = 10;
+
+std::int64_t trainable_scalars(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : module.parameters()) {
+    if (parameter.requires_grad()) count += parameter.numel();
+  }
+  return count;
+}
+
+// The optimizer must see the parameters where they will stay.
+const torch::nn::Module& on_device(torch::nn::Module& module, torch::Device device) {
+  module.to(device);
+  return module;
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task,
+                         Loader& train_loader, const Trainer::LoaderFactory& test_loader)
+    : options_(options),
+      strategy_(strategy),
+      task_(task),
+      train_loader_(train_loader),
+      make_test_loader_(test_loader),
+      optimizer_(on_device(task.module(), options.device), options.optimizer),
+      info_(options.info),
+      start_(Clock::now()) {}
+
+template <class Event>
+void TrainingRun::tell(Event&& event) const {
+  if (strategy_.group().rank() != 0) return;
+  for (Listener* listener : options_.listeners) event(*listener);
+}
+
+std::int64_t TrainingRun::total_steps() const {
+  const std::int64_t all = options_.max_epochs * train_loader_.steps_per_epoch();
+  return options_.max_steps ? std::min(all, *options_.max_steps) : all;
+}
+
+bool TrainingRun::finished() const { return position_.total >= total_steps(); }
+
+double TrainingRun::command_seconds() const { return options_.command_seconds(); }
+
+Batch TrainingRun::moved(const Batch& batch) const {
+  if (options_.device.is_cpu()) return batch;
+  return {.images = batch.images.to(options_.device, /*non_blocking=*/true),
+          .labels = batch.labels.to(options_.device, /*non_blocking=*/true),
+          .size = batch.size};
+}
+
+RunReport TrainingRun::run() {
+  prepare();
+  begin();
+  std::vector<EpochReport> epochs;
+  while (!finished()) {
+    EpochReport report = train_epoch();
+    report.test = evaluate();
+    save();
+    tell([&](Listener& listener) { listener.on_epoch_end(report); });
+    epochs.push_back(std::move(report));
+  }
+  return finish(std::move(epochs));
+}
+
+void TrainingRun::prepare() {
+  if (train_loader_.steps_per_epoch() < 1) {
+    throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
+  }
+  if (options_.resume) resume();
+  strategy_.attach(task_.module());
+}
+
+// Rank 0 reads; the strategy copies its parameters and buffers to the others, and the rest follows
+// here. Other hosts need not see the file.
+void TrainingRun::resume() {
+  ProcessGroup& group = strategy_.group();
+  CheckpointInfo checkpoint;
+  if (group.rank() == 0) {
+    checkpoint = load_checkpoint(options_.checkpoint, task_.module(), optimizer_, info_.recipe);
+    if (checkpoint.seed != options_.seed || checkpoint.global_batch != info_.global_batch ||
+        checkpoint.world_size != group.size()) {
+      log_warning("the checkpoint was written with seed ", checkpoint.seed, ", global batch ",
+                  checkpoint.global_batch, " and ", checkpoint.world_size,
+                  " ranks; with other values the run goes on but does not repeat the original");
+    }
+  }
+  if (group.size() > 1) {
+    auto place = torch::tensor({checkpoint.epoch, checkpoint.step}, torch::kInt64).to(options_.device);
+    group.broadcast(place, 0);
+    place = place.cpu();
+    checkpoint.epoch = place[0].item<std::int64_t>();
+    checkpoint.step = place[1].item<std::int64_t>();
+    for (const auto& [name, momentum] : optimizer_.momentum()) group.broadcast(momentum, 0);
+  }
+  const std::int64_t steps = train_loader_.steps_per_epoch();
+  position_ = {.epoch = checkpoint.epoch, .step = checkpoint.step,
+               .total = (checkpoint.epoch - 1) * steps + checkpoint.step};
+  if (position_.step >= steps) {
+    throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": step ", position_.step,
+                                        " is beyond this run's epoch of ", steps, " steps"));
+  }
+  if (finished()) {
+    throw CheckpointError(lockstep::str(
+        options_.checkpoint.string(), ": the run has already done ", position_.total, " of ",
+        total_steps(), " steps; raise --max-epochs or --max-steps to go on"));
+  }
+}
+
+void TrainingRun::begin() {
+  ProcessGroup& group = strategy_.group();
+  info_.strategy = strategy_.name();
+  info_.backend = group.size() == 1 ? "none" : group.backend();
+  info_.precision = to_string(options_.precision);
+  info_.device = options_.device.is_cpu() ? "cpu" : "cuda";
+  info_.world_size = group.size();
+  info_.first_epoch = position_.epoch;
+  info_.max_epochs = options_.max_epochs;
+  info_.steps_per_epoch = train_loader_.steps_per_epoch();
+  info_.parameters = trainable_scalars(task_.module());
+  tell([&](Listener& listener) { listener.on_run_begin(info_); });
+}
+
+EpochReport TrainingRun::train_epoch() {
+  sums_ = {};
+  images_ = 0;
+  communication_ = 0;
+  for (Stopwatch* watch : {&data_, &forward_, &backward_, &optimizer_watch_}) watch->reset();
+  const Clock::time_point start = Clock::now();
+
+  task_.module().train();
+  train_loader_.set_epoch(position_.epoch - 1, position_.step);
+  Batch batch;
+  while (!finished()) {
+    {
+      const StopwatchScope scope(data_);
+      if (!train_loader_.next(batch)) break;
+    }
+    train_step(moved(batch));
+    report_step(seconds_since(start));
+  }
+
+  EpochReport report;
+  report.epoch = position_.epoch;
+  report.seconds = seconds_since(start);
+  sums_.all_reduce(strategy_.group(), options_.device);
+  report.train_loss = sums_.mean().loss;
+  report.images_per_second = static_cast<double>(images_) / report.seconds;
+  report.phases = {.data = data_.seconds(),
+                   .forward = forward_.seconds(),
+                   .backward = backward_.seconds() - communication_,
+                   .communication = communication_,
+                   .optimizer = optimizer_watch_.seconds()};
+  if (position_.step == train_loader_.steps_per_epoch()) {
+    ++position_.epoch;
+    position_.step = 0;
+  }
+  return report;
+}
+
+void TrainingRun::train_step(const Batch& batch) {
+  optimizer_.set_lr(options_.optimizer.lr *
+                    learning_rate_factor(options_.schedule, position_.total,
+                                         train_loader_.steps_per_epoch(), total_steps()));
+  seed_generators(
+      step_seed(options_.seed, position_.epoch, position_.step, strategy_.group().rank()),
+      options_.device);
+
+  optimizer_watch_.start();
+  optimizer_.zero_grad();
+  optimizer_watch_.stop();
+
+  forward_.start();
+  torch::Tensor loss;
+  {
+    const AutocastScope autocast(options_.precision, options_.device.type());
+    strategy_.before_forward();
+    loss = task_.training_step(batch);
+  }
+  forward_.stop();
+
+  const double communication = strategy_.communication_seconds();
+  backward_.start();
+  loss.backward();
+  backward_.stop();
+  communication_ += strategy_.communication_seconds() - communication;
+
+  optimizer_watch_.start();
+  optimizer_.step();
+  optimizer_watch_.stop();
+
+  if (loss.is_cpu()) {
+    last_loss_ = loss.item<double>();
+    sums_.add(last_loss_ * static_cast<double>(batch.size), 0, batch.size);
+  } else {
+    if (position_.step % kDeviceReportInterval == 0) last_loss_ = loss.item<double>();
+    sums_.add(loss.detach() * batch.size, {}, batch.size);
+  }
+  images_ += batch.size * strategy_.group().size();
+  ++position_.step;
+  ++position_.total;
+  if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
+}
+
+void TrainingRun::report_step(double epoch_seconds) {
+  const StepReport report = {.epoch = position_.epoch,
+                             .step = position_.step,
+                             .steps_per_epoch = train_loader_.steps_per_epoch(),
+                             .loss = last_loss_,
+                             .learning_rate = optimizer_.lr(),
+                             .images = images_,
+                             .seconds = epoch_seconds};
+  tell([&](Listener& listener) { listener.on_step(report); });
+}
+
+std::optional<Evaluation> TrainingRun::evaluate() {
+  if (!make_test_loader_) return std::nullopt;
+  if (!test_loader_) test_loader_ = make_test_loader_();
+  const torch::NoGradGuard no_grad;
+  const AutocastScope autocast(options_.precision, options_.device.type());
+  // The last step changed each rank's buffers in its own way; all are judged with rank 0's.
+  strategy_.before_forward();
+  task_.module().eval();
+  test_loader_->set_epoch(0);
+  MetricSums sums;
+  Batch batch;
+  while (test_loader_->next(batch)) task_.evaluation_step(moved(batch), sums);
+  sums.all_reduce(strategy_.group(), options_.device);
+  return sums.mean();
+}
+
+void TrainingRun::save() {
+  if (options_.checkpoint.empty() || strategy_.group().rank() != 0) return;
+  save_checkpoint(options_.checkpoint, task_.module(), optimizer_,
+                  {.recipe = info_.recipe,
+                   .epoch = position_.epoch,
+                   .step = position_.step,
+                   .seed = options_.seed,
+                   .global_batch = info_.global_batch,
+                   .world_size = strategy_.group().size()});
+}
+
+RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
+  RunReport report;
+  report.info = info_;
+  if (!epochs.empty()) report.test = epochs.back().test;
+  report.epochs = std::move(epochs);
+  report.seconds_to_first_step = seconds_to_first_step_;
+  report.peak_rss_bytes = peak_rss_bytes();
+  // Nobody leaves while others still evaluate or save.
+  strategy_.group().barrier();
+  report.seconds_total = command_seconds();
+  tell([&](Listener& listener) { listener.on_run_end(report); });
+  return report;
+}
+
+}  // namespace lockstep

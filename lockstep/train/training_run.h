@@ -1,0 +1,64 @@
+// One call of Trainer::fit(): its state from the first step to the report. Internal to the room.
+#pragma once
+
+#include <lockstep/core/clock.h>
+#include <lockstep/train/checkpoint.h>
+#include <lockstep/train/trainer.h>
+
+namespace lockstep {
+
+class TrainingRun {
+ public:
+  TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
+              const Trainer::LoaderFactory& test_loader);
+  RunReport run();
+
+ private:
+  // Where the run stands. `step` counts the optimizer steps done in the epoch, `total` in all epochs.
+  struct Position {
+    std::int64_t epoch = 1;
+    std::int64_t step = 0;
+    std::int64_t total = 0;
+  };
+
+  void prepare();
+  void resume();
+  void begin();
+  EpochReport train_epoch();
+  void train_step(const Batch& batch);
+  void report_step(double epoch_seconds);
+  std::optional<Evaluation> evaluate();
+  void save();
+  RunReport finish(std::vector<EpochReport> epochs);
+
+  Batch moved(const Batch& batch) const;  // to the device
+  bool finished() const;
+  std::int64_t total_steps() const;
+  double command_seconds() const;
+  template <class Event>
+  void tell(Event&& event) const;
+
+  const TrainerOptions& options_;
+  Strategy& strategy_;
+  Task& task_;
+  Loader& train_loader_;
+  const Trainer::LoaderFactory& make_test_loader_;
+  std::unique_ptr<Loader> test_loader_;
+  Sgd optimizer_;
+  RunInfo info_;
+  Position position_;
+  const Clock::time_point start_;
+  double seconds_to_first_step_ = 0;
+
+  // Of the current epoch:
+  MetricSums sums_;
+  std::int64_t images_ = 0;
+  double last_loss_ = 0;
+  Stopwatch data_;
+  Stopwatch forward_;
+  Stopwatch backward_;
+  Stopwatch optimizer_watch_;
+  double communication_ = 0;
+};
+
+}  // namespace lockstep

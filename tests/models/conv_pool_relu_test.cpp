@@ -1,0 +1,181 @@
+#include <lockstep/models/conv_pool_relu.h>
+
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/mnist_net.h>
+
+namespace lockstep {
+namespace {
+
+torch::Tensor composed(const torch::Tensor& x, const torch::Tensor& w, const torch::Tensor& b) {
+  return at::relu(at::max_pool2d(at::conv2d(x, w, b), 2));
+}
+
+struct Case {
+  std::int64_t images, channels_in, height, width, channels_out, kernel;
+  bool fused;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.images << "x" << c.channels_in << "x" << c.height << "x" << c.width << " to "
+             << c.channels_out << " by " << c.kernel;
+}
+
+struct Leaves {
+  torch::Tensor x, w, b;
+};
+
+// Small whole numbers: sums are exact in any order, and windows are full of ties.
+Leaves random_leaves(const Case& c, torch::ScalarType dtype = torch::kFloat32, bool whole = false) {
+  const auto make = [&](at::IntArrayRef shape) {
+    auto values = whole ? torch::randint(-2, 3, shape).to(dtype) : torch::randn(shape, dtype);
+    return values.requires_grad_();
+  };
+  return {make({c.images, c.channels_in, c.height, c.width}),
+          make({c.channels_out, c.channels_in, c.kernel, c.kernel}), make({c.channels_out})};
+}
+
+class ConvPoolRelu : public testing::TestWithParam<Case> {
+ protected:
+  void compare(bool whole) {
+    if (GetParam().fused && !__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
+    torch::manual_seed(3);
+    const Leaves in = random_leaves(GetParam(), torch::kFloat32, whole);
+    ASSERT_EQ(conv_pool_relu_is_fused(in.x, in.w, in.b), GetParam().fused);
+    const auto ours = conv_pool_relu(in.x, in.w, in.b);
+    const auto theirs = composed(in.x, in.w, in.b);
+    const double tolerance = whole ? 0 : 1e-5;
+    EXPECT_TRUE(torch::allclose(ours, theirs, tolerance, tolerance));
+    auto gradient = torch::randn_like(theirs);
+    if (whole) gradient = gradient.round();
+    const auto our_gradients = torch::autograd::grad({ours}, {in.x, in.w, in.b}, {gradient});
+    const auto their_gradients = torch::autograd::grad({theirs}, {in.x, in.w, in.b}, {gradient});
+    for (int i = 0; i < 3; ++i) {
+      const double scale = whole ? 0 : 1e-5 * their_gradients[i].abs().max().item<double>();
+      EXPECT_TRUE(torch::allclose(our_gradients[i], their_gradients[i], tolerance, scale))
+          << "gradient " << i << " differs by "
+          << (our_gradients[i] - their_gradients[i]).abs().max().item<double>();
+    }
+  }
+};
+
+TEST_P(ConvPoolRelu, EqualsLibTorchsOperations) { compare(false); }
+TEST_P(ConvPoolRelu, TakesTheFirstOfEqualMaxima) { compare(true); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, ConvPoolRelu,
+    testing::Values(Case{64, 1, 28, 28, 10, 5, true}, Case{64, 10, 12, 12, 20, 5, true},
+                    Case{17, 3, 10, 18, 7, 3, true}, Case{1, 8, 6, 12, 1, 5, true},
+                    Case{33, 9, 12, 20, 5, 5, true},
+                    Case{5, 2, 13, 12, 4, 5, false},   // an odd row would be left over
+                    Case{5, 2, 12, 13, 4, 5, false},   // nine columns are no whole vector
+                    Case{5, 2, 13, 13, 4, 2, false})); // another window
+
+TEST(ConvPoolReluGradient, IsThatOfFiniteDifferences) {
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
+  torch::manual_seed(1);
+  // Slopes of the fused float32 kernel along random directions, against those of double precision.
+  const Case c{2, 2, 6, 12, 3, 5, true};
+  const Leaves in = random_leaves(c);
+  const Leaves wide = {in.x.detach().to(torch::kFloat64), in.w.detach().to(torch::kFloat64),
+                       in.b.detach().to(torch::kFloat64)};
+  const auto y = conv_pool_relu(in.x, in.w, in.b);
+  const auto gradients = torch::autograd::grad({y.sum()}, {in.x, in.w, in.b});
+  const double epsilon = 1e-7;
+  const auto slope = [&](const torch::Tensor& dx, const torch::Tensor& dw, const torch::Tensor& db) {
+    const auto up = composed(wide.x + epsilon * dx, wide.w + epsilon * dw, wide.b + epsilon * db);
+    const auto down = composed(wide.x - epsilon * dx, wide.w - epsilon * dw, wide.b - epsilon * db);
+    return (up - down).sum().item<double>() / (2 * epsilon);
+  };
+  const auto dx = torch::randn_like(wide.x);
+  const auto dw = torch::randn_like(wide.w);
+  const auto db = torch::randn_like(wide.b);
+  const auto zero = [](const torch::Tensor& t) { return torch::zeros_like(t); };
+  EXPECT_NEAR((gradients[0] * dx).sum().item<double>(), slope(dx, zero(dw), zero(db)), 1e-3);
+  EXPECT_NEAR((gradients[1] * dw).sum().item<double>(), slope(zero(dx), dw, zero(db)), 1e-3);
+  EXPECT_NEAR((gradients[2] * db).sum().item<double>(), slope(zero(dx), zero(dw), db), 1e-3);
+}
+
+TEST(ConvPoolReluSpecialValues, NanReachesTheOutput) {
+  auto x = torch::zeros({1, 1, 28, 28});
+  x[0][0][10][10] = std::numeric_limits<float>::quiet_NaN();
+  const auto w = torch::ones({1, 1, 5, 5});
+  const auto b = torch::ones({1});
+  const auto ours = conv_pool_relu(x, w, b);
+  EXPECT_TRUE(ours.isnan().equal(composed(x, w, b).isnan()));
+  EXPECT_GT(ours.isnan().sum().item<int>(), 0);
+}
+
+TEST(ConvPoolReluThreads, DoNotChangeTheBits) {
+  torch::manual_seed(5);
+  const Leaves in = random_leaves({100, 10, 12, 12, 20, 5, true});
+  const int before = at::get_num_threads();
+  std::vector<std::vector<torch::Tensor>> results;
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    const auto y = conv_pool_relu(in.x, in.w, in.b);
+    results.push_back(torch::autograd::grad({y.square().sum()}, {in.x, in.w, in.b}));
+  }
+  at::set_num_threads(before);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(results[0][i].equal(results[1][i])) << "gradient " << i;
+}
+
+TEST(ConvPoolReluSecondDerivative, IsRefusedByName) {
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
+  const Leaves in = random_leaves({1, 1, 28, 28, 2, 5, true});
+  const auto y = conv_pool_relu(in.x, in.w, in.b).sum();
+  EXPECT_THROW(torch::autograd::grad({y}, {in.w}, {}, true, /*create_graph=*/true), ConfigError);
+}
+
+// The example as its authors wrote it, over the same parameters.
+torch::Tensor classic_forward(MnistNetImpl& net, const torch::Tensor& images) {
+  auto p = net.named_parameters();
+  const bool training = net.is_training();
+  auto x = at::relu(at::max_pool2d(at::conv2d(images, p["conv1.weight"], p["conv1.bias"]), 2));
+  x = at::feature_dropout(at::conv2d(x, p["conv2.weight"], p["conv2.bias"]), 0.5, training);
+  x = at::relu(at::max_pool2d(x, 2)).reshape({-1, 320});
+  x = at::dropout(at::relu(at::linear(x, p["fc1.weight"], p["fc1.bias"])), 0.5, training);
+  return at::log_softmax(at::linear(x, p["fc2.weight"], p["fc2.bias"]), 1);
+}
+
+TEST(MnistNet, EqualsTheClassicExampleWithTheSameRandomNumbers) {
+  for (const bool training : {true, false}) {
+    torch::manual_seed(7);
+    MnistNet net;
+    net->train(training);
+    const auto images = torch::randn({32, 1, 28, 28});
+    const auto labels = torch::randint(10, {32}, torch::kLong);
+    std::vector<torch::Tensor> losses;
+    std::vector<std::vector<torch::Tensor>> gradients;
+    for (const bool classic : {false, true}) {
+      torch::manual_seed(11);
+      const auto output = classic ? classic_forward(*net, images) : net->forward(images);
+      losses.push_back(at::nll_loss(output, labels));
+      gradients.push_back(torch::autograd::grad({losses.back()}, net->parameters()));
+    }
+    EXPECT_NEAR(losses[0].item<double>(), losses[1].item<double>(), 1e-5) << training;
+    for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+      const double scale = 1e-5 * gradients[1][i].abs().max().item<double>();
+      EXPECT_TRUE(torch::allclose(gradients[0][i], gradients[1][i], 1e-5, scale))
+          << "training " << training << ", gradient " << i;
+    }
+  }
+}
+
+TEST(MnistNet, WithoutDropoutIsTheSameInTrainingAndEvaluation) {
+  MnistNet net(MnistNetOptions{.dropout = false});
+  const auto images = torch::randn({4, 1, 28, 28});
+  net->train();
+  const auto training = net->forward(images);
+  net->eval();
+  EXPECT_TRUE(training.equal(net->forward(images)));
+}
+
+}  // namespace
+}  // namespace lockstep
