@@ -38,14 +38,20 @@ TEST_F(Environment, WholeNumbers) {
       environment_integer(kName);
       ADD_FAILURE() << "accepted '" << text << "'";
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr(kName), ::testing::HasSubstr(text)));
+      EXPECT_THAT(error.what(),
+                  ::testing::AllOf(::testing::HasSubstr(kName), ::testing::HasSubstr(text)));
     }
   }
 }
 
 TEST_F(Environment, Flags) {
-  for (const auto& [text, value] : {std::pair{"1", true}, {"TRUE", true}, {"Yes", true}, {"on", true},
-                                    {"0", false}, {"no", false}, {"2", false}}) {
+  for (const auto& [text, value] : {std::pair{"1", true},
+                                    {"TRUE", true},
+                                    {"Yes", true},
+                                    {"on", true},
+                                    {"0", false},
+                                    {"no", false},
+                                    {"2", false}}) {
     setenv(kName, text, 1);
     EXPECT_EQ(environment_flag(kName), value) << text;
   }

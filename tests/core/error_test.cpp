@@ -39,8 +39,8 @@ TEST(Check, PassesOrSaysWhereAndWhat) {
     LOCKSTEP_CHECK(got == 2, "got ", got);
     FAIL() << "nothing was thrown";
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(),
-                ::testing::MatchesRegex("internal error at error_test.cpp:[0-9]+: got == 2: got 3"));
+    EXPECT_THAT(error.what(), ::testing::MatchesRegex(
+                                  "internal error at error_test.cpp:[0-9]+: got == 2: got 3"));
   }
 }
 

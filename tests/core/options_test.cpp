@@ -30,8 +30,14 @@ TEST(OptionCheck, AcceptsAndRejects) {
       {[&] { check.in_range("p", 1, 0, 1); }, ""},
       {[&] { check.in_range("p", 1.5, 0, 1); }, "Thing: p must be from 0 to 1, got 1.5"},
       {[&] { check.in_range("p", nan, 0, 1); }, "Thing: p must be from 0 to 1, got nan"},
-      {[&] { check.one_of("s", "a", {"a", "b"}); }, ""},
-      {[&] { check.one_of("s", "c", {"a", "b"}); }, "Thing: s must be one of a, b, got 'c'"},
+      {[&] {
+         check.one_of("s", "a", {"a", "b"});
+       },
+       ""},
+      {[&] {
+         check.one_of("s", "c", {"a", "b"});
+       },
+       "Thing: s must be one of a, b, got 'c'"},
   };
   for (const Case& c : cases) {
     std::string message;

@@ -1,0 +1,10 @@
+// The entry that libFuzzer calls, for the one target that LOCKSTEP_FUZZ_TARGET names.
+#include <cstddef>
+#include <cstdint>
+
+#include <tests/formats/fuzz/targets.h>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  lockstep::testing::LOCKSTEP_FUZZ_TARGET({reinterpret_cast<const std::byte*>(data), size});
+  return 0;
+}

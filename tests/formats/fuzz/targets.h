@@ -1,0 +1,18 @@
+// One function per parser: feeds it bytes and touches all that it returns.
+//
+// A parser may answer with an error of Lockstep's family; any other exception, a crash, a read
+// outside of the bytes (with a sanitizer) or an unbounded allocation is a defect.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace lockstep::testing {
+
+/// Each returns whether the parser accepted the bytes.
+bool fuzz_cifar(std::span<const std::byte> bytes);
+bool fuzz_gzip(std::span<const std::byte> bytes);
+bool fuzz_idx(std::span<const std::byte> bytes);
+bool fuzz_safetensors(std::span<const std::byte> bytes);
+
+}  // namespace lockstep::testing
