@@ -1,0 +1,144 @@
+// Our side of the comparison with Python's DistributedDataParallel. The work, and the files that are
+// exchanged, are described in ddp_oracle.py; compare.py runs both.
+//
+// Usage: ddp_steps --model mnist|resnet18 --init FILE --data FILE --steps N --batch B --out FILE
+//                  [--nproc-per-node 2] [--backend auto]
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <iostream>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/data/sampler.h>
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/launch/rank_setup.h>
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/train/sgd.h>
+#include <lockstep/train/state_dict.h>
+
+namespace {
+
+using namespace lockstep;
+
+struct Options {
+  std::string model = "mnist";
+  std::string init, data, out;
+  std::int64_t steps = 1;
+  std::int64_t batch = 128;
+  int nproc_per_node = 2;
+  std::string backend = "auto";
+};
+
+torch::ScalarType scalar_type(const std::string& dtype) {
+  if (dtype == "F32") return torch::kFloat32;
+  if (dtype == "I64") return torch::kInt64;
+  throw ConfigError("ddp_steps reads F32 and I64 tensors, not " + dtype);
+}
+
+StateDict read_tensors(const std::string& path) {
+  const MappedFile file(path);
+  StateDict tensors;
+  for (const auto& [name, view] : parse_safetensors(file.bytes(), path).tensors) {
+    auto tensor = torch::empty(view.shape, scalar_type(view.dtype));
+    std::memcpy(tensor.data_ptr(), view.bytes.data(), view.bytes.size());
+    tensors.emplace_back(name, tensor);
+  }
+  return tensors;
+}
+
+void write_tensors(const std::string& path, const StateDict& tensors) {
+  std::vector<torch::Tensor> kept;
+  TensorViews views;
+  for (const auto& [name, tensor] : tensors) {
+    kept.push_back(tensor.detach().contiguous());
+    const auto* bytes = static_cast<const std::byte*>(kept.back().data_ptr());
+    views[name] = {tensor.scalar_type() == torch::kInt64 ? "I64" : "F32", tensor.sizes().vec(),
+                   {bytes, kept.back().nbytes()}};
+  }
+  write_safetensors(path, views);
+}
+
+torch::Tensor find(const StateDict& tensors, const std::string& name) {
+  for (const auto& [key, tensor] : tensors) {
+    if (key == name) return tensor;
+  }
+  throw DataError("no tensor '" + name + "' in the data file");
+}
+
+template <class Model>
+void train(Model model, const Options& options) {
+  auto group = init_process_group({.backend = options.backend, .timeout = std::chrono::seconds(60)});
+  // Only rank 0 has the weights; the others must get them from DDP.
+  if (group.rank() == 0) load_state_dict(*model, read_tensors(options.init));
+  model->train();
+  DistributedDataParallel ddp(model, group);
+  Sgd optimizer(*model, {.lr = 0.01, .momentum = 0.5});
+
+  const auto data = read_tensors(options.data);
+  const auto images = find(data, "images"), labels = find(data, "labels");
+  const DistributedSampler sampler(images.size(0), {.rank = group.rank(), .world_size = group.size(),
+                                                    .shuffle = true, .seed = 0, .drop_last = true});
+  const std::int64_t batch = options.batch / group.size();
+  auto losses = torch::zeros({group.size(), options.steps});
+  std::int64_t epoch = 0;
+  torch::Tensor order = torch::tensor(sampler.indices(epoch));
+  for (std::int64_t step = 0, next = 0; step < options.steps; ++step, next += batch) {
+    if (next + batch > order.numel()) {
+      order = torch::tensor(sampler.indices(++epoch));
+      next = 0;
+    }
+    const auto chosen = order.narrow(0, next, batch);
+    optimizer.zero_grad();
+    const auto output = ddp.forward(images.index_select(0, chosen));
+    const auto loss = torch::nll_loss(torch::log_softmax(output, 1), labels.index_select(0, chosen));
+    loss.backward();
+    optimizer.step();
+    losses[group.rank()][step] = loss.detach();
+  }
+  group.all_reduce(losses);
+  if (group.rank() == 0) {
+    StateDict result = {{"losses", losses}};
+    for (const auto& [name, tensor] : state_dict(*model)) result.emplace_back("model." + name, tensor);
+    write_tensors(options.out, result);
+  }
+  group.barrier();
+}
+
+void run_rank(const Options& options) {
+  const auto worker = worker_environment().value_or(WorkerEnvironment{});
+  torch::set_num_threads(prepare_rank(worker, 1));
+  if (options.model == "mnist") {
+    train(MnistNet(MnistNetOptions{.dropout = false}), options);
+  } else {
+    train(resnet18(ResNetStem::kCifar, 10), options);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Trains a few steps for the comparison with Python");
+  app.add_option("--model", options.model)->check(CLI::IsMember({"mnist", "resnet18"}));
+  app.add_option("--init", options.init)->required();
+  app.add_option("--data", options.data)->required();
+  app.add_option("--out", options.out)->required();
+  app.add_option("--steps", options.steps);
+  app.add_option("--batch", options.batch);
+  app.add_option("--nproc-per-node", options.nproc_per_node);
+  app.add_option("--backend", options.backend);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const auto result = launch_ranks({.nproc_per_node = options.nproc_per_node},
+                                     [&] { run_rank(options); });
+    if (!result.ok()) std::cerr << "error: " << result.message << '\n';
+    return result.exit_code;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return exit_code(error);
+  }
+}
