@@ -14,6 +14,7 @@
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/console.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/report/summary_table.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/train/memory_format.h>
 #include <lockstep/train/trainer.h>
@@ -112,6 +113,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   std::vector<std::unique_ptr<Listener>> listeners;
   if (group.rank() == 0) {
     listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
+    listeners.push_back(std::make_unique<SummaryTable>(std::cout));
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
