@@ -21,6 +21,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cma
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
         ${CMAKE_CURRENT_LIST_DIR}/LockstepLibTorch.cmake DESTINATION ${_package_dir})
 
-if(TARGET lockstep_cli)  # finds LibTorch where it was linked from
-  set_target_properties(lockstep_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+if(TARGET lockstep_cli)
+  # CMake keeps only folders outside of the project by itself, and LibTorch may be in .deps/.
+  set_target_properties(lockstep_cli PROPERTIES INSTALL_RPATH ${LOCKSTEP_TORCH_LIBRARY_DIR})
 endif()

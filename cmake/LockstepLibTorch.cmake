@@ -35,6 +35,7 @@ if(NOT TARGET lockstep::torch)
                         -Wl,--no-as-needed -Wl,-rpath,${LOCKSTEP_TORCH_ROOT}/lib)
   endif()
 
+  set(LOCKSTEP_TORCH_LIBRARY_DIR ${_lockstep_torch_root}/lib)
   if(LOCKSTEP_CUDA AND Torch_FOUND)
     get_filename_component(_lockstep_site ${_lockstep_torch_root} DIRECTORY)
     file(GLOB _lockstep_cuda_hints ${_lockstep_site}/nvidia/cu*/include ${_lockstep_site}/nvidia/cuda_runtime/include)

@@ -7,7 +7,8 @@ endif()
 set(LOCKSTEP_TORCH_TARGET lockstep::torch)
 
 # One precompiled <torch/torch.h> serves every target: it takes as long as a translation unit.
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Exists to build the precompiled header once.\n")
+# file(CONFIGURE) leaves an unchanged file alone, so that configuring again does not build it again.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// Exists to build the precompiled header once.\n")
 add_library(lockstep_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(lockstep_torch_pch PRIVATE lockstep::torch lockstep_flags)
 target_precompile_headers(lockstep_torch_pch PRIVATE <torch/torch.h>)

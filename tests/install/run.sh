@@ -10,9 +10,10 @@ rm -rf "$work"
 mkdir -p "$work"
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
-# "PREFIX" stands for the folder just installed to.
+"$work/prefix/bin/lockstep" --version
+# "@prefix@" stands for the folder just installed to.
 cmake -S "$source/examples/01_distributed_data_parallel" -B "$work/build" -G Ninja \
-  -DCMAKE_BUILD_TYPE=Release "${@//PREFIX/$work/prefix}" >"$work/configure.log"
+  -DCMAKE_BUILD_TYPE=Release "${@//@prefix@/$work/prefix}" >"$work/configure.log"
 cmake --build "$work/build"
 
 "$work/build/single" >"$work/single.txt"
