@@ -1,0 +1,97 @@
+#include <lockstep/data/cifar10.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
+#include <tests/support/real_data.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string batch_name(int number) { return "data_batch_" + std::to_string(number) + ".bin"; }
+
+// Five batches and a test batch of 10,000 records; the first pixel of each batch is its number.
+void write_batches(const TemporaryDirectory& directory, const std::string& folder) {
+  std::string records = cifar_records(10'000);
+  for (int number = 1; number <= 6; ++number) {
+    records[1] = static_cast<char>(number);
+    directory.write(folder + (number == 6 ? "test_batch.bin" : batch_name(number)), records);
+  }
+}
+
+TEST(Cifar10Dataset, SplitsAreTheRightFiles) {
+  const TemporaryDirectory directory;
+  write_batches(directory, "plain/");
+  write_batches(directory, "archive/cifar-10-batches-bin/");
+  struct Case {
+    Cifar10Split split;
+    std::vector<int> batches;
+  };
+  const Case cases[] = {{Cifar10Split::kTrain, {1, 2, 3, 4, 5}},
+                        {Cifar10Split::kTest, {6}},
+                        {Cifar10Split::kTrainWithoutHeldOut, {1, 2, 3, 4}},
+                        {Cifar10Split::kHeldOut, {5}}};
+  for (const char* folder : {"plain", "archive"}) {
+    for (const Case& c : cases) {
+      const ImageDataset dataset = load_cifar10(directory / folder, c.split);
+      ASSERT_EQ(dataset.size(), static_cast<std::int64_t>(c.batches.size()) * 10'000);
+      EXPECT_EQ(dataset.shape(), (ImageShape{3, 32, 32}));
+      for (std::size_t i = 0; i < c.batches.size(); ++i) {
+        const auto first = static_cast<std::int64_t>(i) * 10'000;
+        EXPECT_EQ(dataset.image(first)[0], c.batches[i]);
+        EXPECT_EQ(dataset.label(first + 9'999), 9);
+      }
+    }
+  }
+}
+
+TEST(Cifar10Dataset, RefusesWhatIsWrong) {
+  const std::string right = cifar_records(10'000);
+  std::string label = right;
+  label[3073 * 9'999] = 77;
+  struct Case {
+    const char* file;
+    std::string content;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"data_batch_5.bin", right, "cannot find test_batch.bin"},
+      {"test_batch.bin", right.substr(0, right.size() - 1),
+       "got 30729999 bytes, expected 10000 records"},
+      {"test_batch.bin", right + "x", "got 30730001 bytes, expected 10000 records"},
+      {"test_batch.bin", cifar_records(1017), "got 3125241 bytes, expected 10000 records"},
+      {"test_batch.bin", label, "record 9999 has label 77"},
+      {"test_batch.bin.gz", gzip(right).substr(0, 5000), "test_batch.bin.gz"},
+      {"test_batch.bin.gz", gzip(std::string(100'000'000, '\0')),
+       "would unpack to 100000000 bytes"},
+  };
+  for (const Case& c : cases) {
+    const TemporaryDirectory directory;
+    directory.write(c.file, c.content);
+    EXPECT_THAT(message_of<DataError>([&] { load_cifar10(directory.path(), Cifar10Split::kTest); }),
+                ::testing::AllOf(HasSubstr(c.message), HasSubstr(directory.path().string())));
+  }
+}
+
+TEST(Cifar10Dataset, TheRealOne) {
+  LOCKSTEP_SKIP_WITHOUT("cifar10");
+  const ImageDataset dataset = load_cifar10(*real_data("cifar10"), Cifar10Split::kTrain);
+  ASSERT_EQ(dataset.size(), 50'000);
+  const int first_labels[] = {6, 9, 9, 4, 1};  // frog, truck, truck, deer, automobile
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(dataset.label(i), first_labels[i]);
+  std::vector<int> counts(10);
+  for (std::int64_t i = 0; i < dataset.size(); ++i) ++counts[dataset.label(i)];
+  EXPECT_THAT(counts, ::testing::Each(5'000));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,276 @@
+// Finding data, and downloading it from a server on the loopback interface.
+#include <lockstep/data/data_source.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/mnist.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/http_server.h>
+#include <tests/support/messages.h>
+#include <tests/support/real_data.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<std::string> kMnistFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                              "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+
+// An empty home, no data folder, no mirror, no proxy; afterwards the environment is as before.
+class DataSource : public ::testing::Test {
+ protected:
+  DataSource() {
+    set("XDG_CACHE_HOME", (directory_ / "cache").string());
+    for (const char* name : {"LOCKSTEP_DATA", "LOCKSTEP_MIRROR", "http_proxy", "https_proxy",
+                             "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
+      set(name, std::nullopt);
+    }
+  }
+  ~DataSource() override {
+    for (const auto& [name, value] : before_) assign(name, value);
+  }
+
+  void set(const std::string& name, const std::optional<std::string>& value) {
+    const char* old = std::getenv(name.c_str());
+    before_.emplace(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
+    assign(name, value);
+  }
+  void write_mnist(const std::string& folder, std::size_t files = 4, const char* suffix = "") {
+    for (std::size_t i = 0; i < files; ++i)
+      directory_.write(folder + "/" + kMnistFiles[i] + suffix, "x");
+  }
+
+  std::optional<fs::path> real_mnist_ = real_data("mnist");  // before LOCKSTEP_DATA is hidden
+  TemporaryDirectory directory_;
+
+ private:
+  static void assign(const std::string& name, const std::optional<std::string>& value) {
+    value ? setenv(name.c_str(), value->c_str(), 1) : unsetenv(name.c_str());
+  }
+  std::map<std::string, std::optional<std::string>> before_;
+};
+
+TEST_F(DataSource, LooksInItsPlacesInOrder) {
+  const fs::path root = directory_.path();
+  EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
+  write_mnist("cache/lockstep/mnist", 4, ".gz");
+  EXPECT_EQ(find_data({.name = "mnist"}), root / "cache/lockstep/mnist");
+  set("LOCKSTEP_DATA", (root / "data").string());
+  EXPECT_EQ(find_data({.name = "mnist"}), root / "cache/lockstep/mnist")
+      << "an empty LOCKSTEP_DATA";
+  write_mnist("data/mnist");
+  EXPECT_EQ(find_data({.name = "mnist"}), root / "data/mnist");
+  write_mnist("data");
+  EXPECT_EQ(find_data({.name = "mnist"}), root / "data");
+  write_mnist("mine/mnist", 4, ".gz");
+  EXPECT_EQ(find_data({.name = "mnist", .directory = (root / "mine").string()}),
+            root / "mine/mnist");
+  EXPECT_EQ(find_or_download_data({.name = "mnist"}), root / "data");
+}
+
+TEST_F(DataSource, FindsCifarWhereItsArchivePutsIt) {
+  for (const char* folder :
+       {"a", "b/cifar10", "c/cifar-10-batches-bin", "d/cifar10/cifar-10-batches-bin"}) {
+    for (int i = 1; i <= 5; ++i) {
+      directory_.write(std::string(folder) + "/data_batch_" + std::to_string(i) + ".bin", "x");
+    }
+    directory_.write(std::string(folder) + "/test_batch.bin", "x");
+    const std::string top(1, folder[0]);
+    EXPECT_EQ(find_data({.name = "cifar10", .directory = (directory_ / top).string()}),
+              directory_ / folder);
+  }
+}
+
+TEST_F(DataSource, AFolderThatMissesAFileIsAnErrorWithItsName) {
+  write_mnist("part", 3);
+  const auto find = [&](const char* folder) {
+    return find_or_download_data({.name = "mnist", .directory = (directory_ / folder).string()});
+  };
+  EXPECT_THAT(message_of<DataError>([&] { find("part"); }),
+              ::testing::AllOf(HasSubstr("t10k-labels-idx1-ubyte"),
+                               HasSubstr((directory_ / "part").string())));
+  fs::create_directory(directory_ / "nothing");
+  EXPECT_THAT(message_of<DataError>([&] { find("nothing"); }),
+              HasSubstr("train-images-idx3-ubyte"));
+  EXPECT_THAT(message_of<ConfigError>([&] { find("absent"); }), HasSubstr("does not exist"));
+  set("LOCKSTEP_DATA", (directory_ / "part").string());
+  EXPECT_THAT(message_of<DataError>([&] { find_data({.name = "mnist"}); }),
+              HasSubstr("t10k-labels-idx1-ubyte"));
+  EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "imagenet"}); }),
+              HasSubstr("expected one of mnist, cifar10"));
+}
+
+TEST_F(DataSource, SaysWhereItLookedWhenItMustNotDownload) {
+  EXPECT_THAT(
+      message_of<DataError>(
+          [&] { find_or_download_data({.name = "mnist", .may_download = false}); }),
+      ::testing::AllOf(HasSubstr("LOCKSTEP_DATA"), HasSubstr((directory_ / "cache").string())));
+}
+
+#ifdef LOCKSTEP_HAS_DOWNLOADER
+
+constexpr const char* kHelloMd5 = "5d41402abc4b2a76b9719d911017c592";  // of "hello"
+
+TEST_F(DataSource, DownloadsAndPlacesAFile) {
+  const HttpServer server(HttpFiles{{"/a/hello", "hello"}});
+  std::vector<std::uint64_t> progress;
+  download_file({server.url() + "/a/hello", "greeting", kHelloMd5, 5}, directory_ / "new/folder",
+                [&](const std::string& file, std::uint64_t done, std::uint64_t) {
+                  EXPECT_EQ(file, "greeting");
+                  progress.push_back(done);
+                });
+  EXPECT_EQ(read_text(directory_ / "new/folder/greeting"), "hello");
+  EXPECT_EQ(fs::file_size(directory_ / "new/folder/greeting"), 5U);
+  ASSERT_FALSE(progress.empty());
+  EXPECT_EQ(progress.back(), 5U);
+}
+
+TEST_F(DataSource, AFailedDownloadSaysWhyAndLeavesNothing) {
+  HttpServer server(HttpFiles{{"/hello", "hello"}, {"/long", std::string(100'000, 'x')}});
+  struct Case {
+    const char* path;
+    std::uint64_t maximum_bytes;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"/hello", 4, "exceeds 4 bytes"},
+      {"/long", 1'000'000, "wrong checksum: got md5"},
+      {"/absent", 100, "404"},
+  };
+  fs::create_directory(directory_ / "cache");
+  for (const Case& c : cases) {
+    EXPECT_THAT(message_of<DataError>([&] {
+                  download_file({server.url() + c.path, "f", kHelloMd5, c.maximum_bytes},
+                                directory_ / "cache", {});
+                }),
+                ::testing::AllOf(HasSubstr(c.message), HasSubstr(server.url() + c.path)));
+    EXPECT_TRUE(fs::is_empty(directory_ / "cache")) << c.path;
+  }
+  server.stop();
+  const auto start = Clock::now();
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache", {});
+      }),
+      HasSubstr("cannot download " + server.url()));
+  EXPECT_LT(seconds_since(start), 10);
+  EXPECT_TRUE(fs::is_empty(directory_ / "cache"));
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        download_file({"file:///etc/hostname", "f", kHelloMd5, 500}, directory_ / "cache", {});
+      }),
+      HasSubstr("cannot download file:///etc/hostname"));
+}
+
+TEST_F(DataSource, WhatProgressThrowsEndsTheDownload) {
+  const HttpServer server(HttpFiles{{"/hello", "hello"}});
+  EXPECT_THROW(download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache",
+                             [](const std::string&, std::uint64_t, std::uint64_t) {
+                               throw std::logic_error("stop");
+                             }),
+               std::logic_error);
+  EXPECT_TRUE(fs::is_empty(directory_ / "cache"));
+}
+
+TEST_F(DataSource, AFolderThatCannotBeMadeIsAnError) {
+  const HttpServer server(HttpFiles{{"/hello", "hello"}});
+  directory_.write("cache", "a file, not a folder");
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache/sub", {});
+      }),
+      HasSubstr((directory_ / "cache/sub").string()));
+}
+
+TEST_F(DataSource, AMirrorWithWrongFilesIsRefused) {
+  const HttpServer server(HttpFiles{{"/mnist/train-images-idx3-ubyte.gz", "not the one"}});
+  set("LOCKSTEP_MIRROR", server.url());
+  EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = "mnist"}); }),
+              HasSubstr("wrong checksum"));
+  EXPECT_TRUE(fs::is_empty(directory_ / "cache/lockstep/mnist"));
+  EXPECT_EQ(server.requests(), 1);
+}
+
+TEST_F(DataSource, TakesMnistFromAMirrorAndGoesOnWhereItStopped) {
+  if (!real_mnist_)
+    GTEST_SKIP() << "needs the data set mnist: set LOCKSTEP_DATA to the folder of it";
+  std::map<std::string, std::string> files;
+  for (const std::string& name : kMnistFiles) {
+    files["/mnist/" + name + ".gz"] = read_text(*real_mnist_ / (name + ".gz"));
+  }
+  std::map<std::string, std::string> half = files;
+  half.erase("/mnist/t10k-images-idx3-ubyte.gz");
+  half.erase("/mnist/t10k-labels-idx1-ubyte.gz");
+  const fs::path cache = directory_ / "cache/lockstep/mnist";
+  {
+    const HttpServer server(half);
+    set("LOCKSTEP_MIRROR", server.url());
+    EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = "mnist"}); }),
+                HasSubstr("t10k-images-idx3-ubyte.gz"));
+  }
+  const HttpServer server(files);
+  set("LOCKSTEP_MIRROR", server.url() + "/");
+  EXPECT_EQ(find_or_download_data({.name = "mnist"}), cache);
+  EXPECT_EQ(server.requests(), 2) << "whole files are not fetched again";
+  EXPECT_EQ(load_mnist(cache, Split::kTest).size(), 10'000);
+  EXPECT_EQ(find_or_download_data({.name = "mnist"}), cache);
+  EXPECT_EQ(server.requests(), 2);
+}
+
+// A .tar.gz that tar itself made: the batches lie in a folder, as in CIFAR-10's.
+TEST_F(DataSource, UnpacksAnArchive) {
+  directory_.write("in/cifar-10-batches-bin/data_batch_1.bin", pattern(5000));
+  directory_.write("in/cifar-10-batches-bin/test_batch.bin", pattern(3000, 5));
+  directory_.write("in/cifar-10-batches-bin/readme.html", "other");
+  const std::string archive = (directory_ / "x.tar.gz").string();
+  const std::string command =
+      "tar -czf '" + archive + "' -C '" + (directory_ / "in").string() + "' cifar-10-batches-bin";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const fs::path out = directory_ / "out";
+  unpack_files(archive, out, {"test_batch.bin", "data_batch_1.bin"}, 5000);
+  EXPECT_EQ(read_text(out / "data_batch_1.bin"), pattern(5000));
+  EXPECT_EQ(read_text(out / "test_batch.bin"), pattern(3000, 5));
+
+  const std::string whole = read_text(archive);
+  struct Case {
+    std::string content;
+    std::string name;
+    std::uint64_t maximum_bytes;
+    const char* message;
+  };
+  const Case cases[] = {
+      {whole, "data_batch_2.bin", 5000, "holds no file data_batch_2.bin"},
+      {whole, "data_batch_1.bin", 4999, "exceeds 4999 bytes"},
+      {whole.substr(0, whole.size() / 2), "readme.html", 5000, "cannot unpack"},
+      {"no archive at all", "data_batch_1.bin", 5000, "cannot unpack"},
+  };
+  for (const Case& c : cases) {
+    const TemporaryDirectory empty;
+    directory_.write("bad.tar.gz", c.content);
+    EXPECT_THAT(message_of<DataError>([&] {
+                  unpack_files(directory_ / "bad.tar.gz", empty.path(), {c.name}, c.maximum_bytes);
+                }),
+                ::testing::AllOf(HasSubstr(c.message), HasSubstr("bad.tar.gz")));
+    EXPECT_THAT(empty.names(), IsEmpty());
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace lockstep::testing

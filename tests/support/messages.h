@@ -1,0 +1,20 @@
+// What an error says.
+#pragma once
+
+#include <string>
+
+namespace lockstep::testing {
+
+/// The text of the `Thrown` that `function` throws. Other exceptions pass through and fail the
+/// test.
+template <class Thrown, class Function>
+std::string message_of(const Function& function) {
+  try {
+    function();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace lockstep::testing
