@@ -1,0 +1,223 @@
+#include <lockstep/data/loader.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/synthetic_digits.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::testing {
+namespace {
+
+const Augmentation kNormalize = {Normalize{{0.1307}, {0.3081}}};
+
+// `count` images of 3x8x8 whose bytes all differ from image to image, with labels 0, 1, ...
+ImageDataset small_dataset(std::int64_t count) {
+  auto bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * 193), 7));
+  for (std::int64_t i = 0; i < count; ++i) (*bytes)[i * 193] = static_cast<char>(i);
+  ImageShard shard;
+  shard.labels = reinterpret_cast<const std::uint8_t*>(bytes->data());
+  shard.images = shard.labels + 1;
+  shard.image_stride = shard.label_stride = 193;
+  shard.count = count;
+  shard.keep_alive = bytes;
+  return ImageDataset("small", {3, 8, 8}, count, {shard});
+}
+
+const Augmentation kAugmentation = {Pad{2}, RandomCrop{8}, RandomFlip{},
+                                    Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
+
+struct Copy {
+  torch::Tensor images;
+  torch::Tensor labels;
+};
+
+std::vector<Copy> read_epoch(Loader& loader, std::int64_t epoch, std::int64_t first_step = 0) {
+  loader.set_epoch(epoch, first_step);
+  std::vector<Copy> batches;
+  for (Batch batch; loader.next(batch);) {
+    EXPECT_EQ(batch.images.size(0), batch.size);
+    EXPECT_EQ(batch.labels.size(0), batch.size);
+    batches.push_back({batch.images.clone(), batch.labels.clone()});
+  }
+  return batches;
+}
+
+void expect_equal(const std::vector<Copy>& a, const std::vector<Copy>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::equal(a[i].images, b[i].images)) << "batch " << i;
+    EXPECT_TRUE(torch::equal(a[i].labels, b[i].labels)) << "batch " << i;
+  }
+}
+
+TEST(Loader, GivesTheSamplersImagesNormalised) {
+  const ImageDataset dataset = make_synthetic_digits(Split::kTest, {.count = 50});
+  const DistributedSampler sampler(50, {.rank = 1, .world_size = 2, .seed = 4});
+  Loader loader(dataset, sampler, kNormalize, {.batch_size = 8});
+  ASSERT_EQ(loader.steps_per_epoch(), 4);
+  const auto batches = read_epoch(loader, 3);
+  ASSERT_EQ(batches.size(), 4U);
+  EXPECT_EQ(batches[0].images.sizes(), (torch::IntArrayRef{8, 1, 28, 28}));
+  EXPECT_EQ(batches[3].images.sizes(), (torch::IntArrayRef{1, 1, 28, 28}));
+  EXPECT_EQ(batches[0].labels.scalar_type(), torch::kInt64);
+  const auto indices = sampler.indices(3);
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const Copy& batch = batches[i / 8];
+    const auto place = static_cast<std::int64_t>(i % 8);
+    EXPECT_EQ(batch.labels[place].item<std::int64_t>(), dataset.label(indices[i]));
+    const auto pixels = torch::from_blob(const_cast<std::uint8_t*>(dataset.image(indices[i])),
+                                         {1, 28, 28}, torch::kUInt8);
+    const auto expected = (pixels.to(torch::kFloat32) / 255 - 0.1307) / 0.3081;
+    EXPECT_TRUE(torch::allclose(batch.images[place], expected, 1e-6, 1e-6)) << "image " << i;
+  }
+}
+
+TEST(Loader, ThreadsPrefetchAndLayoutDoNotChangeTheBatches) {
+  const ImageDataset dataset = small_dataset(53);
+  const DistributedSampler sampler(53, {.seed = 1});
+  Loader plain(dataset, sampler, kAugmentation, {.batch_size = 10, .seed = 9});
+  for (const int threads : {1, 3}) {
+    for (const int prefetch : {1, 4}) {
+      for (const bool channels_last : {false, true}) {
+        Loader loader(dataset, sampler, kAugmentation,
+                      {.batch_size = 10,
+                       .threads = threads,
+                       .prefetch = prefetch,
+                       .channels_last = channels_last,
+                       .seed = 9});
+        for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+          expect_equal(read_epoch(loader, epoch), read_epoch(plain, epoch));
+        }
+      }
+    }
+  }
+}
+
+TEST(Loader, SeedAndEpochChangeTheBatches) {
+  const ImageDataset dataset = small_dataset(40);
+  const EvaluationSampler in_order(40);
+  const auto first_batch = [&](std::uint64_t seed, std::int64_t epoch) {
+    Loader loader(dataset, in_order, kAugmentation, {.batch_size = 40, .seed = seed});
+    return read_epoch(loader, epoch).at(0).images;
+  };
+  EXPECT_TRUE(torch::equal(first_batch(1, 1), first_batch(1, 1)));
+  EXPECT_FALSE(torch::equal(first_batch(1, 1), first_batch(2, 1)));
+  EXPECT_FALSE(torch::equal(first_batch(1, 1), first_batch(1, 2)));
+}
+
+TEST(Loader, GoesOnAtAnyStepAsIfItHadNotStopped) {
+  const ImageDataset dataset = small_dataset(53);
+  const DistributedSampler sampler(53, {.seed = 1});
+  for (const int threads : {0, 2}) {
+    Loader loader(dataset, sampler, kAugmentation, {.batch_size = 10, .threads = threads});
+    const auto whole = read_epoch(loader, 2);
+    for (std::int64_t step = 0; step <= 6; ++step) {
+      expect_equal(read_epoch(loader, 2, step), {whole.begin() + step, whole.end()});
+    }
+    loader.set_epoch(2);  // an epoch that is given up in the middle leaves no trace
+    Batch batch;
+    loader.next(batch);
+    expect_equal(read_epoch(loader, 2), whole);
+  }
+}
+
+TEST(Loader, StepsAndDropLast) {
+  struct Case {
+    std::int64_t images;
+    std::int64_t batch_size;
+    bool drop_last;
+    std::vector<std::int64_t> sizes;
+  };
+  const Case cases[] = {
+      {10, 4, false, {4, 4, 2}}, {10, 4, true, {4, 4}}, {8, 4, false, {4, 4}},
+      {3, 4, false, {3}},        {3, 4, true, {}},
+  };
+  for (const Case& c : cases) {
+    for (const int threads : {0, 2}) {
+      Loader loader(small_dataset(c.images), EvaluationSampler(c.images), kAugmentation,
+                    {.batch_size = c.batch_size, .threads = threads, .drop_last = c.drop_last});
+      EXPECT_EQ(loader.steps_per_epoch(), static_cast<std::int64_t>(c.sizes.size()));
+      std::vector<std::int64_t> sizes;
+      for (const Batch& batch : loader) sizes.push_back(batch.size);  // epoch 0 by itself
+      EXPECT_EQ(sizes, c.sizes);
+    }
+  }
+}
+
+TEST(Loader, ARankWithoutImagesHasNoBatches) {
+  Loader loader(small_dataset(2), EvaluationSampler(2, 2, 3), kAugmentation, {.batch_size = 4});
+  EXPECT_EQ(loader.steps_per_epoch(), 0);
+  Batch batch;
+  EXPECT_FALSE(loader.next(batch));
+}
+
+TEST(Loader, ChannelsLastStridesAreExplicitEvenWithOneChannel) {
+  Loader grey(make_synthetic_digits(Split::kTest, {.count = 6}), EvaluationSampler(6), kNormalize,
+              {.batch_size = 4, .channels_last = true});
+  Loader colour(small_dataset(6), EvaluationSampler(6), kAugmentation,
+                {.batch_size = 4, .channels_last = true});
+  for (const Batch& batch : grey)
+    EXPECT_EQ(batch.images.strides(), (torch::IntArrayRef{784, 1, 28, 1}));
+  for (const Batch& batch : colour) {
+    EXPECT_EQ(batch.images.strides(), (torch::IntArrayRef{192, 1, 24, 3}));
+    EXPECT_TRUE(batch.images.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+}
+
+TEST(Loader, ReusesItsBuffers) {
+  Loader loader(small_dataset(40), EvaluationSampler(40), kAugmentation,
+                {.batch_size = 4, .threads = 1, .prefetch = 2});
+  std::set<const void*> addresses;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    loader.set_epoch(epoch);
+    for (const Batch& batch : loader) addresses.insert(batch.images.const_data_ptr());
+  }
+  EXPECT_EQ(addresses.size(), 3U);
+}
+
+class FixedSampler : public Sampler {
+ public:
+  explicit FixedSampler(std::vector<std::int64_t> indices) : indices_(std::move(indices)) {}
+  std::vector<std::int64_t> indices(std::int64_t) const override { return indices_; }
+  std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+
+ private:
+  std::vector<std::int64_t> indices_;
+};
+
+TEST(Loader, RefusesWhatDoesNotFit) {
+  const auto load = [](const Sampler& sampler, const Augmentation& augmentation,
+                       const LoaderOptions& options, std::int64_t epoch, std::int64_t step) {
+    const std::shared_ptr<const Sampler> borrowed(&sampler, [](const Sampler*) {});
+    Loader loader(small_dataset(5), borrowed, augmentation, options);
+    loader.set_epoch(epoch, step);
+  };
+  const EvaluationSampler good(5);
+  const FixedSampler beyond({0, 5});
+  const FixedSampler negative({-1});
+  const Augmentation grey = kNormalize;
+  EXPECT_NO_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 3));
+  EXPECT_THROW(load(good, kAugmentation, {.batch_size = 0}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {.threads = -1}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {.prefetch = 0}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, grey, {}, 0, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {}, -1, 0), ConfigError);
+  EXPECT_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 4), ConfigError);
+  EXPECT_THAT(message_of<ConfigError>([&] { load(beyond, kAugmentation, {}, 0, 0); }),
+              ::testing::HasSubstr("index 5, the data set small has 5 images"));
+  EXPECT_THROW(load(negative, kAugmentation, {}, 0, 0), ConfigError);
+  EXPECT_THROW(Loader(small_dataset(5), std::shared_ptr<const Sampler>(), kAugmentation, {}),
+               ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
