@@ -3,6 +3,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/report/json_report.h>
 
 namespace lockstep {
 namespace {
@@ -90,6 +91,8 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
     make_writable_directory(settings.out);
   }
   if (arguments.json) settings.json = *arguments.json;
+  // The report knows where it can be written: better now than after the training.
+  if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
   settings.resume = arguments.resume;
   if (!settings.resume) return;
   if (settings.out.empty()) throw ConfigError("train: --resume needs --out DIR, the run to go on with");

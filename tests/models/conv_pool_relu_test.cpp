@@ -41,7 +41,7 @@ Leaves random_leaves(const Case& c, torch::ScalarType dtype = torch::kFloat32, b
           make({c.channels_out, c.channels_in, c.kernel, c.kernel}), make({c.channels_out})};
 }
 
-class ConvPoolRelu : public testing::TestWithParam<Case> {
+class ConvPoolRelu : public ::testing::TestWithParam<Case> {
  protected:
   void compare(bool whole) {
     if (GetParam().fused && !__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
@@ -70,7 +70,7 @@ TEST_P(ConvPoolRelu, TakesTheFirstOfEqualMaxima) { compare(true); }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ConvPoolRelu,
-    testing::Values(Case{64, 1, 28, 28, 10, 5, true}, Case{64, 10, 12, 12, 20, 5, true},
+    ::testing::Values(Case{64, 1, 28, 28, 10, 5, true}, Case{64, 10, 12, 12, 20, 5, true},
                     Case{17, 3, 10, 18, 7, 3, true}, Case{1, 8, 6, 12, 1, 5, true},
                     Case{33, 9, 12, 20, 5, 5, true},
                     Case{5, 2, 13, 12, 4, 5, false},   // an odd row would be left over

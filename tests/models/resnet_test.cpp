@@ -52,7 +52,7 @@ struct Model {
   std::function<std::shared_ptr<torch::nn::Module>()> make;
 };
 
-class StateDictOfModel : public testing::TestWithParam<Model> {};
+class StateDictOfModel : public ::testing::TestWithParam<Model> {};
 
 TEST_P(StateDictOfModel, HasTorchvisionsNamesShapesOrderAndInitialValues) {
   torch::manual_seed(0);
@@ -72,7 +72,7 @@ TEST_P(StateDictOfModel, HasTorchvisionsNamesShapesOrderAndInitialValues) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, StateDictOfModel,
-    testing::Values(
+    ::testing::Values(
         Model{"mnist", [] { return MnistNet().ptr(); }},
         Model{"resnet18", [] { return resnet18().ptr(); }},
         Model{"resnet34",

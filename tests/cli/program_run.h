@@ -1,0 +1,114 @@
+// Runs a program as a user would, and sees what it leaves behind.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+
+struct ProgramResult {
+  int exit_code = -1;  ///< 128 + signal when it was killed
+  std::string out;
+  std::string err;
+  int left_behind = 0;  ///< processes that outlived the program; they are killed
+
+  /// Lines of standard error that begin with "error: ".
+  int error_lines() const {
+    int count = err.starts_with("error: ") ? 1 : 0;
+    for (auto at = err.find("\nerror: "); at != std::string::npos; at = err.find("\nerror: ", at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+};
+
+using Environment = std::map<std::string, std::string>;
+
+/// A program under way: its pid, and the files its output goes to.
+class ProgramRun {
+ public:
+  /// `before_exec` runs in the child. Without an entry in `environment`, variables that launchers and
+  /// users of Lockstep set are unset.
+  ProgramRun(const std::vector<std::string>& command, const Environment& environment = {},
+             const std::function<void()>& before_exec = {}) {
+    // Orphans of the program become ours, so that they can be counted.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    redirect("out", STDOUT_FILENO);
+    redirect("err", STDERR_FILENO);
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+                             "MASTER_PORT", "LOCKSTEP_DATA", "LOCKSTEP_MIRROR", "SLURM_PROCID"}) {
+      unsetenv(name);
+    }
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    if (before_exec) before_exec();
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+
+  pid_t pid() const { return pid_; }
+
+  /// Waits for the end. Other runs that are under way count as left behind, and are ended.
+  ProgramResult wait() {
+    int status = 0;
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    ProgramResult result;
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.out = read_text(directory_ / "out");
+    result.err = read_text(directory_ / "err");
+    result.left_behind = end_orphans();
+    return result;
+  }
+
+ private:
+  void redirect(const std::string& name, int fd) const {
+    const int file = open((directory_ / name).c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    dup2(file, fd);
+    close(file);
+  }
+
+  // Processes that are our children now and still run; they are ended.
+  static int end_orphans() {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      // "PID (NAME) STATE PARENT ...", where the name may hold anything.
+      const std::string stat = read_text(entry.path() / "stat");
+      const auto after_name = stat.rfind(") ");
+      if (after_name == std::string::npos || stat[after_name + 2] == 'Z') continue;
+      if (std::stol(stat.substr(after_name + 4)) != getpid()) continue;
+      kill(static_cast<pid_t>(std::stol(name)), SIGKILL);
+      ++count;
+    }
+    return count;
+  }
+
+  TemporaryDirectory directory_;
+  pid_t pid_ = -1;
+};
+
+inline ProgramResult run_to_end(const std::vector<std::string>& command,
+                                const Environment& environment = {},
+                                const std::function<void()>& before_exec = {}) {
+  return ProgramRun(command, environment, before_exec).wait();
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,63 @@
+#include <lockstep/train/schedule.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Schedule, HasTheStatedFactors) {
+  struct Case {
+    const char* name;
+    ScheduleOptions options;
+    std::int64_t step;
+    double factor;
+  };
+  // Ten steps an epoch, a hundred in all.
+  const ScheduleOptions step{.kind = ScheduleKind::kStep, .step_epochs = 3, .gamma = 0.1};
+  const ScheduleOptions cosine{.kind = ScheduleKind::kCosine};
+  const ScheduleOptions floor{.kind = ScheduleKind::kCosine, .final_fraction = 0.2};
+  const ScheduleOptions warm{.kind = ScheduleKind::kCosine, .warmup_epochs = 2};
+  const ScheduleOptions warm_constant{.warmup_epochs = 0.5};
+  const Case cases[] = {
+      {"constant begins", {}, 0, 1},
+      {"constant ends", {}, 99, 1},
+      {"step before", step, 29, 1},
+      {"step after", step, 30, 0.1},
+      {"step twice", step, 65, 0.01},
+      {"cosine begins", cosine, 0, 1},
+      {"cosine half", cosine, 50, 0.5},
+      {"cosine quarter", cosine, 25, 0.85355339059},
+      {"cosine is past its end", cosine, 130, 0},
+      {"cosine with a floor", floor, 50, 0.6},
+      {"cosine ends on its floor", floor, 100, 0.2},
+      {"warm-up begins", warm, 0, 0.05},
+      {"warm-up ends", warm, 19, 1},
+      {"cosine after warm-up", warm, 20, 1},
+      {"cosine half after warm-up", warm, 60, 0.5},
+      {"warm-up of half an epoch", warm_constant, 1, 0.4},
+      {"constant after warm-up", warm_constant, 5, 1},
+  };
+  for (const Case& c : cases) {
+    EXPECT_NEAR(learning_rate_factor(c.options, c.step, 10, 100), c.factor, 1e-9) << c.name;
+  }
+}
+
+TEST(Schedule, ParsesItsNames) {
+  EXPECT_EQ(parse_schedule("constant"), ScheduleKind::kConstant);
+  EXPECT_EQ(parse_schedule("step"), ScheduleKind::kStep);
+  EXPECT_EQ(parse_schedule("cosine"), ScheduleKind::kCosine);
+  EXPECT_THROW(parse_schedule("linear"), ConfigError);
+}
+
+TEST(Schedule, RefusesImpossibleOptions) {
+  for (const ScheduleOptions& options :
+       {ScheduleOptions{.warmup_epochs = -1}, ScheduleOptions{.step_epochs = 0},
+        ScheduleOptions{.gamma = 0}, ScheduleOptions{.final_fraction = 2}}) {
+    EXPECT_THROW(validate(options), ConfigError);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,245 @@
+#include <lockstep/train/trainer.h>
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/sampler.h>
+#include <lockstep/data/synthetic_digits.h>
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/train/state_dict.h>
+#include <tests/support/groups.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kGlobalBatch = 20;
+constexpr std::int64_t kImages = 110;  // six steps an epoch: five full, one of ten
+
+const ImageDataset& train_images() {
+  static const ImageDataset images = make_synthetic_digits(Split::kTrain, {.count = kImages});
+  return images;
+}
+
+const ImageDataset& test_images() {
+  static const ImageDataset images = make_synthetic_digits(Split::kTest, {.count = 33});
+  return images;
+}
+
+const Augmentation kNormalize = {Normalize{{0.13}, {0.31}}};
+
+Loader train_loader(const ProcessGroup& group) {
+  return Loader(train_images(),
+                DistributedSampler(kImages, {.rank = group.rank(), .world_size = group.size()}),
+                kNormalize, {.batch_size = kGlobalBatch / group.size()});
+}
+
+std::unique_ptr<Loader> test_loader(const ProcessGroup& group) {
+  return std::make_unique<Loader>(
+      test_images(), EvaluationSampler(test_images().size(), group.rank(), group.size()), kNormalize,
+      LoaderOptions{.batch_size = 8});
+}
+
+TrainerOptions options(std::int64_t epochs) {
+  return {.max_epochs = epochs,
+          .optimizer = {.lr = 0.05, .momentum = 0.9},
+          .schedule = {.kind = ScheduleKind::kCosine},
+          .seed = 5,
+          .info = {.recipe = "digits", .global_batch = kGlobalBatch}};
+}
+
+struct Outcome {
+  RunReport report;
+  StateDict state;
+};
+
+// Each run starts from the same weights, as ranks do from one seed.
+Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = init_process_group(),
+              bool dropout = true) {
+  MnistNet net(MnistNetOptions{.dropout = dropout});
+  torch::NoGradGuard no_grad;
+  for (auto& parameter : net->parameters()) {
+    const auto size = parameter.numel();
+    parameter.copy_((torch::arange(size).mul(0.7).sin() / std::sqrt(size / parameter.size(0) + 1.0))
+                        .view_as(parameter));
+  }
+  at::GradMode::set_enabled(true);
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group);
+  const std::string strategy = group.size() == 1 ? "single" : "ddp";
+  Trainer trainer(trainer_options, make_strategy(strategy, group));
+  Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}};
+  for (const auto& [name, tensor] : state_dict(*net)) {
+    outcome.state.emplace_back(name, tensor.clone());
+  }
+  return outcome;
+}
+
+void expect_equal_bits(const StateDict& a, const StateDict& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
+}
+
+TEST(Trainer, LearnsAndReportsWhatHappened) {
+  const Outcome outcome = train(options(4));
+  const RunReport& report = outcome.report;
+  ASSERT_EQ(report.epochs.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const EpochReport& epoch = report.epochs[i];
+    EXPECT_EQ(epoch.epoch, static_cast<std::int64_t>(i + 1));
+    ASSERT_TRUE(epoch.test);
+    EXPECT_EQ(epoch.test->samples, 33);
+    const PhaseSeconds& p = epoch.phases;
+    for (const double seconds : {p.data, p.forward, p.backward, p.optimizer}) EXPECT_GT(seconds, 0);
+    EXPECT_LE(p.data + p.forward + p.backward + p.communication + p.optimizer, epoch.seconds);
+    EXPECT_NEAR(epoch.images_per_second * epoch.seconds, kImages, 1e-6);
+  }
+  EXPECT_LT(report.epochs.back().train_loss, report.epochs.front().train_loss);
+  EXPECT_EQ(report.info.strategy, "single");
+  EXPECT_EQ(report.info.backend, "none");
+  EXPECT_EQ(report.info.steps_per_epoch, 6);
+  EXPECT_EQ(report.info.parameters, 21840);
+  EXPECT_GT(report.seconds_to_first_step, 0);
+  EXPECT_GE(report.seconds_total, report.seconds_to_first_step);
+}
+
+TEST(Trainer, TheSameSeedGivesTheSameBits) { expect_equal_bits(train(options(2)).state, train(options(2)).state); }
+
+struct CountingListener : Listener {
+  void on_run_begin(const RunInfo&) override { events += "b"; }
+  void on_step(const StepReport& report) override {
+    events += "s";
+    if (steps_until_failure-- == 0) throw Error("the listener failed");
+    last = report;
+  }
+  void on_epoch_end(const EpochReport&) override { events += "e"; }
+  void on_run_end(const RunReport&) override { events += "E"; }
+
+  int steps_until_failure = -1;
+  std::string events;
+  StepReport last;
+};
+
+TEST(Trainer, TellsListenersInOrder) {
+  CountingListener listener;
+  TrainerOptions two = options(2);
+  two.listeners = {&listener};
+  train(two);
+  EXPECT_EQ(listener.events, "bsssssse" "sssssse" "E");
+  EXPECT_EQ(listener.last.images, kImages);
+  EXPECT_EQ(listener.last.step, 6);
+}
+
+TEST(Trainer, MaxStepsEndsInTheMiddleOfAnEpoch) {
+  CountingListener listener;
+  TrainerOptions eight = options(5);
+  eight.max_steps = 8;
+  eight.listeners = {&listener};
+  const RunReport report = train(eight).report;
+  EXPECT_EQ(listener.events, "bsssssse" "sse" "E");
+  EXPECT_EQ(report.epochs.size(), 2U);
+  EXPECT_TRUE(report.test);
+}
+
+TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions interrupted = options(3);
+  interrupted.checkpoint = directory.path() / "c.safetensors";
+  CountingListener listener;
+  listener.steps_until_failure = 8;  // in the second epoch
+  interrupted.listeners = {&listener};
+  EXPECT_THROW(train(interrupted), Error);
+
+  TrainerOptions resumed = options(3);
+  resumed.checkpoint = interrupted.checkpoint;
+  resumed.resume = true;
+  const Outcome outcome = train(resumed);
+  EXPECT_EQ(outcome.report.info.first_epoch, 2);
+  EXPECT_EQ(outcome.report.epochs.size(), 2U);
+  const Outcome whole = train(options(3));
+  expect_equal_bits(outcome.state, whole.state);
+  EXPECT_EQ(outcome.report.test->loss, whole.report.test->loss);
+}
+
+TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions first = options(2);
+  first.schedule = {};  // the cosine of a shorter run would be another
+  const Outcome whole = train(first);
+  first.checkpoint = directory.path() / "c.safetensors";
+  first.max_steps = 8;
+  train(first);
+  TrainerOptions second = first;
+  second.max_steps.reset();
+  second.resume = true;
+  expect_equal_bits(train(second).state, whole.state);
+}
+
+TEST(TrainerResume, RefusesARunThatIsDone) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions done = options(1);
+  done.checkpoint = directory.path() / "c.safetensors";
+  train(done);
+  done.resume = true;
+  EXPECT_THROW(train(done), CheckpointError);
+  done.checkpoint.clear();
+  EXPECT_THROW(train(done), ConfigError);
+}
+
+// Ranks are threads here and share LibTorch's generator, so this goes without dropout.
+TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
+  const Outcome alone = train(options(2), init_process_group(), /*dropout=*/false);
+  std::vector<Outcome> outcomes(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    outcomes[group.rank()] = train(options(2), group, /*dropout=*/false);
+  });
+  for (const auto& error : errors) ASSERT_EQ(error, "");
+  expect_equal_bits(outcomes[0].state, outcomes[1].state);
+  for (std::size_t i = 0; i < alone.state.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(outcomes[0].state[i].second, alone.state[i].second, 1e-3, 1e-5))
+        << alone.state[i].first;
+  }
+  EXPECT_EQ(outcomes[0].report.info.strategy, "ddp");
+  EXPECT_EQ(outcomes[0].report.info.backend, "shm");
+  EXPECT_EQ(outcomes[0].report.test->samples, 33);
+  EXPECT_NEAR(outcomes[0].report.test->loss, alone.report.test->loss, 1e-4);
+  EXPECT_NEAR(outcomes[1].report.epochs[0].train_loss, alone.report.epochs[0].train_loss, 1e-4);
+}
+
+TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
+  const lockstep::testing::TemporaryDirectory directory;
+  std::vector<Outcome> whole(2);
+  std::vector<Outcome> resumed(2);
+  const auto run = [&](std::vector<Outcome>& outcomes, std::int64_t epochs, bool resume) {
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      TrainerOptions o = options(epochs);
+      o.schedule = {};
+      if (&outcomes == &resumed) {
+        const std::string name = group.rank() == 0 ? "c.safetensors" : "elsewhere.safetensors";
+        o.checkpoint = directory.path() / name;
+        o.resume = resume;
+      }
+      outcomes[group.rank()] = train(o, group, /*dropout=*/false);
+    });
+    for (const auto& error : errors) ASSERT_EQ(error, "");
+  };
+  run(whole, 2, false);
+  run(resumed, 1, false);
+  run(resumed, 2, true);
+  expect_equal_bits(resumed[0].state, whole[0].state);
+  expect_equal_bits(resumed[1].state, whole[0].state);
+}
+
+TEST(Trainer, RefusesImpossibleOptions) {
+  const auto make = [](TrainerOptions o) { Trainer(std::move(o), make_strategy("single", init_process_group())); };
+  EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
+  EXPECT_THROW(make({.max_steps = 0}), ConfigError);
+  EXPECT_THROW(make({.schedule = {.warmup_epochs = -1}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep
