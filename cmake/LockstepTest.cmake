@@ -21,6 +21,7 @@ function(lockstep_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
-  gtest_discover_tests(tests_${name} TEST_PREFIX "${_lockstep_test_prefix}${name}." DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(tests_${name} TEST_PREFIX "${_lockstep_test_prefix}${name}." NO_PRETTY_VALUES
+                       DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${name};${arg_LABELS}")
 endfunction()

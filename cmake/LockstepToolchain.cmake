@@ -7,7 +7,7 @@ target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parame
 target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
 
 if(LOCKSTEP_SANITIZE)
-  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -g)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
