@@ -1,0 +1,110 @@
+"""Ranks and launchers that end at the wrong moment: everything ends, soon, and says why.
+
+Usage: deaths_test.py PROGRAM
+"""
+from support import *
+
+
+def is_connected(port):
+    """Whether this host has an established connection to `port`."""
+    lines = [line.split() for name in ("tcp", "tcp6")
+             for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return any(line[2].endswith(f":{port:04X}") and line[3] == "01" for line in lines)
+
+
+class Deaths(SystemTest):
+    def assert_all_gone(self, pids, seconds=2):
+        wait_until(lambda: not any(map(is_running, pids)), "all ranks are gone", seconds)
+
+    def ranks_in_training(self, run, count):
+        """The processes of the ranks, once they train."""
+        run.wait_for_text(FIRST_EPOCH)
+        ranks = descendants(run.pid)
+        self.assertEqual(len(ranks), count)
+        return ranks
+
+    def test_a_killed_rank_is_named_and_all_end(self):
+        run = self.train(*ENDLESS, "--nproc-per-node", "3")
+        ranks = self.ranks_in_training(run, 3)
+        begin = time.monotonic()
+        os.kill(ranks[1], signal.SIGKILL)
+        self.assertEqual(run.wait(), 1)
+        self.assertLess(time.monotonic() - begin, 2)
+        self.assertEqual(len(run.errors()), 1, run.text())
+        self.assertRegex(run.errors()[0], r"rank \d was killed by signal 9")
+        self.assert_all_gone(ranks)
+
+    def test_no_orphan_survives_a_killed_launcher(self):
+        run = self.train(*ENDLESS, "--nproc-per-node", "2")
+        ranks = self.ranks_in_training(run, 2)
+        os.kill(run.pid, signal.SIGKILL)
+        self.assert_all_gone(ranks)
+
+    def test_ctrl_c_ends_all(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            # A terminal sends it to the whole group; kill(1) to the launcher alone.
+            run = self.train(*ENDLESS, "--nproc-per-node", "2", start_new_session=True)
+            ranks = self.ranks_in_training(run, 2)
+            begin = time.monotonic()
+            if number == signal.SIGINT:
+                os.killpg(run.pid, number)
+            else:
+                os.kill(run.pid, number)
+            self.assertEqual(run.wait(), code, run.text())
+            self.assertLess(time.monotonic() - begin, 2)
+            self.assert_all_gone(ranks)
+
+    def test_a_rank_that_never_comes_is_named(self):
+        run = self.train("--timeout", "1", environment=self.place(0, 2, free_port()))
+        self.assertEqual(run.wait(20), 1)
+        self.assertEqual(len(run.errors()), 1, run.text())
+        self.assertIn("rank 0 waited 1 s for rank 1 of 2 to join", run.errors()[0])
+
+    def test_rank_zero_that_never_comes_is_told(self):
+        run = self.train("--timeout", "1", environment=self.place(1, 2, free_port()))
+        self.assertEqual(run.wait(20), 1)
+        self.assertIn("nobody listens at 127.0.0.1:", run.errors()[0])
+
+    def test_a_rank_that_dies_during_the_rendezvous(self):
+        port = free_port()
+        first = self.train("--timeout", "4", environment=self.place(0, 3, port))
+        second = self.train("--timeout", "60", environment=self.place(1, 3, port))
+        # Rank 2 never comes, so rank 1 is certain to be inside of the rendezvous when it dies.
+        wait_until(lambda: is_connected(port), "they are connected")
+        second.kill()
+        self.assertEqual(first.wait(20), 1)
+        self.assertRegex(first.errors()[0], r"rank 0 waited 4 s for ranks? .*2 of 3 to join")
+
+    def test_a_peer_that_dies_in_training_is_named_without_a_launcher(self):
+        for backend in ("shm", "gloo"):
+            port = free_port()
+            first, second = (self.train(*ENDLESS, "--backend", backend,
+                                        environment=self.place(rank, 2, port)) for rank in (0, 1))
+            first.wait_for_text(FIRST_EPOCH)
+            begin = time.monotonic()
+            second.process.kill()
+            self.assertEqual(first.wait(20), 1, first.text())
+            self.assertLess(time.monotonic() - begin, 3)
+            self.assertEqual(len(first.errors()), 1, first.text())
+            self.assertIn("rank 1" if backend == "shm" else "over gloo failed", first.errors()[0])
+
+    def test_a_busy_port(self):
+        import socket
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            run = self.train(environment=self.place(0, 2, listener.getsockname()[1]))
+            self.assertEqual(run.wait(20), 1)
+            self.assertEqual(len(run.errors()), 1, run.text())
+            self.assertIn("Address already in use", run.errors()[0])
+
+    def test_contradicting_world_sizes(self):
+        port = free_port()
+        first = self.train("--timeout", "5", environment=self.place(0, 2, port))
+        second = self.train("--timeout", "5", environment=self.place(1, 3, port, LOCAL_WORLD_SIZE=3))
+        self.assertEqual([first.wait(20), second.wait(20)], [1, 1])
+        self.assertIn("was started with a world of", first.text() + second.text())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,85 @@
+"""Two hosts: two network namespaces with a wire between them, and between two PID namespaces no way to
+see each other's processes. Needs root.
+
+Usage: two_hosts_test.py PROGRAM
+"""
+import json
+
+from support import *
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+def can_make_namespaces():
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("unshare"):
+        return False
+    probe = subprocess.run(["unshare", "--net", "--pid", "--fork", "--mount-proc", "true"], capture_output=True)
+    return probe.returncode == 0
+
+
+@unittest.skipUnless(can_make_namespaces(), "needs root, ip and unshare, to make network namespaces")
+class TwoHosts(SystemTest):
+    ADDRESSES = ("10.213.77.1", "10.213.77.2")
+
+    def setUp(self):
+        super().setUp()
+        self.hosts = [f"lockstep-{os.getpid()}-{i}" for i in (0, 1)]
+        for host in self.hosts:
+            ip("netns", "add", host)
+            self.addCleanup(ip, "netns", "delete", host)
+        wires = [f"ls{os.getpid() % 100000}w{i}" for i in (0, 1)]
+        ip("link", "add", wires[0], "netns", self.hosts[0], "type", "veth", "peer", "name", wires[1],
+           "netns", self.hosts[1])
+        for host, wire, address in zip(self.hosts, wires, self.ADDRESSES):
+            ip("-n", host, "address", "add", f"{address}/24", "dev", wire)
+            ip("-n", host, "link", "set", wire, "up")
+            ip("-n", host, "link", "set", "lo", "up")
+
+    def on_host(self, host, *arguments, port=29517, **more):
+        place = self.place(host, 2, port, MASTER_ADDR=self.ADDRESSES[0], LOCAL_RANK=0, LOCAL_WORLD_SIZE=1)
+        prefix = ["ip", "netns", "exec", self.hosts[host], "unshare", "--pid", "--fork", "--kill-child",
+                  "--mount-proc"]
+        return self.train("--threads", "1", *arguments, prefix=prefix, environment={**place, **more})
+
+    def test_they_train_together_over_gloo(self):
+        reports = [self.folder / name for name in ("wire.json", "alone.json")]
+        # `auto`: that both are ranks of local world size 1 is hearsay; that neither can open the
+        # other's memory is proof.
+        runs = [self.on_host(host, "--max-epochs", "2", "--json", reports[0]) for host in (0, 1)]
+        self.assertEqual([run.wait() for run in runs], [0, 0], runs[0].text() + runs[1].text())
+        alone = self.train("--threads", "1", "--max-epochs", "2", "--json", reports[1], "--backend", "shm",
+                           "--nproc-per-node", "2")
+        self.assertEqual(alone.wait(), 0, alone.text())
+        wire, one_host = (json.loads(report.read_text()) for report in reports)
+        self.assertEqual((wire["backend"], one_host["backend"]), ("gloo", "shm"))
+        for ours, theirs in zip(wire["epochs"], one_host["epochs"]):
+            self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], delta=1e-5)
+
+    def test_the_store_listens_on_the_wire_alone(self):
+        run = self.on_host(0, "--timeout", "20")
+        listeners = lambda: subprocess.run(
+            ["ip", "netns", "exec", self.hosts[0], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
+            capture_output=True, text=True).stdout
+        address = "".join(f"{int(part):02X}" for part in reversed(self.ADDRESSES[0].split(".")))
+        wait_until(lambda: f"{address}:{29517:04X}" in listeners(), "rank 0 listens")
+        local = [line.split()[1] for line in listeners().splitlines() if ":" in line and "0A" in line.split()[3:4]]
+        self.assertEqual(local, [f"{address}:{29517:04X}"])
+        run.kill()
+
+    def test_a_host_that_dies_ends_the_other(self):
+        runs = [self.on_host(host, *ENDLESS) for host in (0, 1)]
+        runs[0].wait_for_text(FIRST_EPOCH)
+        runs[1].kill()
+        self.assertEqual(runs[0].wait(20), 1)
+        self.assertEqual(len(runs[0].errors()), 1, runs[0].text())
+
+    def test_shared_memory_is_refused_with_the_reason(self):
+        runs = [self.on_host(host, "--backend", "shm") for host in (0, 1)]
+        self.assertEqual([run.wait(20) for run in runs], [1, 1])
+        self.assertIn("needs all ranks on one host", runs[0].text())
+
+
+if __name__ == "__main__":
+    unittest.main()
