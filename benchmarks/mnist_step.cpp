@@ -2,8 +2,8 @@
 //
 //   mnist_step [--plain] [--batch 64] [--steps 300] [--threads 1]
 //
-// prints medians in milliseconds of each part. --plain composes the net of LibTorch's operations, as a
-// user would; benchmarks/peers/mnist_step.py is the same in Python.
+// prints medians in milliseconds of each part. --plain composes the net of LibTorch's operations,
+// as a user would; benchmarks/peers/mnist_step.py is the same in Python.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -51,14 +51,16 @@ void measure(Net net, std::int64_t batch, int steps) {
   const auto images = torch::randn({batch, 1, 28, 28});
   const auto labels = torch::randint(10, {batch}, torch::kLong);
   lockstep::Sgd optimizer(*net, {.lr = 0.01, .momentum = 0.5});
-  std::vector<Part> parts = {{"zero_grad"}, {"forward"}, {"loss"}, {"backward"}, {"optimizer"}, {"step"}};
+  std::vector<Part> parts = {{"zero_grad"}, {"forward"},   {"loss"},
+                             {"backward"},  {"optimizer"}, {"step"}};
   for (int i = 0; i < steps; ++i) {
     const auto start = Clock::now();
     auto last = start;
     int part = 0;
     const auto mark = [&] {
       const auto now = Clock::now();
-      parts[part++].milliseconds.push_back(std::chrono::duration<double, std::milli>(now - last).count());
+      parts[part++].milliseconds.push_back(
+          std::chrono::duration<double, std::milli>(now - last).count());
       last = now;
     };
     optimizer.zero_grad();
@@ -113,14 +115,20 @@ int main(int argc, char** argv) {
   bool plain = false;
   for (int i = 1; i < argc; ++i) {
     const bool has_value = i + 1 < argc;
-    if (!std::strcmp(argv[i], "--plain")) plain = true;
-    else if (!std::strcmp(argv[i], "--batch") && has_value) batch = std::atoi(argv[++i]);
-    else if (!std::strcmp(argv[i], "--steps") && has_value) steps = std::atoi(argv[++i]);
-    else if (!std::strcmp(argv[i], "--threads") && has_value) threads = std::atoi(argv[++i]);
-    else return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
+    if (!std::strcmp(argv[i], "--plain"))
+      plain = true;
+    else if (!std::strcmp(argv[i], "--batch") && has_value)
+      batch = std::atoi(argv[++i]);
+    else if (!std::strcmp(argv[i], "--steps") && has_value)
+      steps = std::atoi(argv[++i]);
+    else if (!std::strcmp(argv[i], "--threads") && has_value)
+      threads = std::atoi(argv[++i]);
+    else
+      return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
   }
   at::set_num_threads(threads);
-  std::printf("%s, batch %lld, %d thread(s)\n", plain ? "plain LibTorch" : "Lockstep", (long long)batch, threads);
+  std::printf("%s, batch %lld, %d thread(s)\n", plain ? "plain LibTorch" : "Lockstep",
+              (long long)batch, threads);
   if (plain) {
     measure(PlainNet(), batch, steps);
   } else {

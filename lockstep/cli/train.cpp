@@ -38,6 +38,8 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--batch-size", to.batch_size, "Images per step, of all ranks together");
   command.add_option("--max-epochs", to.max_epochs, "Number of epochs");
   command.add_option("--max-steps", to.max_steps, "End after so many optimizer steps");
+  command.add_option("--limit-test-batches", to.limit_test_batches,
+                     "Evaluate on at most so many batches of each rank; 0: do not evaluate");
   command.add_option("--lr", to.lr, "Learning rate");
   command.add_option("--momentum", to.momentum, "Momentum of SGD");
   command.add_option("--weight-decay", to.weight_decay, "L2 penalty");
@@ -48,8 +50,9 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
 
 void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--loader", to.loader, "native")->capture_default_str();
-  command.add_option("--workers", to.workers,
-                     "Loader threads of all ranks together; 0 loads between the steps")
+  command
+      .add_option("--workers", to.workers,
+                  "Loader threads of all ranks together; 0 loads between the steps")
       ->capture_default_str();
   command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
       ->type_name("DIR");
@@ -81,9 +84,7 @@ void run(const TrainArguments& arguments) {
 void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a network, in one process or in several");
   const auto arguments = std::make_shared<TrainArguments>();
-  command->add_option("recipe", arguments->recipe, recipe_help())
-      ->required()
-      ->type_name("RECIPE");
+  command->add_option("RECIPE", arguments->recipe, recipe_help())->required()->type_name("RECIPE");
   add_world_options(*command, *arguments);
   add_optimization_options(*command, *arguments);
   add_file_options(*command, *arguments);

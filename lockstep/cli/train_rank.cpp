@@ -27,12 +27,12 @@ torch::Device choose_device(const std::string& accelerator, int local_rank) {
   const auto count = static_cast<int>(torch::cuda::device_count());
   if (local_rank < count) return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank)};
   if (accelerator == "auto") return torch::kCPU;
-  throw ConfigError(lockstep::str("train: --accelerator cuda needs a GPU for each rank, but this host has ",
-                                  count));
+  throw ConfigError(lockstep::str(
+      "train: --accelerator cuda needs a GPU for each rank, but this host has ", count));
 }
 
-// Where the ranks were started one by one, the first of each host loads, and may download, before the
-// others; and all must have found the same.
+// Where the ranks were started one by one, the first of each host loads, and may download, before
+// the others; and all must have found the same.
 RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group) {
   std::optional<RecipeData> data;
   if (group.local_rank() == 0) data = supplier();
@@ -60,6 +60,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                                torch::Device device, int threads) {
   return {.max_epochs = settings.max_epochs,
           .max_steps = settings.max_steps,
+          .limit_test_batches = settings.limit_test_batches,
           .optimizer = settings.optimizer,
           .schedule = settings.schedule,
           .precision = settings.precision,
@@ -104,9 +105,9 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
                       settings.recipe->train_augmentation, options);
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
-    return std::make_unique<Loader>(
-        test, EvaluationSampler(test.size(), group.rank(), group.size()),
-        settings.recipe->test_augmentation, options);
+    return std::make_unique<Loader>(test,
+                                    EvaluationSampler(test.size(), group.rank(), group.size()),
+                                    settings.recipe->test_augmentation, options);
   };
 
   TrainerOptions trainer = trainer_options(settings, data, device, threads);

@@ -19,11 +19,12 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
     settings.world_size = arguments.nproc_per_node.value_or(1);
   } else {
     settings.world_size = settings.worker->world_size;
-    if (arguments.nproc_per_node && *arguments.nproc_per_node != settings.worker->local_world_size) {
-      throw ConfigError(lockstep::str(
-          "train: --nproc-per-node ", *arguments.nproc_per_node, " contradicts ",
-          settings.worker->source, ", which started ", settings.worker->local_world_size,
-          " on this host; leave the option out"));
+    if (arguments.nproc_per_node &&
+        *arguments.nproc_per_node != settings.worker->local_world_size) {
+      throw ConfigError(lockstep::str("train: --nproc-per-node ", *arguments.nproc_per_node,
+                                      " contradicts ", settings.worker->source, ", which started ",
+                                      settings.worker->local_world_size,
+                                      " on this host; leave the option out"));
     }
   }
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
@@ -67,10 +68,15 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   if (settings.max_steps) {
     check.at_least("--max-steps", static_cast<double>(*settings.max_steps), 1);
   }
+  settings.limit_test_batches = arguments.limit_test_batches;
+  if (settings.limit_test_batches) {
+    check.at_least("--limit-test-batches", static_cast<double>(*settings.limit_test_batches), 0);
+  }
   settings.optimizer = defaults.optimizer;
   settings.optimizer.lr = arguments.lr.value_or(defaults.optimizer.lr);
   settings.optimizer.momentum = arguments.momentum.value_or(defaults.optimizer.momentum);
-  settings.optimizer.weight_decay = arguments.weight_decay.value_or(defaults.optimizer.weight_decay);
+  settings.optimizer.weight_decay =
+      arguments.weight_decay.value_or(defaults.optimizer.weight_decay);
   check.in_range("--lr", settings.optimizer.lr, 0, 1e6);
   check.in_range("--momentum", settings.optimizer.momentum, 0, 1);
   check.in_range("--weight-decay", settings.optimizer.weight_decay, 0, 1e6);
@@ -95,7 +101,8 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
   settings.resume = arguments.resume;
   if (!settings.resume) return;
-  if (settings.out.empty()) throw ConfigError("train: --resume needs --out DIR, the run to go on with");
+  if (settings.out.empty())
+    throw ConfigError("train: --resume needs --out DIR, the run to go on with");
   const bool reads_checkpoint = !settings.worker || settings.worker->rank == 0;
   if (reads_checkpoint && !std::filesystem::exists(settings.checkpoint())) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", settings.checkpoint().string(),

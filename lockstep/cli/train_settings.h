@@ -25,6 +25,7 @@ struct TrainArguments {
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> max_epochs;
   std::optional<std::int64_t> max_steps;
+  std::optional<std::int64_t> limit_test_batches;
   std::optional<double> lr;
   std::optional<double> momentum;
   std::optional<double> weight_decay;
@@ -52,14 +53,15 @@ struct TrainSettings {
   std::int64_t batch_per_rank = 0;
   std::int64_t max_epochs = 0;
   std::optional<std::int64_t> max_steps;
+  std::optional<std::int64_t> limit_test_batches;
   SgdOptions optimizer;
   ScheduleOptions schedule;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::filesystem::path out;  ///< empty: nothing is kept
   bool resume = false;
-  int threads = 0;            ///< per rank; 0: its share of the processors
-  int workers_per_rank = 0;   ///< loader threads
+  int threads = 0;           ///< per rank; 0: its share of the processors
+  int workers_per_rank = 0;  ///< loader threads
   std::filesystem::path json;
   std::chrono::milliseconds timeout{};
 

@@ -102,12 +102,13 @@ class ConvPoolRelu : public torch::autograd::Function<ConvPoolRelu> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     if (at::GradMode::is_enabled()) {
-      throw ConfigError("conv_pool_relu: has no second derivative; call backward() without "
-                        "create_graph");
+      throw ConfigError(
+          "conv_pool_relu: has no second derivative; call backward() without "
+          "create_graph");
     }
     const auto saved = context->get_saved_variables();
-    const Gradients result = backward_kernel(gradients[0].contiguous(), saved[0], saved[1], saved[2],
-                                             context->needs_input_grad(0));
+    const Gradients result = backward_kernel(gradients[0].contiguous(), saved[0], saved[1],
+                                             saved[2], context->needs_input_grad(0));
     return {result.input, result.weight, result.bias};
   }
 };
@@ -122,7 +123,8 @@ bool conv_pool_relu_is_fused(const at::Tensor& input, const at::Tensor& weight,
          !torch::jit::tracer::isTracing() && kernels::supports(shape_of(input, weight));
 }
 
-at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight,
+                          const at::Tensor& bias) {
   if (conv_pool_relu_is_fused(input, weight, bias)) {
     return ConvPoolRelu::apply(input, weight, bias);
   }

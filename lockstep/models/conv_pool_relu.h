@@ -14,12 +14,14 @@ namespace lockstep {
 /// [N, O, (H-K+1)/2, (W-K+1)/2]. Differentiable once in all three; among equals the first maximum
 /// gets the gradient and NaN wins, as in ATen.
 ///
-/// The fused kernel runs where conv_pool_relu_is_fused(); elsewhere the same is composed of LibTorch's
-/// operations. The two agree to float32 rounding. Results do not depend on the number of threads.
-at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
+/// The fused kernel runs where conv_pool_relu_is_fused(); elsewhere the same is composed of
+/// LibTorch's operations. The two agree to float32 rounding. Results do not depend on the number of
+/// threads.
+at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight,
+                          const at::Tensor& bias);
 
-/// True for contiguous float32 tensors on a CPU with AVX2, K of 3 or 5, an even number of output rows
-/// and an output width that is a multiple of 8, outside of autocast and of tracing.
+/// True for contiguous float32 tensors on a CPU with AVX2, K of 3 or 5, an even number of output
+/// rows and an output width that is a multiple of 8, outside of autocast and of tracing.
 bool conv_pool_relu_is_fused(const at::Tensor& input, const at::Tensor& weight,
                              const at::Tensor& bias);
 

@@ -7,7 +7,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
+nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                       std::int64_t stride) {
   return nn::Conv2d(
       nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
@@ -23,7 +24,8 @@ class BasicBlockImpl : public nn::Module {
   static constexpr std::int64_t kExpansion = 1;
 
   // The projection comes made: torchvision draws its weights before the block's own.
-  BasicBlockImpl(std::int64_t in, std::int64_t width, std::int64_t stride, nn::Sequential downsample)
+  BasicBlockImpl(std::int64_t in, std::int64_t width, std::int64_t stride,
+                 nn::Sequential downsample)
       : conv1_(register_module("conv1", convolution(in, width, 3, stride))),
         bn1_(register_module("bn1", nn::BatchNorm2d(width))),
         conv2_(register_module("conv2", convolution(width, width, 3, 1))),
@@ -51,7 +53,8 @@ class BottleneckImpl : public nn::Module {
  public:
   static constexpr std::int64_t kExpansion = 4;
 
-  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride, nn::Sequential downsample)
+  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride,
+                 nn::Sequential downsample)
       : conv1_(register_module("conv1", convolution(in, width, 1, 1))),
         bn1_(register_module("bn1", nn::BatchNorm2d(width))),
         conv2_(register_module("conv2", convolution(width, width, 3, stride))),
@@ -118,8 +121,7 @@ ResNetImpl::ResNetImpl(const ResNetOptions& options) : stem_(options.stem) {
   conv1_ = register_module("conv1", convolution(3, channels, image_net ? 7 : 3, image_net ? 2 : 1));
   bn1_ = register_module("bn1", nn::BatchNorm2d(channels));
   for (int stage = 0; stage < 4; ++stage) {
-    stages_[stage] =
-        register_module(str("layer", stage + 1), make_stage(options, stage, channels));
+    stages_[stage] = register_module(str("layer", stage + 1), make_stage(options, stage, channels));
   }
   fc_ = register_module("fc", nn::Linear(channels, options.num_classes));
   for (const auto& module : modules(/*include_self=*/false)) {

@@ -1,5 +1,5 @@
-// The ResNet family (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2015) with
-// torchvision's names, order of parameters and initialisation: state dicts travel both ways.
+// The ResNet family (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2015)
+// with torchvision's names, order of parameters and initialisation: state dicts travel both ways.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ struct ResNetOptions {
   std::int64_t num_classes = 1000;
 };
 
-/// Not thread-safe, like every module. The same generator state gives the same weights as torchvision.
+/// Not thread-safe, like every module. The same generator state gives the same weights as
+/// torchvision.
 class ResNetImpl : public torch::nn::Module {
  public:
   /// ConfigError unless every stage has a block and there is a class.

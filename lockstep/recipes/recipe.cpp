@@ -15,8 +15,7 @@ const Recipe& find_recipe(const std::string& name) {
     if (recipe.name == name) return recipe;
     names.push_back(recipe.name);
   }
-  throw ConfigError(
-      lockstep::str("there is no recipe \"", name, "\"; known are: ", join(names)));
+  throw ConfigError(lockstep::str("there is no recipe \"", name, "\"; known are: ", join(names)));
 }
 
 }  // namespace lockstep

@@ -79,8 +79,8 @@ CheckpointInfo info_of(const SafetensorsMetadata& metadata, const std::string& p
   info.global_batch = number_of<std::int64_t>(metadata, "global_batch", path);
   info.world_size = number_of<std::int64_t>(metadata, "world_size", path);
   if (info.epoch < 1 || info.step < 0) {
-    throw CheckpointError(lockstep::str(path, ": epoch ", info.epoch, " step ", info.step,
-                                        " is no place in a run"));
+    throw CheckpointError(
+        lockstep::str(path, ": epoch ", info.epoch, " step ", info.step, " is no place in a run"));
   }
   return info;
 }
@@ -105,9 +105,10 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
   for (const auto& [name, tensor] : state) {
     kept.push_back(tensor.detach().cpu().contiguous());
     const torch::Tensor& plain = kept.back();
-    views[name] = {.dtype = std::string(dtype_name(plain.scalar_type(), name)),
-                   .shape = plain.sizes().vec(),
-                   .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
+    views[name] = {
+        .dtype = std::string(dtype_name(plain.scalar_type(), name)),
+        .shape = plain.sizes().vec(),
+        .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
   }
   try {
     write_safetensors(path, views,

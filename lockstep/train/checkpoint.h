@@ -1,7 +1,7 @@
 // What a run needs to go on where it stopped, as a safetensors file.
 //
-// Parameters and buffers stand in the file under the names that Python's state_dict() gives them, the
-// momentum of SGD under "optimizer.momentum.NAME". In Python:
+// Parameters and buffers stand in the file under the names that Python's state_dict() gives them,
+// the momentum of SGD under "optimizer.momentum.NAME". In Python:
 //
 //   tensors = safetensors.torch.load_file("checkpoint.safetensors")
 //   net.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("optimizer.")})
@@ -27,14 +27,14 @@ struct CheckpointInfo {
   std::int64_t world_size = 1;
 };
 
-/// Writes the state of `module` and `optimizer`; readers see the old file or the new one. For rank 0.
-/// CheckpointError when the file cannot be written.
+/// Writes the state of `module` and `optimizer`; readers see the old file or the new one. For rank
+/// 0. CheckpointError when the file cannot be written.
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
                      const Sgd& optimizer, const CheckpointInfo& info);
 
 /// Copies a checkpoint into `module` and `optimizer` and returns its metadata. CheckpointError, and
-/// nothing changed, when the file is missing, damaged, of another recipe than `recipe` (unless that is
-/// empty), or when a tensor is missing, unexpected, or of another shape or type.
+/// nothing changed, when the file is missing, damaged, of another recipe than `recipe` (unless that
+/// is empty), or when a tensor is missing, unexpected, or of another shape or type.
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                Sgd& optimizer, const std::string& recipe);
 

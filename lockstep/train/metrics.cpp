@@ -16,8 +16,8 @@ void MetricSums::add(const torch::Tensor& loss_sum, const torch::Tensor& correct
     return;
   }
   const auto loss = loss_sum.detach().to(torch::kFloat64);
-  const auto both =
-      torch::stack({loss, correct.defined() ? correct.to(torch::kFloat64) : torch::zeros_like(loss)});
+  const auto both = torch::stack(
+      {loss, correct.defined() ? correct.to(torch::kFloat64) : torch::zeros_like(loss)});
   device_sums_ = device_sums_.defined() ? device_sums_.add_(both) : both;
   sums_[2] += static_cast<double>(samples);
 }

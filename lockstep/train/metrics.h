@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// Adds up loss, correct answers and samples. A value; not thread-safe. Tensors on a GPU are added up
-/// there, so that adding does not wait for it.
+/// Adds up loss, correct answers and samples. A value; not thread-safe. Tensors on a GPU are added
+/// up there, so that adding does not wait for it.
 class MetricSums {
  public:
   /// `loss_sum` (and `correct`, where it is defined) are scalars over `samples` samples.

@@ -23,7 +23,8 @@ double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
       std::llround(options.warmup_epochs * static_cast<double>(steps_per_epoch)));
   if (step < warmup) return static_cast<double>(step + 1) / static_cast<double>(warmup);
   switch (options.kind) {
-    case ScheduleKind::kConstant: return 1;
+    case ScheduleKind::kConstant:
+      return 1;
     case ScheduleKind::kStep: {
       const double epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch);
       return std::pow(options.gamma, std::floor(epoch / options.step_epochs));

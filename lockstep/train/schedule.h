@@ -23,8 +23,8 @@ struct ScheduleOptions {
 /// ConfigError for options that cannot be.
 void validate(const ScheduleOptions& options);
 
-/// The factor on the base learning rate for optimizer step `step`, counted from 0 over all epochs, in
-/// a run of `total_steps` with `steps_per_epoch`.
+/// The factor on the base learning rate for optimizer step `step`, counted from 0 over all epochs,
+/// in a run of `total_steps` with `steps_per_epoch`.
 ///
 /// With w = warmup steps: (step + 1) / w while step < w. Then, with progress
 /// p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi p)) / 2 with f the final

@@ -19,8 +19,8 @@ struct SgdOptions {
 /// w = w - lr v (Nesterov: w - lr (g + momentum v)). One call of LibTorch's fused kernel a step
 /// instead of several operations a parameter.
 ///
-/// Holds the module's trainable parameters, not the module. A parameter without a gradient is skipped.
-/// Not thread-safe.
+/// Holds the module's trainable parameters, not the module. A parameter without a gradient is
+/// skipped. Not thread-safe.
 class Sgd {
  public:
   /// ConfigError for options that cannot be.

@@ -12,12 +12,12 @@ namespace lockstep {
 /// Named tensors in a fixed order.
 using StateDict = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// Parameters and buffers of `module`, detached, sharing its memory: for each submodule in the order of
-/// registration its parameters, then its buffers, then its children.
+/// Parameters and buffers of `module`, detached, sharing its memory: for each submodule in the
+/// order of registration its parameters, then its buffers, then its children.
 StateDict state_dict(const torch::nn::Module& module);
 
-/// Copies `state` into `module` by name, in any order. CheckpointError names the first tensor that is
-/// missing, unexpected or of another shape or type; the module is then unchanged.
+/// Copies `state` into `module` by name, in any order. CheckpointError names the first tensor that
+/// is missing, unexpected or of another shape or type; the module is then unchanged.
 void load_state_dict(torch::nn::Module& module, const StateDict& state);
 
 /// Copies the tensors of `from` into those of `to` that have the same names, under the same rules.

@@ -16,11 +16,11 @@ void seed_generator(const at::Generator& generator, std::uint64_t seed) {
 }  // namespace
 
 std::uint64_t step_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t step, int rank) {
-  const auto bits = philox4x32(
-      {static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(step),
-       static_cast<std::uint32_t>(static_cast<std::uint64_t>(step) >> 32),
-       static_cast<std::uint32_t>(rank)},
-      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const auto bits =
+      philox4x32({static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(step),
+                  static_cast<std::uint32_t>(static_cast<std::uint64_t>(step) >> 32),
+                  static_cast<std::uint32_t>(rank)},
+                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return (std::uint64_t{bits[1]} << 32) | bits[0];
 }
 

@@ -19,7 +19,8 @@ class Strategy {
   /// Collective. Once, when the module is on its device with the state of rank 0 loaded: afterwards
   /// all ranks hold rank 0's parameters and buffers. The module must outlive the strategy's use.
   virtual void attach(torch::nn::Module& module) = 0;
-  /// Collective. Before each forward in training, and before an evaluation: buffers become rank 0's.
+  /// Collective. Before each forward in training, and before an evaluation: buffers become rank
+  /// 0's.
   virtual void before_forward() = 0;
   /// Seconds of communication within backward that were not hidden behind it, since the beginning.
   virtual double communication_seconds() const = 0;

@@ -15,8 +15,8 @@ torch::Tensor ClassificationTask::training_step(const Batch& batch) {
 
 void ClassificationTask::evaluation_step(const Batch& batch, MetricSums& sums) {
   const auto output = forward_(batch.images);
-  sums.add(loss(output, batch.labels, at::Reduction::Sum),
-           output.argmax(1).eq(batch.labels).sum(), batch.size);
+  sums.add(loss(output, batch.labels, at::Reduction::Sum), output.argmax(1).eq(batch.labels).sum(),
+           batch.size);
 }
 
 }  // namespace lockstep

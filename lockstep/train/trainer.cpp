@@ -13,6 +13,9 @@ Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
   if (options_.max_steps) {
     check.at_least("max_steps", static_cast<double>(*options_.max_steps), 1);
   }
+  if (options_.limit_test_batches) {
+    check.at_least("limit_test_batches", static_cast<double>(*options_.limit_test_batches), 0);
+  }
   validate(options_.schedule);
   if (options_.resume && options_.checkpoint.empty()) {
     throw ConfigError("Trainer: resume needs a checkpoint; give --out DIR");

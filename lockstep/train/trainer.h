@@ -28,6 +28,8 @@ namespace lockstep {
 struct TrainerOptions {
   std::int64_t max_epochs = 1;
   std::optional<std::int64_t> max_steps;  ///< ends the run after so many optimizer steps in all
+  /// Batches of each rank in an evaluation, at most; 0: no evaluation.
+  std::optional<std::int64_t> limit_test_batches;
   SgdOptions optimizer;
   ScheduleOptions schedule;
   Precision precision = Precision::k32;
@@ -42,8 +44,8 @@ struct TrainerOptions {
 
   /// Told about the run on rank 0; they must outlive fit().
   std::vector<Listener*> listeners;
-  /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer fills
-  /// in the rest.
+  /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer
+  /// fills in the rest.
   RunInfo info;
   /// Seconds since the user started the command; since the constructor where absent.
   std::function<double()> command_seconds;
@@ -57,10 +59,10 @@ class Trainer {
   /// ConfigError for options that cannot be.
   Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy);
 
-  /// Collective. Trains `task` and evaluates it after each epoch on what `test_loader` returns, which
-  /// is called when it is first needed (none: no evaluation). Each rank's loaders give its own share;
-  /// the training loaders of all ranks must have the same number of steps. The task's module is moved
-  /// to the device.
+  /// Collective. Trains `task` and evaluates it after each epoch on what `test_loader` returns,
+  /// which is called when it is first needed (none: no evaluation). Each rank's loaders give its
+  /// own share; the training loaders of all ranks must have the same number of steps. The task's
+  /// module is moved to the device.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
 
  private:

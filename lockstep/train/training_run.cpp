@@ -1,6 +1,7 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
+#include <limits>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -99,7 +100,8 @@ void TrainingRun::resume() {
     }
   }
   if (group.size() > 1) {
-    auto place = torch::tensor({checkpoint.epoch, checkpoint.step}, torch::kInt64).to(options_.device);
+    auto place =
+        torch::tensor({checkpoint.epoch, checkpoint.step}, torch::kInt64).to(options_.device);
     group.broadcast(place, 0);
     place = place.cpu();
     checkpoint.epoch = place[0].item<std::int64_t>();
@@ -107,16 +109,17 @@ void TrainingRun::resume() {
     for (const auto& [name, momentum] : optimizer_.momentum()) group.broadcast(momentum, 0);
   }
   const std::int64_t steps = train_loader_.steps_per_epoch();
-  position_ = {.epoch = checkpoint.epoch, .step = checkpoint.step,
+  position_ = {.epoch = checkpoint.epoch,
+               .step = checkpoint.step,
                .total = (checkpoint.epoch - 1) * steps + checkpoint.step};
   if (position_.step >= steps) {
     throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": step ", position_.step,
                                         " is beyond this run's epoch of ", steps, " steps"));
   }
   if (finished()) {
-    throw CheckpointError(lockstep::str(
-        options_.checkpoint.string(), ": the run has already done ", position_.total, " of ",
-        total_steps(), " steps; raise --max-epochs or --max-steps to go on"));
+    throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": the run has already done ",
+                                        position_.total, " of ", total_steps(),
+                                        " steps; raise --max-epochs or --max-steps to go on"));
   }
 }
 
@@ -172,9 +175,9 @@ EpochReport TrainingRun::train_epoch() {
 }
 
 void TrainingRun::train_step(const Batch& batch) {
-  optimizer_.set_lr(options_.optimizer.lr *
-                    learning_rate_factor(options_.schedule, position_.total,
-                                         train_loader_.steps_per_epoch(), total_steps()));
+  optimizer_.set_lr(options_.optimizer.lr * learning_rate_factor(options_.schedule, position_.total,
+                                                                 train_loader_.steps_per_epoch(),
+                                                                 total_steps()));
   seed_generators(
       step_seed(options_.seed, position_.epoch, position_.step, strategy_.group().rank()),
       options_.device);
@@ -227,7 +230,9 @@ void TrainingRun::report_step(double epoch_seconds) {
 }
 
 std::optional<Evaluation> TrainingRun::evaluate() {
-  if (!make_test_loader_) return std::nullopt;
+  const std::int64_t limit =
+      options_.limit_test_batches.value_or(std::numeric_limits<std::int64_t>::max());
+  if (!make_test_loader_ || limit == 0) return std::nullopt;
   if (!test_loader_) test_loader_ = make_test_loader_();
   const torch::NoGradGuard no_grad;
   const AutocastScope autocast(options_.precision, options_.device.type());
@@ -237,7 +242,9 @@ std::optional<Evaluation> TrainingRun::evaluate() {
   test_loader_->set_epoch(0);
   MetricSums sums;
   Batch batch;
-  while (test_loader_->next(batch)) task_.evaluation_step(moved(batch), sums);
+  for (std::int64_t i = 0; i < limit && test_loader_->next(batch); ++i) {
+    task_.evaluation_step(moved(batch), sums);
+  }
   sums.all_reduce(strategy_.group(), options_.device);
   return sums.mean();
 }

@@ -14,7 +14,8 @@ class TrainingRun {
   RunReport run();
 
  private:
-  // Where the run stands. `step` counts the optimizer steps done in the epoch, `total` in all epochs.
+  // Where the run stands. `step` counts the optimizer steps done in the epoch, `total` in all
+  // epochs.
   struct Position {
     std::int64_t epoch = 1;
     std::int64_t step = 0;

@@ -27,7 +27,8 @@ struct ProgramResult {
   /// Lines of standard error that begin with "error: ".
   int error_lines() const {
     int count = err.starts_with("error: ") ? 1 : 0;
-    for (auto at = err.find("\nerror: "); at != std::string::npos; at = err.find("\nerror: ", at + 1)) {
+    for (auto at = err.find("\nerror: "); at != std::string::npos;
+         at = err.find("\nerror: ", at + 1)) {
       ++count;
     }
     return count;
@@ -39,8 +40,8 @@ using Environment = std::map<std::string, std::string>;
 /// A program under way: its pid, and the files its output goes to.
 class ProgramRun {
  public:
-  /// `before_exec` runs in the child. Without an entry in `environment`, variables that launchers and
-  /// users of Lockstep set are unset.
+  /// `before_exec` runs in the child. Without an entry in `environment`, variables that launchers
+  /// and users of Lockstep set are unset.
   ProgramRun(const std::vector<std::string>& command, const Environment& environment = {},
              const std::function<void()>& before_exec = {}) {
     // Orphans of the program become ours, so that they can be counted.

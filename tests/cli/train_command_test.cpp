@@ -48,7 +48,8 @@ void expect_one_error(const ProgramResult& result, int exit_code, const std::str
                       const std::string& name) {
   EXPECT_EQ(result.exit_code, exit_code) << name << "\n" << result.err;
   EXPECT_EQ(result.error_lines(), 1) << name << "\n" << result.err;
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n"
+                                                                       << result.err;
   EXPECT_THAT(result.err, HasSubstr(text)) << name;
   EXPECT_EQ(result.left_behind, 0) << name;
 }
@@ -70,6 +71,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--momentum", "2"}, 2, "--momentum"},
       {{"mnist", "--max-epochs", "0"}, 2, "--max-epochs must be at least 1"},
       {{"mnist", "--max-steps", "0"}, 2, "--max-steps must be at least 1"},
+      {{"mnist", "--limit-test-batches", "-1"}, 2, "--limit-test-batches must be at least 0"},
       {{"mnist", "--nproc-per-node", "0"}, 2, "--nproc-per-node"},
       {{"mnist", "--nproc-per-node", "2", "--strategy", "single"}, 2, "use --strategy ddp"},
       {{"mnist", "--strategy", "magic"}, 2, "--strategy"},
@@ -81,9 +83,11 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--timeout", "0"}, 2, "--timeout"},
       {{"mnist", "--workers", "-1"}, 2, "--workers"},
       {{"mnist", "--batch-size", "0"}, 2, "--batch-size must be at least 1"},
-      {{"mnist", "--nproc-per-node", "4", "--batch-size", "3"}, 2,
+      {{"mnist", "--nproc-per-node", "4", "--batch-size", "3"},
+       2,
        "--batch-size 3 is smaller than the number of ranks, 4"},
-      {{"mnist", "--nproc-per-node", "2", "--batch-size", "5"}, 2,
+      {{"mnist", "--nproc-per-node", "2", "--batch-size", "5"},
+       2,
        "--batch-size 5 cannot be divided by 2 ranks; use 4 or 6"},
       {{"mnist", "--out", "/proc/nothing/here"}, 2, "cannot create the folder"},
       {{"mnist", "--out", in_scratch("file") + "/run"}, 2, "cannot create the folder"},
@@ -108,9 +112,12 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsEnvironment) {
     std::vector<std::string> arguments;
     const char* text;
   };
-  const Environment one_of_two = {{"RANK", "0"},       {"WORLD_SIZE", "2"},
-                                  {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"},
-                                  {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29511"}};
+  const Environment one_of_two = {{"RANK", "0"},
+                                  {"WORLD_SIZE", "2"},
+                                  {"LOCAL_RANK", "0"},
+                                  {"LOCAL_WORLD_SIZE", "2"},
+                                  {"MASTER_ADDR", "127.0.0.1"},
+                                  {"MASTER_PORT", "29511"}};
   const Case cases[] = {
       {one_of_two, {"mnist", "--nproc-per-node", "3"}, "--nproc-per-node 3 contradicts"},
       {{{"RANK", "5"}, {"WORLD_SIZE", "2"}}, {"mnist"}, "RANK"},
@@ -124,20 +131,33 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsEnvironment) {
 
 TEST_F(TrainCommand, NamesADamagedDataFile) {
   data.write("train-images-idx3-ubyte", idx_images(64, 28, 28).substr(0, 1000));
-  expect_one_error(train({"mnist", "--nproc-per-node", "2"}), 1, "train-images-idx3-ubyte", "truncated");
+  expect_one_error(train({"mnist", "--nproc-per-node", "2"}), 1, "train-images-idx3-ubyte",
+                   "truncated");
   data.write("train-images-idx3-ubyte", idx_labels(64));
-  expect_one_error(train({"mnist", "--nproc-per-node", "2"}), 1, "train-images-idx3-ubyte", "mislabelled");
+  expect_one_error(train({"mnist", "--nproc-per-node", "2"}), 1, "train-images-idx3-ubyte",
+                   "mislabelled");
   // The test images are read by the ranks: the launcher tells what rank 0 met.
   data.write("train-images-idx3-ubyte", idx_images(64, 28, 28));
   data.write("t10k-labels-idx1-ubyte", idx_labels(63));
-  const auto result = train({"mnist", "--nproc-per-node", "2", "--max-steps", "1", "--batch-size", "4"});
+  const auto result =
+      train({"mnist", "--nproc-per-node", "2", "--max-steps", "1", "--batch-size", "4"});
   expect_one_error(result, 1, "t10k-labels-idx1-ubyte", "counts differ");
 }
 
 TEST_F(TrainCommand, TrainsReportsAndResumes) {
-  const std::vector<std::string> common = {"mnist", "--nproc-per-node", "2", "--threads", "1",
-                                           "--batch-size", "16", "--schedule", "constant",
-                                           "--out", in_scratch("run"), "--json", in_scratch("r.json")};
+  const std::vector<std::string> common = {"mnist",
+                                           "--nproc-per-node",
+                                           "2",
+                                           "--threads",
+                                           "1",
+                                           "--batch-size",
+                                           "16",
+                                           "--schedule",
+                                           "constant",
+                                           "--out",
+                                           in_scratch("run"),
+                                           "--json",
+                                           in_scratch("r.json")};
   auto first = common;
   first.insert(first.end(), {"--max-epochs", "1"});
   ProgramResult result = train(first);
@@ -171,11 +191,16 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
   const std::string port = std::to_string(20000 + getpid() % 20000);
   std::vector<std::unique_ptr<ProgramRun>> ranks;
   for (const std::string rank : {"0", "1"}) {
-    ranks.push_back(std::make_unique<ProgramRun>(
-        command({"mnist", "--max-steps", "2", "--batch-size", "8", "--threads", "1", "--timeout", "30"}),
-        Environment{{"RANK", rank}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", rank}, {"LOCAL_WORLD_SIZE", "2"},
-                    {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port},
-                    {"LOCKSTEP_DATA", data.path().string()}}));
+    ranks.push_back(
+        std::make_unique<ProgramRun>(command({"mnist", "--max-steps", "2", "--batch-size", "8",
+                                              "--threads", "1", "--timeout", "30"}),
+                                     Environment{{"RANK", rank},
+                                                 {"WORLD_SIZE", "2"},
+                                                 {"LOCAL_RANK", rank},
+                                                 {"LOCAL_WORLD_SIZE", "2"},
+                                                 {"MASTER_ADDR", "127.0.0.1"},
+                                                 {"MASTER_PORT", port},
+                                                 {"LOCKSTEP_DATA", data.path().string()}}));
   }
   // Both have ended before the first is asked: what then still runs is left behind.
   siginfo_t ended{};
@@ -199,27 +224,28 @@ TEST_F(TrainCommand, TrainsOnGeneratedDigitsWithoutDataAndNetwork) {
   expect_one_error(train({"cifar10"}, offline), 1, "cifar", "cifar10 offline");
 }
 
-TEST_F(TrainCommand, SaysThatTheDiskIsFullAndKeepsTheOldCheckpoint) {
+TEST_F(TrainCommand, SaysThatTheDiskIsFull) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root: mounts a tiny file system";
   std::filesystem::create_directory(scratch / "disk");
   const std::string disk = in_scratch("disk");
   // The mount exists in the program's own namespace only.
   const auto mount_disk = [&] {
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=64k") != 0) {
       _exit(99);
     }
   };
-  const ProgramResult result = train({"mnist", "--nproc-per-node", "2", "--batch-size", "16",
-                                      "--max-epochs", "1", "--out", disk},
-                                     {}, mount_disk);
+  const ProgramResult result = train(
+      {"mnist", "--nproc-per-node", "2", "--batch-size", "16", "--max-epochs", "1", "--out", disk},
+      {}, mount_disk);
   if (result.exit_code == 99) GTEST_SKIP() << "cannot mount a file system here";
   expect_one_error(result, 1, "No space left", "full disk");
 }
 
 TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
-  const auto arguments = command({"mnist", "--nproc-per-node", "2", "--batch-size", "4", "--max-epochs",
-                                  "1000000", "--out", in_scratch("run")});
+  const auto arguments = command({"mnist", "--nproc-per-node", "2", "--batch-size", "4",
+                                  "--max-epochs", "1000000", "--out", in_scratch("run")});
   for (const int signal : {SIGINT, SIGTERM}) {
     std::filesystem::remove_all(scratch / "run");
     ProgramRun run(arguments, {{"LOCKSTEP_DATA", data.path().string()}});

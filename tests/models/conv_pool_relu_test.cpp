@@ -71,11 +71,11 @@ TEST_P(ConvPoolRelu, TakesTheFirstOfEqualMaxima) { compare(true); }
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ConvPoolRelu,
     ::testing::Values(Case{64, 1, 28, 28, 10, 5, true}, Case{64, 10, 12, 12, 20, 5, true},
-                    Case{17, 3, 10, 18, 7, 3, true}, Case{1, 8, 6, 12, 1, 5, true},
-                    Case{33, 9, 12, 20, 5, 5, true},
-                    Case{5, 2, 13, 12, 4, 5, false},   // an odd row would be left over
-                    Case{5, 2, 12, 13, 4, 5, false},   // nine columns are no whole vector
-                    Case{5, 2, 13, 13, 4, 2, false})); // another window
+                      Case{17, 3, 10, 18, 7, 3, true}, Case{1, 8, 6, 12, 1, 5, true},
+                      Case{33, 9, 12, 20, 5, 5, true},
+                      Case{5, 2, 13, 12, 4, 5, false},    // an odd row would be left over
+                      Case{5, 2, 12, 13, 4, 5, false},    // nine columns are no whole vector
+                      Case{5, 2, 13, 13, 4, 2, false}));  // another window
 
 TEST(ConvPoolReluGradient, IsThatOfFiniteDifferences) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
@@ -88,7 +88,8 @@ TEST(ConvPoolReluGradient, IsThatOfFiniteDifferences) {
   const auto y = conv_pool_relu(in.x, in.w, in.b);
   const auto gradients = torch::autograd::grad({y.sum()}, {in.x, in.w, in.b});
   const double epsilon = 1e-7;
-  const auto slope = [&](const torch::Tensor& dx, const torch::Tensor& dw, const torch::Tensor& db) {
+  const auto slope = [&](const torch::Tensor& dx, const torch::Tensor& dw,
+                         const torch::Tensor& db) {
     const auto up = composed(wide.x + epsilon * dx, wide.w + epsilon * dw, wide.b + epsilon * db);
     const auto down = composed(wide.x - epsilon * dx, wide.w - epsilon * dw, wide.b - epsilon * db);
     return (up - down).sum().item<double>() / (2 * epsilon);

@@ -27,8 +27,12 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-const CheckpointInfo kInfo = {.recipe = "mnist", .epoch = 3, .step = 7, .seed = 18446744073709551615U,
-                              .global_batch = 128, .world_size = 2};
+const CheckpointInfo kInfo = {.recipe = "mnist",
+                              .epoch = 3,
+                              .step = 7,
+                              .seed = 18446744073709551615U,
+                              .global_batch = 128,
+                              .world_size = 2};
 
 void train_a_little(Net& net, Sgd& optimizer) {
   for (int i = 0; i < 3; ++i) {
@@ -95,18 +99,21 @@ TEST_F(Checkpoint, NamesWhatDoesNotFit) {
   save_checkpoint(path, *net, optimizer, kInfo);
   Net wide(5);
   Sgd wide_optimizer(*wide, {.momentum = 0.9});
-  EXPECT_THAT(message_of<CheckpointError>(
-                  [&] { load_checkpoint(path, *wide, wide_optimizer, "mnist"); }),
-              HasSubstr("linear.weight has shape [4, 3], the model expects [5, 3]"));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *wide, wide_optimizer, "mnist"); }),
+      HasSubstr("linear.weight has shape [4, 3], the model expects [5, 3]"));
   Sgd no_momentum(*net, {});
-  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, no_momentum, "mnist"); }),
-              HasSubstr("optimizer.momentum.linear.bias is not in the model"));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *net, no_momentum, "mnist"); }),
+      HasSubstr("optimizer.momentum.linear.bias is not in the model"));
   torch::nn::Sequential bare{torch::nn::Linear(3, 4)};
   Sgd bare_optimizer(*bare, {});
-  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *bare, bare_optimizer, ""); }),
-              HasSubstr("0.weight is missing"));
-  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, "cifar10"); }),
-              HasSubstr("is of recipe mnist, this run is of cifar10"));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *bare, bare_optimizer, ""); }),
+      HasSubstr("0.weight is missing"));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, "cifar10"); }),
+      HasSubstr("is of recipe mnist, this run is of cifar10"));
 }
 
 TEST_F(Checkpoint, ChangesNothingWhenItDoesNotFit) {
@@ -134,8 +141,9 @@ TEST_F(Checkpoint, RefusesAMissingADamagedAndAForeignFile) {
 TEST_F(Checkpoint, SaysWhyItCannotBeWritten) {
   const auto blocked = directory.path() / "file" / "checkpoint.safetensors";
   std::ofstream(directory.path() / "file") << "not a folder";
-  EXPECT_THAT(message_of<CheckpointError>([&] { save_checkpoint(blocked, *net, optimizer, kInfo); }),
-              HasSubstr("cannot write the checkpoint: "));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { save_checkpoint(blocked, *net, optimizer, kInfo); }),
+      HasSubstr("cannot write the checkpoint: "));
 }
 
 TEST(StateDict, LoadsByNameInAnyOrder) {

@@ -36,16 +36,18 @@ TEST_P(SgdOptionsCase, EqualsTorchsOptimizerOverTwentySteps) {
   }
   const auto expected = theirs->parameters();
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(ours->parameters()[i], expected[i], 1e-5, 1e-6)) << "parameter " << i;
+    EXPECT_TRUE(torch::allclose(ours->parameters()[i], expected[i], 1e-5, 1e-6))
+        << "parameter " << i;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Options, SgdOptionsCase,
     ::testing::Values(SgdOptions{.lr = 0.1}, SgdOptions{.lr = 0.05, .momentum = 0.9},
-                    SgdOptions{.lr = 0.05, .momentum = 0.5, .weight_decay = 0.01},
-                    SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
-                    SgdOptions{.lr = 0.1, .weight_decay = 0.1}));
+                      SgdOptions{.lr = 0.05, .momentum = 0.5, .weight_decay = 0.01},
+                      SgdOptions{
+                          .lr = 0.02, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
+                      SgdOptions{.lr = 0.1, .weight_decay = 0.1}));
 
 TEST(Sgd, SkipsParametersWithoutAGradient) {
   auto net = make_net();

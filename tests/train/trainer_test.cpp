@@ -39,8 +39,8 @@ Loader train_loader(const ProcessGroup& group) {
 
 std::unique_ptr<Loader> test_loader(const ProcessGroup& group) {
   return std::make_unique<Loader>(
-      test_images(), EvaluationSampler(test_images().size(), group.rank(), group.size()), kNormalize,
-      LoaderOptions{.batch_size = 8});
+      test_images(), EvaluationSampler(test_images().size(), group.rank(), group.size()),
+      kNormalize, LoaderOptions{.batch_size = 8});
 }
 
 TrainerOptions options(std::int64_t epochs) {
@@ -80,7 +80,8 @@ Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = init_p
 
 void expect_equal_bits(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
 }
 
 TEST(Trainer, LearnsAndReportsWhatHappened) {
@@ -106,7 +107,9 @@ TEST(Trainer, LearnsAndReportsWhatHappened) {
   EXPECT_GE(report.seconds_total, report.seconds_to_first_step);
 }
 
-TEST(Trainer, TheSameSeedGivesTheSameBits) { expect_equal_bits(train(options(2)).state, train(options(2)).state); }
+TEST(Trainer, TheSameSeedGivesTheSameBits) {
+  expect_equal_bits(train(options(2)).state, train(options(2)).state);
+}
 
 struct CountingListener : Listener {
   void on_run_begin(const RunInfo&) override { events += "b"; }
@@ -128,7 +131,10 @@ TEST(Trainer, TellsListenersInOrder) {
   TrainerOptions two = options(2);
   two.listeners = {&listener};
   train(two);
-  EXPECT_EQ(listener.events, "bsssssse" "sssssse" "E");
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sssssse"
+            "E");
   EXPECT_EQ(listener.last.images, kImages);
   EXPECT_EQ(listener.last.step, 6);
 }
@@ -139,9 +145,20 @@ TEST(Trainer, MaxStepsEndsInTheMiddleOfAnEpoch) {
   eight.max_steps = 8;
   eight.listeners = {&listener};
   const RunReport report = train(eight).report;
-  EXPECT_EQ(listener.events, "bsssssse" "sse" "E");
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sse"
+            "E");
   EXPECT_EQ(report.epochs.size(), 2U);
   EXPECT_TRUE(report.test);
+}
+
+TEST(Trainer, LimitsTheEvaluation) {
+  TrainerOptions some = options(1);
+  some.limit_test_batches = 2;
+  EXPECT_EQ(train(some).report.test->samples, 16);
+  some.limit_test_batches = 0;
+  EXPECT_FALSE(train(some).report.test);
 }
 
 TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
@@ -235,7 +252,9 @@ TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
 }
 
 TEST(Trainer, RefusesImpossibleOptions) {
-  const auto make = [](TrainerOptions o) { Trainer(std::move(o), make_strategy("single", init_process_group())); };
+  const auto make = [](TrainerOptions o) {
+    Trainer(std::move(o), make_strategy("single", init_process_group()));
+  };
   EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
   EXPECT_THROW(make({.max_steps = 0}), ConfigError);
   EXPECT_THROW(make({.schedule = {.warmup_epochs = -1}}), ConfigError);

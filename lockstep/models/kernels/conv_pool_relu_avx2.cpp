@@ -1,5 +1,6 @@
-// The kernels of conv_pool_relu_kernel.h, compiled for AVX2 and FMA. Vectors are the compiler's own,
-// eight floats wide: rows of 8 and of 24 pixels fill them exactly, and wider ones measured no faster.
+// The kernels of conv_pool_relu_kernel.h, compiled for AVX2 and FMA. Vectors are the compiler's
+// own, eight floats wide: rows of 8 and of 24 pixels fill them exactly, and wider ones measured no
+// faster.
 //
 // Nothing here may instantiate a template or inline function that other files use too: the linker
 // could keep the copy that only some processors can run.
@@ -109,7 +110,8 @@ void forward_images(const ConvPoolShape& shape, const float* input, const float*
     for (std::int64_t c = 0; c < shape.channels_out;) {
       const std::int64_t offset = n * shape.pooled_size() + c * plane;
       const bool whole = c + kChannels <= shape.channels_out;
-      const auto kernel = whole ? forward_channels<kKernel, kChannels> : forward_channels<kKernel, 1>;
+      const auto kernel =
+          whole ? forward_channels<kKernel, kChannels> : forward_channels<kKernel, 1>;
       kernel(shape, image, weight + c * filter, bias + c, pooled + offset, position + offset);
       c += whole ? kChannels : 1;
     }
@@ -123,34 +125,31 @@ struct Active {
   std::int32_t offset;
 };
 
-// Lists the active outputs of one plane and adds them to `total`; returns their number.
+// Lists the active outputs of one plane; returns their number.
 LOCKSTEP_INLINE std::int64_t list_active(const ConvPoolShape& shape, const float* gradient,
-                                         const std::uint8_t* position, Active* list,
-                                         float& total) {
+                                         const std::uint8_t* position, Active* list) {
   std::int64_t count = 0;
-  float sum = 0.0F;
   for (std::int64_t y = 0; y < shape.pooled_height(); ++y) {
     for (std::int64_t x = 0; x < shape.pooled_width(); ++x, ++gradient, ++position) {
       const int where = *position;
       list[count] = {*gradient, static_cast<std::int32_t>((2 * y + (where >> 1)) * shape.width +
                                                           2 * x + (where & 1))};
-      const bool active = (where != kInactive) & (*gradient != 0.0F);
-      sum += active ? *gradient : 0.0F;
-      count += static_cast<std::int64_t>(active);
+      count += static_cast<std::int64_t>((where != kInactive) & (*gradient != 0.0F));
     }
   }
-  total += sum;
   return count;
 }
 
-// The gradient of the filters of kChannels input channels.
+// The gradient of the filters of kChannels input channels. Returns the sum of the list, which costs
+// nothing beside the other sums.
 template <int kKernel, int kChannels>
-LOCKSTEP_INLINE void add_weight_gradient(const ConvPoolShape& shape, const Active* list,
-                                         std::int64_t count, const float* image, float* gradient) {
+LOCKSTEP_INLINE float add_weight_gradient(const ConvPoolShape& shape, const Active* list,
+                                          std::int64_t count, const float* image, float* gradient) {
   constexpr int kRows = kKernel * kChannels;
   const std::int64_t plane = shape.height * shape.width;
   Float8 sum[kRows];
   for (int row = 0; row < kRows; ++row) load(sum[row], gradient + row * kLanes);
+  float total = 0.0F;
   for (std::int64_t i = 0; i < count; ++i) {
     const float* window = image + list[i].offset;
     for (int row = 0; row < kRows; ++row) {
@@ -158,8 +157,10 @@ LOCKSTEP_INLINE void add_weight_gradient(const ConvPoolShape& shape, const Activ
       load(pixels, window + (row / kKernel) * plane + (row % kKernel) * shape.width);
       sum[row] += pixels * list[i].gradient;
     }
+    total += list[i].gradient;
   }
   for (int row = 0; row < kRows; ++row) store(gradient + row * kLanes, sum[row]);
+  return total;
 }
 
 // The gradient of the input, channels last: neighbouring windows overlap, and only there do their
@@ -169,15 +170,17 @@ LOCKSTEP_INLINE void add_input_gradient(const ConvPoolShape& shape, const Active
                                         std::int64_t count, const float* weight, float* gradient) {
   const std::int64_t lanes = padded(shape.channels_in);
   for (std::int64_t i = 0; i < count; ++i) {
+    const float factor = list[i].gradient;
     float* window = gradient + list[i].offset * lanes;
     const float* row = weight;
     for (int ky = 0; ky < kKernel; ++ky) {
+#pragma GCC unroll 5
       for (std::int64_t lane = 0; lane < kKernel * lanes; lane += kLanes) {
         Float8 target;
         Float8 w;
         load(target, window + lane);
         load(w, row + lane);
-        store(window + lane, target + w * list[i].gradient);
+        store(window + lane, target + w * factor);
       }
       window += shape.width * lanes;
       row += kKernel * lanes;
@@ -214,19 +217,23 @@ void backward_images(const ConvPoolShape& shape, const BackwardInput& in, std::i
     if (out.grad_input) std::memset(scratch.gradient, 0, plane * padded(shape.channels_in) * 4);
     for (std::int64_t c = 0; c < shape.channels_out; ++c) {
       const std::int64_t offset = n * shape.pooled_size() + c * pooled_plane;
-      const std::int64_t count = list_active(shape, in.grad_pooled + offset, in.position + offset,
-                                             scratch.list, out.grad_bias[c]);
+      const std::int64_t count =
+          list_active(shape, in.grad_pooled + offset, in.position + offset, scratch.list);
       if (count == 0) continue;
       float* filter = out.grad_weight + c * shape.channels_in * kKernel * kLanes;
       std::int64_t channel = 0;
+      float total = 0.0F;
       for (; channel + 2 <= shape.channels_in; channel += 2) {
-        add_weight_gradient<kKernel, 2>(shape, scratch.list, count, scratch.image + channel * plane,
-                                        filter + channel * kKernel * kLanes);
+        total = add_weight_gradient<kKernel, 2>(shape, scratch.list, count,
+                                                scratch.image + channel * plane,
+                                                filter + channel * kKernel * kLanes);
       }
       if (channel < shape.channels_in) {
-        add_weight_gradient<kKernel, 1>(shape, scratch.list, count, scratch.image + channel * plane,
-                                        filter + channel * kKernel * kLanes);
+        total = add_weight_gradient<kKernel, 1>(shape, scratch.list, count,
+                                                scratch.image + channel * plane,
+                                                filter + channel * kKernel * kLanes);
       }
+      out.grad_bias[c] += total;
       if (!out.grad_input) continue;
       add_input_gradient<kKernel>(
           shape, scratch.list, count,

@@ -1,9 +1,10 @@
-// Raw kernels of relu(max_pool2d(conv2d(x, w, b), 2)) for few channels: plain pointers, no LibTorch.
+// Raw kernels of relu(max_pool2d(conv2d(x, w, b), 2)) for few channels: plain pointers, no
+// LibTorch.
 //
-// Layouts are NCHW, contiguous. The convolution has stride 1 and no padding; its output, which never
-// reaches memory, is pooled in 2x2 windows while it is still in registers. Each pooled value leaves one
-// byte: the position of the window's maximum, 0 to 3 in row-major order (the first of equals, as ATen
-// takes it; a NaN wins), or kInactive where the ReLU cut it off.
+// Layouts are NCHW, contiguous. The convolution has stride 1 and no padding; its output, which
+// never reaches memory, is pooled in 2x2 windows while it is still in registers. Each pooled value
+// leaves one byte: the position of the window's maximum, 0 to 3 in row-major order (the first of
+// equals, as ATen takes it; a NaN wins), or kInactive where the ReLU cut it off.
 //
 // Those bytes make the backward pass sparse: at most a quarter of the convolution's output has a
 // gradient, often much less (ReLU, dropped channels), and only those positions are visited.
@@ -23,7 +24,9 @@ struct ConvPoolShape {
   [[gnu::always_inline]] std::int64_t pooled_height() const { return (height - kernel + 1) / 2; }
   [[gnu::always_inline]] std::int64_t pooled_width() const { return (width - kernel + 1) / 2; }
   [[gnu::always_inline]] std::int64_t input_size() const { return channels_in * height * width; }
-  [[gnu::always_inline]] std::int64_t pooled_size() const { return channels_out * pooled_height() * pooled_width(); }
+  [[gnu::always_inline]] std::int64_t pooled_size() const {
+    return channels_out * pooled_height() * pooled_width();
+  }
 };
 
 constexpr std::uint8_t kInactive = 4;
@@ -34,8 +37,8 @@ constexpr std::int64_t kLanes = 8;  ///< floats in a vector
   return (count + kLanes - 1) / kLanes * kLanes;
 }
 
-/// True when this processor has AVX2 and the kernels cover `shape`: window 3 or 5, an even number of
-/// output rows, and an output width that is a multiple of 8 (whole vectors).
+/// True when this processor has AVX2 and the kernels cover `shape`: window 3 or 5, an even number
+/// of output rows, and an output width that is a multiple of 8 (whole vectors).
 bool supports(const ConvPoolShape& shape);
 
 /// The images [begin, end) of a batch. `pooled` and `position` are [N, channels_out, h/2, w/2].
@@ -46,7 +49,8 @@ struct BackwardInput {
   const float* grad_pooled = nullptr;
   const std::uint8_t* position = nullptr;
   const float* input = nullptr;
-  /// [channels_out, kernel, kernel, padded(channels_in)], zeros in the padding. Used with grad_input.
+  /// [channels_out, kernel, kernel, padded(channels_in)], zeros in the padding. Used with
+  /// grad_input.
   const float* weight_channels_last = nullptr;
 };
 

@@ -1,7 +1,7 @@
 """Writes torchvision's state dicts as golden text: name, shape, and the sum of the values that
 manual_seed(0) gives. Needs torchvision; run by hand when a model is added:
 
-    python tests/models/make_golden.py > tests/models/golden_state_dicts.txt
+    python tests/train/make_golden.py > tests/train/golden_state_dicts.txt
 """
 import torch
 import torchvision
