@@ -65,7 +65,7 @@ Finding memory() {
 }
 
 Finding libtorch() {
-  const bool cuda = at::show_config().find("CUDA Runtime") != std::string::npos;
+  const bool cuda = at::globalContext().hasCUDART();  // true without a GPU too
   return {"libtorch",
           str(TORCH_VERSION, cuda ? ", CUDA build" : ", CPU build"),
           {{"version", TORCH_VERSION}, {"cuda_build", cuda}}};
