@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -40,6 +41,20 @@ void write_all(int fd, std::string_view content) {
   }
 }
 
+// A new file beside `path`, under a name that nobody uses. Not mkstemp: that makes private files, and
+// to learn the umask that others should follow one must change it for all threads.
+int create_beside(const std::filesystem::path& path, std::string& temporary) {
+  static std::atomic<unsigned> counter{0};
+  constexpr int kTries = 100;  // names that a killed process of our number left behind
+  for (int i = 0; i < kTries; ++i) {
+    temporary = str(path.string(), ".tmp-", getpid(), "-", counter++);
+    const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) return fd;
+    if (errno != EEXIST) break;
+  }
+  throw DataError(str("cannot write ", path.string(), ": ", errno_text(errno)));
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
@@ -66,18 +81,12 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  std::string temporary = path.string() + ".XXXXXX";
-  Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) {
-    throw DataError(str("cannot write ", path.string(), ": ", errno_text(errno)));
-  }
+  std::string temporary;
+  Descriptor file(create_beside(path, temporary));
   try {
     write_all(file.get(), content);
-    // mkostemp makes files private; what we write follows the user's umask like any other file.
-    const mode_t mask = umask(0);
-    umask(mask);
-    if (fchmod(file.get(), 0666 & ~mask) != 0 || fsync(file.get()) != 0 ||
-        close(file.release()) != 0 || rename(temporary.c_str(), path.c_str()) != 0) {
+    if (fsync(file.get()) != 0 || close(file.release()) != 0 ||
+        rename(temporary.c_str(), path.c_str()) != 0) {
       throw DataError(errno_text(errno));
     }
   } catch (const DataError& error) {

@@ -38,7 +38,7 @@ std::string mutate(std::string text, PhiloxStream& random) {
         text[at] = static_cast<char>(text[at] ^ (1 << random.below(8)));
         break;
       case 1:
-        text[at] = "\0\xff\x80{}[]\",:0129-"[random.below(17)];
+        text[at] = "\0\xff\x80{}[]\",:0129-"[random.below(16)];
         break;
       case 2:
         text.resize(at);
