@@ -42,6 +42,7 @@ build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benc
 	cmake --build build/$(PRESET) -j $(JOBS)
 
 bench: build  ## compare one epoch of MNIST with PyTorch's script
+	tools/bootstrap.sh cuda
 	$(PYTHON) benchmarks/mnist_epoch.py --peer-python .deps/cuda/bin/python $(ARGS)
 
 format:  ## format all sources
