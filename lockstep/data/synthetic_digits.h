@@ -17,7 +17,7 @@ struct SyntheticDigitsOptions {
 ///
 /// Each digit has several skeletons of strokes; an image bends one of them (jittered points,
 /// rotation, shear, scale, shift), draws it with a pen of varying width and softness, and adds
-/// noise. Image i is a function of (seed, split, i) alone. About 40 microseconds an image and
+/// noise. Image i is a function of (seed, split, i) alone. About 20 microseconds an image and
 /// thread. Hard enough that pixels weighted linearly do not suffice, easy enough for a small
 /// convolutional net.
 ImageDataset make_synthetic_digits(Split split, const SyntheticDigitsOptions& options = {});
