@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -22,6 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ["--batch-size", "128", "--lr", "0.01"]
+STEPS_PER_EPOCH = 469  # ceil(60,000 / 128)
 
 
 def torchvision_root(data):
@@ -53,6 +55,12 @@ def figures(report):
             "total": report["seconds_total"], "accuracy": report["test"]["accuracy"]}
 
 
+def step_milliseconds(command):
+    """Of one step in compute alone: one thread, a rank's batch of 64, no data and no communication."""
+    output = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
+    return float(re.search(r"\bstep +([0-9.]+) ms", output).group(1))
+
+
 def machine():
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
                   if line.startswith("model name")), platform.machine())
@@ -66,7 +74,9 @@ def commit():
 
 
 def table(pairs, workers, versions, options):
-    rows = [("seconds per epoch", "epoch"), ("first step after the start of the command, s", "first"),
+    rows = [("seconds per epoch", "epoch"), ("one step in compute alone, ms", "step"),
+            ("that step times 469, s: what is left of an epoch without data and communication", "compute"),
+            ("first step after the start of the command, s", "first"),
             ("whole command, s", "total"), ("test accuracy after the last epoch", "accuracy")]
     lines = ["| | PyTorch | Lockstep | Lockstep / PyTorch |", "|---|---|---|---|"]
     for label, key in rows:
@@ -74,7 +84,7 @@ def table(pairs, workers, versions, options):
         ratios = [pair[1][key] / pair[0][key] for pair in pairs]
         ratio = "–" if key == "accuracy" else \
             f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-        digits = 4 if key == "accuracy" else 2
+        digits = {"accuracy": 4, "step": 3}.get(key, 2)
         lines.append(f"| {label} | {theirs:.{digits}f} | {ours:.{digits}f} | {ratio} |")
     return "\n".join([
         "# MNIST on two processes", "",
@@ -104,7 +114,9 @@ def main():
     peer = [options.peer_python, "-m", "torch.distributed.run", "--nproc-per-node", "2",
             ROOT / "benchmarks/peers/ddp_mnist.py", "--data", torchvision_root(data), *shared]
     ours = [options.program, "train", "mnist", "--strategy", "ddp", "--nproc-per-node", "2",
-            "--threads", "1", "--data", data, *shared]
+            "--threads", "1", "--momentum", "0.5", "--schedule", "constant", "--data", data, *shared]
+    step = {"theirs": [options.peer_python, ROOT / "benchmarks/peers/mnist_step.py"],
+            "ours": [options.program.parent / "mnist_step"]}
 
     trials = {workers: figures(run([*peer, "--workers", workers], report))["epoch"] for workers in (0, 1)}
     workers = min(trials, key=trials.get)
@@ -112,6 +124,9 @@ def main():
     for number in range(options.runs):
         theirs = run([*peer, "--workers", workers], report)
         pairs.append((figures(theirs), figures(run(ours, report))))
+        for side, name in zip(pairs[-1], ("theirs", "ours")):
+            side["step"] = step_milliseconds(step[name])
+            side["compute"] = side["step"] * STEPS_PER_EPOCH / 1e3
         print("run {}: PyTorch {epoch:.2f} s per epoch, first step {first:.2f} s".format(
             number + 1, **pairs[-1][0]), "| Lockstep {epoch:.2f}, {first:.2f}".format(**pairs[-1][1]),
             "| ratio {:.3f}".format(pairs[-1][1]["epoch"] / pairs[-1][0]["epoch"]), flush=True)

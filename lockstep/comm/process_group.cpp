@@ -136,6 +136,12 @@ std::shared_ptr<Backend> choose_backend(const c10::intrusive_ptr<c10d::Store>& s
   return connect_gloo(store, environment, options);
 }
 
+// Rank 0 may leave the group at once, and its store with it: not before all have read what they need.
+void await_readers(c10d::Store& store, const WorkerEnvironment& environment) {
+  if (environment.rank != 0) return store.set(lockstep::str("ready/", environment.rank), std::string("1"));
+  for (int rank = 1; rank < environment.world_size; ++rank) store.get(lockstep::str("ready/", rank));
+}
+
 }  // namespace
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
@@ -155,6 +161,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   auto store = rendezvous(environment, options.timeout);
   try {
     auto backend = choose_backend(store, environment, options);
+    await_readers(*store, environment);
     return ProcessGroup(std::make_shared<ProcessGroup::Impl>(environment, std::move(store),
                                                              std::move(backend), options.timeout));
   } catch (const Error&) {
