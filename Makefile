@@ -1,6 +1,6 @@
 # `make help` lists the commands. Each bootstraps the machine (tools/bootstrap.sh) and builds first.
 PRESET ?= release
-PROGRAM = build/release/lockstep
+PROGRAM = build/$(PRESET)/lockstep
 CORES := $(shell nproc)
 # A translation unit with LibTorch takes up to 2 GB.
 MEMORY_JOBS := $(shell awk '/MemAvailable/ {print int($$2 / 2000000) + 1}' /proc/meminfo)
@@ -21,6 +21,8 @@ help:  ## list the commands
 	@echo
 	@echo "  ARGS=...        options of the train program, as in: make train ARGS='--max-epochs 10'"
 	@echo "  LOCKSTEP_DATA   folder that holds mnist/ and cifar10/, if you have them already"
+	@echo "  PRESET          release or debug ($(PRESET))"
+	@echo "  LOCKSTEP_SKIP_CUDA=1  test-all without the CUDA build and its gigabytes of wheels"
 	@echo "  JOBS, RANKS     parallel compilations ($(JOBS)), processes that train ($(RANKS))"
 
 train: build  ## train MNIST on two processes
@@ -29,12 +31,12 @@ train: build  ## train MNIST on two processes
 # `make test test-all` runs the tests once: test-all's single run contains those of test.
 test: build layers  ## build everything and run the tests
 ifeq ($(filter test-all,$(MAKECMDGOALS)),)
-	$(CTEST) --test-dir build/release --label-exclude '^all$$'
+	$(CTEST) --test-dir build/$(PRESET) --label-exclude '^all$$'
 endif
 
 test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision and the installed package
 	@mkdir -p build/all
-	@printf 'subdirs("%s")\n' $(CURDIR)/build/release $(CURDIR)/build/asan $(CURDIR)/build/tsan \
+	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake
 	$(CTEST) --test-dir build/all
 
@@ -43,7 +45,7 @@ build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benc
 
 bench: build  ## compare one epoch of MNIST with PyTorch's script
 	tools/bootstrap.sh cuda
-	$(PYTHON) benchmarks/mnist_epoch.py --peer-python .deps/cuda/bin/python $(ARGS)
+	$(PYTHON) benchmarks/mnist_epoch.py --program $(PROGRAM) --peer-python .deps/cuda/bin/python $(ARGS)
 
 format:  ## format all sources
 	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
@@ -54,9 +56,11 @@ clean:  ## remove what was built (keeps .deps/, which holds LibTorch)
 bootstrap:
 	@tools/bootstrap.sh
 
-# Ninja configures again by itself when a CMake file changes; here only when LibTorch moved.
-.deps/cmake-args: | bootstrap
-build/$(PRESET)/build.ninja: .deps/cmake-args | bootstrap
+# Ninja configures again by itself when a CMake file changes; here only when LibTorch moved. The empty
+# recipe makes make look at the file's time again after bootstrap, which writes it only when it changed.
+.deps/cmake-args: bootstrap
+	@:
+build/$(PRESET)/build.ninja: .deps/cmake-args
 	xargs -d '\n' cmake --fresh --preset $(PRESET) <.deps/cmake-args
 
 layers:
@@ -69,12 +73,14 @@ sanitizers: bootstrap
 	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
 	done
 
-# Proves that everything compiles and links against the CUDA build of LibTorch; runs nothing.
+# Proves that everything compiles and links against the CUDA build of LibTorch; runs nothing. Needs some
+# gigabytes of wheels: where they cannot be had, skip it by name, never by accident.
 cuda: bootstrap
-	@if tools/bootstrap.sh cuda; then \
-	  cmake --preset cuda $(CUDA_CHECK) \
-	    -DLOCKSTEP_TORCH_ROOT="$$(realpath .deps/cuda/lib/python3*/site-packages/torch)" && \
-	  cmake --build build/cuda -j $(JOBS); \
-	else \
-	  echo "skipped: the CUDA build of LibTorch could not be installed, NCCL is not compiled"; \
-	fi
+ifeq ($(LOCKSTEP_SKIP_CUDA),1)
+	@echo "skipped: LOCKSTEP_SKIP_CUDA is set, so NCCL is not compiled and torchvision not compared"
+else
+	tools/bootstrap.sh cuda
+	cmake --preset cuda $(CUDA_CHECK) \
+	  -DLOCKSTEP_TORCH_ROOT="$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
+	cmake --build build/cuda -j $(JOBS)
+endif

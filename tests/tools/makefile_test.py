@@ -1,0 +1,70 @@
+"""Runs the Makefile in an empty folder, with programs that only say how they were called."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+MAKEFILE = pathlib.Path(__file__).resolve().parents[2] / "Makefile"
+STUBS = {
+    "tools/bootstrap.sh": """[ "$1" != cuda ] || exit ${CUDA_STATUS:-0}
+mkdir -p .deps
+[ "$(cat .deps/cmake-args 2>/dev/null)" = "$TORCH" ] || echo "$TORCH" >.deps/cmake-args
+""",
+    "bin/cmake": """echo cmake "$@" >>calls
+case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
+for preset in release debug; do
+  printf '#!/bin/sh\\necho build/%s/lockstep "$@" >>calls\\n' $preset >build/$preset/lockstep
+  chmod +x build/$preset/lockstep
+done
+""",
+}
+
+
+class MakefileTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        shutil.copy(MAKEFILE, self.root)
+        for name, body in STUBS.items():
+            path = self.root / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("#!/bin/sh\n" + body)
+            path.chmod(0o755)
+
+    def make(self, *words, **variables):
+        """The exit status, and what was called."""
+        (self.root / "calls").write_text("")
+        kept = {name: value for name, value in os.environ.items()
+                if not name.startswith(("MAKE", "MFLAGS", "LOCKSTEP_", "PRESET", "ARGS"))}
+        result = subprocess.run(["make", *words], cwd=self.root, capture_output=True, text=True, env={
+            **kept, "PATH": f"{self.root / 'bin'}:{kept['PATH']}", "TORCH": "-DHERE=1", **variables})
+        return result.returncode, (self.root / "calls").read_text()
+
+    def test_configures_only_when_libtorch_moved(self):
+        for torch, configures in [("-DHERE=1", 1), ("-DHERE=1", 0), ("-DTHERE=1", 1), ("-DTHERE=1", 0)]:
+            status, calls = self.make("build", TORCH=torch)
+            self.assertEqual(status, 0)
+            self.assertEqual(calls.count(f"--preset release {torch}"), configures, calls)
+            self.assertEqual(calls.count("--preset"), configures, calls)
+            self.assertIn("cmake --build build/release", calls)
+
+    def test_runs_the_preset_that_it_built(self):
+        for preset in "release", "debug":
+            status, calls = self.make("train", f"PRESET={preset}", "RANKS=3", "ARGS=--seed 7")
+            self.assertEqual(status, 0)
+            self.assertIn(f"cmake --build build/{preset}", calls)
+            self.assertIn(f"\nbuild/{preset}/lockstep train mnist --strategy ddp --nproc-per-node 3 --seed 7", calls)
+
+    def test_the_cuda_build_is_skipped_only_by_name(self):
+        status, calls = self.make("cuda")
+        self.assertEqual(status, 0)
+        self.assertIn("cmake --preset cuda", calls)
+        self.assertNotEqual(self.make("cuda", CUDA_STATUS="1")[0], 0)
+        self.assertEqual(self.make("cuda", CUDA_STATUS="1", LOCKSTEP_SKIP_CUDA="1"), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
