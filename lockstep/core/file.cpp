@@ -1,12 +1,16 @@
 #include <lockstep/core/file.h>
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -41,24 +45,43 @@ void write_all(int fd, std::string_view content) {
   }
 }
 
-// A new file beside `path`, under a name that nobody uses. Not mkstemp: that makes private files, and
-// to learn the umask that others should follow one must change it for all threads.
-int create_beside(const std::filesystem::path& path, std::string& temporary) {
-  static std::atomic<unsigned> counter{0};
-  constexpr int kTries = 100;  // names that a killed process of our number left behind
-  for (int i = 0; i < kTries; ++i) {
-    temporary = str(path.string(), ".tmp-", getpid(), "-", counter++);
-    const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return fd;
-    if (errno != EEXIST) break;
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  gethostname(name.data(), HOST_NAME_MAX);
+  return name.data();
+}
+
+// Removes the files `prefix`PID-NUMBER of processes that are no more.
+void remove_abandoned(const std::filesystem::path& prefix) {
+  const std::string name_prefix = prefix.filename().string();
+  std::error_code error;
+  std::filesystem::directory_iterator entry(prefix.has_parent_path() ? prefix.parent_path() : ".",
+                                            error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(name_prefix)) continue;
+    const std::string rest = name.substr(name_prefix.size());
+    pid_t process = 0;
+    int length = 0;
+    // To the end: what follows a host's name may be the rest of another, longer one.
+    if (std::sscanf(rest.c_str(), "%d-%*u%n", &process, &length) != 1 || process <= 0 ||
+        static_cast<std::size_t>(length) != rest.size()) {
+      continue;
+    }
+    if (kill(process, 0) != 0 && errno == ESRCH) unlink(entry->path().c_str());
   }
-  throw DataError(str("cannot write ", path.string(), ": ", errno_text(errno)));
+}
+
+// Not mkstemp: that makes private files, and to learn the umask that others should follow one must
+// change it for all threads.
+int create(const std::filesystem::path& path) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw DataError(str("cannot open ", path.string(), ": ", errno_text(errno)));
   struct stat info {};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -80,9 +103,23 @@ MappedFile::~MappedFile() {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
+std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+  static std::atomic<unsigned> counter{0};
+  // With the host: a folder may be shared, and what runs elsewhere has no number here.
+  const std::string prefix = str(path.string(), ".tmp-", host_name(), "-");
+  remove_abandoned(prefix);
+  std::filesystem::path name;
+  std::error_code ignored;
+  do {  // again where a process that was killed had our number
+    name = str(prefix, getpid(), "-", counter++);
+  } while (std::filesystem::exists(std::filesystem::symlink_status(name, ignored)));
+  return name;
+}
+
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  std::string temporary;
-  Descriptor file(create_beside(path, temporary));
+  const std::filesystem::path temporary = temporary_beside(path);
+  Descriptor file(create(temporary));
+  if (file.get() < 0) throw DataError(str("cannot write ", path.string(), ": ", errno_text(errno)));
   try {
     write_all(file.get(), content);
     if (fsync(file.get()) != 0 || close(file.release()) != 0 ||

@@ -13,8 +13,8 @@ namespace lockstep {
 /// A read-only memory map of a whole file. Movable; the mapping lives as long as the object.
 class MappedFile {
  public:
-  /// DataError when the file is missing, not a plain file, or cannot be mapped. An empty file gives
-  /// an empty span.
+  /// DataError when the file is missing, not a plain file (a pipe is not waited for), or cannot be
+  /// mapped. An empty file gives an empty span.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -27,6 +27,11 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+/// A name beside `path` for a file to be renamed to `path` when it is complete. No other thread,
+/// process or host uses it: PATH.tmp-HOST-PID-NUMBER. Removes such files for `path` first that a
+/// process of this host left behind because it was killed. Does not throw.
+std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 /// Writes `content` to a temporary file beside `path`, flushes it to the disk and renames it over
 /// `path`. On any failure the temporary file is removed, the old content stays, and DataError says

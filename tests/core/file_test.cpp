@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <string>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <tests/support/temporary_directory.h>
@@ -53,6 +54,9 @@ TEST(MappedFile, NamesWhatCannotBeRead) {
   EXPECT_THAT(message_of<DataError>([&] { MappedFile file(directory / "absent"); }),
               HasSubstr((directory / "absent").string()));
   EXPECT_THAT(message_of<DataError>([&] { MappedFile file(directory.path()); }),
+              HasSubstr("not a plain file"));
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(directory / "pipe"); }),
               HasSubstr("not a plain file"));
 }
 
@@ -108,6 +112,31 @@ TEST(WriteFileAtomically, AFailureInTheMiddleKeepsTheOldContent) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_EQ(read_text(directory / "file"), "old");
   EXPECT_THAT(directory.names(), ElementsAre("file"));
+}
+
+TEST(TemporaryBeside, RemovesWhatADeadProcessLeftAndNothingElse) {
+  const TemporaryDirectory directory;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    directory.write(temporary_beside(directory / "file").filename().string(), "half");
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  ASSERT_THAT(directory.names(), ElementsAre(HasSubstr("file.tmp-")));
+  const std::string ours = temporary_beside(directory / "file").filename().string();
+  EXPECT_THAT(directory.names(), IsEmpty());
+
+  // In use, of another host, of another file: they stay.
+  const std::string host = ours.substr(0, ours.rfind('-', ours.rfind('-') - 1));
+  const std::string gone = std::to_string(child);
+  const std::vector<std::string> kept = {ours, "file.tmp-elsewhere-" + gone + "-0",
+                                         host + "-" + gone + "-1-0",  // of the host "HOST-GONE"
+                                         "other" + host.substr(4) + "-" + gone + "-0"};
+  for (const std::string& name : kept) directory.write(name, "half");
+  write_file_atomically(directory / "file", "whole");
+  EXPECT_THAT(directory.names(), ::testing::IsSupersetOf(kept));
+  EXPECT_EQ(directory.names().size(), kept.size() + 1);
 }
 
 TEST(MakeWritableDirectory, CreatesParentsAndLeavesNoProbe) {
