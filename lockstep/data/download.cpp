@@ -83,7 +83,7 @@ struct ProgressCall {
 int on_progress(void* user, std::uint64_t done, std::uint64_t total) {
   auto& call = *static_cast<ProgressCall*>(user);
   try {
-    if (call.progress) call.progress(call.name, done, total);
+    if (call.progress && (done < total || total == 0)) call.progress(call.name, done, total);
     return 0;
   } catch (...) {
     call.error = std::current_exception();
@@ -124,6 +124,9 @@ void download_file(const RemoteFile& file, const fs::path& directory,
     throw DataError(str("cannot download ", file.url, ": ", error.data()));
   }
   place(temporary, path);
+  std::error_code ignored;
+  const std::uintmax_t size = fs::file_size(path, ignored);
+  if (progress && !ignored) progress(file.name, size, size);
 }
 
 void unpack_files(const fs::path& archive, const fs::path& directory,

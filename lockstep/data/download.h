@@ -10,7 +10,8 @@
 namespace lockstep {
 
 /// Called while a file arrives: its name, the bytes so far, and the bytes in all (0 while unknown).
-/// An exception thrown here ends the download and reaches its caller.
+/// The two are equal in one last call, once the file is verified and in its place, and never
+/// before. An exception thrown here ends the download and reaches its caller.
 using DownloadProgress =
     std::function<void(const std::string& file, std::uint64_t done, std::uint64_t total)>;
 

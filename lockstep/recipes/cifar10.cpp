@@ -9,7 +9,10 @@ namespace {
 
 RecipeData load(const RecipeDataOptions& options) {
   const auto directory = find_or_download_data(
-      {.name = "cifar10", .directory = options.directory, .progress = options.progress});
+      {.name = "cifar10",
+       .directory = options.directory,
+       .may_download = options.may_download,
+       .progress = options.progress});
   return {.description = "CIFAR-10",
           .train = load_cifar10(directory, Cifar10Split::kTrain),
           .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};

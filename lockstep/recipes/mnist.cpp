@@ -25,6 +25,9 @@ RecipeData load(const RecipeDataOptions& options) {
   const DataRequest request = {
       .name = "mnist", .directory = options.directory, .progress = options.progress};
   std::optional<std::filesystem::path> directory = find_data(request);
+  if (!directory && !options.may_download) {
+    return generated_digits("downloads are not allowed here", options);
+  }
   if (!directory) {
     try {
       directory = find_or_download_data(request);

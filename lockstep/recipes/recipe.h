@@ -30,6 +30,7 @@ struct RecipeDefaults {
 
 struct RecipeDataOptions {
   std::optional<std::string> directory;  ///< --data: look here and nowhere else
+  bool may_download = true;              ///< false: as if there were no network
   DownloadProgress progress;             ///< may be empty
   /// Told in one line what the user should know, such as a fall-back; may be empty.
   std::function<void(const std::string&)> message;
