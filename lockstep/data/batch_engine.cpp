@@ -1,7 +1,9 @@
 #include <lockstep/data/batch_engine.h>
 
+#include <system_error>
 #include <utility>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep {
@@ -11,10 +13,20 @@ BatchEngine::BatchEngine(Fill fill, const BatchEngineOptions& options) : fill_(s
   check.in_range("threads", options.threads, 0, 1024);
   check.in_range("slots", options.slots, options.threads > 0 ? 2 : 1, 65536);
   slots_.resize(options.slots);
-  for (int i = 0; i < options.threads; ++i) fillers_.emplace_back([this] { run_filler(); });
+  fillers_.reserve(options.threads);
+  try {
+    for (int i = 0; i < options.threads; ++i) fillers_.emplace_back([this] { run_filler(); });
+  } catch (const std::system_error& error) {
+    quit();  // the destructor does not run, and those that did start are joined
+    throw Error(str("BatchEngine: the system refuses thread ", fillers_.size() + 1, " of ",
+                    options.threads, " that fill batches (", error.code().message(),
+                    "); ask for fewer"));
+  }
 }
 
-BatchEngine::~BatchEngine() {
+BatchEngine::~BatchEngine() { quit(); }
+
+void BatchEngine::quit() {
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;

@@ -35,6 +35,7 @@ class BatchEngine {
  public:
   using Fill = std::function<void(int slot, std::int64_t batch)>;
 
+  /// ConfigError for options that cannot be; Error when the system refuses a thread.
   BatchEngine(Fill fill, const BatchEngineOptions& options);
   ~BatchEngine();
   BatchEngine(const BatchEngine&) = delete;
@@ -59,6 +60,7 @@ class BatchEngine {
     std::exception_ptr error;
   };
 
+  void quit();
   void run_filler();
   int slot_of(std::int64_t batch) const {
     return static_cast<int>((batch - first_) % static_cast<std::int64_t>(slots_.size()));

@@ -1,16 +1,23 @@
 #include <lockstep/data/batch_engine.h>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <latch>
 #include <optional>
+#include <regex>
 #include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::testing {
 namespace {
@@ -143,6 +150,31 @@ TEST(BatchEngine, FillersWorkAtTheSameTime) {
   engine.start(0, 2);
   EXPECT_TRUE(engine.next());
   EXPECT_TRUE(engine.next());
+}
+
+// A child process whose address space has room for a few of the threads only. If those were waited
+// for, alarm() would end it.
+TEST(BatchEngine, AThreadThatCannotStartIsAnError) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, std::size_t{256} << 20);
+    pthread_setattr_default_np(&attributes);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * sysconf(_SC_PAGESIZE) + (std::size_t{1} << 30);
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+    const std::string text = message_of<Error>(
+        [] { BatchEngine([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
+    _exit(std::regex_search(text, std::regex("refuses thread [2-9] of 16")) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(BatchEngine, RefusesBadOptions) {
