@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// On a terminal a line per file, redrawn at most ten times a second; elsewhere only
-/// "downloaded NAME (9.9 MB)" when a file is complete. The stream must outlive it; the destructor ends
+/// "downloaded NAME (9.9 MB)" when a file is in its place. The stream must outlive it; the destructor ends
 /// a line left unfinished. Not copyable: pass it on as std::ref(bar).
 class DownloadBar {
  public:
@@ -23,7 +23,7 @@ class DownloadBar {
   DownloadBar(const DownloadBar&) = delete;
   DownloadBar& operator=(const DownloadBar&) = delete;
 
-  /// `total` is 0 while unknown.
+  /// A DownloadProgress: `total` is 0 while unknown, and `done` only once the file is verified.
   void operator()(const std::string& file, std::uint64_t done, std::uint64_t total);
 
  private:

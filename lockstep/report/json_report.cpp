@@ -34,6 +34,13 @@ bool is_special(const fs::path& path) {
   return fs::exists(path, error) && !fs::is_regular_file(path, error);
 }
 
+// A link stands for the file it leads to, which is written in its own folder.
+fs::path behind_links(const fs::path& path) {
+  std::error_code error;
+  const fs::path file = fs::canonical(path, error);
+  return error ? path : file;
+}
+
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
@@ -63,17 +70,18 @@ std::string to_json(const RunReport& report) {
 }
 
 void write_json_file(const fs::path& path, const std::string& json) {
-  if (!is_special(path)) return write_file_atomically(path, json);
+  if (!is_special(path)) return write_file_atomically(behind_links(path), json);
   std::ofstream file(path);
   file << json << std::flush;
   if (!file) throw DataError(str("cannot write ", path.string()));
 }
 
 void JsonReport::on_run_begin(const RunInfo&) {
-  if (fs::is_directory(path_)) {
+  std::error_code ignored;
+  if (fs::is_directory(path_, ignored)) {
     throw ConfigError(str("cannot write the report to ", path_.string(), ": it is a folder"));
   }
-  if (!is_special(path_)) make_writable_directory(folder_of(path_));
+  if (!is_special(path_)) make_writable_directory(folder_of(behind_links(path_)));
 }
 
 void JsonReport::on_run_end(const RunReport& report) { write_json_file(path_, to_json(report)); }

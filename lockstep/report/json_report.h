@@ -15,7 +15,7 @@ namespace lockstep {
 std::string to_json(const RunReport& report);
 
 /// Writes text to a file in one step (see write_file_atomically); devices and pipes, such as
-/// /dev/stdout, are written through. DataError when that fails.
+/// /dev/stdout, are written through, and so is the file behind a link. DataError when that fails.
 void write_json_file(const std::filesystem::path& path, const std::string& json);
 
 /// Writes the report when the run ends. A folder that does not take files is a ConfigError when the

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -28,7 +29,8 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::on_run_begin(const RunInfo& info) {
   max_epochs_ = info.max_epochs;
-  out_ << run_line(info) << '\n' << std::flush;
+  out_ << run_line(info) << '\n';
+  flush_output(out_);
 }
 
 void ProgressBar::on_step(const StepReport& report) {
@@ -38,12 +40,14 @@ void ProgressBar::on_step(const StepReport& report) {
   if (!first && !last && report.seconds - drawn_at_ < kSecondsBetweenDrawings) return;
   drawn_at_ = report.seconds;
   line_open_ = true;
-  out_ << kClearLine << line(report) << std::flush;
+  out_ << kClearLine << line(report);
+  flush_output(out_);
 }
 
 void ProgressBar::on_epoch_end(const EpochReport& report) {
-  out_ << kClearLine << epoch_line(report, max_epochs_) << '\n' << std::flush;
+  out_ << kClearLine << epoch_line(report, max_epochs_) << '\n';
   line_open_ = false;
+  flush_output(out_);
 }
 
 std::string ProgressBar::line(const StepReport& report) const {
@@ -66,7 +70,7 @@ std::string ProgressBar::line(const StepReport& report) const {
   std::string text = name;
   const int bar = std::min(room - columns_of(fields) - 1, kWidestBar);
   if (bar >= kNarrowestBar) text += " " + draw_bar(done, bar, terminal_);
-  for (const std::string& field : fields) text += "  " + field;
+  for (const std::string& field : fields) text.append("  ").append(field);
   return fields.empty()
              ? name.substr(0, static_cast<std::size_t>(std::max(terminal_.columns() - 1, 0)))
              : text;

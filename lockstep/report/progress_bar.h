@@ -13,7 +13,7 @@ namespace lockstep {
 ///   epoch  3/10 ━━━━━━━━━━━──────────  55%  25,974 img/s  loss 0.1234  0:01 left
 /// and replaces it by a lasting line when the epoch ends. Narrow terminals get shorter bars, then
 /// fewer figures. The stream must outlive the bar. The destructor ends a line left unfinished, so that
-/// an error message starts on its own.
+/// an error message starts on its own. DataError when the stream fails.
 class ProgressBar final : public Listener {
  public:
   ProgressBar(std::ostream& out, Terminal terminal) : out_(out), terminal_(std::move(terminal)) {}

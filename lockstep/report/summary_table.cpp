@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -95,8 +96,8 @@ void SummaryTable::on_run_end(const RunReport& report) {
   }
   out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", total "
        << seconds_text(report.seconds_total) << ", peak memory of rank 0 "
-       << bytes_text(static_cast<double>(report.peak_rss_bytes)) << '\n'
-       << std::flush;
+       << bytes_text(static_cast<double>(report.peak_rss_bytes)) << '\n';
+  flush_output(out_);
 }
 
 }  // namespace lockstep

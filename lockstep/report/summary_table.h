@@ -9,7 +9,7 @@ namespace lockstep {
 
 /// Prints, when the run ends: a row per epoch (of many epochs the first and the last), where rank 0's
 /// training time went, and test accuracy, time to the first step, total time and memory. The stream
-/// must outlive it.
+/// must outlive it; DataError when it fails.
 class SummaryTable final : public Listener {
  public:
   explicit SummaryTable(std::ostream& out) : out_(out) {}

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 
+#include <lockstep/core/error.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/line_log.h>
 #include <lockstep/report/progress_bar.h>
+#include <lockstep/report/summary_table.h>
 #include <lockstep/report/text.h>
 #include <tests/report/sample_run.h>
 
@@ -125,6 +128,33 @@ TEST(LineLog, WritesOneLinePerEpoch) {
   console->on_step(step(1, 0.1));
   console->on_epoch_end(sample_epoch(1));
   EXPECT_EQ(out.str(), run_line(sample_info()) + "\n" + epoch_line(sample_epoch(1), 10) + "\n");
+}
+
+TEST(Console, SaysWhyItCannotBeWritten) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  using Event = void (*)(Listener&);
+  const std::pair<const char*, Event> events[] = {
+      {"run begins", [](Listener& listener) { listener.on_run_begin(sample_info()); }},
+      {"epoch ends", [](Listener& listener) { listener.on_epoch_end(sample_epoch(1)); }},
+  };
+  for (const bool interactive : {false, true}) {
+    for (const auto& [name, event] : events) {
+      std::ofstream full("/dev/full");
+      Terminal terminal;
+      terminal.interactive = interactive;
+      const auto console = make_console_listener(full, terminal);
+      try {
+        event(*console);
+        ADD_FAILURE() << "nothing was thrown when the " << name;
+      } catch (const DataError& error) {
+        EXPECT_STREQ(error.what(), "cannot write to standard output: No space left on device");
+      }
+      EXPECT_THROW(event(*console), DataError) << "the stream stays broken";
+    }
+  }
+  std::ofstream full("/dev/full");
+  SummaryTable table(full);
+  EXPECT_THROW(table.on_run_end(testing_support::sample_report(1)), DataError);
 }
 
 TEST(DownloadBar, DrawsAndKeepsOneLinePerFile) {

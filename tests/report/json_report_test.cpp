@@ -94,6 +94,17 @@ TEST_F(JsonReportTest, WritesAFileAndNothingElse) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "new"), {}), 1);
 }
 
+TEST_F(JsonReportTest, WritesTheFileBehindALink) {
+  fs::create_directory(folder_ / "elsewhere");
+  std::ofstream(folder_ / "elsewhere" / "file") << "old";
+  fs::create_symlink(fs::path("elsewhere") / "file", folder_ / "link");
+  JsonReport listener(folder_ / "link");
+  listener.on_run_begin(sample_info());
+  listener.on_run_end(sample_report(1));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(content_of(folder_ / "elsewhere" / "file"), to_json(sample_report(1)));
+}
+
 TEST_F(JsonReportTest, RefusesWhatCannotBeAFileBeforeTheRun) {
   std::ofstream(folder_ / "file") << "x";
   for (const fs::path& path : {folder_, folder_ / "file" / "report.json"}) {

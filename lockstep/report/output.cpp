@@ -1,0 +1,18 @@
+#include <lockstep/report/output.h>
+
+#include <cerrno>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+void flush_output(std::ostream& out) {
+  errno = 0;
+  out.flush();
+  if (out) return;
+  const int reason = errno;  // 0 when an earlier write had failed
+  throw DataError(str("cannot write to standard output",
+                      reason == 0 ? "" : ": " + errno_text(reason)));
+}
+
+}  // namespace lockstep
