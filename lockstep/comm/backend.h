@@ -31,6 +31,12 @@ class Backend {
   /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
   /// reason wins.
   virtual void abort(const std::string& reason) = 0;
+
+  /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not block.
+  virtual void check() = 0;
 };
+
+/// ConfigError unless `op` is defined for the tensor's type: integers have no average.
+void check_average(const torch::Tensor& tensor, ReduceOp op);
 
 }  // namespace lockstep

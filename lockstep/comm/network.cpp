@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -13,9 +15,11 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
@@ -77,8 +81,9 @@ int try_connect(const Address& address, const Deadline& deadline) {
   if (connect(connection.get(), address.get(), address.length) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   pollfd polled{connection.get(), POLLOUT, 0};
-  const auto left = std::chrono::duration_cast<Milliseconds>(deadline.remaining()).count();
-  if (poll(&polled, 1, static_cast<int>(left)) <= 0) return ETIMEDOUT;
+  const auto left = std::min(std::chrono::duration_cast<Milliseconds>(deadline.remaining()),
+                             Milliseconds(std::chrono::hours(1)));
+  if (poll(&polled, 1, static_cast<int>(left.count())) <= 0) return ETIMEDOUT;
   int error = 0;
   socklen_t length = sizeof(error);
   getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -90,6 +95,51 @@ int try_connect(const Address& address, const Deadline& deadline) {
 std::string resolve_address(const std::string& host) {
   const Address address = resolve(host, 0);
   return to_text(address.get(), address.length);
+}
+
+namespace {
+
+struct Interfaces {
+  bool has_address = false;          // whether the address asked for is among them
+  std::vector<std::string> others;   // IPv4 addresses beside loopback
+};
+
+Interfaces own_interfaces(const std::string& address) {
+  Interfaces found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::string text = to_text(
+        each->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    found.has_address = found.has_address || text == address;
+    if (family == AF_INET && (each->ifa_flags & IFF_LOOPBACK) == 0) found.others.push_back(text);
+  }
+  return found;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
+}
+
+}  // namespace
+
+std::string meeting_address(const std::string& host, bool several_hosts) {
+  const std::string address = resolve_address(host);
+  const bool loopback_on_purpose = is_loopback(host) || host == "localhost" || !several_hosts;
+  if (is_loopback(address) && loopback_on_purpose) return address;
+  const Interfaces interfaces = own_interfaces(address);
+  if (is_loopback(address)) {
+    if (interfaces.others.size() == 1) return interfaces.others[0];
+  } else if (interfaces.has_address) {
+    return address;
+  }
+  log_warning("the meeting point ", host, " (", address,
+              ") is not an address of this host that others can reach; listening on all interfaces");
+  return kAnyAddress;
 }
 
 int listen_on(const std::string& host, std::uint16_t port) {
@@ -129,16 +179,22 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
 
 void wait_for_listener(const std::string& host, std::uint16_t port,
                        std::chrono::milliseconds timeout) {
-  const Address address = resolve(host, port);
   const Deadline deadline(timeout);
-  int error = 0;
+  std::string reason;
   do {
-    error = try_connect(address, deadline);
-    if (error == 0) return;
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(Milliseconds(20), deadline.remaining()));
+    try {
+      // Again each time: the name of a host that just starts may not be known yet.
+      const int error = try_connect(resolve(host, port), deadline);
+      if (error == 0) return;
+      reason = errno_text(error);
+    } catch (const CommError& error) {
+      reason = error.what();
+    }
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(Milliseconds(20), deadline.remaining()));
   } while (!deadline.expired());
   throw TimeoutError(str("nobody listens at ", host, ":", port, " after ",
-                         static_cast<double>(timeout.count()) / 1e3, " s: ", errno_text(error),
+                         static_cast<double>(timeout.count()) / 1e3, " s: ", reason,
                          "; rank 0 must be started there (MASTER_ADDR, MASTER_PORT)"));
 }
 

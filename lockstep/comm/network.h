@@ -10,6 +10,16 @@ namespace lockstep {
 /// The IPv4 or IPv6 address of a host name, as text. CommError when it cannot be resolved.
 std::string resolve_address(const std::string& host);
 
+/// Every interface of the machine, as an address to listen on.
+inline constexpr const char* kAnyAddress = "0.0.0.0";
+
+/// The address that rank 0 should listen on so that others reach it as `host`. Normally the one that the
+/// name means. Where peers are on other hosts and the name means a loopback address here (Debian's
+/// /etc/hosts gives the own name 127.0.1.1), the address of this machine's only other interface; and
+/// kAnyAddress, with a warning in the log, where that is not clear or the address is not ours (a
+/// translated or virtual one).
+std::string meeting_address(const std::string& host, bool several_hosts);
+
 /// A socket that listens on `host` at `port` (0: any free one) and on no other interface. The caller
 /// owns the descriptor. CommError names the address and the reason: in use, not an address of this
 /// machine, not permitted.

@@ -2,14 +2,17 @@
 
 #include <signal.h>
 
+#include <atomic>
 #include <csignal>
+#include <set>
+#include <sstream>
 
 #include <lockstep/comm/backend.h>
 #include <lockstep/comm/backends/gloo/gloo.h>
 #include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
-#include <lockstep/comm/network.h>
 #include <lockstep/comm/rendezvous.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
@@ -19,19 +22,19 @@ namespace lockstep {
 
 class ProcessGroup::Impl {
  public:
-  Impl(WorkerEnvironment environment, c10::intrusive_ptr<c10d::Store> store,
+  Impl(WorkerEnvironment environment, std::optional<TextExchange> exchange,
        std::shared_ptr<Backend> backend, std::chrono::milliseconds timeout)
       : environment(std::move(environment)),
-        store(std::move(store)),
+        exchange(std::move(exchange)),
         backend(std::move(backend)),
         timeout(timeout) {}
 
   const WorkerEnvironment environment;
   // Declared before the backend: rank 0's store ends after the backend that may still ask it.
-  const c10::intrusive_ptr<c10d::Store> store;  // null in a group of one
+  std::optional<TextExchange> exchange;  // nothing in a group of one
   const std::shared_ptr<Backend> backend;
   const std::chrono::milliseconds timeout;
-  std::uint64_t exchanges = 0;  // numbers the keys of all_gather_text
+  std::uint64_t exchanges = 0;  // numbers the topics of all_gather_text
 };
 
 int ProcessGroup::rank() const { return impl_->environment.rank; }
@@ -64,23 +67,8 @@ void ProcessGroup::barrier() { impl_->backend->barrier()->wait(); }
 
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) {
   if (size() == 1) return {text};
-  const std::string prefix = str("text/", impl_->exchanges++, "/");
-  std::vector<std::string> texts;
-  try {
-    impl_->store->set(str(prefix, rank()), text);
-    for (int peer = 0; peer < size(); ++peer) {
-      texts.push_back(impl_->store->get_to_str(str(prefix, peer)));
-    }
-    // Rank 0 serves the store; it must not leave while others still read.
-    impl_->store->set(str(prefix, "read/", rank()), "");
-    for (int peer = 1; peer < size() && rank() == 0; ++peer) {
-      impl_->store->get(str(prefix, "read/", peer));
-    }
-  } catch (const std::exception& error) {
-    throw CommError(str("rank ", rank(), ": all_gather_text: no answer from rank ", texts.size(), ": ",
-                        first_line(error)));
-  }
-  return texts;
+  return impl_->exchange->exchange(lockstep::str("all_gather_text ", impl_->exchanges++), text,
+                                   [&] { impl_->backend->check(); });
 }
 
 torch::Tensor ProcessGroup::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
@@ -100,46 +88,82 @@ void ignore_broken_pipes() {
   }
 }
 
-bool owns_a_gpu(const WorkerEnvironment& environment, torch::Device device) {
-  return device.is_cuda() &&
-         environment.local_world_size <= static_cast<int>(torch::cuda::device_count());
-}
+// What a rank wants and has. All ranks see all profiles and so decide alike.
+struct Profile {
+  std::string backend;
+  std::string device;  // "cpu", "cuda"
+  std::string gpu;     // which one in the world; empty without NCCL
 
-std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                      const WorkerEnvironment& environment,
-                                      const ProcessGroupOptions& options) {
-  const std::string interface =
-      local_address_towards(environment.master_addr, environment.master_port);
-  return gloo::connect(store, environment, interface, options.device, options.timeout);
-}
-
-std::shared_ptr<Backend> choose_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                        const WorkerEnvironment& environment,
-                                        const ProcessGroupOptions& options) {
-  const std::string& wanted = options.backend;
-  if (wanted == "nccl" ||
-      (wanted == "auto" && nccl::is_available() && owns_a_gpu(environment, options.device))) {
-    return nccl::connect(store, environment, options.device, options.timeout);
+  std::string to_text() const { return lockstep::str(backend, '\n', device, '\n', gpu); }
+  static Profile from_text(const std::string& text) {
+    Profile profile;
+    std::istringstream in(text);
+    std::getline(in, profile.backend);
+    std::getline(in, profile.device);
+    std::getline(in, profile.gpu);
+    return profile;
   }
-  const bool shm_possible = wanted == "shm" || (wanted == "auto" && options.device.is_cpu());
-  if (shm_possible) {
+};
+
+std::vector<Profile> exchange_profiles(TextExchange& exchange, const ProcessGroupOptions& options) {
+  const Profile mine{options.backend, options.device.is_cuda() ? "cuda" : "cpu",
+                     options.device.is_cuda() ? nccl::device_identity(options.device) : ""};
+  std::vector<Profile> profiles;
+  for (const auto& text : exchange.exchange("choice of the backend", mine.to_text())) {
+    profiles.push_back(Profile::from_text(text));
+  }
+  const Profile& first = profiles[0];
+  for (std::size_t rank = 1; rank < profiles.size(); ++rank) {
+    const Profile& other = profiles[rank];
+    if (other.backend != first.backend || other.device != first.device) {
+      throw ConfigError(lockstep::str("ranks want different things: rank 0 backend ", first.backend,
+                                      " on ", first.device, ", rank ", rank, " backend ",
+                                      other.backend, " on ", other.device));
+    }
+  }
+  return profiles;
+}
+
+// NCCL refuses two ranks on one GPU.
+bool each_has_a_gpu(const std::vector<Profile>& profiles) {
+  std::set<std::string> gpus;
+  for (const Profile& profile : profiles) {
+    if (profile.gpu.empty() || !gpus.insert(profile.gpu).second) return false;
+  }
+  return true;
+}
+
+std::shared_ptr<Backend> choose_backend(Meeting& meeting, const WorkerEnvironment& environment,
+                                        const ProcessGroupOptions& options) {
+  TextExchange& exchange = meeting.exchange;
+  const std::vector<Profile> profiles = exchange_profiles(exchange, options);
+  const std::string& wanted = options.backend;
+  if (wanted == "nccl" || (wanted == "auto" && each_has_a_gpu(profiles))) {
+    return nccl::connect(exchange.store_pointer(), environment, options.device, options.timeout);
+  }
+  if (wanted == "shm" || (wanted == "auto" && options.device.is_cpu())) {
     std::string why_not;
-    if (auto backend = shm::try_connect(*store, environment, options.timeout, why_not)) {
-      return backend;
+    if (auto engine = shm::shake_hands(exchange, why_not)) {
+      return shm::make(std::move(engine), options.timeout);
     }
     if (wanted == "shm") {
-      throw CommError(str("backend shm needs all ranks on one host, by one user; ", why_not,
-                          "; choose gloo"));
+      throw CommError(lockstep::str("backend shm needs all ranks on one host, by one user; ", why_not,
+                                    "; choose gloo"));
     }
     log_info("shared memory cannot be used (", why_not, "), using Gloo");
   }
-  return connect_gloo(store, environment, options);
+  return gloo::connect(exchange.store_pointer(), environment, meeting.own_address, options.device,
+                       options.timeout);
 }
 
-// Rank 0 may leave the group at once, and its store with it: not before all have read what they need.
-void await_readers(c10d::Store& store, const WorkerEnvironment& environment) {
-  if (environment.rank != 0) return store.set(lockstep::str("ready/", environment.rank), std::string("1"));
-  for (int rank = 1; rank < environment.world_size; ++rank) store.get(lockstep::str("ready/", rank));
+// A process has one environment, and one place in it.
+void claim_environment() {
+  static std::atomic<bool> claimed = false;
+  if (claimed.exchange(true)) {
+    throw ConfigError(
+        "init_process_group: this process has joined its group already; keep a copy of that "
+        "ProcessGroup, copies share it");
+  }
 }
 
 }  // namespace
@@ -151,24 +175,29 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   if (options.backend == "nccl" && !nccl::is_available()) {
     nccl::connect(nullptr, {}, options.device, options.timeout);  // throws: not in this build
   }
+  if (options.device.is_cuda() && !options.device.has_index()) {
+    throw ConfigError("init_process_group: device must name a GPU, as in cuda:0");
+  }
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
   if (environment.world_size == 1) {
-    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(environment, nullptr, single::make(),
-                                                             options.timeout));
+    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(
+        environment, std::nullopt, single::make(options.device), options.timeout));
   }
+  if (!options.environment) claim_environment();
   ignore_broken_pipes();
-  auto store = rendezvous(environment, options.timeout);
+  Meeting meeting = rendezvous(environment, options.timeout);
   try {
-    auto backend = choose_backend(store, environment, options);
-    await_readers(*store, environment);
-    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(environment, std::move(store),
-                                                             std::move(backend), options.timeout));
+    auto backend = choose_backend(meeting, environment, options);
+    // Rank 0 may leave at once, and its store with it: not before all are connected.
+    meeting.exchange.exchange("end of the rendezvous", "", [&] { backend->check(); });
+    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(
+        environment, std::move(meeting.exchange), std::move(backend), options.timeout));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommError(str("rank ", environment.rank, " could not connect to its peers: ",
-                        first_line(error)));
+    throw CommError(lockstep::str("rank ", environment.rank, " could not connect to its peers: ",
+                                  first_line(error)));
   }
 }
 

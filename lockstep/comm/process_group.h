@@ -25,7 +25,7 @@
 namespace lockstep {
 
 struct ProcessGroupOptions {
-  /// "auto": NCCL when `device` is a GPU of this rank's own, shared memory when all ranks are proved
+  /// "auto": NCCL when every rank's `device` is a GPU of its own, shared memory when all ranks are proved
   /// to be on one host, else Gloo. Or one of "shm", "gloo", "nccl".
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait that is not given its own.
@@ -80,7 +80,7 @@ class ProcessGroup {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Collective. Joins the ranks that the environment names; alone, a group of one. ConfigError for an
+/// Collective. Joins the ranks that the environment names, once in a process; alone, a group of one. ConfigError for an
 /// environment or option that cannot be; CommError and TimeoutError say which ranks are missing or
 /// contradict. With several ranks SIGPIPE is ignored from here on, if the program does not handle it:
 /// a peer's death must become an error, not ours.

@@ -41,7 +41,9 @@ class StopwatchScope {
 /// A point in time after which a wait gives up.
 class Deadline {
  public:
-  explicit Deadline(Milliseconds timeout) : at_(Clock::now() + timeout) {}
+  /// Timeouts beyond a century are a century: adding them to now must not overflow.
+  explicit Deadline(Milliseconds timeout)
+      : at_(Clock::now() + std::min<Milliseconds>(timeout, std::chrono::hours(24 * 36525))) {}
   bool expired() const { return Clock::now() >= at_; }
   /// Time left, never negative.
   std::chrono::nanoseconds remaining() const {

@@ -1,5 +1,6 @@
 #include <lockstep/launch/failure_report.h>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -13,14 +14,13 @@
 namespace lockstep {
 namespace {
 
-// Header and text together stay below 64 KiB, the capacity of a pipe.
+// Header and text together stay below 64 KiB, the usual capacity of a pipe.
 constexpr std::size_t kMaxText = 32 * 1024;
 
 struct Header {
   std::int64_t when = 0;  // ticks of Clock
   std::int32_t exit_code = 1;
   std::int32_t communication = 0;
-  std::uint64_t text_bytes = 0;
 };
 static_assert(std::is_trivially_copyable_v<Header>);
 
@@ -57,13 +57,15 @@ FailureReport describe_failure(std::exception_ptr error) {
 void send_report(int fd, const FailureReport& report) {
   const std::string text = report.text.substr(0, kMaxText);
   const Header header{report.when.time_since_epoch().count(), report.exit_code,
-                      report.communication, text.size()};
+                      report.communication};
   std::string message(sizeof(header), '\0');
   std::memcpy(message.data(), &header, sizeof(header));
   message += text;
+  // The launcher reads after our end: what does not fit into a small pipe must not block us.
+  fcntl(fd, F_SETFL, O_NONBLOCK);
   for (std::size_t sent = 0; sent < message.size();) {
     const ssize_t count = write(fd, message.data() + sent, message.size() - sent);
-    if (count < 0 && errno != EINTR) return;  // the launcher is gone: nobody to tell
+    if (count < 0 && errno != EINTR) return;  // full, or the launcher is gone
     if (count > 0) sent += static_cast<std::size_t>(count);
   }
 }
@@ -73,7 +75,6 @@ std::optional<FailureReport> receive_report(int fd) {
   Header header;
   if (message.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, message.data(), sizeof(header));
-  if (message.size() - sizeof(header) != header.text_bytes) return std::nullopt;
   FailureReport report;
   report.when = Clock::time_point(Clock::duration(header.when));
   report.exit_code = header.exit_code;

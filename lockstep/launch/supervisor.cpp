@@ -11,12 +11,13 @@
 namespace lockstep {
 namespace {
 
-// How long a failure that looks like the echo of another waits for the other to appear. A dying
-// process closes its connections, which its peers notice, before the kernel reports its end.
-constexpr Milliseconds kEchoWindow{100};
+// How long a failure that looks like the echo of another waits for the other to appear. A failing
+// rank leaves its group, which its peers notice, while it still unwinds.
+constexpr Milliseconds kEchoWindow{400};
 // After SIGKILL only the kernel's own clean-up is awaited; a process stuck in it is given up.
 constexpr Milliseconds kKillTimeout{1000};
-constexpr Milliseconds kForever{-1};
+// SIGCHLD may be taken by another thread of the program; then the next look finds the end.
+constexpr Milliseconds kLookInterval{200};
 
 bool died_of(const RankProcess& rank, int signal) {
   return rank.failed() && WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == signal;
@@ -66,19 +67,19 @@ void Supervisor::reap() {
     if (rank.ended) continue;
     const pid_t reaped = waitpid(rank.pid, &rank.wait_status, WNOHANG);
     if (reaped == 0) continue;
-    // Somebody else in this program waited for our child: what it ended with is lost, but it has
-    // ended.
-    if (reaped < 0) rank.wait_status = 0;
     rank.ended = true;
     rank.ended_at = Clock::now();
     rank.report = receive_report(rank.report_fd);
+    // Somebody else in this program waited for our child: what it ended with is lost, but it has
+    // ended; its report, if any, says how.
+    if (reaped < 0) rank.wait_status = rank.report ? W_EXITCODE(rank.report->exit_code, 0) : 0;
   }
 }
 
 // SIGCHLDs merge while unread: each one means "look at all children".
 void Supervisor::receive(Milliseconds timeout) {
   const auto signal = inbox_.next(timeout);
-  if (!signal) return;
+  if (!signal) return reap();
   if (*signal == SIGCHLD) {
     reap();
   } else if (stop_signal_ == 0) {
@@ -118,11 +119,13 @@ bool Supervisor::is_echo(const RankProcess& failure) const {
          died_of(failure, SIGTERM) || died_of(failure, SIGHUP);
 }
 
-// The failure that came first, causes before echoes. What ends after we asked it to is no failure.
+// The failure that came first, causes before echoes. What ends after we asked it to is no failure,
+// unless it says a reason of its own: it was unwinding already.
 const RankProcess* Supervisor::first_failure() const {
   const RankProcess* first = nullptr;
   for (const RankProcess& rank : ranks_) {
-    if (!rank.failed() || (stopped_at_ && rank.failed_at() > *stopped_at_)) continue;
+    const bool asked_to_end = stopped_at_ && rank.failed_at() > *stopped_at_;
+    if (!rank.failed() || (asked_to_end && (!rank.report || is_echo(rank)))) continue;
     const auto order = [this](const RankProcess& r) {
       return std::tuple(is_echo(r), r.failed_at());
     };
@@ -132,7 +135,7 @@ const RankProcess* Supervisor::first_failure() const {
 }
 
 LaunchResult Supervisor::run() {
-  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr) receive(kForever);
+  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr) receive(kLookInterval);
   if (const RankProcess* failure = first_failure(); failure != nullptr && is_echo(*failure)) {
     const Deadline deadline(kEchoWindow);
     while (!all_ended() && !deadline.expired() && stop_signal_ == 0 && is_echo(*first_failure())) {

@@ -11,8 +11,10 @@ namespace {
 
 void append(std::ostringstream& out, const char* kind, const std::string& name,
             const torch::Tensor& tensor) {
-  out << kind << " '" << name << "' " << tensor.scalar_type() << ' ' << tensor.sizes()
-      << (tensor.requires_grad() || *kind == 'b' ? "" : " (frozen)") << '\n';
+  // Strides too: tensors travel as the memory they are, whatever the order of their dimensions.
+  out << kind << " '" << name << "' " << tensor.scalar_type() << ' ' << tensor.sizes();
+  if (!tensor.is_contiguous()) out << " with strides " << tensor.strides();
+  out << (tensor.requires_grad() || *kind == 'b' ? "" : " (frozen)") << '\n';
 }
 
 // One line for each tensor, in the order in which the ranks will use them.

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// Collective. Compares names, shapes and dtypes of all parameters and buffers over the ranks of
+/// Collective. Compares names, shapes, strides and dtypes of all parameters and buffers over the ranks of
 /// `group`. ConfigError, on every rank, names the first that differs and both sides of it.
 void verify_agreement(const torch::nn::Module& module, ProcessGroup& group);
 

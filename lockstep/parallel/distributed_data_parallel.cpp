@@ -1,5 +1,7 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 
+#include <set>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/agreement.h>
@@ -7,10 +9,14 @@
 namespace lockstep {
 namespace {
 
+// Tied weights have several names and one gradient.
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> parameters;
+  std::set<const torch::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
-    if (item.value().requires_grad()) parameters.push_back({item.key(), item.value()});
+    if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      parameters.push_back({item.key(), item.value()});
+    }
   }
   return parameters;
 }

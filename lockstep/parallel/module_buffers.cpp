@@ -1,6 +1,9 @@
 #include <lockstep/parallel/module_buffers.h>
 
 #include <map>
+#include <set>
+
+#include <lockstep/core/error.h>
 
 namespace lockstep {
 
@@ -8,7 +11,9 @@ ModuleBuffers::ModuleBuffers(const torch::nn::Module& module, ProcessGroup group
     : group_(std::move(group)) {
   const torch::NoGradGuard no_grad;
   std::map<torch::ScalarType, std::vector<torch::Tensor>> by_type;
+  std::set<const torch::TensorImpl*> seen;  // a module that is used twice has its buffers twice
   for (const torch::Tensor& buffer : module.buffers()) {
+    if (!seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
     if (buffer.numel() > 0) by_type[buffer.scalar_type()].push_back(buffer);
   }
   for (auto& [dtype, buffers] : by_type) {
@@ -28,6 +33,12 @@ ModuleBuffers::ModuleBuffers(const torch::nn::Module& module, ProcessGroup group
 void ModuleBuffers::move_into_block(Block& block) {
   for (std::size_t i = 0; i < block.buffers.size(); ++i) {
     if (block.buffers[i].data_ptr() == block.views[i].data_ptr()) continue;
+    if (block.buffers[i].scalar_type() != block.flat.scalar_type() ||
+        block.buffers[i].device() != block.flat.device()) {
+      throw ConfigError(lockstep::str("a buffer of the module became ", block.buffers[i].scalar_type(),
+                                      " on ", block.buffers[i].device(),
+                                      " after DistributedDataParallel was made; convert the module first"));
+    }
     block.views[i].copy_(block.buffers[i]);
     block.buffers[i].set_data(block.views[i]);
   }

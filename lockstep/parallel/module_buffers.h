@@ -9,7 +9,8 @@ namespace lockstep {
 
 /// Moves the buffers of a module into symmetric memory, one block for each dtype, so that one
 /// broadcast without copies sends them all. The module keeps its tensor objects; only their storage
-/// changes. Buffers that the module replaces later (Module::to) are moved again at the next broadcast.
+/// changes. A buffer whose storage is replaced later is moved again at the next broadcast; one that
+/// changes its type or device is a ConfigError.
 class ModuleBuffers {
  public:
   /// Collective.

@@ -25,6 +25,7 @@ struct Slot {
   torch::Tensor view;  ///< the gradient, inside the bucket's flat tensor
   std::size_t bucket = 0;
   bool ready = false;
+  torch::autograd::PostAccumulateGradHook* hook = nullptr;  ///< ours, while it is in place
 };
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -43,7 +44,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
     std::vector<torch::Tensor> tensors;
     for (auto& parameter : parameters) {
       tensors.push_back(parameter.tensor);
-      slots_.push_back({std::move(parameter.name), std::move(parameter.tensor), {}, 0, false});
+      slots_.push_back({.name = std::move(parameter.name), .parameter = std::move(parameter.tensor)});
     }
     for (const auto& members : assign_buckets(tensors, caps)) add_bucket(members);
   }
@@ -69,6 +70,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
  private:
   void add_bucket(const std::vector<std::size_t>& members);
   void keep_in_bucket(Slot& slot);
+  void accept_gradient(Slot& slot);
   void start_full_buckets();
   [[noreturn]] void fail_for_missing_gradients();
   void reset();
@@ -124,18 +126,27 @@ void Reducer::State::add_bucket(const std::vector<std::size_t>& members) {
   buckets.push_back(std::move(bucket));
 }
 
+// A tensor has one place for such a hook. A hook of ours there belongs to an earlier wrapper of the same
+// module, which ours replaces.
 void Reducer::State::add_hooks() {
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    auto call = [weak = weak_from_this(), index] {
+    Slot& slot = slots_[index];
+    const auto& present = torch::autograd::impl::post_acc_grad_hooks(slot.parameter);
+    if (present && dynamic_cast<GradientHook*>(present.get()) == nullptr) {
+      throw ConfigError(lockstep::str("parameter '", slot.name, "' has a post-accumulate-grad hook of "
+                                      "somebody else; remove it before DistributedDataParallel"));
+    }
+    auto hook = std::make_unique<GradientHook>([weak = weak_from_this(), index] {
       if (const auto state = weak.lock()) state->on_gradient(index);
-    };
-    torch::autograd::impl::set_post_acc_grad_hooks(slots_[index].parameter,
-                                                   std::make_unique<GradientHook>(std::move(call)));
+    });
+    slot.hook = hook.get();
+    torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter, std::move(hook));
   }
 }
 
 void Reducer::State::remove_hooks() {
   for (Slot& slot : slots_) {
+    if (torch::autograd::impl::post_acc_grad_hooks(slot.parameter).get() != slot.hook) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter, nullptr);
   }
 }
@@ -153,8 +164,17 @@ void Reducer::State::keep_in_bucket(Slot& slot) {
   gradient = slot.view;
 }
 
+// An error here leaves this rank's backward half-way: the others must not wait for the rest.
 void Reducer::State::on_gradient(std::size_t index) {
-  Slot& slot = slots_[index];
+  try {
+    accept_gradient(slots_[index]);
+  } catch (const std::exception& error) {
+    group_.abort(error.what());
+    throw;
+  }
+}
+
+void Reducer::State::accept_gradient(Slot& slot) {
   keep_in_bucket(slot);
   if (!synchronize) return;
   if (!in_backward_) {
@@ -163,7 +183,8 @@ void Reducer::State::on_gradient(std::size_t index) {
         [self = shared_from_this()] { self->on_backward_end(); });
   }
   if (slot.ready) {
-    throw ConfigError(lockstep::str("parameter '", slot.name, "' received two gradients in one backward()"));
+    throw ConfigError(lockstep::str("parameter '", slot.name, "' received a second gradient before the first "
+                                    "backward() was complete"));
   }
   slot.ready = true;
   if (--buckets[slot.bucket].missing == 0) start_full_buckets();

@@ -55,10 +55,12 @@ TEST_P(Processes, AnAbortTellsTheReason) {
     group.barrier();
     if (group.rank() == 1) {
       group.abort("the loss is not a number");
-      throw Error("gone");
+      // It stays until rank 0 has seen it: not the end of a connection tells, but the abort.
+      while (true) pause();
     }
     group.barrier();
-  });
+    throw Error("the barrier is over");
+  }, /*limit=*/std::chrono::seconds(3));
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
 }
 

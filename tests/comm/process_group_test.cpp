@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <latch>
+
 #include <lockstep/comm/network.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
@@ -108,7 +110,8 @@ TEST_P(Backends, RefusesWhatCannotBe) {
 }
 
 TEST_P(Backends, AWaitEndsAtItsDeadline) {
-  const auto errors = run_group(2, GetParam(), [](ProcessGroup group) {
+  std::latch seen(2);
+  const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
     if (group.rank() == 0) {
       auto tensor = torch::ones({4});
       const auto start = Clock::now();
@@ -116,8 +119,7 @@ TEST_P(Backends, AWaitEndsAtItsDeadline) {
       EXPECT_THROW(work->wait(std::chrono::milliseconds(200)), TimeoutError);
       EXPECT_LT(seconds_since(start), 5);
     }
-    // Rank 1 stays until rank 0 has seen the deadline.
-    group.all_gather_text("done");
+    seen.arrive_and_wait();  // rank 1 stays until rank 0 has seen the deadline
   });
   EXPECT_EQ(errors, no_errors(2));
 }
@@ -187,7 +189,7 @@ TEST_P(Rendezvous, NamesWhatContradicts) {
     environment.master_port = port;
     init_process_group({.timeout = std::chrono::milliseconds(800), .environment = environment});
   });
-  EXPECT_THAT(errors[0] + errors[1], HasSubstr(GetParam().expected));
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(GetParam().expected));
 }
 
 TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
@@ -197,8 +199,16 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
     init_process_group({.timeout = std::chrono::milliseconds(300), .environment = environment});
     FAIL() << "no error";
   } catch (const TimeoutError& error) {
-    EXPECT_STREQ(error.what(), "rank 0 waited 0.3 s for ranks 1, 2 of 3 to join");
+    EXPECT_STREQ(error.what(), "rank 0 waited 0.3 s for ranks 1, 2 of 3 in the roll call");
   }
+}
+
+TEST(ProcessGroup, ADyingPeersTextIsNotAwaitedForEver) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    if (group.rank() == 1) return;
+    group.all_gather_text("are you there?");
+  });
+  EXPECT_EQ(errors[0], "rank 1 left the group");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -207,6 +217,29 @@ INSTANTIATE_TEST_SUITE_P(
         Contradiction{"world", {.rank = 1, .world_size = 3}, "started with a world of "},
         Contradiction{"twice", {.rank = 0, .world_size = 2}, "rank 0 is there twice"}),
     [](const auto& info) { return info.param.name; });
+
+TEST(InitProcessGroup, NamesRanksThatWantDifferentThings) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto errors = run_threads(2, [&](int rank) {
+    testing_support::join_group(rank, 2, rank == 0 ? "gloo" : "shm", fd);
+  });
+  for (const auto& error : errors) {
+    EXPECT_EQ(error, "ranks want different things: rank 0 backend gloo on cpu, rank 1 backend shm on cpu");
+  }
+}
+
+TEST(InitProcessGroup, JoinsTheEnvironmentsGroupOnce) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const std::pair<const char*, std::string> variables[] = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"},
+      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(bound_port(fd))}};
+  for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
+  close(fd);
+  const ProcessGroupOptions options{.timeout = std::chrono::milliseconds(100)};
+  EXPECT_THROW(init_process_group(options), TimeoutError) << "rank 1 does not come";
+  EXPECT_THROW(init_process_group(options), ConfigError);
+  for (const auto& [name, value] : variables) unsetenv(name);
+}
 
 TEST(InitProcessGroup, SaysThatThePortIsBusy) {
   const int fd = listen_on("127.0.0.1", 0);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <cstring>
 #include <random>
 
@@ -88,10 +89,15 @@ TEST_P(AllReduce, AddsInRankOrderOnAllRanks) {
     }
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
       const auto mine = values_of(rank, count);
-      std::memcpy(data, mine.data(), count * sizeof(float));
+      std::copy(mine.begin(), mine.end(), data);
       engine->wait(engine->post_all_reduce(bytes_of(data), count, DataType::kFloat32, op), kTimeout);
       const auto& expected = op == ReduceOp::kSum ? sum : average;
-      if (std::memcmp(data, expected.data(), count * sizeof(float)) != 0) throw Error("wrong sum");
+      // Bit patterns: -0 is not 0 here.
+      for (std::size_t i = 0; i < count; ++i) {
+        if (std::bit_cast<std::uint32_t>(data[i]) != std::bit_cast<std::uint32_t>(expected[i])) {
+          throw Error(str("wrong sum at ", i));
+        }
+      }
     }
     engine->wait(engine->post_barrier(), kTimeout);
   });

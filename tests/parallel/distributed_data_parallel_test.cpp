@@ -212,6 +212,63 @@ TEST(DdpTraining, GradientsLiveInSymmetricBuckets) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+TEST(DdpTraining, TiedWeightsAndSharedModulesCountOnce) {
+  struct TiedImpl : torch::nn::Module {
+    TiedImpl() {
+      first = register_module("first", torch::nn::Linear(4, 4));
+      second = register_module("second", first.ptr());
+      norm = register_module("norm", torch::nn::BatchNorm1d(4));
+      again = register_module("again", norm.ptr());
+    }
+    torch::Tensor forward(torch::Tensor x) { return second(again(norm(first(x)))); }
+    torch::nn::Linear first{nullptr};
+    torch::nn::Linear second{nullptr};
+    torch::nn::BatchNorm1d norm{nullptr};
+    torch::nn::BatchNorm1d again{nullptr};
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    auto net = std::make_shared<TiedImpl>();
+    DistributedDataParallel ddp(net, group);
+    for (int step = 0; step < 2; ++step) {
+      ddp.forward(torch::full({3, 4}, group.rank() + 1.0)).square().sum().backward();
+      auto other = net->first->weight.grad().clone();
+      group.broadcast(other, 0);
+      if (!torch::equal(other, net->first->weight.grad())) throw Error("gradients differ");
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpTraining, ASecondWrapperReplacesTheFirst) {
+  const Data data;
+  Net oracle = make_net(1);
+  loss_of(oracle, data.x, data.y).backward();
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1);
+    auto ddp = std::make_unique<DistributedDataParallel<Net>>(net, group);
+    // The new one is made before the old one goes, as an assignment does it.
+    ddp = std::make_unique<DistributedDataParallel<Net>>(net, group);
+    const auto [x, y] = data.share(group.rank(), group.size());
+    torch::nn::functional::cross_entropy(ddp->forward(x), y).backward();
+    expect_same_gradients(net, oracle, 1e-6);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpErrors, RefusesAHookOfSomebodyElse) {
+  struct Foreign : torch::autograd::PostAccumulateGradHook {
+    void operator()(const torch::autograd::Variable&) override {}
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1);
+    torch::autograd::impl::set_post_acc_grad_hooks(net->fc1->bias, std::make_unique<Foreign>());
+    DistributedDataParallel ddp(net, group);
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("'fc1.bias' has a post-accumulate"));
+}
+
 TEST(DdpErrors, NamesParametersWithoutGradient) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Net net = make_net(1);
@@ -241,6 +298,11 @@ TEST(DdpErrors, NamesTheFirstTensorThatDiffers) {
        {"parameter 'fc2.weight' Float [4, 32]", "parameter 'fc2.weight' Double [4, 32]"}},
       {"name", [](Net& net) { net->register_parameter("extra", torch::ones({2})); },
        {"rank 0 has", "parameter 'extra' Float [2]"}},
+      {"strides",
+       [](Net& net) {
+         net->conv->weight.set_data(net->conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+       },
+       {"'conv.weight' Float [8, 3, 3, 3] with strides [27, 1, 9, 3]"}},
       {"frozen", [](Net& net) { net->fc2->bias.set_requires_grad(false); }, {"(frozen)"}},
   };
   for (const Wrong& wrong : cases) {

@@ -36,9 +36,11 @@ inline std::vector<std::string> run_group(int size, const std::string& backend,
 
 /// The same with forked processes.
 inline std::vector<std::string> run_group_processes(int size, const std::string& backend,
-                                                    const std::function<void(ProcessGroup)>& body) {
+                                                    const std::function<void(ProcessGroup)>& body,
+                                                    std::chrono::seconds limit = std::chrono::seconds(60)) {
   const int fd = listen_on("127.0.0.1", 0);
-  auto errors = run_processes(size, [&](int rank) { body(join_group(rank, size, backend, fd)); });
+  auto errors = run_processes(
+      size, [&](int rank) { body(join_group(rank, size, backend, fd)); }, limit);
   close(fd);
   return errors;
 }

@@ -1,23 +1,62 @@
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {
 namespace {
 
 constexpr const char* kAbortKey = "abort";
+constexpr std::chrono::milliseconds kNoTimeout = c10d::Store::kNoTimeout;
+
+// Gloo knows no abort: its waits look this often whether the group has ended.
+constexpr std::chrono::milliseconds kAbortInterval{250};
 
 // What the operations of one group share.
 struct Context {
+  Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
+          AdapterOptions options)
+      : backend(std::move(backend)), store(std::move(store)), options(std::move(options)) {}
+  // Gloo's destructor joins the thread of an operation that a peer never enters. Such a group is left to
+  // the end of the process: no destructor of ours waits for a peer.
+  ~Context() {
+    if (abandoned) backend.release();
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
   c10::intrusive_ptr<c10d::Backend> backend;
   c10::intrusive_ptr<c10d::Store> store;
   AdapterOptions options;
+  mutable std::atomic<bool> abandoned = false;  ///< an operation was given up
+
+  /// Why a rank ended the group; empty while it has not.
+  std::string abort_reason() const {
+    try {
+      if (store->check({kAbortKey})) return store->get_to_str(kAbortKey);
+    } catch (const std::exception&) {
+      // The store went with rank 0; what broke will say so.
+    }
+    return "";
+  }
+
+  void throw_if_aborted() const {
+    const std::string reason = abort_reason();
+    if (!reason.empty()) throw CommError(reason);
+  }
+
+  std::string failure(const std::string& operation) const {
+    return str("rank ", backend->getRank(), ": ", operation, " over ", options.name, " failed: ");
+  }
 
   /// Turns the exception in flight into one of ours. Where a peer ended the group on purpose its
   /// reason says more than the broken connection that we saw.
   [[noreturn]] void rethrow(const std::string& operation) const {
+    abandoned = true;
     std::string text;
     try {
       throw;
@@ -26,15 +65,8 @@ struct Context {
     } catch (const std::exception& error) {
       text = first_line(error);
     }
-    std::string reason;
-    try {
-      if (store->check({kAbortKey})) reason = store->get_to_str(kAbortKey);
-    } catch (const std::exception&) {
-      // The store went with rank 0; what we know is the text above.
-    }
-    if (!reason.empty()) throw CommError(reason);
-    const std::string message =
-        str("rank ", backend->getRank(), ": ", operation, " over ", options.name, " failed: ", text);
+    throw_if_aborted();
+    const std::string message = failure(operation) + text;
     if (text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos) {
       throw TimeoutError(message);
     }
@@ -54,7 +86,12 @@ class C10dWork final : public Work {
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
     if (finished_) return;
     try {
-      work_->wait(timeout.value_or(context_->options.timeout));
+      if (context_->options.device.is_cuda()) {
+        // Makes the stream wait, not this thread; the library's watchdog keeps the group's timeout.
+        work_->wait(timeout.value_or(kNoTimeout));
+      } else {
+        wait_on_host(timeout.value_or(context_->options.timeout));
+      }
     } catch (...) {
       context_->rethrow(operation_);
     }
@@ -67,6 +104,24 @@ class C10dWork final : public Work {
   }
 
  private:
+  void wait_on_host(std::chrono::milliseconds timeout) {
+    const Deadline deadline(timeout);
+    while (!work_->isCompleted()) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+      if (left.count() == 0) {
+        throw TimeoutError(lockstep::str(context_->failure(operation_), "timed out after ",
+                                         static_cast<double>(timeout.count()) / 1e3, " s"));
+      }
+      try {
+        work_->wait(std::min(left, kAbortInterval));
+      } catch (const std::exception&) {
+        if (work_->isCompleted()) throw;  // it failed; else this turn's time is over
+        context_->throw_if_aborted();
+      }
+    }
+    work_->wait(context_->options.timeout);  // complete: returns at once, or throws what went wrong
+  }
+
   void finish() {
     finished_ = true;
     if (divide_.defined()) {
@@ -84,17 +139,13 @@ class C10dWork final : public Work {
 
 class C10dBackend final : public Backend {
  public:
-  explicit C10dBackend(Context context)
-      : context_(std::make_shared<const Context>(std::move(context))) {}
+  explicit C10dBackend(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
 
   const std::string& name() const override { return context_->options.name; }
 
   std::shared_ptr<Work> all_reduce(torch::Tensor tensor, ReduceOp op) override {
     const bool average = op == ReduceOp::kAverage;
-    if (average && !tensor.is_floating_point()) {
-      throw ConfigError(lockstep::str("all_reduce: the average of ", tensor.scalar_type(),
-                            " is not defined; sum and divide yourself"));
-    }
+    check_average(tensor, op);
     const bool divide = average && !context_->options.averages;
     c10d::AllreduceOptions options;
     options.reduceOp = average && !divide ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
@@ -132,7 +183,10 @@ class C10dBackend final : public Backend {
     return torch::zeros(shape, options);
   }
 
+  void check() override { context_->throw_if_aborted(); }
+
   void abort(const std::string& reason) override {
+    aborted_ = true;
     try {
       context_->store->compareSet(kAbortKey, "", reason);
     } catch (const std::exception&) {
@@ -141,13 +195,14 @@ class C10dBackend final : public Backend {
     try {
       context_->backend->abort();
     } catch (const std::exception&) {
-      // Gloo knows no abort: its peers see the connection end with this process.
+      // The peers find the reason in the store.
     }
   }
 
  private:
   template <class Call>
   std::shared_ptr<Work> start(const char* operation, torch::Tensor divide, Call&& call) {
+    if (aborted_.load()) context_->throw_if_aborted();
     try {
       return std::make_shared<C10dWork>(context_, call(), operation, std::move(divide));
     } catch (...) {
@@ -168,6 +223,7 @@ class C10dBackend final : public Backend {
   }
 
   std::shared_ptr<const Context> context_;
+  std::atomic<bool> aborted_ = false;  // by this rank: later calls need not ask the store
 };
 
 }  // namespace
@@ -175,7 +231,7 @@ class C10dBackend final : public Backend {
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options) {
   return std::make_shared<C10dBackend>(
-      Context{std::move(backend), std::move(store), std::move(options)});
+      std::make_shared<const Context>(std::move(backend), std::move(store), std::move(options)));
 }
 
 }  // namespace lockstep::c10d_adapter

@@ -1,5 +1,6 @@
 #include <lockstep/comm/backends/nccl/nccl.h>
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -10,6 +11,17 @@
 namespace lockstep::nccl {
 
 bool is_available() { return true; }
+
+std::string device_identity(torch::Device device) {
+  const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid;
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char byte : uuid.bytes) {
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
 
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,

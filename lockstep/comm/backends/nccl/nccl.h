@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/torch.h>
@@ -14,6 +15,9 @@
 namespace lockstep::nccl {
 
 bool is_available();
+
+/// What tells a GPU from all others in the world; empty in builds without NCCL.
+std::string device_identity(torch::Device device);
 
 /// Collective. `device` is the GPU of this rank, which no other rank may use. ConfigError in builds
 /// without NCCL.

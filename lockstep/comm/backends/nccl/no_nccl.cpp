@@ -6,6 +6,8 @@ namespace lockstep::nccl {
 
 bool is_available() { return false; }
 
+std::string device_identity(torch::Device) { return ""; }
+
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>&, const WorkerEnvironment&,
                                  torch::Device, std::chrono::milliseconds) {
   throw ConfigError(

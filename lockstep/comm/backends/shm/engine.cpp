@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <vector>
@@ -114,6 +115,7 @@ Engine::Ticket Engine::post(std::byte* data, std::size_t bytes, OperationDescrip
                             std::shared_ptr<const void> keep_alive) {
   auto place = bytes > 0 ? registry_.find(data, bytes) : std::nullopt;
   const std::scoped_lock lock(mutex_);
+  throw_if_aborted();
   if (bytes == 0 || place) {
     if (place) {
       description.symmetric = 1;
@@ -287,7 +289,7 @@ void Engine::wait(Ticket ticket, std::chrono::milliseconds timeout) {
     }
     if (!blocked) continue;
     sleep_on(*blocked, deadline);
-    if (!test(ticket)) check_peer(*blocked, deadline, timeout);
+    if (!test(ticket)) check_progress(deadline, timeout);
   }
 }
 
@@ -305,27 +307,23 @@ void Engine::sleep_on(const Blocker& blocker, const Deadline& deadline) {
 }
 
 // Called when a sleep did not help: is the peer gone, or the time over?
-void Engine::check_peer(const Blocker& blocked, const Deadline& deadline,
-                        std::chrono::milliseconds timeout) {
+void Engine::check_progress(const Deadline& deadline, std::chrono::milliseconds timeout) {
   std::string reason;
   bool late = false;
   {
     const std::scoped_lock lock(mutex_);
-    if (counter_difference(released_, posted_) >= 0) return;
-    const std::string mine = doing(rank_, released_);
-    if (liveness_ && liveness_->is_dead(blocked.rank)) {
-      reason = str("rank ", blocked.rank, " (process ", state(blocked.rank).pid.load(),
-                   ") died while rank ", rank_, " was in ", mine);
-    } else if (state(blocked.rank).left.load(std::memory_order_acquire) != 0) {
-      reason = str("rank ", blocked.rank, " left the group while rank ", rank_, " was in ", mine);
+    const auto blocked = blocker();
+    if (!blocked || released_ == posted_) return;
+    const std::string mine =
+        str(describe(operation(released_).description), " (operation ", released_, ")");
+    const std::string gone = why_gone(blocked->rank);
+    if (!gone.empty()) {
+      reason = str(gone, " while rank ", rank_, " was in ", mine);
     } else if (deadline.expired()) {
       late = true;
-      const std::uint32_t theirs = state(blocked.rank).arrived.load(std::memory_order_acquire);
-      reason = str("rank ", rank_, " waited ", static_cast<double>(timeout.count()) / 1e3,
-                   " s in ", mine, " for rank ", blocked.rank, " (process ",
-                   state(blocked.rank).pid.load(), ") to ", blocked.verb, " it; that rank ",
-                   theirs == 0 ? "has called nothing yet"
-                               : str("last called ", doing(blocked.rank, theirs - 1)));
+      reason = str("rank ", rank_, " waited ", static_cast<double>(timeout.count()) / 1e3, " s in ",
+                   mine, " for rank ", blocked->rank, " (process ", state(blocked->rank).pid.load(),
+                   ") to ", blocked->verb, " it; that rank ", last_call(blocked->rank));
     } else {
       return;
     }
@@ -333,14 +331,37 @@ void Engine::check_peer(const Blocker& blocked, const Deadline& deadline,
     if (advance()) return;
   }
   if (late) {
+    failed_ = true;
     abort(reason);
     throw TimeoutError(reason);
   }
   fail(reason);
 }
 
-std::string Engine::doing(int rank, std::uint32_t sequence) const {
-  return str(describe(state(rank).operations[sequence % kRing]), " (operation ", sequence, ")");
+// "rank 1 (process 4711) died", or "" for all that is known.
+std::string Engine::why_gone(int rank) const {
+  if (liveness_ && liveness_->is_dead(rank)) {
+    return str("rank ", rank, " (process ", state(rank).pid.load(), ") died");
+  }
+  if (state(rank).left.load(std::memory_order_acquire) != 0) {
+    return str("rank ", rank, " left the group");
+  }
+  return "";
+}
+
+std::string Engine::last_call(int rank) const {
+  const std::uint32_t arrived = state(rank).arrived.load(std::memory_order_acquire);
+  if (arrived == 0) return "has called nothing yet";
+  return str("last called ", describe(state(rank).operations[(arrived - 1) % kRing]), " (operation ",
+             arrived - 1, ")");
+}
+
+void Engine::check() {
+  throw_if_aborted();
+  for (int peer = 0; peer < size_; ++peer) {
+    const std::string gone = peer == rank_ ? "" : why_gone(peer);
+    if (!gone.empty()) fail(gone);
+  }
 }
 
 // --- Ending --------------------------------------------------------------------------------------
@@ -361,48 +382,78 @@ void Engine::abort(const std::string& reason) {
   }
 }
 
-void Engine::throw_if_aborted() const {
+void Engine::throw_if_aborted() {
   const AbortState& shared = header().abort;
-  if (shared.state.load(std::memory_order_acquire) != kAborted) [[likely]] return;
+  if (shared.state.load(std::memory_order_acquire) != kAborted) [[likely]] {
+    // Another rank may be about to write its reason, or have died over it.
+    if (failed_.load(std::memory_order_relaxed)) throw CommError("the group has ended");
+    return;
+  }
+  failed_ = true;
   if (static_cast<int>(shared.rank) == rank_) throw CommError(shared.reason);
   throw CommError(str("rank ", shared.rank, " ended the group: ", shared.reason));
 }
 
 void Engine::fail(const std::string& reason) {
+  failed_ = true;
   abort(reason);
   throw CommError(reason);
 }
 
 // --- Symmetric memory ----------------------------------------------------------------------------
 
-std::shared_ptr<std::byte> Engine::allocate(std::size_t bytes, std::chrono::milliseconds timeout) {
-  const std::size_t stride = round_up(std::max<std::size_t>(bytes, 1), 4096);
-  const std::size_t total = stride * static_cast<std::size_t>(size_);
-  auto range = std::make_shared<SymmetricRange>();
+namespace {
+
+// What rank 0 tells the others about a new segment, held as long as it travels.
+struct Offer {
   SegmentAddress address;
+  std::size_t asked = 0;
+};
+
+// Puts the pages there now: later, missing memory would be a SIGBUS in the middle of a reduction.
+void populate(std::byte* data, std::size_t bytes) {
+  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
+  const int error = errno;
+  if (error == EINVAL) return;  // a kernel before 5.14: pages come when they are touched
+  throw CommError(str("allocate: no memory for ", bytes, " bytes: ", errno_text(error)));
+}
+
+}  // namespace
+
+std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
+                                                    std::chrono::milliseconds timeout) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  auto range = std::make_shared<SymmetricRange>();
+  range->stride = round_up(std::max<std::size_t>(bytes, 1), page);
+  range->rank = rank_;
+  range->id = ++next_range_;
+  const auto offer = std::make_shared<Offer>();
+  if (rank_ == 0) {
+    range->segment = Segment::create(range->stride * static_cast<std::size_t>(size_));
+    *offer = {range->segment->address(), bytes};
+  }
+  wait(post_broadcast(reinterpret_cast<std::byte*>(offer.get()), sizeof(Offer), 0, offer), timeout);
+  if (offer->asked != bytes) {
+    throw CommError(str("allocate: rank ", rank_, " asked for ", bytes, " bytes, rank 0 for ",
+                        offer->asked));
+  }
+  if (rank_ != 0) range->segment = Segment::open(offer->address);
+  // First touch by the owner puts the slice on the owner's memory node.
+  populate(range->slice(rank_), range->stride);
+  wait(post_barrier(), timeout);
+  populate(range->segment->data(), range->segment->bytes());
+  if (rank_ == 0) range->segment->close_descriptor();
+  return range;
+}
+
+std::shared_ptr<std::byte> Engine::allocate(std::size_t bytes, std::chrono::milliseconds timeout) {
+  std::shared_ptr<SymmetricRange> range;
   try {
-    if (rank_ == 0) {
-      range->segment = Segment::create(total);
-      address = range->segment->address();
-    }
-    wait(post_broadcast(reinterpret_cast<std::byte*>(&address), sizeof(address), 0), timeout);
-    if (address.bytes < total || address.bytes >= total + 4096) {
-      fail(str("allocate: rank ", rank_, " asked for ", bytes, " bytes, rank 0 for ",
-               address.bytes / static_cast<std::size_t>(size_)));
-    }
-    if (rank_ != 0) range->segment = Segment::open(address);
+    range = share_range(bytes, timeout);
   } catch (const CommError& error) {
     abort(error.what());  // a no-op where a peer did so first
     throw;
   }
-  range->stride = stride;
-  range->rank = rank_;
-  range->id = ++next_range_;
-  // First touch by the owner puts the slice on the owner's memory node.
-  madvise(range->slice(rank_), stride, MADV_POPULATE_WRITE);
-  wait(post_barrier(), timeout);
-  madvise(range->segment->data(), range->segment->bytes(), MADV_POPULATE_WRITE);
-  if (rank_ == 0) range->segment->close_descriptor();
   registry_.add(range);
   std::byte* data = range->slice(rank_);
   return {data, [range, engine = weak_from_this()](std::byte*) {

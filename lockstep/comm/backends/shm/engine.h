@@ -9,6 +9,7 @@
 // in chunks.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -76,6 +77,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   void abort(const std::string& reason);
 
+  /// Throws CommError when the group has been aborted, or a watched peer is dead or has left.
+  void check();
+
  private:
   struct Operation {
     OperationDescription description;
@@ -110,12 +114,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void publish(Word& word, std::uint32_t value);
   void compare_descriptions(std::uint32_t sequence);
 
-  void throw_if_aborted() const;
+  void throw_if_aborted();
   [[noreturn]] void fail(const std::string& reason);
   void sleep_on(const Blocker& blocker, const Deadline& deadline);
-  void check_peer(const Blocker& blocker, const Deadline& deadline,
-                  std::chrono::milliseconds timeout);
-  std::string doing(int rank, std::uint32_t sequence) const;
+  void check_progress(const Deadline& deadline, std::chrono::milliseconds timeout);
+  std::string why_gone(int rank) const;
+  std::string last_call(int rank) const;
+  std::shared_ptr<SymmetricRange> share_range(std::size_t bytes, std::chrono::milliseconds timeout);
 
   const std::shared_ptr<Segment> control_;
   const int rank_;
@@ -124,6 +129,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::optional<Liveness> liveness_;
   SymmetricRegistry registry_;
   std::uint32_t next_range_ = 0;
+  std::atomic<bool> failed_ = false;  // this rank gave up: nothing of its moves any more
 
   std::mutex mutex_;  // guards what follows
   std::deque<Operation> pending_;  // operations released_ ... posted_ - 1

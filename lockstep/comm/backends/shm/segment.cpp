@@ -79,8 +79,8 @@ std::shared_ptr<Segment> Segment::open(const SegmentAddress& address) {
   }
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) throw CommError(str("shared memory: cannot open ", path, ": ", errno_text(errno)));
-  if (fstat(fd, &info) != 0 || !is_ours() ||
-      (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (fstat(fd, &info) != 0 || !is_ours() || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     close(fd);
     throw CommError(str("shared memory: ", path, " is not a segment of this job"));
   }

@@ -1,11 +1,7 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 
-#include <sched.h>
-#include <sys/random.h>
-#include <unistd.h>
 
-#include <cstring>
-#include <vector>
+#include <utility>
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
@@ -80,10 +76,7 @@ class ShmBackend final : public Backend {
 
   std::shared_ptr<Work> all_reduce(torch::Tensor tensor, ReduceOp op) override {
     const DataType type = data_type(tensor);
-    if (op == ReduceOp::kAverage && !is_floating_point(type)) {
-      throw ConfigError(str("all_reduce: the average of ", data_type_name(type),
-                            " is not defined; sum and divide yourself"));
-    }
+    check_average(tensor, op);
     const auto [dense, target] = dense_form(tensor, "all_reduce");
     const auto ticket = engine_->post_all_reduce(bytes_of(dense),
                                                  static_cast<std::size_t>(dense.numel()), type, op,
@@ -114,6 +107,7 @@ class ShmBackend final : public Backend {
   }
 
   void abort(const std::string& reason) override { engine_->abort(reason); }
+  void check() override { engine_->check(); }
 
  private:
   static std::byte* bytes_of(const torch::Tensor& tensor) {
@@ -136,106 +130,9 @@ class ShmBackend final : public Backend {
   std::chrono::milliseconds timeout_;
 };
 
-// What rank 0 announces: where its control segment is, and what must be found in it.
-struct Announcement {
-  SegmentAddress address;
-  std::uint64_t nonce[2] = {0, 0};
-};
-
-template <class Value>
-std::vector<std::uint8_t> to_bytes(const Value& value) {
-  std::vector<std::uint8_t> bytes(sizeof(Value));
-  std::memcpy(bytes.data(), &value, sizeof(Value));
-  return bytes;
-}
-
-std::string vote_key(int rank) { return str("shm/vote/", rank); }
-
-std::shared_ptr<Segment> announce(c10d::Store& store, int size, const EngineOptions& options) {
-  auto segment = Segment::create(Engine::control_bytes(size, options));
-  Announcement announcement;
-  announcement.address = segment->address();
-  if (getrandom(announcement.nonce, sizeof(announcement.nonce), 0) !=
-      static_cast<ssize_t>(sizeof(announcement.nonce))) {
-    throw CommError(str("no random numbers for the handshake: ", errno_text(errno)));
-  }
-  auto* header = reinterpret_cast<ControlHeader*>(segment->data());
-  std::memcpy(header->nonce, announcement.nonce, sizeof(header->nonce));
-  store.set("shm/control", to_bytes(announcement));
-  return segment;
-}
-
-std::shared_ptr<Segment> find_announced(c10d::Store& store) {
-  const auto bytes = store.get("shm/control");
-  Announcement announcement;
-  if (bytes.size() != sizeof(announcement)) throw CommError("rank 0 could not create shared memory");
-  std::memcpy(&announcement, bytes.data(), bytes.size());
-  auto segment = Segment::open(announcement.address);
-  const auto* header = reinterpret_cast<const ControlHeader*>(segment->data());
-  if (std::memcmp(header->nonce, announcement.nonce, sizeof(announcement.nonce)) != 0) {
-    throw CommError("the segment found is not the one of rank 0: another host");
-  }
-  return segment;
-}
-
-// What a rank that can take part says of itself.
-struct Vote {
-  pid_t pid = 0;
-  cpu_set_t cpus{};
-};
-
-// All ranks' votes, the same on all ranks, so that all decide alike. Nothing when a rank cannot take
-// part, and then `why_not` says which and why.
-std::vector<Vote> count_votes(c10d::Store& store, int size, std::string& why_not) {
-  std::vector<Vote> votes(static_cast<std::size_t>(size));
-  for (int rank = 0; rank < size; ++rank) {
-    const auto bytes = store.get(vote_key(rank));
-    if (bytes.size() == sizeof(Vote)) {
-      std::memcpy(&votes[rank], bytes.data(), sizeof(Vote));
-    } else if (why_not.empty()) {
-      why_not = str("rank ", rank, ": ", std::string(bytes.begin(), bytes.end()));
-    }
-  }
-  return votes;
-}
-
-// A rank that spins while a peer has no processor to run on delays what it waits for.
-bool share_processors(const std::vector<Vote>& votes) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  for (const Vote& vote : votes) CPU_OR(&all, &all, &vote.cpus);
-  return CPU_COUNT(&all) < static_cast<int>(votes.size());
-}
-
 }  // namespace
 
-std::shared_ptr<Backend> try_connect(c10d::Store& store, const WorkerEnvironment& environment,
-                                     std::chrono::milliseconds timeout, std::string& why_not) {
-  EngineOptions options;
-  std::shared_ptr<Segment> control;
-  std::vector<std::uint8_t> vote;
-  try {
-    control = environment.rank == 0 ? announce(store, environment.world_size, options)
-                                    : find_announced(store);
-    Vote mine{.pid = getpid()};
-    if (sched_getaffinity(0, sizeof(mine.cpus), &mine.cpus) != 0) CPU_ZERO(&mine.cpus);
-    vote = to_bytes(mine);
-  } catch (const CommError& error) {
-    const std::string reason = error.what();
-    vote.assign(reason.begin(), reason.end());
-    if (environment.rank == 0) store.set("shm/control", std::vector<std::uint8_t>());
-  }
-  store.set(vote_key(environment.rank), vote);
-  const std::vector<Vote> votes = count_votes(store, environment.world_size, why_not);
-  if (!why_not.empty()) return nullptr;
-  if (environment.rank == 0) control->close_descriptor();
-
-  if (share_processors(votes)) options.spin = std::chrono::microseconds(0);
-  auto engine = std::make_shared<Engine>(std::move(control), environment.rank,
-                                         environment.world_size, options);
-  std::vector<pid_t> pids;
-  for (const Vote& each : votes) pids.push_back(each.pid);
-  engine->watch(pids);
+std::shared_ptr<Backend> make(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout) {
   return std::make_shared<ShmBackend>(std::move(engine), timeout);
 }
 

@@ -7,6 +7,7 @@
 
 namespace lockstep::single {
 
-std::shared_ptr<Backend> make();
+/// `device` is where allocate() allocates.
+std::shared_ptr<Backend> make(torch::Device device);
 
 }  // namespace lockstep::single

@@ -1,0 +1,99 @@
+#include <lockstep/comm/text_exchange.h>
+
+#include <algorithm>
+#include <thread>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kRefusedKey = "refused";
+constexpr const char* kToldKey = "refused/told";  // how many ranks know
+constexpr std::chrono::milliseconds kTimeToTell{500};
+// The first looks come quickly, so that a rendezvous costs little; later ones spare rank 0.
+constexpr std::chrono::microseconds kFirstPause{50};
+constexpr std::chrono::microseconds kLongestPause{5000};
+
+std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+}  // namespace
+
+std::vector<std::string> TextExchange::exchange(const std::string& topic, const std::string& text,
+                                                const std::function<void()>& check) {
+  const auto keys_of = [&](const char* kind) {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < size_; ++rank) keys.push_back(lockstep::str(topic, kind, rank));
+    return keys;
+  };
+  try {
+    const auto given = keys_of("/");
+    const auto read = keys_of("/read/");
+    store_->set(given[rank_], to_bytes(text));
+    await(given, topic, check);
+    std::vector<std::string> texts;
+    for (const auto& bytes : store_->multiGet(given)) texts.emplace_back(bytes.begin(), bytes.end());
+    store_->set(read[rank_], to_bytes(""));
+    if (rank_ == 0) await(read, topic, check);
+    return texts;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CommError(lockstep::str("rank ", rank_, " lost the store of rank 0 during the ", topic,
+                                  " (did rank 0 end?): ", first_line(error)));
+  }
+}
+
+void TextExchange::refuse(const std::string& reason) {
+  try {
+    store_->compareSet(kRefusedKey, to_bytes(""), to_bytes(reason));
+  } catch (const std::exception&) {
+    // The store is gone, and everybody with it who could be told.
+  }
+  leave_with(reason);
+}
+
+// Rank 0 takes the store along when it goes: not before the others have read why.
+void TextExchange::leave_with(const std::string& reason) {
+  const Deadline deadline(kTimeToTell);
+  try {
+    store_->add(kToldKey, 1);
+    while (rank_ == 0 && store_->add(kToldKey, 0) < size_ && !deadline.expired()) {
+      std::this_thread::sleep_for(kLongestPause);
+    }
+  } catch (const std::exception&) {
+    // The store is gone: nobody is left to be told.
+  }
+  throw CommError(reason);
+}
+
+void TextExchange::await(const std::vector<std::string>& keys, const std::string& topic,
+                         const std::function<void()>& check) {
+  const Deadline deadline(timeout_);
+  for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
+    if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
+    try {
+      if (check) check();
+    } catch (const CommError&) {
+      if (store_->check(keys)) return;  // it did its part before it went
+      throw;
+    }
+    if (deadline.expired()) {
+      throw TimeoutError(lockstep::str("rank ", rank_, " waited ",
+                                       static_cast<double>(timeout_.count()) / 1e3, " s for ",
+                                       missing_ranks(keys), " of ", size_, " in the ", topic));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::string TextExchange::missing_ranks(const std::vector<std::string>& keys) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!store_->check({keys[rank]})) missing.push_back(rank);
+  }
+  return lockstep::str(missing.size() == 1 ? "rank " : "ranks ", join(missing));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include <lockstep/cli/device_choice.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+constexpr int kCpu = -1;
+constexpr int kRefused = -2;
+
+struct Case {
+  const char* accelerator;
+  int gpu_count, local_rank, local_world_size;
+  int expected;
+};
+
+TEST(ChooseGpu, DecidesAlikeOnAllRanks) {
+  const Case cases[] = {
+      {"cpu", 8, 0, 2, kCpu},   {"auto", 0, 0, 1, kCpu},      {"auto", 1, 0, 1, 0},
+      {"auto", 1, 0, 2, kCpu},  {"auto", 1, 1, 2, kCpu},      {"auto", 2, 1, 2, 1},
+      {"auto", 8, 3, 4, 3},     {"cuda", 0, 0, 1, kRefused},  {"cuda", 2, 1, 2, 1},
+      {"cuda", 1, 1, 2, 0},     {"cuda", 3, 0, 4, kRefused},  {"cuda", 3, 3, 4, kRefused},
+  };
+  for (const Case& c : cases) {
+    int chosen = kRefused;
+    try {
+      chosen = choose_gpu(c.accelerator, c.gpu_count, c.local_rank, c.local_world_size).value_or(kCpu);
+    } catch (const ConfigError&) {
+    }
+    EXPECT_EQ(chosen, c.expected) << c.accelerator << ' ' << c.gpu_count << " GPUs, rank "
+                                  << c.local_rank << " of " << c.local_world_size;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
