@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/option_checks.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/core/cpu.h>
@@ -25,6 +26,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/data_source.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -144,7 +146,7 @@ void run_doctor(const std::string& json_file) {
     json[finding.key] = finding.value;
     std::cout << finding.key << std::string(12 - finding.key.size(), ' ') << finding.text << '\n';
   }
-  std::cout.flush();
+  flush_output(std::cout);
   if (!json_file.empty()) write_json_file(json_file, json.dump(2) + "\n");
 }
 
@@ -155,7 +157,8 @@ void add_doctor_command(CLI::App& app) {
       app.add_subcommand("doctor", "Show what was found: processors, LibTorch, GPUs, data");
   const auto json_file = std::make_shared<std::string>();
   command->add_option("--json", *json_file, "Also write the findings to this file")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty());
   command->callback([json_file] { run_doctor(*json_file); });
 }
 

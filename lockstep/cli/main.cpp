@@ -1,5 +1,8 @@
 // The program `lockstep`. Nothing here may start a thread or touch a tensor: `train` forks its
 // ranks from this process.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <iostream>
 #include <string>
 
@@ -8,7 +11,19 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/program.h>
 
+namespace {
+
+// Else the first socket gets the number of a stream that the user closed, and what is printed.
+void open_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest number that is free
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  open_closed_streams();
   const std::string version = "lockstep " LOCKSTEP_VERSION " (LibTorch " TORCH_VERSION ")";
   return lockstep::run_program(argc, argv, version, lockstep::all_commands(), std::cout, std::cerr);
 }

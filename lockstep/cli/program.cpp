@@ -9,6 +9,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/suggestion.h>
 #include <lockstep/core/error.h>
+#include <lockstep/report/output.h>
 
 namespace lockstep {
 namespace {
@@ -87,6 +88,18 @@ Failure describe(const std::exception& error) {
   return {exit_code(error), first_line(error), error.what()};
 }
 
+// --help and --version are errors to CLI11, but not to us.
+void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostream& out,
+                   std::ostream& err) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw;
+    app.exit(error, out, err);
+  }
+  flush_output(out);
+}
+
 }  // namespace
 
 int run_program(int argc, const char* const* argv, const std::string& version,
@@ -102,10 +115,9 @@ int run_program(int argc, const char* const* argv, const std::string& version,
     command->fallthrough();
   }
   try {
-    app.parse(argc, argv);
+    parse_and_run(app, argc, argv, out, err);
     return 0;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error, out, err);  // --help, --version
     err << "error: " << usage_error(app, error) << std::endl;
     return 2;
   } catch (const std::exception& error) {

@@ -15,7 +15,8 @@ namespace lockstep {
 using AddCommand = void (*)(CLI::App&);
 
 /// Parses the arguments and runs the subcommand. Returns the exit code: 0; 2 for bad usage and
-/// ConfigError; CommandFailure's own; 1 for any other error. Failures print one line,
+/// ConfigError; CommandFailure's own; 1 for any other error, also when `out` could not be written.
+/// Failures print one line,
 /// "error: ...", to `err`; with --debug an error's whole text, backtrace included.
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err);

@@ -7,6 +7,7 @@
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train_rank.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/download_bar.h>
@@ -21,38 +22,54 @@ std::string recipe_help() {
   return text;
 }
 
+template <class Integer>
+CLI::Option* add_integer(CLI::App& command, const char* name, Integer& to, const char* help) {
+  return command.add_option(name, to, help)->transform(whole_number<Integer>());
+}
+template <class Integer>
+CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Integer>& to,
+                         const char* help) {
+  return command.add_option(name, to, help)->transform(whole_number<Integer>());
+}
+
 void add_world_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--strategy", to.strategy, "single or ddp (default: ddp with several ranks)");
-  command.add_option("--nproc-per-node", to.nproc_per_node,
-                     "Processes to start on this host (default 1)");
+  add_integer(command, "--nproc-per-node", to.nproc_per_node,
+              "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
   command.add_option("--backend", to.backend, "auto, shm, gloo or nccl")->capture_default_str();
   command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
       ->capture_default_str();
-  command.add_option("--threads", to.threads,
-                     "Compute threads per rank (default: its share of the processors)");
+  add_integer(command, "--threads", to.threads,
+              "Compute threads per rank (default: its share of the processors)");
 }
 
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--precision", to.precision, "32 or bf16")->capture_default_str();
-  command.add_option("--batch-size", to.batch_size, "Images per step, of all ranks together");
-  command.add_option("--max-epochs", to.max_epochs, "Number of epochs");
-  command.add_option("--max-steps", to.max_steps, "End after so many optimizer steps");
-  command.add_option("--limit-test-batches", to.limit_test_batches,
-                     "Evaluate on at most so many batches of each rank; 0: do not evaluate");
+  add_integer(command, "--batch-size", to.batch_size, "Images per step, of all ranks together");
+  add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
+  add_integer(command, "--max-steps", to.max_steps,
+              "End after so many optimizer steps; the schedule goes by --max-epochs");
+  add_integer(command, "--limit-test-batches", to.limit_test_batches,
+              "Evaluate on at most so many batches of each rank; 0: do not evaluate");
   command.add_option("--lr", to.lr, "Learning rate");
   command.add_option("--momentum", to.momentum, "Momentum of SGD");
   command.add_option("--weight-decay", to.weight_decay, "L2 penalty");
   command.add_option("--schedule", to.schedule, "Of the learning rate: constant, step or cosine");
-  command.add_option("--seed", to.seed, "Of weights, order and augmentation")
+  command.add_option("--step-epochs", to.step_epochs,
+                     "Of --schedule step: the rate falls after so many epochs (default 1)");
+  command.add_option("--gamma", to.gamma,
+                     "Of --schedule step: the rate falls to so much of itself (default 0.1)");
+  command.add_option("--warmup-epochs", to.warmup_epochs,
+                     "The rate first rises for so many epochs, with any schedule");
+  add_integer(command, "--seed", to.seed, "Of weights, order and augmentation")
       ->capture_default_str();
 }
 
 void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--loader", to.loader, "native")->capture_default_str();
-  command
-      .add_option("--workers", to.workers,
-                  "Loader threads of all ranks together; 0 loads between the steps")
+  add_integer(command, "--workers", to.workers,
+              "Loader threads of all ranks together; 0 loads between the steps")
       ->capture_default_str();
   command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
       ->type_name("DIR");
@@ -61,22 +78,39 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
 }
 
-RecipeData load_data(const TrainSettings& settings) {
+RecipeData load_data(const TrainSettings& settings, const LoadRequest& request) {
+  const bool speaks = settings.speaks();
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
-  return settings.recipe->load_data(
-      {.directory = settings.data,
-       .progress = std::ref(bar),
-       .message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; }});
+  const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {
+    if (request.stop.stop_requested()) throw DataError(file + ": the download was given up");
+    if (speaks) bar(file, done, total);
+  };
+  const auto message = [speaks](const std::string& text) {
+    if (speaks) std::cerr << "note: " << text << std::endl;
+  };
+  return settings.recipe->load_data({.directory = settings.data,
+                                     .may_download = request.may_download,
+                                     .progress = progress,
+                                     .message = message});
+}
+
+void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
+  const LaunchResult result = launch_ranks({.nproc_per_node = settings.world_size}, rank_main);
+  // A rank that was killed leaves its progress bar where the error will stand.
+  if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
+  require_success(result);
 }
 
 void run(const TrainArguments& arguments) {
   const TrainSettings settings = resolve(arguments);
-  if (settings.worker) return train_rank(settings, [&] { return load_data(settings); });
+  if (settings.worker) {
+    return train_rank(settings, [&](const LoadRequest& r) { return load_data(settings, r); });
+  }
   // Read before the ranks exist: they share the pages.
-  const RecipeData data = load_data(settings);
-  const auto rank_main = [&] { train_rank(settings, [&] { return data; }); };
+  const RecipeData data = load_data(settings, {});
+  const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
   if (settings.world_size == 1) return rank_main();
-  require_success(launch_ranks({.nproc_per_node = settings.world_size}, rank_main));
+  start_ranks(settings, rank_main);
 }
 
 }  // namespace
@@ -88,6 +122,7 @@ void add_train_command(CLI::App& app) {
   add_world_options(*command, *arguments);
   add_optimization_options(*command, *arguments);
   add_file_options(*command, *arguments);
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -4,10 +4,13 @@
 
 #include <iostream>
 
+#include <c10/util/Logging.h>
 #include <torch/torch.h>
 
+#include <lockstep/cli/device_choice.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/launch/process_clock.h>
@@ -22,31 +25,17 @@
 namespace lockstep {
 namespace {
 
-torch::Device choose_device(const std::string& accelerator, int local_rank) {
-  if (accelerator == "cpu") return torch::kCPU;
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  if (local_rank < count) return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank)};
-  if (accelerator == "auto") return torch::kCPU;
-  throw ConfigError(lockstep::str(
-      "train: --accelerator cuda needs a GPU for each rank, but this host has ", count));
+// LibTorch's store warns on the terminal, with a backtrace, of what reaches the user as an error line.
+void silence_libtorch() {
+  constexpr int kErrors = 2;
+  if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
 }
 
-// Where the ranks were started one by one, the first of each host loads, and may download, before
-// the others; and all must have found the same.
-RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group) {
-  std::optional<RecipeData> data;
-  if (group.local_rank() == 0) data = supplier();
-  group.barrier();
-  if (!data) data = supplier();
-  const auto found = group.all_gather_text(
-      lockstep::str(data->description, " with ", data->train.size(), " images"));
-  for (std::size_t rank = 1; rank < found.size(); ++rank) {
-    if (found[rank] != found[0]) {
-      throw DataError(lockstep::str("the ranks found different data: rank 0 ", found[0], ", rank ",
-                                    rank, " ", found[rank], "; give all the same --data"));
-    }
-  }
-  return std::move(*data);
+torch::Device choose_device(const std::string& accelerator, const WorkerEnvironment& worker) {
+  const auto gpu = choose_gpu(accelerator, static_cast<int>(torch::cuda::device_count()),
+                              worker.local_rank, worker.local_world_size);
+  if (!gpu) return torch::kCPU;
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
 }
 
 LoaderOptions loader_options(const TrainSettings& settings) {
@@ -84,13 +73,14 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
 }  // namespace
 
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
+  silence_libtorch();
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int threads = prepare_rank(worker, settings.threads);
   at::set_num_threads(threads);
-  const torch::Device device = choose_device(settings.accelerator, worker.local_rank);
+  const torch::Device device = choose_device(settings.accelerator, worker);
   ProcessGroup group = init_process_group(
       {.backend = settings.backend, .timeout = settings.timeout, .device = device});
-  const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier();
+  const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 
   torch::manual_seed(settings.seed);
   const std::unique_ptr<Task> task = settings.recipe->make_task();

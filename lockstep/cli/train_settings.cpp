@@ -39,7 +39,7 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
 void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   settings.global_batch = arguments.batch_size.value_or(settings.recipe->defaults.global_batch);
-  check.at_least("--batch-size", static_cast<double>(settings.global_batch), 1);
+  check.in_range("--batch-size", static_cast<double>(settings.global_batch), 1, 1e9);
   check.in_range("--workers", arguments.workers, 0, 4096);
   check.in_range("--threads", arguments.threads, 0, 4096);
   const std::int64_t ranks = settings.world_size;
@@ -59,11 +59,29 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   settings.threads = arguments.threads;
 }
 
+ScheduleOptions resolve_schedule(const TrainArguments& arguments, ScheduleOptions schedule) {
+  const OptionCheck check("train");
+  if (arguments.schedule) {
+    check.one_of("--schedule", *arguments.schedule, {"constant", "step", "cosine"});
+    schedule.kind = parse_schedule(*arguments.schedule);
+  }
+  if ((arguments.step_epochs || arguments.gamma) && schedule.kind != ScheduleKind::kStep) {
+    throw ConfigError("train: --step-epochs and --gamma belong to --schedule step");
+  }
+  schedule.step_epochs = arguments.step_epochs.value_or(schedule.step_epochs);
+  schedule.gamma = arguments.gamma.value_or(schedule.gamma);
+  schedule.warmup_epochs = arguments.warmup_epochs.value_or(schedule.warmup_epochs);
+  check.positive("--step-epochs", schedule.step_epochs);
+  check.positive("--gamma", schedule.gamma);
+  check.in_range("--warmup-epochs", schedule.warmup_epochs, 0, 1e6);
+  return schedule;
+}
+
 void resolve_optimization(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   const RecipeDefaults& defaults = settings.recipe->defaults;
   settings.max_epochs = arguments.max_epochs.value_or(defaults.max_epochs);
-  check.at_least("--max-epochs", static_cast<double>(settings.max_epochs), 1);
+  check.in_range("--max-epochs", static_cast<double>(settings.max_epochs), 1, 1e9);
   settings.max_steps = arguments.max_steps;
   if (settings.max_steps) {
     check.at_least("--max-steps", static_cast<double>(*settings.max_steps), 1);
@@ -80,11 +98,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   check.in_range("--lr", settings.optimizer.lr, 0, 1e6);
   check.in_range("--momentum", settings.optimizer.momentum, 0, 1);
   check.in_range("--weight-decay", settings.optimizer.weight_decay, 0, 1e6);
-  settings.schedule = defaults.schedule;
-  if (arguments.schedule) {
-    check.one_of("--schedule", *arguments.schedule, {"constant", "step", "cosine"});
-    settings.schedule.kind = parse_schedule(*arguments.schedule);
-  }
+  settings.schedule = resolve_schedule(arguments, defaults.schedule);
   check.one_of("--precision", arguments.precision, {"32", "bf16"});
   settings.precision = parse_precision(arguments.precision);
   settings.seed = arguments.seed;
@@ -92,22 +106,20 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
 
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.data = arguments.data;
-  if (arguments.out) {
-    settings.out = *arguments.out;
-    make_writable_directory(settings.out);
-  }
+  if (arguments.out) settings.out = *arguments.out;
   if (arguments.json) settings.json = *arguments.json;
-  // The report knows where it can be written: better now than after the training.
-  if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
   settings.resume = arguments.resume;
-  if (!settings.resume) return;
-  if (settings.out.empty())
+  if (settings.resume && settings.out.empty())
     throw ConfigError("train: --resume needs --out DIR, the run to go on with");
-  const bool reads_checkpoint = !settings.worker || settings.worker->rank == 0;
-  if (reads_checkpoint && !std::filesystem::exists(settings.checkpoint())) {
+  if (!settings.speaks()) return;
+  std::error_code error;
+  if (settings.resume && !std::filesystem::exists(settings.checkpoint(), error)) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", settings.checkpoint().string(),
-                                        " to resume from"));
+                                        " to resume from", error ? ": " + error.message() : ""));
   }
+  // Better now than after the training.
+  if (!settings.out.empty()) make_writable_directory(settings.out);
+  if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
 }
 
 }  // namespace

@@ -30,6 +30,9 @@ struct TrainArguments {
   std::optional<double> momentum;
   std::optional<double> weight_decay;
   std::optional<std::string> schedule;
+  std::optional<double> step_epochs;
+  std::optional<double> gamma;
+  std::optional<double> warmup_epochs;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::optional<std::string> out;
@@ -65,13 +68,16 @@ struct TrainSettings {
   std::filesystem::path json;
   std::chrono::milliseconds timeout{};
 
+  /// Whether this process writes what the run has to say, on the screen and into files.
+  bool speaks() const { return !worker || worker->rank == 0; }
   std::filesystem::path checkpoint() const {
     return out.empty() ? out : out / "checkpoint.safetensors";
   }
 };
 
-/// Checks everything that can be checked before a rank exists, and creates --out. ConfigError names
-/// the option; CheckpointError when there is nothing to resume from.
+/// Checks everything that can be checked before a rank exists, and creates --out where the process
+/// speaks for the run. ConfigError names the option; CheckpointError when there is nothing to
+/// resume from.
 TrainSettings resolve(const TrainArguments& arguments);
 
 }  // namespace lockstep

@@ -69,7 +69,7 @@ std::string ProgressBar::line(const StepReport& report) const {
   while (!fields.empty() && columns_of(fields) > room) fields.pop_back();
   std::string text = name;
   const int bar = std::min(room - columns_of(fields) - 1, kWidestBar);
-  if (bar >= kNarrowestBar) text += " " + draw_bar(done, bar, terminal_);
+  if (bar >= kNarrowestBar) text.append(" ").append(draw_bar(done, bar, terminal_));
   for (const std::string& field : fields) text.append("  ").append(field);
   return fields.empty()
              ? name.substr(0, static_cast<std::size_t>(std::max(terminal_.columns() - 1, 0)))

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::string_view kMomentumPrefix = "optimizer.momentum.";
 constexpr std::string_view kFormat = "lockstep checkpoint 1";
+// Far beyond any run, and small enough that epochs times steps cannot overflow.
+constexpr std::int64_t kMostEpochsOrSteps = 1'000'000'001;
 
 constexpr std::array<std::pair<torch::ScalarType, std::string_view>, 8> kDtypes = {{
     {torch::kFloat32, "F32"},
@@ -49,36 +51,34 @@ torch::Tensor tensor_of(const TensorView& view, const std::string& name) {
   return torch::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, found->first);
 }
 
-template <class Number>
-Number number_of(const SafetensorsMetadata& metadata, const std::string& key,
-                 const std::string& path) {
-  const auto found = metadata.find(key);
-  Number value{};
-  if (found != metadata.end()) {
-    const char* const end = found->second.data() + found->second.size();
-    const auto [stop, error] = std::from_chars(found->second.data(), end, value);
+// Takes `key` out of the metadata.
+std::int64_t take_number(SafetensorsMetadata& metadata, const std::string& key,
+                         const std::string& path) {
+  const auto found = metadata.extract(key);
+  std::int64_t value = 0;
+  if (found) {
+    const std::string& text = found.mapped();
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
     if (error == std::errc() && stop == end) return value;
   }
   throw CheckpointError(lockstep::str(path, ": metadata ", key, " is ",
-                                      found == metadata.end() ? "missing" : "not a whole number"));
+                                      found ? "not a whole number" : "missing"));
 }
 
-CheckpointInfo info_of(const SafetensorsMetadata& metadata, const std::string& path) {
-  const auto format = metadata.find("format");
-  if (format == metadata.end() || format->second != kFormat) {
+CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
+  const auto format = metadata.extract("format");
+  if (!format || format.mapped() != kFormat) {
     throw CheckpointError(lockstep::str(path, " is not a checkpoint of Lockstep: its format is ",
-                                        format == metadata.end() ? "missing" : format->second));
+                                        format ? format.mapped() : "missing"));
   }
   CheckpointInfo info;
-  if (const auto found = metadata.find("recipe"); found != metadata.end()) {
-    info.recipe = found->second;
-  }
-  info.epoch = number_of<std::int64_t>(metadata, "epoch", path);
-  info.step = number_of<std::int64_t>(metadata, "step", path);
-  info.seed = number_of<std::uint64_t>(metadata, "seed", path);
-  info.global_batch = number_of<std::int64_t>(metadata, "global_batch", path);
-  info.world_size = number_of<std::int64_t>(metadata, "world_size", path);
-  if (info.epoch < 1 || info.step < 0) {
+  if (const auto found = metadata.extract("recipe")) info.recipe = found.mapped();
+  info.epoch = take_number(metadata, "epoch", path);
+  info.step = take_number(metadata, "step", path);
+  info.settings = std::move(metadata);
+  if (info.epoch < 1 || info.epoch > kMostEpochsOrSteps || info.step < 0 ||
+      info.step > kMostEpochsOrSteps) {
     throw CheckpointError(
         lockstep::str(path, ": epoch ", info.epoch, " step ", info.step, " is no place in a run"));
   }
@@ -90,6 +90,17 @@ void check_recipe(const CheckpointInfo& info, const std::string& recipe, const s
     throw CheckpointError(lockstep::str(path, " is of recipe ", info.recipe, ", this run is of ",
                                         recipe, "; give another --out"));
   }
+}
+
+// Better than the names of tensors that are missing or unexpected.
+void check_momentum(const TensorViews& tensors, const Sgd& optimizer, const std::string& path) {
+  const auto first = tensors.lower_bound(std::string(kMomentumPrefix));
+  const bool stored = first != tensors.end() && first->first.starts_with(kMomentumPrefix);
+  const bool wanted = !optimizer.momentum().empty();
+  if (stored == wanted) return;
+  throw CheckpointError(lockstep::str(path, " was written by a run ", stored ? "with" : "without",
+                                      " momentum, this run goes ", wanted ? "with" : "without",
+                                      "; give the same --momentum or another --out"));
 }
 
 }  // namespace
@@ -110,15 +121,13 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
         .shape = plain.sizes().vec(),
         .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
   }
+  SafetensorsMetadata metadata = info.settings;
+  metadata["format"] = kFormat;
+  metadata["recipe"] = info.recipe;
+  metadata["epoch"] = std::to_string(info.epoch);
+  metadata["step"] = std::to_string(info.step);
   try {
-    write_safetensors(path, views,
-                      {{"format", std::string(kFormat)},
-                       {"recipe", info.recipe},
-                       {"epoch", std::to_string(info.epoch)},
-                       {"step", std::to_string(info.step)},
-                       {"seed", std::to_string(info.seed)},
-                       {"global_batch", std::to_string(info.global_batch)},
-                       {"world_size", std::to_string(info.world_size)}});
+    write_safetensors(path, views, metadata);
   } catch (const DataError& error) {
     throw CheckpointError(lockstep::str("cannot write the checkpoint: ", error.what()));
   }
@@ -126,14 +135,17 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                Sgd& optimizer, const std::string& recipe) {
-  if (!std::filesystem::exists(path)) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
     throw CheckpointError(
-        lockstep::str("there is no checkpoint ", path.string(), " to resume from"));
+        lockstep::str("there is no checkpoint ", path.string(), " to resume from",
+                      error ? ": " + error.message() : ""));
   }
   const MappedFile file(path);
   const Safetensors content = parse_safetensors(file.bytes(), path.string());
   const CheckpointInfo info = info_of(content.metadata, path.string());
   check_recipe(info, recipe, path.string());
+  check_momentum(content.tensors, optimizer, path.string());
 
   StateDict own = state_dict(module);
   for (const auto& [name, tensor] : optimizer.momentum()) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include <torch/torch.h>
@@ -17,14 +18,13 @@
 
 namespace lockstep {
 
-/// Where a run stands, and what it must agree on to go on. Kept in the file's metadata.
+/// Where a run stands, and what it was trained with. Kept in the file's metadata.
 struct CheckpointInfo {
   std::string recipe;
   std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
   std::int64_t step = 0;   ///< optimizer steps already done in that epoch
-  std::uint64_t seed = 0;
-  std::int64_t global_batch = 0;
-  std::int64_t world_size = 1;
+  /// What a run must agree on to repeat this one, as text by name: "seed", "lr", ...
+  std::map<std::string, std::string> settings;
 };
 
 /// Writes the state of `module` and `optimizer`; readers see the old file or the new one. For rank
@@ -34,7 +34,8 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 
 /// Copies a checkpoint into `module` and `optimizer` and returns its metadata. CheckpointError, and
 /// nothing changed, when the file is missing, damaged, of another recipe than `recipe` (unless that
-/// is empty), or when a tensor is missing, unexpected, or of another shape or type.
+/// is empty), of a run with momentum where this one has none or the reverse, or when a tensor is
+/// missing, unexpected, or of another shape or type.
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                Sgd& optimizer, const std::string& recipe);
 

@@ -46,4 +46,15 @@ ScheduleKind parse_schedule(const std::string& name) {
                             : ScheduleKind::kCosine;
 }
 
+std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs) {
+  std::string text = "constant";
+  if (options.kind == ScheduleKind::kStep) {
+    text = lockstep::str("times ", options.gamma, " every ", options.step_epochs, " epochs");
+  } else if (options.kind == ScheduleKind::kCosine) {
+    text = lockstep::str("cosine to ", options.final_fraction, " over ", max_epochs, " epochs");
+  }
+  if (options.warmup_epochs > 0) text += lockstep::str(" after ", options.warmup_epochs, " of warm-up");
+  return text;
+}
+
 }  // namespace lockstep

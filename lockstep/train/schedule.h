@@ -24,7 +24,8 @@ struct ScheduleOptions {
 void validate(const ScheduleOptions& options);
 
 /// The factor on the base learning rate for optimizer step `step`, counted from 0 over all epochs,
-/// in a run of `total_steps` with `steps_per_epoch`.
+/// in a run of `total_steps` with `steps_per_epoch`. The run may end before: its length is that of
+/// the schedule.
 ///
 /// With w = warmup steps: (step + 1) / w while step < w. Then, with progress
 /// p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi p)) / 2 with f the final
@@ -34,5 +35,8 @@ double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
 
 /// "constant", "step" or "cosine"; ConfigError for another word.
 ScheduleKind parse_schedule(const std::string& name);
+
+/// What sets the schedule of a run of `max_epochs` apart from others: "cosine to 0 over 10 epochs".
+std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs);
 
 }  // namespace lockstep

@@ -9,7 +9,8 @@ namespace lockstep {
 Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
     : options_(std::move(options)), strategy_(std::move(strategy)) {
   const OptionCheck check("Trainer");
-  check.at_least("max_epochs", static_cast<double>(options_.max_epochs), 1);
+  // Times the steps of an epoch this stays far from the end of 64 bits.
+  check.in_range("max_epochs", static_cast<double>(options_.max_epochs), 1, 1e9);
   if (options_.max_steps) {
     check.at_least("max_steps", static_cast<double>(*options_.max_steps), 1);
   }

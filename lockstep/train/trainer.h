@@ -26,8 +26,10 @@
 namespace lockstep {
 
 struct TrainerOptions {
-  std::int64_t max_epochs = 1;
-  std::optional<std::int64_t> max_steps;  ///< ends the run after so many optimizer steps in all
+  std::int64_t max_epochs = 1;  ///< at most 1e9
+  /// Ends the run after so many optimizer steps in all. The schedule goes by max_epochs alone, so
+  /// that a run may be stopped so and resumed.
+  std::optional<std::int64_t> max_steps;
   /// Batches of each rank in an evaluation, at most; 0: no evaluation.
   std::optional<std::int64_t> limit_test_batches;
   SgdOptions optimizer;

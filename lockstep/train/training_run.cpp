@@ -1,6 +1,8 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <limits>
 
 #include <lockstep/core/cpu.h>
@@ -28,6 +30,25 @@ const torch::nn::Module& on_device(torch::nn::Module& module, torch::Device devi
   return module;
 }
 
+// So that equal texts mean equal bits.
+std::string exact(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+// "lr 0.1 (now 0.2)" for each value of `before` that is another one `now`.
+std::vector<std::string> differing(const std::map<std::string, std::string>& before,
+                                   const std::map<std::string, std::string>& now) {
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : now) {
+    const auto found = before.find(name);
+    const std::string old = found == before.end() ? "unknown" : found->second;
+    if (old != value) differences.push_back(lockstep::str(name, " ", old, " (now ", value, ")"));
+  }
+  return differences;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task,
@@ -47,9 +68,12 @@ void TrainingRun::tell(Event&& event) const {
   for (Listener* listener : options_.listeners) event(*listener);
 }
 
+std::int64_t TrainingRun::schedule_steps() const {
+  return options_.max_epochs * train_loader_.steps_per_epoch();
+}
+
 std::int64_t TrainingRun::total_steps() const {
-  const std::int64_t all = options_.max_epochs * train_loader_.steps_per_epoch();
-  return options_.max_steps ? std::min(all, *options_.max_steps) : all;
+  return std::min(schedule_steps(), options_.max_steps.value_or(schedule_steps()));
 }
 
 bool TrainingRun::finished() const { return position_.total >= total_steps(); }
@@ -92,11 +116,10 @@ void TrainingRun::resume() {
   CheckpointInfo checkpoint;
   if (group.rank() == 0) {
     checkpoint = load_checkpoint(options_.checkpoint, task_.module(), optimizer_, info_.recipe);
-    if (checkpoint.seed != options_.seed || checkpoint.global_batch != info_.global_batch ||
-        checkpoint.world_size != group.size()) {
-      log_warning("the checkpoint was written with seed ", checkpoint.seed, ", global batch ",
-                  checkpoint.global_batch, " and ", checkpoint.world_size,
-                  " ranks; with other values the run goes on but does not repeat the original");
+    const auto differences = differing(checkpoint.settings, settings());
+    if (!differences.empty()) {
+      log_warning("the run goes on but does not repeat the original, which was trained with ",
+                  join(differences));
     }
   }
   if (group.size() > 1) {
@@ -123,6 +146,19 @@ void TrainingRun::resume() {
   }
 }
 
+std::map<std::string, std::string> TrainingRun::settings() const {
+  return {{"seed", std::to_string(options_.seed)},
+          {"global_batch", std::to_string(info_.global_batch)},
+          {"world_size", std::to_string(strategy_.group().size())},
+          {"lr", exact(options_.optimizer.lr)},
+          {"momentum", exact(options_.optimizer.momentum)},
+          {"weight_decay", exact(options_.optimizer.weight_decay)},
+          {"nesterov", options_.optimizer.nesterov ? "true" : "false"},
+          {"schedule", to_string(options_.schedule, options_.max_epochs)},
+          {"precision", to_string(options_.precision)},
+          {"dataset", info_.dataset}};
+}
+
 void TrainingRun::begin() {
   ProcessGroup& group = strategy_.group();
   info_.strategy = strategy_.name();
@@ -141,7 +177,7 @@ EpochReport TrainingRun::train_epoch() {
   sums_ = {};
   images_ = 0;
   communication_ = 0;
-  for (Stopwatch* watch : {&data_, &forward_, &backward_, &optimizer_watch_}) watch->reset();
+  for (Stopwatch* watch : {&data_, &forward_, &backward_, &broadcast_, &optimizer_watch_}) watch->reset();
   const Clock::time_point start = Clock::now();
 
   task_.module().train();
@@ -165,7 +201,7 @@ EpochReport TrainingRun::train_epoch() {
   report.phases = {.data = data_.seconds(),
                    .forward = forward_.seconds(),
                    .backward = backward_.seconds() - communication_,
-                   .communication = communication_,
+                   .communication = communication_ + broadcast_.seconds(),
                    .optimizer = optimizer_watch_.seconds()};
   if (position_.step == train_loader_.steps_per_epoch()) {
     ++position_.epoch;
@@ -177,7 +213,7 @@ EpochReport TrainingRun::train_epoch() {
 void TrainingRun::train_step(const Batch& batch) {
   optimizer_.set_lr(options_.optimizer.lr * learning_rate_factor(options_.schedule, position_.total,
                                                                  train_loader_.steps_per_epoch(),
-                                                                 total_steps()));
+                                                                 schedule_steps()));
   seed_generators(
       step_seed(options_.seed, position_.epoch, position_.step, strategy_.group().rank()),
       options_.device);
@@ -186,11 +222,14 @@ void TrainingRun::train_step(const Batch& batch) {
   optimizer_.zero_grad();
   optimizer_watch_.stop();
 
+  broadcast_.start();
+  strategy_.before_forward();
+  broadcast_.stop();
+
   forward_.start();
   torch::Tensor loss;
   {
     const AutocastScope autocast(options_.precision, options_.device.type());
-    strategy_.before_forward();
     loss = task_.training_step(batch);
   }
   forward_.stop();
@@ -255,9 +294,7 @@ void TrainingRun::save() {
                   {.recipe = info_.recipe,
                    .epoch = position_.epoch,
                    .step = position_.step,
-                   .seed = options_.seed,
-                   .global_batch = info_.global_batch,
-                   .world_size = strategy_.group().size()});
+                   .settings = settings()});
 }
 
 RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {

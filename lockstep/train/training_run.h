@@ -1,6 +1,9 @@
 // One call of Trainer::fit(): its state from the first step to the report. Internal to the room.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include <lockstep/core/clock.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/trainer.h>
@@ -34,7 +37,9 @@ class TrainingRun {
 
   Batch moved(const Batch& batch) const;  // to the device
   bool finished() const;
-  std::int64_t total_steps() const;
+  std::int64_t schedule_steps() const;  // of all epochs
+  std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
+  std::map<std::string, std::string> settings() const;
   double command_seconds() const;
   template <class Event>
   void tell(Event&& event) const;
@@ -59,7 +64,8 @@ class TrainingRun {
   Stopwatch forward_;
   Stopwatch backward_;
   Stopwatch optimizer_watch_;
-  double communication_ = 0;
+  Stopwatch broadcast_;       // of buffers
+  double communication_ = 0;  // exposed in backward
 };
 
 }  // namespace lockstep

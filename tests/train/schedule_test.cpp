@@ -51,6 +51,16 @@ TEST(Schedule, ParsesItsNames) {
   EXPECT_THROW(parse_schedule("linear"), ConfigError);
 }
 
+TEST(Schedule, IsDescribedByWhatItDependsOn) {
+  const std::pair<ScheduleOptions, const char*> cases[] = {
+      {{}, "constant"},
+      {{.warmup_epochs = 0.5}, "constant after 0.5 of warm-up"},
+      {{.kind = ScheduleKind::kStep, .step_epochs = 3}, "times 0.1 every 3 epochs"},
+      {{.kind = ScheduleKind::kCosine}, "cosine to 0 over 7 epochs"},
+  };
+  for (const auto& [options, text] : cases) EXPECT_EQ(to_string(options, 7), text);
+}
+
 TEST(Schedule, RefusesImpossibleOptions) {
   for (const ScheduleOptions& options :
        {ScheduleOptions{.warmup_epochs = -1}, ScheduleOptions{.step_epochs = 0},

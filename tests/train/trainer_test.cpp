@@ -1,11 +1,13 @@
 #include <lockstep/train/trainer.h>
 
 #include <filesystem>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/synthetic_digits.h>
 #include <lockstep/models/mnist_net.h>
@@ -184,7 +186,6 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
 TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
   const lockstep::testing::TemporaryDirectory directory;
   TrainerOptions first = options(2);
-  first.schedule = {};  // the cosine of a shorter run would be another
   const Outcome whole = train(first);
   first.checkpoint = directory.path() / "c.safetensors";
   first.max_steps = 8;
@@ -193,6 +194,33 @@ TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
   second.max_steps.reset();
   second.resume = true;
   expect_equal_bits(train(second).state, whole.state);
+}
+
+TEST(TrainerResume, NamesEveryValueThatDiffers) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions first = options(3);
+  first.max_steps = 2;
+  first.checkpoint = directory.path() / "c.safetensors";
+  train(first);
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel, const std::string& text) { warnings.push_back(text); });
+  TrainerOptions second = first;
+  second.resume = true;
+  second.max_steps = 4;
+  train(second);
+  EXPECT_THAT(warnings, ::testing::IsEmpty()) << "nothing that matters differs";
+  second.max_steps = 6;
+  second.max_epochs = 4;
+  second.seed = 6;
+  second.optimizer.lr = 0.1;
+  second.optimizer.weight_decay = 0.001;
+  train(second);
+  set_log_sink(nullptr);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0],
+              ::testing::EndsWith("trained with lr 0.05 (now 0.1), schedule cosine to 0 over 3 epochs "
+                                  "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
+                                  "weight_decay 0 (now 0.001)"));
 }
 
 TEST(TrainerResume, RefusesARunThatIsDone) {
@@ -227,6 +255,28 @@ TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
   EXPECT_NEAR(outcomes[1].report.epochs[0].train_loss, alone.report.epochs[0].train_loss, 1e-4);
 }
 
+// Alone in the world, with buffers that take a while to arrive.
+class SlowBuffers : public Strategy {
+ public:
+  const std::string& name() const override { return name_; }
+  ProcessGroup& group() override { return group_; }
+  void attach(torch::nn::Module&) override {}
+  void before_forward() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+  double communication_seconds() const override { return 0; }
+
+ private:
+  const std::string name_ = "slow";
+  ProcessGroup group_ = init_process_group();
+};
+
+TEST(Trainer, BooksTheBroadcastOfBuffersAsCommunication) {
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(init_process_group());
+  Trainer trainer(options(1), std::make_unique<SlowBuffers>());
+  const PhaseSeconds phases = trainer.fit(task, loader).epochs[0].phases;
+  EXPECT_GE(phases.communication, 6 * 0.020);
+}
+
 TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
   const lockstep::testing::TemporaryDirectory directory;
   std::vector<Outcome> whole(2);
@@ -256,6 +306,7 @@ TEST(Trainer, RefusesImpossibleOptions) {
     Trainer(std::move(o), make_strategy("single", init_process_group()));
   };
   EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
+  EXPECT_THROW(make({.max_epochs = std::int64_t{1} << 60}), ConfigError);
   EXPECT_THROW(make({.max_steps = 0}), ConfigError);
   EXPECT_THROW(make({.schedule = {.warmup_epochs = -1}}), ConfigError);
 }

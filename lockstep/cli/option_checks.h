@@ -1,0 +1,40 @@
+// Checks of options that CLI11 takes too lightly.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <type_traits>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/core/strings.h>
+
+namespace lockstep {
+
+/// A decimal number that fits into Integer. CLI11 alone reads 010 as eight and 99999999999999999999
+/// as the largest number there is.
+template <class Integer>
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        Integer value{};
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        if (error != std::errc() || stop != end) {
+          return str("must be a whole number", std::is_unsigned_v<Integer> ? " of at least 0" : "",
+                     ", got '", text, "'",
+                     error == std::errc::result_out_of_range ? ", which does not fit" : "");
+        }
+        text = std::to_string(value);
+        return "";
+      },
+      "");
+}
+
+/// CLI11 takes an empty argument for one that was not given.
+inline CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, "");
+}
+
+}  // namespace lockstep
