@@ -58,7 +58,7 @@ class Deaths(SystemTest):
         run = self.train("--timeout", "1", environment=self.place(0, 2, free_port()))
         self.assertEqual(run.wait(20), 1)
         self.assertEqual(len(run.errors()), 1, run.text())
-        self.assertIn("rank 0 waited 1 s for rank 1 of 2 to join", run.errors()[0])
+        self.assertIn("rank 0 waited 1 s for rank 1 of 2 in the roll call", run.errors()[0])
 
     def test_rank_zero_that_never_comes_is_told(self):
         run = self.train("--timeout", "1", environment=self.place(1, 2, free_port()))
@@ -73,20 +73,23 @@ class Deaths(SystemTest):
         wait_until(lambda: is_connected(port), "they are connected")
         second.kill()
         self.assertEqual(first.wait(20), 1)
-        self.assertRegex(first.errors()[0], r"rank 0 waited 4 s for ranks? .*2 of 3 to join")
+        self.assertRegex(first.errors()[0], r"rank 0 waited 4 s for ranks? .*2 of 3 in the roll call")
 
     def test_a_peer_that_dies_in_training_is_named_without_a_launcher(self):
-        for backend in ("shm", "gloo"):
+        for backend, victim in (("shm", 1), ("shm", 0), ("gloo", 1), ("gloo", 0)):
             port = free_port()
-            first, second = (self.train(*ENDLESS, "--backend", backend,
-                                        environment=self.place(rank, 2, port)) for rank in (0, 1))
-            first.wait_for_text(FIRST_EPOCH)
+            runs = [self.train(*ENDLESS, "--backend", backend, environment=self.place(rank, 2, port))
+                    for rank in (0, 1)]
+            runs[0].wait_for_text(FIRST_EPOCH)
+            survivor = runs[1 - victim]
             begin = time.monotonic()
-            second.process.kill()
-            self.assertEqual(first.wait(20), 1, first.text())
+            runs[victim].process.kill()
+            self.assertEqual(survivor.wait(20), 1, survivor.text())
             self.assertLess(time.monotonic() - begin, 3)
-            self.assertEqual(len(first.errors()), 1, first.text())
-            self.assertIn("rank 1" if backend == "shm" else "over gloo failed", first.errors()[0])
+            self.assertEqual(len(survivor.errors()), 1, survivor.text())
+            self.assertNotIn("frame #", survivor.text())
+            self.assertIn(f"rank {victim} (process" if backend == "shm" else "over gloo failed",
+                          survivor.errors()[0])
 
     def test_a_busy_port(self):
         import socket

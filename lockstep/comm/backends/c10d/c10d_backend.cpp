@@ -16,6 +16,15 @@ constexpr std::chrono::milliseconds kNoTimeout = c10d::Store::kNoTimeout;
 // Gloo knows no abort: its waits look this often whether the group has ended.
 constexpr std::chrono::milliseconds kAbortInterval{250};
 
+// Gloo's texts begin with a path of its build and end with advice and a joke.
+std::string essence(const std::string& text) {
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.rfind("[/", 0) == 0 && line.find("] ") != std::string::npos) {
+    line = line.substr(line.find("] ") + 2);
+  }
+  return line.substr(0, line.find(". This is typically"));
+}
+
 // What the operations of one group share.
 struct Context {
   Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
@@ -63,7 +72,7 @@ struct Context {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      text = first_line(error);
+      text = essence(error.what());
     }
     throw_if_aborted();
     const std::string message = failure(operation) + text;
