@@ -22,6 +22,9 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/l
         ${CMAKE_CURRENT_LIST_DIR}/LockstepLibTorch.cmake DESTINATION ${_package_dir})
 
 if(TARGET lockstep_cli)
-  # CMake keeps only folders outside of the project by itself, and LibTorch may be in .deps/.
-  set_target_properties(lockstep_cli PROPERTIES INSTALL_RPATH ${LOCKSTEP_TORCH_LIBRARY_DIR})
+  # CMake keeps only folders outside of the project by itself, and LibTorch may be in .deps/. The other
+  # folder is the downloader's.
+  file(RELATIVE_PATH _bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(lockstep_cli PROPERTIES
+    INSTALL_RPATH "${LOCKSTEP_TORCH_LIBRARY_DIR};$ORIGIN/${_bin_to_lib}/lockstep")
 endif()

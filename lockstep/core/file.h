@@ -38,8 +38,8 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path);
 /// what failed (no space left, permission denied, ...).
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-/// Creates `directory` (and its parents) and proves that files can be created in it. ConfigError says
-/// why not.
+/// Creates `directory` (and its parents) and proves that files can be created in it. ConfigError
+/// says why not.
 void make_writable_directory(const std::filesystem::path& directory);
 
 }  // namespace lockstep

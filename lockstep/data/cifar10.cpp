@@ -34,15 +34,20 @@ Description describe(Cifar10Split split) {
   throw ConfigError("load_cifar10: unknown split");
 }
 
+std::filesystem::path folder_of(const Description& description,
+                                const std::filesystem::path& directory) {
+  const std::filesystem::path subfolder = directory / "cifar-10-batches-bin";
+  std::error_code ignored;
+  const bool below = !find_data_file(directory, description.files.front()) &&
+                     std::filesystem::is_directory(subfolder, ignored);
+  return below ? subfolder : directory;
+}
+
 }  // namespace
 
 ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
-  std::filesystem::path folder = directory;
-  if (!find_data_file(folder, description.files.front()) &&
-      std::filesystem::is_directory(directory / "cifar-10-batches-bin")) {
-    folder /= "cifar-10-batches-bin";
-  }
+  const std::filesystem::path folder = folder_of(description, directory);
   std::vector<ImageShard> shards;
   for (const std::string& name : description.files) {
     const DataFile file = open_data_file(folder, name, kMaximumBytes);
@@ -58,6 +63,18 @@ ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split s
   }
   return ImageDataset(description.name, {3, kCifarSide, kCifarSide}, kCifar10Classes,
                       std::move(shards));
+}
+
+void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
+  const Description description = describe(split);
+  constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
+  for (const std::string& name : description.files) {
+    const DataSize file = data_file_size(folder_of(description, directory), name);
+    if (file.bytes != kExpectedBytes) {
+      throw DataError(str(file.path, ": holds ", file.bytes, " bytes, expected ", kExpectedBytes,
+                          " of ", kRecordsPerFile, " records; it is truncated or another's"));
+    }
+  }
 }
 
 }  // namespace lockstep

@@ -21,4 +21,8 @@ enum class Cifar10Split {
 /// one is missing, is not exactly 10,000 records, or holds a label above 9.
 ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split);
 
+/// Whether load_cifar10() is likely to succeed, without unpacking anything: DataError, naming the
+/// file, when one is missing or not the size of 10,000 records.
+void check_cifar10(const std::filesystem::path& directory, Cifar10Split split);
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,6 +18,11 @@ struct DataFile {
   std::shared_ptr<const void> keep_alive;
 };
 
+struct DataSize {
+  std::string path;  ///< What was asked, for messages.
+  std::uint64_t bytes = 0;
+};
+
 /// `directory`/`name`, or else `directory`/`name`.gz; nothing when neither is there.
 std::optional<std::filesystem::path> find_data_file(const std::filesystem::path& directory,
                                                     const std::string& name);
@@ -25,5 +31,9 @@ std::optional<std::filesystem::path> find_data_file(const std::filesystem::path&
 /// the file cannot be read, or its unpacked size exceeds `maximum_bytes`.
 DataFile open_data_file(const std::filesystem::path& directory, const std::string& name,
                         std::size_t maximum_bytes);
+
+/// The size of the content of what find_data_file() finds, as a .gz states it itself: nothing is
+/// unpacked. DataError when there is no such file, it cannot be read or is no gzip.
+DataSize data_file_size(const std::filesystem::path& directory, const std::string& name);
 
 }  // namespace lockstep

@@ -96,6 +96,25 @@ std::string address(const KnownDataset& known, const std::string& file) {
   return str(*mirror, mirror->back() == '/' ? "" : "/", known.name, "/", file);
 }
 
+void require_folder(const char* what, const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    throw ConfigError(str(what, " ", folder, " does not exist or is no folder"));
+  }
+}
+
+void download(const KnownDataset& known, const fs::path& cache, const DownloadProgress& progress) {
+  for (RemoteFile file : known.remote) {
+    file.url = address(known, file.name);
+    std::error_code ignored;
+    if (known.archive) {
+      download_archive(file, cache, known.files, known.maximum_unpacked_bytes, progress);
+    } else if (!fs::exists(cache / file.name, ignored)) {
+      download_file(file, cache, progress);
+    }
+  }
+}
+
 }  // namespace
 
 fs::path data_cache_directory(const std::string& name) {
@@ -114,19 +133,20 @@ fs::path data_cache_directory(const std::string& name) {
 std::optional<fs::path> find_data(const DataRequest& request) {
   const KnownDataset& known = lookup(request.name);
   if (request.directory) {
-    std::error_code ignored;
-    if (!fs::is_directory(*request.directory, ignored)) {
-      throw ConfigError(str("the data folder ", *request.directory, " does not exist"));
-    }
+    require_folder("the data folder", *request.directory);
     if (auto found = search(known, places_in(known, *request.directory))) return found;
     throw DataError(str("cannot find ", known.files.front(), " (or ", known.files.front(),
                         ".gz) in ", *request.directory, " or its subfolder ", known.name));
   }
   std::vector<fs::path> places;
-  if (const auto folder = environment_string("LOCKSTEP_DATA")) places = places_in(known, *folder);
+  if (const auto folder = environment_string("LOCKSTEP_DATA")) {
+    require_folder("LOCKSTEP_DATA", *folder);
+    places = places_in(known, *folder);
+  }
   if (auto found = search(known, places)) return found;
   if (!environment_string("XDG_CACHE_HOME") && !environment_string("HOME")) return std::nullopt;
-  // A download that was interrupted leaves whole files behind; it will go on where it stopped.
+  // Here a part of the files is no error: it is what a download left that was interrupted between
+  // two files, and the next one fetches the others.
   const fs::path cache = data_cache_directory(request.name);
   if (missing_files(known, cache).empty()) return cache;
   return std::nullopt;
@@ -140,15 +160,11 @@ fs::path find_or_download_data(const DataRequest& request) {
     throw DataError(str("cannot find the data set ", known.name, ": not in LOCKSTEP_DATA nor in ",
                         cache.string(), "; name its folder with --data"));
   }
-  for (RemoteFile file : known.remote) {
-    if (!known.archive && fs::exists(cache / file.name)) continue;
-    file.url = address(known, file.name);
-    download_file(file, cache, request.progress);
-    if (known.archive) {
-      const fs::path archive = cache / file.name;
-      unpack_files(archive, cache, known.files, known.maximum_unpacked_bytes);
-      fs::remove(archive);
-    }
+  try {
+    download(known, cache, request.progress);
+  } catch (const DataError&) {
+    // Another process may have been luckier meanwhile.
+    if (!missing_files(known, cache).empty()) throw;
   }
   return cache;
 }

@@ -22,14 +22,16 @@ struct DataRequest {
 /// itself or in its subfolder NAME. Nothing when no place holds any of the files, and `directory`
 /// is not given.
 ///
-/// ConfigError for an unknown name or a `directory` that does not exist. DataError, naming the
-/// file, when `directory` or $LOCKSTEP_DATA holds only some of the files, or `directory` none.
+/// ConfigError for an unknown name, or a `directory` or $LOCKSTEP_DATA that is no folder.
+/// DataError, naming the file, when `directory` or $LOCKSTEP_DATA holds only some of the files, or
+/// `directory` none.
 std::optional<std::filesystem::path> find_data(const DataRequest& request);
 
 /// find_data(), and when that finds nothing and `may_download`, downloads the files into the cache:
 /// from the public host, or from $LOCKSTEP_MIRROR (MIRROR/mnist/FILE, MIRROR/cifar10/FILE).
-/// DataError when that fails; without a network it does within seconds. With several processes on a
-/// host, let one of them call this first: the others would download the same again.
+/// DataError when that fails, as download_file() throws it: a NetworkError when nobody answers.
+/// With several processes on a host, let one of them call this first: the others would download the
+/// same again.
 std::filesystem::path find_or_download_data(const DataRequest& request);
 
 /// The folder of the user's cache for `name`. DataError when neither $XDG_CACHE_HOME nor $HOME is

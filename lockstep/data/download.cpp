@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <cerrno>
 #include <exception>
+#include <utility>
 
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
 #include <lockstep/data/download_module.h>
 
 namespace lockstep {
@@ -20,47 +20,38 @@ namespace fs = std::filesystem;
 constexpr std::size_t kErrorBytes = 1024;
 
 struct Module {
-  lockstep_download_v1 download = nullptr;
-  lockstep_unpack_v1 unpack = nullptr;
+  lockstep_download_v2 download = nullptr;
+  lockstep_unpack_v2 unpack = nullptr;
 };
 
-// Beside the program (a build tree), in the library folder next to it (an installation), where the
-// installation that this library came from has it (a user's program).
-std::vector<fs::path> module_folders() {
+// Beside the program (a build tree), else by its bare name, which the system's loader looks for in
+// the run path of the program: our package adds its own folder to that of every program linked to
+// it.
+std::string module_path() {
   std::vector<fs::path> folders;
   if (const auto named = environment_string("LOCKSTEP_MODULE_DIR")) folders.emplace_back(*named);
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    folders.push_back(program.parent_path());
-    folders.push_back(program.parent_path().parent_path() / "lib" / "lockstep");
+  std::error_code ignored;
+  folders.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
+  for (const fs::path& folder : folders) {
+    if (fs::exists(folder / kDownloadModule, ignored)) return folder / kDownloadModule;
   }
-  folders.emplace_back(LOCKSTEP_INSTALLED_MODULE_DIR);
-  return folders;
+  return kDownloadModule;
 }
 
 Module load_module() {
-  std::vector<std::string> tried;
-  for (const fs::path& folder : module_folders()) {
-    const fs::path path = folder / kDownloadModule;
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) {
-      tried.push_back(folder.string());
-      continue;
-    }
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw DataError(str("cannot load the downloader: ", dlerror()));
-    // The handle stays open for the life of the process: libcurl does not like to be unloaded.
-    const Module module{reinterpret_cast<lockstep_download_v1>(dlsym(handle, kDownloadSymbol)),
-                        reinterpret_cast<lockstep_unpack_v1>(dlsym(handle, kUnpackSymbol))};
-    if (module.download == nullptr || module.unpack == nullptr) {
-      throw DataError(
-          str("cannot use ", path.string(), ": it belongs to another version of Lockstep"));
-    }
-    return module;
+  const std::string path = module_path();
+  // The handle stays open for the life of the process: libcurl does not like to be unloaded.
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    throw DataError(str("cannot download, because the downloader cannot be loaded (", dlerror(),
+                        "): set LOCKSTEP_MODULE_DIR to its folder, or fetch the data by hand"));
   }
-  throw DataError(str("cannot download: there is no ", kDownloadModule, " in ", join(tried),
-                      "; set LOCKSTEP_MODULE_DIR to its folder, or fetch the data by hand"));
+  const Module module{reinterpret_cast<lockstep_download_v2>(dlsym(handle, kDownloadSymbol)),
+                      reinterpret_cast<lockstep_unpack_v2>(dlsym(handle, kUnpackSymbol))};
+  if (module.download == nullptr || module.unpack == nullptr) {
+    throw DataError(str("cannot use ", path, ": it belongs to another version of Lockstep"));
+  }
+  return module;
 }
 
 const Module& module() {
@@ -68,11 +59,34 @@ const Module& module() {
   return loaded;
 }
 
-// A name that no other thread or process writes to.
-fs::path temporary_name(const fs::path& path) {
-  static std::atomic<int> counter{0};
-  return path.string() + str(".part-", getpid(), "-", counter++);
-}
+// A file on its way to `path`; what was not placed is removed.
+class Arrival {
+ public:
+  explicit Arrival(const fs::path& path) : path_(path), temporary_(temporary_beside(path)) {}
+  ~Arrival() {
+    if (!temporary_.empty()) unlink(temporary_.c_str());
+  }
+  Arrival(Arrival&& other) noexcept
+      : path_(std::move(other.path_)), temporary_(std::exchange(other.temporary_, {})) {}
+  Arrival& operator=(Arrival&&) = delete;
+
+  const fs::path& temporary() const { return temporary_; }
+  std::uint64_t size() const {
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(temporary_, error);
+    return error ? 0 : bytes;
+  }
+  void place() {
+    std::error_code error;
+    fs::rename(temporary_, path_, error);
+    if (error) throw DataError(str("cannot write ", path_.string(), ": ", error.message()));
+    temporary_.clear();
+  }
+
+ private:
+  fs::path path_;
+  fs::path temporary_;
+};
 
 struct ProgressCall {
   const DownloadProgress& progress;
@@ -99,50 +113,57 @@ void create_folder(const fs::path& directory) {
   }
 }
 
-void place(const fs::path& temporary, const fs::path& path) {
-  std::error_code error;
-  fs::rename(temporary, path, error);
-  if (error) {
-    unlink(temporary.c_str());
-    throw DataError(str("cannot write ", path.string(), ": ", error.message()));
-  }
+Arrival download(const RemoteFile& file, const fs::path& directory,
+                 const DownloadProgress& progress) {
+  const Module& loaded = module();
+  create_folder(directory);
+  Arrival arrival(directory / file.name);
+  ProgressCall call{progress, file.name, nullptr};
+  std::array<char, kErrorBytes> error{};
+  const int status =
+      loaded.download(file.url.c_str(), arrival.temporary().c_str(), file.md5.c_str(),
+                      file.maximum_bytes, on_progress, &call, error.data(), error.size());
+  if (status == 0) return arrival;
+  if (call.error) std::rethrow_exception(call.error);
+  const std::string text = str("cannot download ", file.url, ": ", error.data());
+  if (status == kNobodyAnswered) throw NetworkError(text);
+  throw DataError(text);
 }
 
 }  // namespace
 
 void download_file(const RemoteFile& file, const fs::path& directory,
                    const DownloadProgress& progress) {
-  const Module& loaded = module();
-  create_folder(directory);
-  const fs::path path = directory / file.name;
-  const fs::path temporary = temporary_name(path);
-  ProgressCall call{progress, file.name, nullptr};
-  std::array<char, kErrorBytes> error{};
-  if (loaded.download(file.url.c_str(), temporary.c_str(), file.md5.c_str(), file.maximum_bytes,
-                      on_progress, &call, error.data(), error.size()) != 0) {
-    if (call.error) std::rethrow_exception(call.error);
-    throw DataError(str("cannot download ", file.url, ": ", error.data()));
-  }
-  place(temporary, path);
-  std::error_code ignored;
-  const std::uintmax_t size = fs::file_size(path, ignored);
-  if (progress && !ignored) progress(file.name, size, size);
+  Arrival arrival = download(file, directory, progress);
+  const std::uint64_t size = arrival.size();
+  arrival.place();
+  if (progress) progress(file.name, size, size);
+}
+
+void download_archive(const RemoteFile& file, const fs::path& directory,
+                      const std::vector<std::string>& names, std::uint64_t maximum_bytes,
+                      const DownloadProgress& progress) {
+  const Arrival archive = download(file, directory, progress);
+  unpack_files(archive.temporary(), directory, names, maximum_bytes);
+  if (progress) progress(file.name, archive.size(), archive.size());
 }
 
 void unpack_files(const fs::path& archive, const fs::path& directory,
                   const std::vector<std::string>& names, std::uint64_t maximum_bytes) {
   const Module& loaded = module();
   create_folder(directory);
-  for (const std::string& name : names) {
-    const fs::path path = directory / name;
-    const fs::path temporary = temporary_name(path);
-    std::array<char, kErrorBytes> error{};
-    if (loaded.unpack(archive.c_str(), name.c_str(), temporary.c_str(), maximum_bytes, error.data(),
-                      error.size()) != 0) {
-      throw DataError(str("cannot unpack ", archive.string(), ": ", error.data()));
-    }
-    place(temporary, path);
+  std::vector<Arrival> arrivals;
+  for (const std::string& name : names) arrivals.emplace_back(directory / name);
+  std::vector<const char*> name_texts;
+  for (const std::string& name : names) name_texts.push_back(name.c_str());
+  std::vector<const char*> paths;
+  for (const Arrival& arrival : arrivals) paths.push_back(arrival.temporary().c_str());
+  std::array<char, kErrorBytes> error{};
+  if (loaded.unpack(archive.c_str(), names.size(), name_texts.data(), paths.data(), maximum_bytes,
+                    error.data(), error.size()) != 0) {
+    throw DataError(str("cannot unpack ", archive.string(), ": ", error.data()));
   }
+  for (Arrival& arrival : arrivals) arrival.place();
 }
 
 }  // namespace lockstep

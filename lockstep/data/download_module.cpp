@@ -8,13 +8,17 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <lockstep/core/error.h>
 
@@ -35,6 +39,11 @@ struct Free {
 using Curl = std::unique_ptr<CURL, Free<curl_easy_cleanup>>;
 using Digest = std::unique_ptr<EVP_MD_CTX, Free<EVP_MD_CTX_free>>;
 using Archive = std::unique_ptr<archive, Free<archive_read_free>>;
+
+class NobodyAnswered : public DataError {
+ public:
+  using DataError::DataError;
+};
 
 // A new file that is removed again unless keep() says that it is whole.
 class OutputFile {
@@ -156,6 +165,26 @@ void set_up(CURL* curl, const char* url, Transfer& transfer, char* curl_error) {
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
 }
 
+// With an answer, if only its first line, failing is not the network's fault alone.
+bool nobody_answered(CURL* curl, CURLcode result) {
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  if (status != 0) return false;
+  switch (result) {
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void download(const char* url, const char* path, const char* md5, std::uint64_t maximum_bytes,
               lockstep_progress_v1 progress, void* user) {
   static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -172,7 +201,9 @@ void download(const char* url, const char* path, const char* md5, std::uint64_t 
   const CURLcode result = curl_easy_perform(curl.get());
   if (result != CURLE_OK) {
     if (!transfer.failure.empty()) throw DataError(transfer.failure);
-    throw DataError(curl_error[0] != '\0' ? curl_error.data() : curl_easy_strerror(result));
+    const char* text = curl_error[0] != '\0' ? curl_error.data() : curl_easy_strerror(result);
+    if (nobody_answered(curl.get(), result)) throw NobodyAnswered(text);
+    throw DataError(text);
   }
   const std::string got = transfer.md5.hex();
   if (strcasecmp(got.c_str(), md5) != 0) {
@@ -202,8 +233,8 @@ void copy_entry(archive* reader, const char* path, std::uint64_t maximum_bytes) 
   file.keep();
 }
 
-void unpack(const char* archive_path, const char* name, const char* path,
-            std::uint64_t maximum_bytes) {
+void unpack(const char* archive_path, std::span<const char* const> names,
+            std::span<const char* const> paths, std::uint64_t maximum_bytes) {
   const Archive reader(archive_read_new());
   archive_read_support_filter_gzip(reader.get());
   archive_read_support_format_tar(reader.get());
@@ -211,17 +242,24 @@ void unpack(const char* archive_path, const char* name, const char* path,
   if (archive_read_open_filename(reader.get(), archive_path, kBlockBytes) != ARCHIVE_OK) {
     throw DataError(str("not a .tar.gz: ", archive_error_string(reader.get())));
   }
+  std::vector<bool> done(names.size());
   archive_entry* entry = nullptr;
   int status = ARCHIVE_OK;
   while ((status = archive_read_next_header(reader.get(), &entry)) == ARCHIVE_OK) {
-    if (archive_entry_filetype(entry) == AE_IFREG &&
-        base_name(archive_entry_pathname(entry)) == name) {
-      return copy_entry(reader.get(), path, maximum_bytes);
-    }
+    if (archive_entry_filetype(entry) != AE_IFREG) continue;
+    const auto name =
+        std::find(names.begin(), names.end(), base_name(archive_entry_pathname(entry)));
+    const auto index = static_cast<std::size_t>(name - names.begin());
+    if (name == names.end() || done[index]) continue;
+    copy_entry(reader.get(), paths[index], maximum_bytes);
+    done[index] = true;
   }
   if (status != ARCHIVE_EOF)
     throw DataError(str("damaged archive: ", archive_error_string(reader.get())));
-  throw DataError(str("holds no file ", name));
+  const auto missing = std::find(done.begin(), done.end(), false);
+  if (missing != done.end()) {
+    throw DataError(str("holds no file ", names[static_cast<std::size_t>(missing - done.begin())]));
+  }
 }
 
 // Runs `work`; an exception becomes a text, because none may cross the border.
@@ -232,7 +270,7 @@ int guarded(char* error, std::size_t error_size, const Work& work) {
     return 0;
   } catch (const std::exception& exception) {
     std::snprintf(error, error_size, "%s", exception.what());
-    return 1;
+    return dynamic_cast<const NobodyAnswered*>(&exception) != nullptr ? kNobodyAnswered : 1;
   }
 }
 
@@ -241,7 +279,7 @@ int guarded(char* error, std::size_t error_size, const Work& work) {
 
 extern "C" {
 
-[[gnu::visibility("default")]] int lockstep_download_file_v1(
+[[gnu::visibility("default")]] int lockstep_download_file_v2(
     const char* url, const char* path, const char* md5, uint64_t maximum_bytes,
     lockstep_progress_v1 progress, void* user, char* error, size_t error_size) {
   return lockstep::guarded(error, error_size, [&] {
@@ -249,10 +287,13 @@ extern "C" {
   });
 }
 
-[[gnu::visibility("default")]] int lockstep_unpack_file_v1(const char* archive, const char* name,
-                                                           const char* path, uint64_t maximum_bytes,
-                                                           char* error, size_t error_size) {
-  return lockstep::guarded(error, error_size,
-                           [&] { lockstep::unpack(archive, name, path, maximum_bytes); });
+[[gnu::visibility("default")]] int lockstep_unpack_files_v2(const char* archive, size_t count,
+                                                            const char* const* names,
+                                                            const char* const* paths,
+                                                            uint64_t maximum_bytes, char* error,
+                                                            size_t error_size) {
+  return lockstep::guarded(error, error_size, [&] {
+    lockstep::unpack(archive, {names, count}, {paths, count}, maximum_bytes);
+  });
 }
 }

@@ -28,17 +28,25 @@ struct Pair {
   std::shared_ptr<const void> labels;
 };
 
+struct FileNames {
+  std::string images;
+  std::string labels;
+};
+
+FileNames file_names(Split split) {
+  const std::string prefix = split == Split::kTrain ? "train" : "t10k";
+  return {prefix + "-images-idx3-ubyte", prefix + "-labels-idx1-ubyte"};
+}
+
 }  // namespace
 
 ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
-  const std::string prefix = split == Split::kTrain ? "train" : "t10k";
-  const DataFile label_file =
-      open_data_file(directory, prefix + "-labels-idx1-ubyte", kMaximumBytes);
+  const FileNames names = file_names(split);
+  const DataFile label_file = open_data_file(directory, names.labels, kMaximumBytes);
   const IdxLabels labels = parse_idx_labels(label_file.bytes, label_file.path);
   check_labels(labels, label_file.path);
 
-  const DataFile image_file =
-      open_data_file(directory, prefix + "-images-idx3-ubyte", kMaximumBytes);
+  const DataFile image_file = open_data_file(directory, names.images, kMaximumBytes);
   const IdxImages images = parse_idx_images(image_file.bytes, image_file.path);
   if (images.count != labels.count) {
     throw DataError(str(image_file.path, " holds ", images.count, " images, but ", label_file.path,
@@ -55,6 +63,23 @@ ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
       std::make_shared<const Pair>(Pair{image_file.keep_alive, label_file.keep_alive});
   return ImageDataset(split == Split::kTrain ? "MNIST train" : "MNIST test",
                       {1, images.height, images.width}, kClasses, {std::move(shard)});
+}
+
+void check_mnist(const std::filesystem::path& directory, Split split, const ImageShape& shape) {
+  const FileNames names = file_names(split);
+  const DataSize labels = data_file_size(directory, names.labels);
+  const DataSize images = data_file_size(directory, names.images);
+  if (labels.bytes <= kIdxLabelsHeaderBytes) {
+    throw DataError(str(labels.path, ": holds ", labels.bytes, " bytes, which are no labels"));
+  }
+  const std::uint64_t count = labels.bytes - kIdxLabelsHeaderBytes;
+  const std::uint64_t expected =
+      kIdxImagesHeaderBytes + count * static_cast<std::uint64_t>(shape.elements());
+  if (images.bytes != expected) {
+    throw DataError(str(images.path, ": holds ", images.bytes, " bytes, expected ", expected,
+                        " for ", count, " images of ", shape.height, "x", shape.width,
+                        ", one for each label in ", labels.path, "; it is truncated or another's"));
+  }
 }
 
 }  // namespace lockstep

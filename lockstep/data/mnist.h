@@ -13,4 +13,8 @@ namespace lockstep {
 /// not 0 to 9.
 ImageDataset load_mnist(const std::filesystem::path& directory, Split split);
 
+/// Whether load_mnist() is likely to give images of `shape`, without unpacking anything: DataError,
+/// naming the file, when one is missing or its size is not that of such images or of their labels.
+void check_mnist(const std::filesystem::path& directory, Split split, const ImageShape& shape);
+
 }  // namespace lockstep

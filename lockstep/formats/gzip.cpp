@@ -2,7 +2,6 @@
 
 #include <libdeflate.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -43,15 +42,19 @@ bool is_gzip(std::span<const std::byte> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
 
-ByteBuffer gunzip(std::span<const std::byte> compressed, std::size_t maximum_bytes,
-                  std::string_view name) {
+std::uint32_t gzip_stated_bytes(std::span<const std::byte> compressed, std::string_view name) {
   if (!is_gzip(compressed)) {
     throw DataError(str(name, ": not a gzip file (it does not begin with 1f 8b)"));
   }
   if (compressed.size() < kHeaderBytes + kTrailerBytes) {
     throw DataError(str(name, ": truncated gzip file of ", compressed.size(), " bytes"));
   }
-  const std::size_t claimed = little_endian_32(compressed.last<4>());
+  return little_endian_32(compressed.last<4>());
+}
+
+ByteBuffer gunzip(std::span<const std::byte> compressed, std::size_t maximum_bytes,
+                  std::string_view name) {
+  const std::size_t claimed = gzip_stated_bytes(compressed, name);
   if (claimed > maximum_bytes) {
     throw DataError(str(name, ": would unpack to ", claimed, " bytes, at most ", maximum_bytes,
                         " are expected"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -28,6 +29,10 @@ class ByteBuffer {
 
 /// Whether `bytes` begins like a gzip member.
 bool is_gzip(std::span<const std::byte> bytes);
+
+/// The size of the content as the trailer of `compressed` states it (modulo 2^32), which gunzip()
+/// verifies. DataError when it is not gzip or too short for a trailer.
+std::uint32_t gzip_stated_bytes(std::span<const std::byte> compressed, std::string_view name);
 
 /// The content of `compressed`, which must be exactly one gzip member. `name` is the file, for
 /// messages.

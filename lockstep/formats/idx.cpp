@@ -71,13 +71,13 @@ IdxImages parse_idx_images(std::span<const std::byte> bytes, std::string_view na
   const auto dimensions = read_header<3>(bytes, kImagesMagic, name);
   return {static_cast<std::int64_t>(dimensions[0]), static_cast<std::int64_t>(dimensions[1]),
           static_cast<std::int64_t>(dimensions[2]),
-          reinterpret_cast<const std::uint8_t*>(bytes.data() + 16)};
+          reinterpret_cast<const std::uint8_t*>(bytes.data() + kIdxImagesHeaderBytes)};
 }
 
 IdxLabels parse_idx_labels(std::span<const std::byte> bytes, std::string_view name) {
   const auto dimensions = read_header<1>(bytes, kLabelsMagic, name);
   return {static_cast<std::int64_t>(dimensions[0]),
-          reinterpret_cast<const std::uint8_t*>(bytes.data() + 8)};
+          reinterpret_cast<const std::uint8_t*>(bytes.data() + kIdxLabelsHeaderBytes)};
 }
 
 }  // namespace lockstep

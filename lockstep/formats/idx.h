@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+inline constexpr std::size_t kIdxImagesHeaderBytes = 16;
+inline constexpr std::size_t kIdxLabelsHeaderBytes = 8;
+
 /// A view into the bytes that were parsed: `count` images of height * width bytes, one after the
 /// other.
 struct IdxImages {

@@ -13,6 +13,7 @@ RecipeData load(const RecipeDataOptions& options) {
        .directory = options.directory,
        .may_download = options.may_download,
        .progress = options.progress});
+  check_cifar10(directory, Cifar10Split::kTest);  // not after an epoch
   return {.description = "CIFAR-10",
           .train = load_cifar10(directory, Cifar10Split::kTrain),
           .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};

@@ -10,6 +10,8 @@
 namespace lockstep {
 namespace {
 
+constexpr ImageShape kShape = {1, 28, 28};
+
 RecipeData generated_digits(const std::string& reason, const RecipeDataOptions& options) {
   if (options.message) {
     options.message(lockstep::str("MNIST is not here and cannot be fetched (", reason,
@@ -19,6 +21,17 @@ RecipeData generated_digits(const std::string& reason, const RecipeDataOptions& 
   return {.description = "generated digits",
           .train = make_synthetic_digits(Split::kTrain, {.threads = threads}),
           .load_test = [] { return make_synthetic_digits(Split::kTest); }};
+}
+
+// MNIST's format holds images of any size, the net does not.
+ImageDataset load_digits(const std::filesystem::path& directory, Split split) {
+  ImageDataset digits = load_mnist(directory, split);
+  if (digits.shape() != kShape) {
+    throw DataError(lockstep::str(digits.name(), " in ", directory.string(), ": got images of ",
+                                  digits.shape().height, "x", digits.shape().width,
+                                  ", the net takes ", kShape.height, "x", kShape.width));
+  }
+  return digits;
 }
 
 RecipeData load(const RecipeDataOptions& options) {
@@ -31,13 +44,14 @@ RecipeData load(const RecipeDataOptions& options) {
   if (!directory) {
     try {
       directory = find_or_download_data(request);
-    } catch (const DataError& error) {
+    } catch (const NetworkError& error) {  // any other error is one that the user can mend
       return generated_digits(error.what(), options);
     }
   }
+  check_mnist(*directory, Split::kTest, kShape);  // not after an epoch
   return {.description = "MNIST",
-          .train = load_mnist(*directory, Split::kTrain),
-          .load_test = [path = *directory] { return load_mnist(path, Split::kTest); }};
+          .train = load_digits(*directory, Split::kTrain),
+          .load_test = [path = *directory] { return load_digits(path, Split::kTest); }};
 }
 
 std::unique_ptr<Task> make_task() {

@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,11 +17,14 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/data/cifar10.h>
 #include <lockstep/data/mnist.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/http_server.h>
 #include <tests/support/messages.h>
 #include <tests/support/real_data.h>
+#include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
@@ -31,25 +37,12 @@ using ::testing::IsEmpty;
 const std::vector<std::string> kMnistFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                               "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-// An empty home, no data folder, no mirror, no proxy; afterwards the environment is as before.
+// An empty home, no data folder, no mirror, no proxy.
 class DataSource : public ::testing::Test {
  protected:
-  DataSource() {
-    set("XDG_CACHE_HOME", (directory_ / "cache").string());
-    for (const char* name : {"LOCKSTEP_DATA", "LOCKSTEP_MIRROR", "http_proxy", "https_proxy",
-                             "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
-      set(name, std::nullopt);
-    }
-  }
-  ~DataSource() override {
-    for (const auto& [name, value] : before_) assign(name, value);
-  }
+  DataSource() { environment_.hide_data((directory_ / "cache").string()); }
 
-  void set(const std::string& name, const std::optional<std::string>& value) {
-    const char* old = std::getenv(name.c_str());
-    before_.emplace(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
-    assign(name, value);
-  }
+  void set(const std::string& name, const std::string& value) { environment_.set(name, value); }
   void write_mnist(const std::string& folder, std::size_t files = 4, const char* suffix = "") {
     for (std::size_t i = 0; i < files; ++i)
       directory_.write(folder + "/" + kMnistFiles[i] + suffix, "x");
@@ -57,12 +50,7 @@ class DataSource : public ::testing::Test {
 
   std::optional<fs::path> real_mnist_ = real_data("mnist");  // before LOCKSTEP_DATA is hidden
   TemporaryDirectory directory_;
-
- private:
-  static void assign(const std::string& name, const std::optional<std::string>& value) {
-    value ? setenv(name.c_str(), value->c_str(), 1) : unsetenv(name.c_str());
-  }
-  std::map<std::string, std::optional<std::string>> before_;
+  ScopedEnvironment environment_;
 };
 
 TEST_F(DataSource, LooksInItsPlacesInOrder) {
@@ -70,6 +58,7 @@ TEST_F(DataSource, LooksInItsPlacesInOrder) {
   EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
   write_mnist("cache/lockstep/mnist", 4, ".gz");
   EXPECT_EQ(find_data({.name = "mnist"}), root / "cache/lockstep/mnist");
+  fs::create_directory(root / "data");
   set("LOCKSTEP_DATA", (root / "data").string());
   EXPECT_EQ(find_data({.name = "mnist"}), root / "cache/lockstep/mnist")
       << "an empty LOCKSTEP_DATA";
@@ -111,6 +100,9 @@ TEST_F(DataSource, AFolderThatMissesAFileIsAnErrorWithItsName) {
   set("LOCKSTEP_DATA", (directory_ / "part").string());
   EXPECT_THAT(message_of<DataError>([&] { find_data({.name = "mnist"}); }),
               HasSubstr("t10k-labels-idx1-ubyte"));
+  set("LOCKSTEP_DATA", (directory_ / "absent").string());
+  EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "mnist"}); }),
+              ::testing::AllOf(HasSubstr("LOCKSTEP_DATA"), HasSubstr("does not exist")));
   EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "imagenet"}); }),
               HasSubstr("expected one of mnist, cifar10"));
 }
@@ -161,10 +153,14 @@ TEST_F(DataSource, AFailedDownloadSaysWhyAndLeavesNothing) {
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr(server.url() + c.path)));
     EXPECT_TRUE(fs::is_empty(directory_ / "cache")) << c.path;
   }
+  const RemoteFile absent = {server.url() + "/absent", "f", kHelloMd5, 5};
+  EXPECT_THROW(message_of<NetworkError>([&] { download_file(absent, directory_ / "cache", {}); }),
+               DataError)
+      << "a server that answers is no missing network";
   server.stop();
   const auto start = Clock::now();
   EXPECT_THAT(
-      message_of<DataError>([&] {
+      message_of<NetworkError>([&] {
         download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache", {});
       }),
       HasSubstr("cannot download " + server.url()));
@@ -195,6 +191,14 @@ TEST_F(DataSource, AFolderThatCannotBeMadeIsAnError) {
         download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache/sub", {});
       }),
       HasSubstr((directory_ / "cache/sub").string()));
+}
+
+// No permission, a name that is too long: std::filesystem's own exceptions must not get out.
+TEST_F(DataSource, ACacheThatCannotBeLookedIntoIsEmpty) {
+  set("XDG_CACHE_HOME", (directory_ / std::string(300, 'x')).string());
+  EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
+  EXPECT_THROW(find_or_download_data({.name = "mnist"}), DataError);
+  EXPECT_THROW(load_cifar10(directory_ / std::string(300, 'x'), Cifar10Split::kTest), DataError);
 }
 
 TEST_F(DataSource, AMirrorWithWrongFilesIsRefused) {
@@ -268,6 +272,49 @@ TEST_F(DataSource, UnpacksAnArchive) {
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr("bad.tar.gz")));
     EXPECT_THAT(empty.names(), IsEmpty());
   }
+}
+
+// Two that fetch at once, and what a third left when it was killed.
+TEST_F(DataSource, AnArchiveIsFetchedByAnyNumberAtOnce) {
+  directory_.write("in/folder/one", pattern(5000));
+  directory_.write("in/folder/two", pattern(3000, 5));
+  const std::string archive = (directory_ / "x.tar.gz").string();
+  const std::string command = "tar -czf '" + archive + "' -C '" + (directory_ / "in").string() +
+                              "' folder && md5sum <'" + archive + "' >'" +
+                              (directory_ / "md5").string() + "'";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const TemporaryDirectory out;
+  const pid_t killed = fork();
+  ASSERT_GE(killed, 0);
+  if (killed == 0) {
+    out.write(temporary_beside(out / "x.tar.gz").filename().string(), "half");
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(killed, nullptr, 0), killed);
+  ASSERT_EQ(out.names().size(), 1U);
+
+  const HttpServer server(HttpFiles{{"/x.tar.gz", read_text(archive)}});
+  const RemoteFile file = {server.url() + "/x.tar.gz", "x.tar.gz",
+                           read_text(directory_ / "md5").substr(0, 32), 1'000'000};
+  const auto fetch = [&] { download_archive(file, out.path(), {"one", "two"}, 5000, {}); };
+  std::future<void> other = std::async(std::launch::async, fetch);
+  fetch();
+  other.get();
+  EXPECT_THAT(out.names(), ::testing::ElementsAre("one", "two"));
+  EXPECT_EQ(read_text(out / "one"), pattern(5000));
+  EXPECT_EQ(read_text(out / "two"), pattern(3000, 5));
+  EXPECT_THROW(download_archive(file, out.path(), {"one", "three"}, 5000, {}), DataError);
+  EXPECT_THAT(out.names(), ::testing::ElementsAre("one", "two"));
+}
+
+TEST_F(DataSource, WhatAnotherProcessFetchedMeanwhileWillDo) {
+  const HttpServer server(HttpFiles{{"/mnist/train-images-idx3-ubyte.gz", std::string(9999, 'x')}});
+  set("LOCKSTEP_MIRROR", server.url());
+  const auto progress = [&](const std::string&, std::uint64_t, std::uint64_t) {
+    write_mnist("cache/lockstep/mnist", 4, ".gz");
+  };
+  EXPECT_EQ(find_or_download_data({.name = "mnist", .progress = progress}),
+            directory_ / "cache/lockstep/mnist");
 }
 
 #endif

@@ -27,6 +27,13 @@ TEST(Gunzip, GivesBackWhatWasCompressed) {
   EXPECT_EQ(unpack(gzip(std::string(kMaximumBytes, '\0'))), std::string(kMaximumBytes, '\0'));
 }
 
+TEST(Gunzip, StatesTheSizeWithoutUnpacking) {
+  const std::string compressed = gzip(pattern(2000));
+  EXPECT_EQ(gzip_stated_bytes(as_bytes(compressed), "x.gz"), 2000U);
+  EXPECT_THROW(gzip_stated_bytes(as_bytes(compressed).first(17), "x.gz"), DataError);
+  EXPECT_THROW(gzip_stated_bytes(as_bytes(pattern(2000)), "x.gz"), DataError);
+}
+
 TEST(Gunzip, RefusesWhatIsWrong) {
   const std::string text = pattern(2000);
   const std::string right = gzip(text);

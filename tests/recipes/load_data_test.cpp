@@ -1,0 +1,115 @@
+// What a recipe does where its data is missing or wrong: before it trains, not after.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/recipes/recipe.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/http_server.h>
+#include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class LoadData : public ::testing::Test {
+ protected:
+  LoadData() { environment_.hide_data((directory_ / "cache").string()); }
+
+  RecipeData load(const std::string& recipe, bool may_download = true) {
+    return find_recipe(recipe).load_data(
+        {.may_download = may_download,
+         .message = [this](const std::string& text) { messages_.push_back(text); }});
+  }
+  void write_mnist(std::uint32_t side = 28) {
+    for (const std::string split : {"train", "t10k"}) {
+      directory_.write("data/" + split + "-images-idx3-ubyte", idx_images(20, side, side));
+      directory_.write("data/" + split + "-labels-idx1-ubyte", idx_labels(20));
+    }
+    environment_.set("LOCKSTEP_DATA", (directory_ / "data").string());
+  }
+
+  TemporaryDirectory directory_;
+  ScopedEnvironment environment_;
+  std::vector<std::string> messages_;
+};
+
+TEST_F(LoadData, MnistFromFiles) {
+  write_mnist();
+  const RecipeData data = load("mnist");
+  EXPECT_EQ(data.description, "MNIST");
+  EXPECT_EQ(data.train.size(), 20);
+  EXPECT_EQ(data.load_test().size(), 20);
+  EXPECT_THAT(messages_, ::testing::IsEmpty());
+}
+
+#ifdef LOCKSTEP_HAS_DOWNLOADER
+
+TEST_F(LoadData, GeneratedDigitsOnlyWhereNobodyAnswers) {
+  environment_.set("LOCKSTEP_MIRROR", "http://127.0.0.1:1");
+  EXPECT_EQ(load("mnist").description, "generated digits");
+  EXPECT_THAT(messages_, ElementsAre(HasSubstr("generated digits instead")));
+
+  messages_.clear();
+  const HttpServer server(HttpFiles{{"/mnist/train-images-idx3-ubyte.gz", "another file"}});
+  environment_.set("LOCKSTEP_MIRROR", server.url());
+  EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }), HasSubstr("wrong checksum"));
+  directory_.write("file", "x");
+  environment_.set("XDG_CACHE_HOME", (directory_ / "file").string());
+  EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }), HasSubstr("cannot create the folder"));
+  EXPECT_THAT(messages_, ::testing::IsEmpty());
+}
+
+#endif
+
+TEST_F(LoadData, ABrokenTestSetIsFoundAtTheStart) {
+  const std::string images = idx_images(20, 28, 28);
+  const std::string compressed = gzip(images);
+  const std::string name = "t10k-images-idx3-ubyte";
+  struct Case {
+    std::string file;
+    std::string content;
+  };
+  const Case cases[] = {
+      {name, images.substr(0, images.size() - 1)},
+      {name, idx_images(21, 28, 28)},
+      {name + ".gz", compressed.substr(0, compressed.size() / 2)},
+      {name + ".gz", "no gzip"},
+      {"t10k-labels-idx1-ubyte", ""},
+  };
+  for (const Case& c : cases) {
+    write_mnist();
+    if (c.file.ends_with(".gz")) std::filesystem::remove(directory_ / ("data/" + name));
+    directory_.write("data/" + c.file, c.content);
+    EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }), HasSubstr("data/" + c.file));
+    std::filesystem::remove_all(directory_ / "data");
+  }
+  for (int i = 1; i <= 5; ++i) {
+    directory_.write("data/data_batch_" + std::to_string(i) + ".bin", "not looked at first");
+  }
+  directory_.write("data/test_batch.bin", cifar_records(3));
+  EXPECT_THAT(message_of<DataError>([&] { load("cifar10"); }),
+              AllOf(HasSubstr("test_batch.bin"), HasSubstr("9219 bytes")));
+}
+
+TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
+  write_mnist(14);
+  EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),
+              AllOf(HasSubstr((directory_ / "data").string()), HasSubstr("28x28")));
+  // The same number of bytes in another shape is for those who read the header.
+  write_mnist();
+  directory_.write("data/train-images-idx3-ubyte", idx_images(20, 14, 56));
+  EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),
+              AllOf(HasSubstr((directory_ / "data").string()), HasSubstr("14x56")));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
