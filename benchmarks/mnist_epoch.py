@@ -33,9 +33,11 @@ def torchvision_root(data):
     for packed in sorted((data / "mnist").glob("*-ubyte.gz")):
         target = raw / packed.stem
         if not target.exists():
-            with gzip.open(packed) as source, open(target, "wb") as file:
+            half = target.with_suffix(".half")
+            with gzip.open(packed) as source, open(half, "wb") as file:
                 shutil.copyfileobj(source, file)
-    if len(list(raw.iterdir())) < 4:
+            half.rename(target)
+    if len(list(raw.glob("*-ubyte"))) < 4:
         raise SystemExit(f"error: {data}/mnist must hold the four *-ubyte.gz files of MNIST")
     return raw.parent.parent
 
@@ -111,7 +113,7 @@ def main():
     data = pathlib.Path(os.environ["LOCKSTEP_DATA"]).resolve()
     report = ROOT / "build" / "mnist_epoch.json"
     shared = [*SHARED, "--max-epochs", options.max_epochs, "--json", report]
-    peer = [options.peer_python, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+    peer = [options.peer_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
             ROOT / "benchmarks/peers/ddp_mnist.py", "--data", torchvision_root(data), *shared]
     ours = [options.program, "train", "mnist", "--strategy", "ddp", "--nproc-per-node", "2",
             "--threads", "1", "--momentum", "0.5", "--schedule", "constant", "--data", data, *shared]

@@ -4,7 +4,7 @@
 # Normally from find_package(Torch). LOCKSTEP_TORCH_ROOT names the folder of a LibTorch instead (with
 # include/ and lib/, as in a Python's site-packages): TorchConfig.cmake of a CUDA build demands a complete
 # CUDA toolkit with every library, while its own wheels bring all that compiling and linking need.
-# LOCKSTEP_CUDA adds the CUDA and NCCL parts.
+# LOCKSTEP_CUDA adds the CUDA and NCCL parts; AUTO becomes ON or OFF here, by what there is.
 set(LOCKSTEP_TORCH_ROOT "${LOCKSTEP_TORCH_ROOT}" CACHE PATH
     "Folder of LibTorch (with include/ and lib/) to use without its TorchConfig.cmake")
 
@@ -27,9 +27,6 @@ if(NOT TARGET lockstep::torch)
       ${LOCKSTEP_TORCH_ROOT}/include ${LOCKSTEP_TORCH_ROOT}/include/torch/csrc/api/include)
     target_link_directories(lockstep::torch INTERFACE ${LOCKSTEP_TORCH_ROOT}/lib)
     target_link_libraries(lockstep::torch INTERFACE torch torch_cpu c10)
-    if(LOCKSTEP_CUDA)
-      target_link_libraries(lockstep::torch INTERFACE torch_cuda c10_cuda)
-    endif()
     # LibTorch's libraries find their own dependencies (CUDA, the driver) when the program starts.
     target_link_options(lockstep::torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs
                         -Wl,--no-as-needed -Wl,-rpath,${LOCKSTEP_TORCH_ROOT}/lib)
@@ -53,11 +50,21 @@ if(NOT TARGET lockstep::torch)
         ${LOCKSTEP_CUDA_INCLUDE} ${LOCKSTEP_CUDA_CRT_INCLUDE} ${LOCKSTEP_CUDA_CCCL_INCLUDE}
         ${LOCKSTEP_NCCL_INCLUDE})
       target_link_libraries(lockstep::torch INTERFACE ${LOCKSTEP_NCCL})
+      if(LOCKSTEP_TORCH_ROOT)
+        target_link_libraries(lockstep::torch INTERFACE torch_cuda c10_cuda)
+      endif()
+      set(LOCKSTEP_CUDA ON)
     else()
-      message(FATAL_ERROR "LOCKSTEP_CUDA needs a CUDA build of LibTorch with the headers of CUDA and NCCL: "
-              "got LibTorch in ${_lockstep_torch_root}, cuda_runtime_api.h in ${LOCKSTEP_CUDA_INCLUDE}, "
-              "crt/host_config.h in ${LOCKSTEP_CUDA_CRT_INCLUDE}, nv/target in "
-              "${LOCKSTEP_CUDA_CCCL_INCLUDE}, nccl.h in ${LOCKSTEP_NCCL_INCLUDE}, libnccl ${LOCKSTEP_NCCL}")
+      set(_lockstep_message
+          "the NCCL backend needs a CUDA build of LibTorch with the headers of CUDA and NCCL: "
+          "got LibTorch in ${_lockstep_torch_root}, cuda_runtime_api.h in ${LOCKSTEP_CUDA_INCLUDE}, "
+          "crt/host_config.h in ${LOCKSTEP_CUDA_CRT_INCLUDE}, nv/target in "
+          "${LOCKSTEP_CUDA_CCCL_INCLUDE}, nccl.h in ${LOCKSTEP_NCCL_INCLUDE}, libnccl ${LOCKSTEP_NCCL}")
+      if(NOT LOCKSTEP_CUDA STREQUAL AUTO)
+        message(FATAL_ERROR ${_lockstep_message})
+      endif()
+      message(STATUS "Without NCCL: " ${_lockstep_message})
+      set(LOCKSTEP_CUDA OFF)
     endif()
   endif()
 endif()

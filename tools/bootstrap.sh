@@ -49,15 +49,24 @@ install_packages() {
     die "apt-get could not install $missing: $(grep -m1 '^E:' .deps/apt.log || tail -1 .deps/apt.log)"
 }
 
-# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH, if there is one.
+not_older() { printf '%s\n' "$1" "$2" | sort --check=quiet --version-sort; }  # not_older OLDEST VERSION
+
+# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH, if there is one that is new enough.
 torch_in_prefix_path() {
-  local prefix place
+  local prefix place version
   while read -r prefix; do
     for place in "$prefix"/share/cmake "$prefix"/lib/cmake "$prefix"; do
-      if [[ -n $prefix && -f $place/Torch/TorchConfig.cmake ]]; then
-        realpath "$place/Torch/../../.."
-        return
+      if [[ -z $prefix || ! -f $place/Torch/TorchConfig.cmake ]]; then
+        continue
       fi
+      version=$(sed -n 's/^set(PACKAGE_VERSION "\(.*\)").*/\1/p' "$place/Torch/TorchConfigVersion.cmake" \
+                2>/dev/null || true)
+      if ! not_older "$oldest_torch" "$version"; then
+        say "LibTorch ${version:-(of no known version)} in $prefix is too old, at least $oldest_torch is needed: looking elsewhere"
+        continue
+      fi
+      realpath "$place/Torch/../../.."
+      return
     done
   done < <(tr ':;' '\n\n' <<<"${CMAKE_PREFIX_PATH:-}")
 }
@@ -76,8 +85,8 @@ PYTHON
 }
 
 make_venv() {  # make_venv FOLDER
-  if [[ ! -x $1/bin/python ]]; then
-    python3 -m venv "$1" >.deps/venv.log 2>&1 || die "python3 -m venv failed: $(tail -1 .deps/venv.log)"
+  if [[ ! -x $1/bin/python ]] || ! has_package "$1" pip; then
+    python3 -m venv --clear "$1" >.deps/venv.log 2>&1 || die "python3 -m venv failed: $(tail -1 .deps/venv.log)"
   fi
 }
 
@@ -93,7 +102,8 @@ pip_install() {  # pip_install FOLDER PACKAGE...
     die "pip could not install $* ($(grep -m1 '^ERROR' .deps/pip.log || tail -1 .deps/pip.log))"
 }
 
-has_module() { compgen -G "$1/lib/python3*/site-packages/$2" >/dev/null; }
+# has_package FOLDER NAME [VERSION]: RECORD is what pip writes last, so that half an installation is none.
+has_package() { compgen -G "$1/lib/python3*/site-packages/$2-${3:-}[.+0-9]*dist-info/RECORD" >/dev/null; }
 
 # CMake's arguments for the LibTorch in folder $1.
 cmake_args() {
@@ -103,12 +113,7 @@ cmake_args() {
   fi
   # TorchConfig.cmake of a CUDA build demands the whole CUDA toolkit; the libraries beside it do.
   echo "-DLOCKSTEP_TORCH_ROOT=$1"
-  if compgen -G "$(dirname "$1")/nvidia/cu*/include/nv/target" >/dev/null ||
-     [[ -d /usr/local/cuda/include/crt ]]; then
-    if [[ -f $(dirname "$1")/nvidia/nccl/include/nccl.h || -f /usr/include/nccl.h ]]; then
-      echo "-DLOCKSTEP_CUDA=ON"
-    fi
-  fi
+  echo "-DLOCKSTEP_CUDA=AUTO"
 }
 
 install_torch() {
@@ -125,14 +130,14 @@ install_torch() {
     rm -f "$site/lockstep-torch.pth"
   fi
   if [[ -z $torch ]]; then
-    if ! has_module .deps/venv "torch-*.dist-info"; then
+    if ! has_package .deps/venv torch "$torch_version"; then
       [[ -n ${LOCKSTEP_TORCH_INDEX:-} ]] ||
         say "set LOCKSTEP_TORCH_INDEX to an index of CPU wheels to save the download of CUDA libraries"
       pip_install .deps/venv "torch==$torch_version"
     fi
     torch=$(realpath "$site/torch")
   fi
-  if ! has_module .deps/venv safetensors || ! has_module .deps/venv numpy; then
+  if ! has_package .deps/venv safetensors || ! has_package .deps/venv numpy; then
     pip_install .deps/venv numpy safetensors
   fi
   local args
@@ -143,12 +148,14 @@ install_torch() {
 
 install_cuda_torch() {
   make_venv .deps/cuda
-  if ! has_module .deps/cuda torchvision || ! has_module .deps/cuda safetensors; then
+  if ! has_package .deps/cuda torch "$cuda_torch_version" ||
+     ! has_package .deps/cuda torchvision "$cuda_torchvision_version" ||
+     ! has_package .deps/cuda numpy || ! has_package .deps/cuda safetensors; then
     pip_install .deps/cuda "torch==$cuda_torch_version" "torchvision==$cuda_torchvision_version" \
       numpy safetensors
   fi
   # Headers that cuda_runtime.h includes and torch does not ask for.
-  if ! has_module .deps/cuda "nvidia/cu*/include/nv"; then
+  if ! has_package .deps/cuda nvidia_cuda_crt 13 || ! has_package .deps/cuda nvidia_cuda_cccl 13; then
     pip_install .deps/cuda "${cuda_headers[@]}"
   fi
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs Lockstep into an empty prefix, builds examples/01_distributed_data_parallel against it as a
-# user's project would, and runs it in every way that its README names: the losses must agree.
+# user's project would, and runs it in every way that its README names: the losses must agree. Programs
+# linked to the package find the downloader in it.
 #
 # Usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR PYTHON CMAKE_ARGUMENT...
 set -euo pipefail
@@ -15,6 +16,18 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 cmake -S "$source/examples/01_distributed_data_parallel" -B "$work/build" -G Ninja \
   -DCMAKE_BUILD_TYPE=Release "${@//@prefix@/$work/prefix}" >"$work/configure.log"
 cmake --build "$work/build"
+
+# The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
+if [[ -f $build/lockstep_download.so ]]; then
+  cmake -S "$source/tests/install/downloader" -B "$work/downloader" -G Ninja \
+    "${@//@prefix@/$work/prefix}" >"$work/configure-downloader.log"
+  cmake --build "$work/downloader"
+  offline=(env -u LOCKSTEP_DATA -u LOCKSTEP_MODULE_DIR LOCKSTEP_MIRROR=http://127.0.0.1:1
+           no_proxy=127.0.0.1 XDG_CACHE_HOME="$work/cache")
+  "${offline[@]}" "$work/downloader/downloader"
+  if "${offline[@]}" "$work/prefix/bin/lockstep" train cifar10 2>"$work/offline.err"; then exit 1; fi
+  grep "cannot download http://127.0.0.1:1/" "$work/offline.err"
+fi
 
 "$work/build/single" >"$work/single.txt"
 "$work/build/distributed" >"$work/alone.txt"
