@@ -1,6 +1,7 @@
 #include <lockstep/comm/text_exchange.h>
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 
 #include <lockstep/core/clock.h>
@@ -70,16 +71,19 @@ void TextExchange::leave_with(const std::string& reason) {
 
 void TextExchange::await(const std::vector<std::string>& keys, const std::string& topic,
                          const std::function<void()>& check) {
-  const Deadline deadline(timeout_);
+  Deadline deadline(timeout_);
+  std::exception_ptr lost;
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
     if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
     try {
-      if (check) check();
+      if (check && !lost) check();
     } catch (const CommError&) {
-      if (store_->check(keys)) return;  // it did its part before it went
-      throw;
+      // The peer may have done its part before it went, while others are about to do theirs.
+      lost = std::current_exception();
+      deadline = Deadline(std::min(kTimeToTell, timeout_));
     }
     if (deadline.expired()) {
+      if (lost) std::rethrow_exception(lost);
       throw TimeoutError(lockstep::str("rank ", rank_, " waited ",
                                        static_cast<double>(timeout_.count()) / 1e3, " s for ",
                                        missing_ranks(keys), " of ", size_, " in the ", topic));

@@ -35,6 +35,22 @@ struct ProgramResult {
   }
 };
 
+/// Processes that `parent` started and that still run.
+inline std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    // "PID (NAME) STATE PARENT ...", where the name may hold anything.
+    const std::string stat = read_text(entry.path() / "stat");
+    const auto after_name = stat.rfind(") ");
+    if (after_name == std::string::npos || stat[after_name + 2] == 'Z') continue;
+    if (std::stol(stat.substr(after_name + 4)) != parent) continue;
+    children.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return children;
+}
+
 using Environment = std::map<std::string, std::string>;
 
 /// A program under way: its pid, and the files its output goes to.
@@ -85,21 +101,10 @@ class ProgramRun {
     close(file);
   }
 
-  // Processes that are our children now and still run; they are ended.
   static int end_orphans() {
-    int count = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      // "PID (NAME) STATE PARENT ...", where the name may hold anything.
-      const std::string stat = read_text(entry.path() / "stat");
-      const auto after_name = stat.rfind(") ");
-      if (after_name == std::string::npos || stat[after_name + 2] == 'Z') continue;
-      if (std::stol(stat.substr(after_name + 4)) != getpid()) continue;
-      kill(static_cast<pid_t>(std::stol(name)), SIGKILL);
-      ++count;
-    }
-    return count;
+    const std::vector<pid_t> orphans = children_of(getpid());
+    for (const pid_t orphan : orphans) kill(orphan, SIGKILL);
+    return static_cast<int>(orphans.size());
   }
 
   TemporaryDirectory directory_;

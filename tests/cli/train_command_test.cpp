@@ -1,8 +1,12 @@
 // `lockstep train` as its users meet it, above all when something is wrong.
+#include <fcntl.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +14,7 @@
 
 #include <tests/cli/program_run.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/http_server.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
@@ -69,7 +74,17 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--lr", "-1"}, 2, "--lr"},
       {{"mnist", "--lr", "nan"}, 2, "--lr"},
       {{"mnist", "--momentum", "2"}, 2, "--momentum"},
-      {{"mnist", "--max-epochs", "0"}, 2, "--max-epochs must be at least 1"},
+      {{"mnist", "--max-epochs", "0"}, 2, "--max-epochs must be from 1"},
+      {{"mnist", "--max-epochs", "1000000000000000000"}, 2, "--max-epochs must be from 1"},
+      {{"mnist", "--max-epochs", "99999999999999999999"}, 2, "which does not fit"},
+      {{"mnist", "--max-epochs", "0x10"}, 2, "must be a whole number, got '0x10'"},
+      {{"mnist", "--seed", "-1"}, 2, "must be a whole number of at least 0, got '-1'"},
+      {{"mnist", "--lr", ""}, 2, "--lr: must not be empty"},
+      {{"mnist", "--json", ""}, 2, "--json: must not be empty"},
+      {{"mnist", "--gamma", "0.5"}, 2, "--step-epochs and --gamma belong to --schedule step"},
+      {{"mnist", "--schedule", "step", "--gamma", "0"}, 2, "--gamma must be greater than 0"},
+      {{"mnist", "--schedule", "step", "--step-epochs", "inf"}, 2, "--step-epochs"},
+      {{"mnist", "--warmup-epochs", "-1"}, 2, "--warmup-epochs must be from 0"},
       {{"mnist", "--max-steps", "0"}, 2, "--max-steps must be at least 1"},
       {{"mnist", "--limit-test-batches", "-1"}, 2, "--limit-test-batches must be at least 0"},
       {{"mnist", "--nproc-per-node", "0"}, 2, "--nproc-per-node"},
@@ -82,7 +97,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--loader", "dali"}, 2, "--loader"},
       {{"mnist", "--timeout", "0"}, 2, "--timeout"},
       {{"mnist", "--workers", "-1"}, 2, "--workers"},
-      {{"mnist", "--batch-size", "0"}, 2, "--batch-size must be at least 1"},
+      {{"mnist", "--batch-size", "0"}, 2, "--batch-size must be from 1"},
       {{"mnist", "--nproc-per-node", "4", "--batch-size", "3"},
        2,
        "--batch-size 3 is smaller than the number of ranks, 4"},
@@ -104,6 +119,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
     for (const auto& word : c.arguments) name += " " + word;
     expect_one_error(train(c.arguments), c.exit_code, c.text, name);
   }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "empty")) << "created for a run that cannot be";
 }
 
 TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsEnvironment) {
@@ -144,6 +160,61 @@ TEST_F(TrainCommand, NamesADamagedDataFile) {
   expect_one_error(result, 1, "t10k-labels-idx1-ubyte", "counts differ");
 }
 
+TEST_F(TrainCommand, NamesADamagedArchive) {
+  const std::string whole = gzip(idx_images(64, 28, 28));
+  std::string flipped = whole;
+  flipped[flipped.size() / 2] ^= 0x10;
+  const std::pair<const char*, std::string> cases[] = {
+      {"cut short", whole.substr(0, whole.size() / 2)},
+      {"without its end", whole.substr(0, whole.size() - 1)},
+      {"a bit flipped", flipped},
+      {"empty", ""}};
+  for (const char* file : {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"}) {
+    const std::string plain = read_text(data / file);
+    std::filesystem::remove(data / file);
+    for (const auto& [name, content] : cases) {
+      data.write(std::string(file) + ".gz", content);
+      expect_one_error(train({"mnist", "--max-steps", "1"}), 1, file, std::string(file) + name);
+    }
+    std::filesystem::remove(data / (std::string(file) + ".gz"));
+    data.write(file, plain);
+  }
+}
+
+TEST_F(TrainCommand, CallsAFileDownloadedOnlyWhenItIsRight) {
+  const HttpServer server({{"/cifar10/cifar-10-binary.tar.gz", pattern(100'000)}});
+  const auto result =
+      train({"cifar10"}, {{"LOCKSTEP_DATA", ""}, {"LOCKSTEP_MIRROR", server.url()}});
+  expect_one_error(result, 1, "cifar-10-binary.tar.gz", "wrong checksum");
+  EXPECT_EQ(server.requests(), 1);
+}
+
+TEST_F(TrainCommand, SaysThatItsOutputIsLost) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  const auto fill = [] { dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO); };
+  const std::vector<std::string> one = {"mnist", "--max-steps", "1"};
+  const std::vector<std::string> two = {"mnist", "--max-steps", "1", "--nproc-per-node", "2"};
+  const char* text = "cannot write to standard output: No space left on device";
+  expect_one_error(train(one, {}, fill), 1, text, "one process");
+  expect_one_error(train(two, {}, fill), 1, text, "two ranks");
+  expect_one_error(train({"--help"}, {}, fill), 1, "cannot write to standard output", "help");
+  expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "doctor"}, {}, fill), 1, text, "doctor");
+  expect_one_error(train({"mnist", "--max-steps", "1", "--json", "/dev/full"}), 1, "/dev/full",
+                   "report");
+}
+
+TEST_F(TrainCommand, TrainsWithoutStandardStreams) {
+  const auto close_all = [] {
+    for (int fd = 0; fd < 3; ++fd) close(fd);
+  };
+  const auto result = train({"mnist", "--max-steps", "1", "--nproc-per-node", "2", "--batch-size",
+                             "010", "--json", in_scratch("r.json")},
+                            {}, close_all);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["global_batch"], 10)
+      << "numbers are decimal";
+}
+
 TEST_F(TrainCommand, TrainsReportsAndResumes) {
   const std::vector<std::string> common = {"mnist",
                                            "--nproc-per-node",
@@ -180,6 +251,11 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   ASSERT_EQ(resumed["epochs"].size(), 2U);
   EXPECT_EQ(resumed["epochs"][0]["epoch"], 2);
 
+  auto without_momentum = second;
+  without_momentum.insert(without_momentum.end(), {"--momentum", "0"});
+  without_momentum[without_momentum.size() - 4] = "4";  // epochs
+  expect_one_error(train(without_momentum), 1, "written by a run with momentum", "momentum");
+
   auto foreign = common;
   foreign[0] = "cifar10";
   foreign.insert(foreign.end(), {"--resume"});
@@ -193,7 +269,9 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
   for (const std::string rank : {"0", "1"}) {
     ranks.push_back(
         std::make_unique<ProgramRun>(command({"mnist", "--max-steps", "2", "--batch-size", "8",
-                                              "--threads", "1", "--timeout", "30"}),
+                                              "--threads", "1", "--timeout", "30", "--out",
+                                              in_scratch("run" + rank), "--json",
+                                              in_scratch("r" + rank + ".json")}),
                                      Environment{{"RANK", rank},
                                                  {"WORLD_SIZE", "2"},
                                                  {"LOCAL_RANK", rank},
@@ -212,6 +290,10 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
   EXPECT_EQ(zero.left_behind, 0);
   EXPECT_THAT(zero.out, HasSubstr("2 processes"));
   EXPECT_EQ(one.out, "") << "only rank 0 writes";
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run0" / "checkpoint.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run1"));
+  EXPECT_TRUE(std::filesystem::exists(scratch / "r0.json"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "r1.json"));
 }
 
 TEST_F(TrainCommand, TrainsOnGeneratedDigitsWithoutDataAndNetwork) {
@@ -259,6 +341,53 @@ TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
     EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
     EXPECT_EQ(result.left_behind, 0) << "signal " << signal;
   }
+}
+
+// What the program writes to a terminal, until it ends.
+class PseudoTerminal {
+ public:
+  PseudoTerminal() : master_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) return;
+    name_ = ptsname(master_);
+    slave_ = open(name_.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  }
+  ~PseudoTerminal() { close(master_); }
+  bool available() const { return slave_ >= 0; }
+  void take_output() const {
+    dup2(slave_, STDOUT_FILENO);
+    dup2(slave_, STDERR_FILENO);
+  }
+  // Reads until nobody holds the other end.
+  std::string read_all() {
+    close(slave_);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t size; (size = read(master_, buffer, sizeof(buffer))) > 0;) {
+      text.append(buffer, static_cast<std::size_t>(size));
+    }
+    return text;
+  }
+
+ private:
+  int master_;
+  int slave_ = -1;
+  std::string name_;
+};
+
+TEST_F(TrainCommand, ClearsTheBarOfADeadRankBeforeTheError) {
+  PseudoTerminal terminal;
+  if (!terminal.available()) GTEST_SKIP() << "no pseudo-terminals here";
+  ProgramRun run(command({"mnist", "--nproc-per-node", "2", "--batch-size", "4", "--max-epochs",
+                          "1000000", "--out", in_scratch("run")}),
+                 {{"LOCKSTEP_DATA", data.path().string()}, {"TERM", "xterm"}},
+                 [&] { terminal.take_output(); });
+  std::string seen;
+  std::thread reader([&] { seen = terminal.read_all(); });
+  while (!std::filesystem::exists(scratch / "run" / "checkpoint.safetensors")) usleep(1000);
+  for (const pid_t rank : children_of(run.pid())) kill(rank, SIGKILL);
+  EXPECT_EQ(run.wait().exit_code, 1);
+  reader.join();
+  EXPECT_THAT(seen, HasSubstr("\r\x1b[Kerror: rank"));
 }
 
 }  // namespace
