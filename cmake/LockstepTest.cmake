@@ -1,6 +1,7 @@
-# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABELS label...] [PROPERTIES ...])
+# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
 #
-# One GoogleTest program tests_NAME per room and tier; every TEST in it is a ctest entry.
+# One GoogleTest program tests_NAME per room and tier; every TEST in it is a ctest entry with that
+# one label (default: NAME).
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
@@ -11,7 +12,7 @@ if(LOCKSTEP_SANITIZE)
 endif()
 
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
   target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
@@ -21,7 +22,10 @@ function(lockstep_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
+  if(NOT arg_LABEL)
+    set(arg_LABEL ${name})
+  endif()
   gtest_discover_tests(tests_${name} TEST_PREFIX "${_lockstep_test_prefix}${name}." NO_PRETTY_VALUES
                        DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${name};${arg_LABELS}")
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL})
 endfunction()

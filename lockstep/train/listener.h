@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// Seconds that the training thread of this rank spent in each phase. Communication is what was
-/// exposed: the part that backward did not hide.
+/// exposed: the part that backward did not hide, and the broadcast of buffers before forward.
 struct PhaseSeconds {
   double data = 0;
   double forward = 0;
