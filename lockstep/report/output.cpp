@@ -11,8 +11,8 @@ void flush_output(std::ostream& out) {
   out.flush();
   if (out) return;
   const int reason = errno;  // 0 when an earlier write had failed
-  throw DataError(str("cannot write to standard output",
-                      reason == 0 ? "" : ": " + errno_text(reason)));
+  throw DataError(
+      str("cannot write to standard output", reason == 0 ? "" : ": " + errno_text(reason)));
 }
 
 }  // namespace lockstep

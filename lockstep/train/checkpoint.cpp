@@ -62,8 +62,8 @@ std::int64_t take_number(SafetensorsMetadata& metadata, const std::string& key,
     const auto [stop, error] = std::from_chars(text.data(), end, value);
     if (error == std::errc() && stop == end) return value;
   }
-  throw CheckpointError(lockstep::str(path, ": metadata ", key, " is ",
-                                      found ? "not a whole number" : "missing"));
+  throw CheckpointError(
+      lockstep::str(path, ": metadata ", key, " is ", found ? "not a whole number" : "missing"));
 }
 
 CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
@@ -137,9 +137,8 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
                                Sgd& optimizer, const std::string& recipe) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    throw CheckpointError(
-        lockstep::str("there is no checkpoint ", path.string(), " to resume from",
-                      error ? ": " + error.message() : ""));
+    throw CheckpointError(lockstep::str("there is no checkpoint ", path.string(), " to resume from",
+                                        error ? ": " + error.message() : ""));
   }
   const MappedFile file(path);
   const Safetensors content = parse_safetensors(file.bytes(), path.string());

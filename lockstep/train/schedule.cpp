@@ -53,7 +53,8 @@ std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs) {
   } else if (options.kind == ScheduleKind::kCosine) {
     text = lockstep::str("cosine to ", options.final_fraction, " over ", max_epochs, " epochs");
   }
-  if (options.warmup_epochs > 0) text += lockstep::str(" after ", options.warmup_epochs, " of warm-up");
+  if (options.warmup_epochs > 0)
+    text += lockstep::str(" after ", options.warmup_epochs, " of warm-up");
   return text;
 }
 

@@ -177,7 +177,8 @@ EpochReport TrainingRun::train_epoch() {
   sums_ = {};
   images_ = 0;
   communication_ = 0;
-  for (Stopwatch* watch : {&data_, &forward_, &backward_, &broadcast_, &optimizer_watch_}) watch->reset();
+  for (Stopwatch* watch : {&data_, &forward_, &backward_, &broadcast_, &optimizer_watch_})
+    watch->reset();
   const Clock::time_point start = Clock::now();
 
   task_.module().train();

@@ -14,10 +14,10 @@
 namespace lockstep {
 namespace {
 
+using ::testing::HasSubstr;
 using testing_support::environment_of;
 using testing_support::no_errors;
 using testing_support::run_threads;
-using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr Milliseconds kTimeout{2000};
@@ -36,10 +36,8 @@ RecipeData small_data(const std::string& description) {
 std::vector<std::string> run_ranks(const std::function<void(ProcessGroup&)>& body) {
   const int fd = listen_on("127.0.0.1", 0);
   return run_threads(kRanks, [&](int rank) {
-    ProcessGroup group =
-        init_process_group({.backend = "shm",
-                            .timeout = kTimeout,
-                            .environment = environment_of(rank, kRanks, fd)});
+    ProcessGroup group = init_process_group(
+        {.backend = "shm", .timeout = kTimeout, .environment = environment_of(rank, kRanks, fd)});
     body(group);
   });
 }

@@ -267,18 +267,17 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
   const std::string port = std::to_string(20000 + getpid() % 20000);
   std::vector<std::unique_ptr<ProgramRun>> ranks;
   for (const std::string rank : {"0", "1"}) {
-    ranks.push_back(
-        std::make_unique<ProgramRun>(command({"mnist", "--max-steps", "2", "--batch-size", "8",
-                                              "--threads", "1", "--timeout", "30", "--out",
-                                              in_scratch("run" + rank), "--json",
-                                              in_scratch("r" + rank + ".json")}),
-                                     Environment{{"RANK", rank},
-                                                 {"WORLD_SIZE", "2"},
-                                                 {"LOCAL_RANK", rank},
-                                                 {"LOCAL_WORLD_SIZE", "2"},
-                                                 {"MASTER_ADDR", "127.0.0.1"},
-                                                 {"MASTER_PORT", port},
-                                                 {"LOCKSTEP_DATA", data.path().string()}}));
+    ranks.push_back(std::make_unique<ProgramRun>(
+        command({"mnist", "--max-steps", "2", "--batch-size", "8", "--threads", "1", "--timeout",
+                 "30", "--out", in_scratch("run" + rank), "--json",
+                 in_scratch("r" + rank + ".json")}),
+        Environment{{"RANK", rank},
+                    {"WORLD_SIZE", "2"},
+                    {"LOCAL_RANK", rank},
+                    {"LOCAL_WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "127.0.0.1"},
+                    {"MASTER_PORT", port},
+                    {"LOCKSTEP_DATA", data.path().string()}}));
   }
   // Both have ended before the first is asked: what then still runs is left behind.
   siginfo_t ended{};

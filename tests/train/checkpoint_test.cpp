@@ -126,8 +126,9 @@ TEST_F(Checkpoint, ChangesNothingWhenItDoesNotFit) {
 TEST_F(Checkpoint, SaysThatItHasNoMomentum) {
   Sgd no_momentum(*net, {});
   save_checkpoint(path, *net, no_momentum, kInfo);
-  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, ""); }),
-              HasSubstr("was written by a run without momentum, this run goes with; give the same"));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, ""); }),
+      HasSubstr("was written by a run without momentum, this run goes with; give the same"));
 }
 
 TEST_F(Checkpoint, RefusesAPlaceThatNoRunReaches) {

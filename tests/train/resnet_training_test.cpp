@@ -1,4 +1,5 @@
-// Everything that the recipe cifar10 brings together, on a set so small that it is learnt in seconds.
+// Everything that the recipe cifar10 brings together, on a set so small that it is learnt in
+// seconds.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -41,10 +42,10 @@ TEST(ResNetTraining, LearnsASmallSet) {
   ClassificationTask task(resnet18(ResNetStem::kCifar, kClasses),
                           ClassificationLoss::kCrossEntropy);
   to_channels_last(task.module());
-  Loader loader(photographs(), DistributedSampler(kImages, {}),
-                {Pad{4}, RandomCrop{32}, RandomFlip{},
-                 Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
-                {.batch_size = 8, .channels_last = true});
+  Loader loader(
+      photographs(), DistributedSampler(kImages, {}),
+      {Pad{4}, RandomCrop{32}, RandomFlip{}, Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
+      {.batch_size = 8, .channels_last = true});
   Trainer trainer({.max_epochs = 6,
                    .optimizer = {.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},
                    .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},

@@ -217,10 +217,10 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
   train(second);
   set_log_sink(nullptr);
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_THAT(warnings[0],
-              ::testing::EndsWith("trained with lr 0.05 (now 0.1), schedule cosine to 0 over 3 epochs "
-                                  "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
-                                  "weight_decay 0 (now 0.001)"));
+  EXPECT_THAT(warnings[0], ::testing::EndsWith(
+                               "trained with lr 0.05 (now 0.1), schedule cosine to 0 over 3 epochs "
+                               "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
+                               "weight_decay 0 (now 0.001)"));
 }
 
 TEST(TrainerResume, RefusesARunThatIsDone) {
