@@ -123,7 +123,7 @@ class SystemTest(unittest.TestCase):
             run.kill()
             run.output.close()
         left = {name for name in set(os.listdir("/dev/shm")) - self.shared_before
-                if not name.startswith(("sem.", "vader_segment", "psm_"))}
+                if not name.startswith(("sem.", "vader_segment", "psm_", "torch_"))}
         self.assertEqual(left, set(), "left in /dev/shm")
 
     def start(self, command, environment=None, **options):
