@@ -23,6 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ["--batch-size", "128", "--lr", "0.01"]
+LIMIT_SECONDS = 120  # of one run: the peer's data workers can hang at their start
 STEPS_PER_EPOCH = 469  # ceil(60,000 / 128)
 
 
@@ -42,10 +43,19 @@ def torchvision_root(data):
     return raw.parent.parent
 
 
+class DidNotEnd(SystemExit):
+    pass
+
+
 def run(command, report):
     report.unlink(missing_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True)
+    words = [str(word) for word in command]
+    try:
+        result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired as expired:
+        raise DidNotEnd(f"error: {' '.join(words)} did not end in {LIMIT_SECONDS} s: "
+                        f"{(expired.stderr or b'')[-2000:]!r}")
     if result.returncode or not report.exists():
         raise SystemExit(f"error: {command[0]} ended with {result.returncode}: {result.stderr[-2000:]}")
     return json.loads(report.read_text())
@@ -120,7 +130,12 @@ def main():
     step = {"theirs": [options.peer_python, ROOT / "benchmarks/peers/mnist_step.py"],
             "ours": [options.program.parent / "mnist_step"]}
 
-    trials = {workers: figures(run([*peer, "--workers", workers], report))["epoch"] for workers in (0, 1)}
+    trials = {}
+    for workers in (0, 1):
+        try:
+            trials[workers] = figures(run([*peer, "--workers", workers], report))["epoch"]
+        except DidNotEnd as hung:
+            print(hung, flush=True)
     workers = min(trials, key=trials.get)
     pairs = []
     for number in range(options.runs):
