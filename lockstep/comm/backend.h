@@ -1,31 +1,39 @@
 // What a transport must do for a process group. One folder under backends/ implements it for each.
 #pragma once
 
-#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <torch/torch.h>
 
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/collective.h>
 #include <lockstep/comm/work.h>
 
 namespace lockstep {
 
-/// Collectives must be called by all ranks in the same order. Tensors are dense; contiguity is the
-/// backend's concern. Safe to call from several threads of a rank, one call at a time in an order
-/// that all ranks share.
+/// Ranks here are those of the group. ProcessGroup has checked what can be checked on one rank. Collectives
+/// must be started by all ranks in the same order. Safe to call from several threads of a rank, one
+/// call at a time in an order that all ranks share. A backend holds the tensors of an operation until
+/// it has ended.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const std::string& name() const = 0;
-  virtual std::shared_ptr<Work> all_reduce(torch::Tensor tensor, ReduceOp op) = 0;
-  virtual std::shared_ptr<Work> broadcast(torch::Tensor tensor, int root) = 0;
-  virtual std::shared_ptr<Work> barrier() = 0;
 
-  /// Collective. Zeroed memory in which this backend reduces without copies; plain memory where it
-  /// has no such thing.
+  /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes wrong
+  /// later is the Work's.
+  virtual std::shared_ptr<Work> start(const Collective& call) = 0;
+
+  /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with one tag
+  /// arrive in the order in which they were sent. No `source`: any rank. The sizes of both sides must be
+  /// the same.
+  virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) = 0;
+  virtual std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) = 0;
+
+  /// Collective. Zeroed memory in which this backend communicates without copies; plain memory where
+  /// it has no such thing.
   virtual torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) = 0;
 
   /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
@@ -35,8 +43,5 @@ class Backend {
   /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not block.
   virtual void check() = 0;
 };
-
-/// ConfigError unless `op` is defined for the tensor's type: integers have no average.
-void check_average(const torch::Tensor& tensor, ReduceOp op);
 
 }  // namespace lockstep

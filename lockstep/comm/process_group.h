@@ -4,10 +4,12 @@
 //   group.all_reduce(tensor, lockstep::ReduceOp::kAverage);
 //   auto work = group.async_all_reduce(other);            // ... compute ...
 //   work->wait();
+//   auto row = group.split(group.rank() / 4);             // a group of each four ranks
 //
-// Names and meaning follow torch.distributed. Every collective must be called by all ranks in the
-// same order with the same shapes and types; the shared-memory backend checks that and says who
-// differed.
+// Names, arguments and meaning follow torch.distributed. Every collective must be called by all ranks of
+// the group in the same order with the same shapes and types; the shared-memory backend always checks
+// that and says who differed, the others do with LOCKSTEP_DEBUG=detail. Tensors may be views, strided or
+// empty; those that a call writes are written in place.
 #pragma once
 
 #include <chrono>
@@ -18,60 +20,150 @@
 
 #include <torch/torch.h>
 
+#include <lockstep/comm/algorithm.h>
+#include <lockstep/comm/process_group_options.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/comm/work.h>
-#include <lockstep/comm/worker_environment.h>
 
 namespace lockstep {
 
-struct ProcessGroupOptions {
-  /// "auto": NCCL when every rank's `device` is a GPU of its own, shared memory when all ranks are proved
-  /// to be on one host, else Gloo. Or one of "shm", "gloo", "nccl".
-  std::string backend = "auto";
-  /// Deadline of the rendezvous and of every wait that is not given its own.
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// Where the tensors live that will be communicated.
-  torch::Device device = torch::kCPU;
-  /// Who this process is; worker_environment() where absent. Tests with ranks as threads set it.
-  std::optional<WorkerEnvironment> environment;
+using Tensors = std::vector<torch::Tensor>;
+using WorkPtr = std::shared_ptr<Work>;
+
+/// One message of batch_isend_irecv.
+struct P2POp {
+  enum class Kind { kSend, kRecv };
+  Kind kind;
+  torch::Tensor tensor;
+  int peer;
+  int tag = 0;
 };
 
 /// A value handle; copies share one group, which is left when the last copy goes. The destructor does
 /// not communicate. Safe to use from several threads of a rank as long as all ranks keep one order.
+/// Wrong arguments are a ConfigError that says rank, operation, got and expected; see Work for what
+/// fails later. Ranks, roots and peers are those of this group.
 class ProcessGroup {
  public:
   int rank() const;
   int size() const;
-  int local_rank() const;
+  int local_rank() const;  ///< among this group's ranks on this host
   int local_size() const;
-  /// "single" (one process), "shm", "gloo" or "nccl".
+  /// "single" (one process), "shm", "gloo", "nccl" or "hierarchical".
   const std::string& backend() const;
+  /// The ranks of the members in the first group, in the order of this one.
+  const std::vector<int>& world_ranks() const;
+  std::chrono::milliseconds timeout() const;
 
-  /// Collective. In place: every rank's `tensor` becomes the reduction over all ranks, bit for bit
-  /// the same on all of them. The shared-memory backend adds in the order of the ranks.
-  void all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum);
-  std::shared_ptr<Work> async_all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum);
+  // --- Collectives: one tensor in, or out, on each rank -------------------------------------------
 
-  /// Collective. Every rank's `tensor` becomes that of rank `root`.
+  /// In place: every rank's `tensor` becomes the reduction over all ranks, bit for bit the same on all
+  /// of them. Native shared memory combines in the order of the ranks.
+  void all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum,
+                  Algorithm algorithm = Algorithm::kAuto);
+  WorkPtr async_all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum,
+                           Algorithm algorithm = Algorithm::kAuto);
+
+  /// Every rank's `tensor` becomes that of rank `root`.
   void broadcast(torch::Tensor tensor, int root = 0);
-  std::shared_ptr<Work> async_broadcast(torch::Tensor tensor, int root = 0);
+  WorkPtr async_broadcast(torch::Tensor tensor, int root = 0);
 
-  /// Collective. Returns when all ranks have called it.
+  /// The root's `tensor` becomes the reduction; those of the others stay as they are.
+  void reduce(torch::Tensor tensor, int root, ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_reduce(torch::Tensor tensor, int root, ReduceOp op = ReduceOp::kSum);
+
+  /// Returns when all ranks have called it.
   void barrier();
+  WorkPtr async_barrier();
 
-  /// Collective. The text that every rank gave, in the order of the ranks. For small metadata.
-  std::vector<std::string> all_gather_text(const std::string& text);
+  /// A barrier that, at its deadline, throws TimeoutError on the ranks that came, naming those that did
+  /// not. Costs some round trips to rank 0's store.
+  void monitored_barrier(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+  // --- Collectives: one piece for each rank -------------------------------------------------------
+
+  /// outputs[r] becomes rank r's `input`.
+  void all_gather(Tensors outputs, torch::Tensor input);
+  WorkPtr async_all_gather(Tensors outputs, torch::Tensor input);
+  /// The same into one tensor: `output` has size() times the elements of `input`, rank after rank.
+  void all_gather_into_tensor(torch::Tensor output, torch::Tensor input);
+  WorkPtr async_all_gather_into_tensor(torch::Tensor output, torch::Tensor input);
+
+  /// On the root outputs[r] becomes rank r's `input`; the others give no outputs.
+  void gather(torch::Tensor input, Tensors outputs, int root);
+  WorkPtr async_gather(torch::Tensor input, Tensors outputs, int root);
+
+  /// Rank r's `output` becomes the root's inputs[r]; the others give no inputs.
+  void scatter(torch::Tensor output, Tensors inputs, int root);
+  WorkPtr async_scatter(torch::Tensor output, Tensors inputs, int root);
+
+  /// Rank r's `output` becomes the reduction of all ranks' inputs[r].
+  void reduce_scatter(torch::Tensor output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_reduce_scatter(torch::Tensor output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
+  /// The same from one tensor: `input` has size() times the elements of `output`.
+  void reduce_scatter_tensor(torch::Tensor output, torch::Tensor input, ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_reduce_scatter_tensor(torch::Tensor output, torch::Tensor input,
+                                      ReduceOp op = ReduceOp::kSum);
+
+  /// outputs[r] becomes rank r's inputs[rank()]. Sizes may differ from pair to pair.
+  void all_to_all(Tensors outputs, Tensors inputs);
+  WorkPtr async_all_to_all(Tensors outputs, Tensors inputs);
+  /// The same with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows of `input`
+  /// and gives output_splits[r] rows of `output`. No splits: equal ones.
+  void all_to_all_single(torch::Tensor output, torch::Tensor input,
+                         std::vector<std::int64_t> output_splits = {},
+                         std::vector<std::int64_t> input_splits = {});
+  WorkPtr async_all_to_all_single(torch::Tensor output, torch::Tensor input,
+                                  std::vector<std::int64_t> output_splits = {},
+                                  std::vector<std::int64_t> input_splits = {});
+
+  // --- Many tensors in one operation --------------------------------------------------------------
+
+  /// Tensors of any shapes and of several types; one collective for each type.
+  void all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
+  void broadcast_coalesced(Tensors tensors, int root = 0);
+  WorkPtr async_broadcast_coalesced(Tensors tensors, int root = 0);
+
+  // --- Objects: bytes of any length ---------------------------------------------------------------
+
+  std::vector<std::string> all_gather_object(const std::string& object);
+  /// On the root all ranks' objects, elsewhere nothing.
+  std::vector<std::string> gather_object(const std::string& object, int root = 0);
+  /// Returns the root's object; what the others give does not matter.
+  std::string broadcast_object(const std::string& object, int root = 0);
+  /// Returns the root's objects[rank()].
+  std::string scatter_object(const std::vector<std::string>& objects, int root = 0);
+
+  // --- Point-to-point -----------------------------------------------------------------------------
+
+  /// Messages between two ranks with one tag arrive in the order in which they were sent. Both sides give
+  /// tensors of the same size and type.
+  void send(torch::Tensor tensor, int destination, int tag = 0);
+  WorkPtr isend(torch::Tensor tensor, int destination, int tag = 0);
+  /// Returns the rank that sent. No source: whoever sends first (not with NCCL).
+  int recv(torch::Tensor tensor, std::optional<int> source = std::nullopt, int tag = 0);
+  WorkPtr irecv(torch::Tensor tensor, std::optional<int> source = std::nullopt, int tag = 0);
+  /// Starts all of them in whatever order of the ranks; none waits for another.
+  std::vector<WorkPtr> batch_isend_irecv(const std::vector<P2POp>& operations);
+
+  // --- Memory and groups --------------------------------------------------------------------------
 
   /// Collective. A zeroed tensor in symmetric memory: collectives on it (and on views of it) copy
   /// nothing. On one host's CPU it is shared between the ranks, elsewhere it is plain. It must be
   /// used at the same place by all ranks, and it outlives the group if it is held longer.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
+  /// Collective over this group. A group of the given ranks of this one, in that order; nothing on
+  /// ranks that are not among them. All give the same list.
+  std::optional<ProcessGroup> new_group(const std::vector<int>& ranks);
+  /// Collective over this group. One group for each color, its ranks ordered by (key, rank) as by
+  /// MPI_Comm_split; nothing where color is negative.
+  std::optional<ProcessGroup> split(int color, int key = 0);
+
   /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and this
   /// rank's name. The first reason wins. Does not block.
   void abort(const std::string& reason);
-
-  std::chrono::milliseconds timeout() const;
 
   class Impl;
   explicit ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -80,10 +172,10 @@ class ProcessGroup {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Collective. Joins the ranks that the environment names, once in a process; alone, a group of one. ConfigError for an
-/// environment or option that cannot be; CommError and TimeoutError say which ranks are missing or
-/// contradict. With several ranks SIGPIPE is ignored from here on, if the program does not handle it:
-/// a peer's death must become an error, not ours.
+/// Collective. Joins the ranks that the environment names, once in a process; alone, a group of one.
+/// ConfigError for an environment or option that cannot be; CommError and TimeoutError say which ranks
+/// are missing or contradict. With several ranks SIGPIPE is ignored from here on, if the program does
+/// not handle it: a peer's death must become an error, not ours.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Whether this build contains the NCCL backend.

@@ -5,9 +5,42 @@
 
 namespace lockstep {
 
-enum class ReduceOp : std::uint8_t {
-  kSum,
-  kAverage,  ///< the sum divided by the number of ranks; floating-point types only
+/// A value; the usual ones are constants: `ReduceOp::kSum`. Names and meaning are torch.distributed's.
+/// On bool, sum and max are "or", product and min are "and", as in PyTorch's arithmetic.
+struct ReduceOp {
+  enum class Kind : std::uint8_t {
+    kSum,
+    kAverage,           ///< the sum divided by the number of ranks; floating-point types only
+    kProduct,
+    kMin,
+    kMax,               ///< NaN wins in kMin and kMax, as in torch.minimum and torch.maximum
+    kBitwiseAnd,        ///< this and the next two: integers and bool only
+    kBitwiseOr,
+    kBitwiseXor,
+    kPreMultipliedSum,  ///< every value times `factor`, then the sum; floating-point types only
+  };
+
+  Kind kind = Kind::kSum;
+  double factor = 1;  ///< of kPreMultipliedSum; the same on all ranks
+
+  static const ReduceOp kSum, kAverage, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor;
+  static constexpr ReduceOp premultiplied_sum(double factor) {
+    return {Kind::kPreMultipliedSum, factor};
+  }
+
+  friend bool operator==(const ReduceOp&, const ReduceOp&) = default;
 };
+
+inline constexpr ReduceOp ReduceOp::kSum{Kind::kSum};
+inline constexpr ReduceOp ReduceOp::kAverage{Kind::kAverage};
+inline constexpr ReduceOp ReduceOp::kProduct{Kind::kProduct};
+inline constexpr ReduceOp ReduceOp::kMin{Kind::kMin};
+inline constexpr ReduceOp ReduceOp::kMax{Kind::kMax};
+inline constexpr ReduceOp ReduceOp::kBitwiseAnd{Kind::kBitwiseAnd};
+inline constexpr ReduceOp ReduceOp::kBitwiseOr{Kind::kBitwiseOr};
+inline constexpr ReduceOp ReduceOp::kBitwiseXor{Kind::kBitwiseXor};
+
+/// "sum", "average", "product", "min", "max", "bitwise and", ..., "premultiplied sum".
+const char* reduce_op_name(ReduceOp::Kind kind);
 
 }  // namespace lockstep

@@ -1,17 +1,18 @@
-// The handle of a collective that is under way.
+// The handle of an operation that is under way.
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 
 namespace lockstep {
 
-/// Returned by the async_ form of every collective. The tensor must not be read or written between
-/// the call and the return of wait(). Dropping the handle does not cancel the operation.
+/// Returned by the async_ form of every collective, by isend and irecv. The tensors must not be read or
+/// written between the call and the end of wait(). Dropping the handle does not cancel the operation.
 ///
 /// The shared-memory backend has no thread of its own: it moves on whenever any rank's thread calls
-/// into the group, so is_completed() also lends a hand.
+/// into a group, so is_completed() also lends a hand.
 class Work {
  public:
   virtual ~Work() = default;
@@ -21,8 +22,15 @@ class Work {
   /// CUDA tensor it makes the current stream wait, as PyTorch does.
   virtual void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) = 0;
 
-  /// Makes what progress is possible without blocking and tells whether the operation is complete.
+  /// Makes what progress is possible without blocking and tells whether the operation has ended, well
+  /// or with an error. Does not throw.
   virtual bool is_completed() = 0;
+
+  /// Why the operation failed; null while it runs and when it ended well.
+  virtual std::exception_ptr error() const = 0;
+
+  /// Of a completed receive: the rank that sent. -1 for all others.
+  virtual int source_rank() const { return -1; }
 };
 
 }  // namespace lockstep

@@ -1,0 +1,27 @@
+// The element types that ranks exchange. Without LibTorch, so that engines can be judged alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+enum class DataType : std::uint8_t {
+  kFloat32,
+  kFloat64,
+  kFloat16,
+  kBFloat16,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kBool,  ///< one byte, 0 or 1
+  kByte,  ///< any other type, moved byte by byte; cannot be reduced
+};
+
+std::size_t element_size(DataType type);
+const char* data_type_name(DataType type);  ///< PyTorch's: "float32", "bfloat16", ...
+bool is_floating_point(DataType type);
+
+}  // namespace lockstep

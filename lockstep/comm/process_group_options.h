@@ -1,0 +1,35 @@
+// How ranks join a group.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/worker_environment.h>
+
+namespace lockstep {
+
+struct ProcessGroupOptions {
+  /// "auto": NCCL when every rank's `device` is a GPU of its own; shared memory when all ranks are proved
+  /// to be on one host; "hierarchical" for several hosts of which one has several ranks; else Gloo. Or
+  /// one of "shm", "gloo", "nccl", "hierarchical".
+  std::string backend = "auto";
+  /// Deadline of the rendezvous and of every wait that is not given its own.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  /// Where the tensors live that will be communicated. CUDA tensors of a backend that has no GPUs of its
+  /// own go through pinned host memory.
+  torch::Device device = torch::kCPU;
+  /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks that
+  /// names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
+  bool nan_check = false;
+  /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
+  /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID in the folder for temporary files.
+  std::optional<std::filesystem::path> flight_recorder_directory;
+  /// Who this process is; worker_environment() where absent. Tests with ranks as threads set it.
+  std::optional<WorkerEnvironment> environment;
+};
+
+}  // namespace lockstep
