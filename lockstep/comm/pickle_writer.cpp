@@ -1,0 +1,39 @@
+#include <lockstep/comm/pickle_writer.h>
+
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep {
+
+PickleWriter::PickleWriter() : out_("\x80\x02") {}
+
+template <typename Integer>
+void PickleWriter::little_endian(Integer value) {
+  auto rest = static_cast<std::make_unsigned_t<Integer>>(value);
+  for (std::size_t i = 0; i < sizeof(Integer); ++i, rest >>= 8) out_ += static_cast<char>(rest & 0xff);
+}
+
+void PickleWriter::integer(std::int64_t value) {
+  if (value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max()) {
+    out_ += 'J';
+    little_endian(static_cast<std::int32_t>(value));
+  } else {
+    out_ += '\x8a';
+    out_ += static_cast<char>(sizeof(value));
+    little_endian(value);
+  }
+}
+
+void PickleWriter::text(std::string_view utf8) {
+  out_ += 'X';
+  little_endian(static_cast<std::uint32_t>(utf8.size()));
+  out_ += utf8;
+}
+
+std::string PickleWriter::finish() {
+  out_ += '.';
+  return std::move(out_);
+}
+
+}  // namespace lockstep
