@@ -1,0 +1,22 @@
+// Ring: the elements are cut into N parts. In the first N-1 steps (reduce-scatter) each rank sends
+// to its right neighbour a part that grows by each rank's share on its way; then rank r holds the
+// sum of part r. In N-1 further steps (all-gather) the sums go round once more.
+//
+// Costs, for N ranks, n bytes, α per message, β per byte sent, γ per byte added: 2 (N-1) steps, in
+// which
+//
+//   every rank  sends and receives 2 (N-1)/N n bytes, to and from its neighbours only;
+//   time        2 (N-1) α + 2 (N-1)/N nβ + (N-1)/N nγ.
+//
+// No all-reduce can send fewer bytes per rank (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations", JPDC 2009), and neighbours need no fast crossing wires:
+// right for long messages. For short ones 2 (N-1) latencies are too many.
+#pragma once
+
+#include <lockstep/comm/algorithms/schedule.h>
+
+namespace lockstep {
+
+Schedule ring_schedule(const ScheduleRequest& request);
+
+}  // namespace lockstep
