@@ -1,0 +1,141 @@
+#include <lockstep/comm/flight_recorder.h>
+
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+CallDescription call(CallKind kind, std::uint32_t count, int root = -1) {
+  CallDescription result;
+  result.kind = kind;
+  result.type = DataType::kFloat32;
+  result.root = root;
+  result.count = count;
+  result.shape.dimensions = 1;
+  result.shape.sizes[0] = count;
+  return result;
+}
+
+/// As a short text stands in a pickle.
+std::string text(const std::string& value) {
+  return std::string("X") + static_cast<char>(value.size()) + std::string(3, '\0') + value;
+}
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(FlightRecorder, KeepsTheLastOperations) {
+  FlightRecorder recorder(0, 2, 3);
+  auto* group = recorder.add_group("world", {0, 1});
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    recorder.completed(recorder.created(group, i, call(CallKind::kAllReduce, 10 + i)));
+  }
+  const std::string dump = recorder.pickle();
+  EXPECT_THAT(dump, Not(HasSubstr("all_reduce[float32, 11]")));
+  for (const char* kept : {"all_reduce[float32, 12]", "all_reduce[float32, 13]", "all_reduce[float32, 14]"}) {
+    EXPECT_THAT(dump, HasSubstr(kept));
+  }
+}
+
+TEST(FlightRecorder, AnOverwrittenOperationMayStillEnd) {
+  FlightRecorder recorder(0, 2, 1);
+  auto* group = recorder.add_group("world", {0, 1});
+  const auto first = recorder.created(group, 0, call(CallKind::kAllReduce, 1));
+  recorder.created(group, 1, call(CallKind::kBarrier, 0));
+  recorder.completed(first);
+  EXPECT_THAT(recorder.pickle(), HasSubstr(text("scheduled")));
+  EXPECT_THAT(recorder.pickle(), Not(HasSubstr(text("completed"))));
+}
+
+TEST(FlightRecorder, ForgetsRemovedGroupsOnceTheirOperationsAreOverwritten) {
+  FlightRecorder recorder(0, 2, 2);
+  auto* gone = recorder.add_group("gone", {0, 1});
+  auto* stays = recorder.add_group("stays", {0, 1});
+  recorder.created(gone, 0, call(CallKind::kBarrier, 0));
+  recorder.remove_group(gone);
+  recorder.add_group("third", {0, 1});
+  EXPECT_THAT(recorder.pickle(), HasSubstr("gone"));
+  recorder.created(stays, 0, call(CallKind::kBarrier, 0));
+  recorder.created(stays, 1, call(CallKind::kBarrier, 0));
+  recorder.add_group("fourth", {0, 1});
+  EXPECT_THAT(recorder.pickle(), Not(HasSubstr("gone")));
+}
+
+TEST(FlightRecorder, DumpsIntoAFolderOfThisUserAlone) {
+  const testing::TemporaryDirectory folder;
+  FlightRecorder recorder(3, 4);
+  const auto directory = folder.path() / "deep" / "flight";
+  const auto path = recorder.dump(directory);
+  EXPECT_EQ(path, directory / "rank_3");
+  struct stat info {};
+  ASSERT_EQ(stat(directory.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  const std::string first = content(path);
+  recorder.created(recorder.add_group("world", {0, 1, 2, 3}), 0, call(CallKind::kBarrier, 0));
+  recorder.dump(directory);
+  EXPECT_NE(content(path), first);
+}
+
+TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
+  const testing::TemporaryDirectory folder;
+  const FlightRecorder recorder(0, 1);
+  std::filesystem::create_directory(folder.path() / "elsewhere");
+  std::filesystem::create_directory_symlink(folder.path() / "elsewhere", folder.path() / "link");
+  EXPECT_THROW(recorder.dump(folder.path() / "link"), DataError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "elsewhere"));
+}
+
+// Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is found is
+// whole: its number and its count belong together.
+TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {
+  FlightRecorder recorder(0, 2, 64);
+  auto* group = recorder.add_group("world", {0, 1});
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint32_t i = 0; !stop; ++i) {
+        const bool receives = t == 0;
+        const auto id = recorder.created(
+            group, i, receives ? call(CallKind::kRecv, i) : call(CallKind::kBroadcast, i, 0));
+        recorder.started(id);
+        t == 1 ? recorder.failed(id) : recorder.completed(id, receives ? 1 : -1);
+      }
+    });
+  }
+  const std::string number_key = text("number") + "J", found = "broadcast[float32, ";
+  for (int checked = 0; checked < 200;) {
+    const std::string dump = recorder.pickle();
+    for (auto at = dump.find(found); at != std::string::npos; at = dump.find(found, at + 1), ++checked) {
+      const auto digits = dump.find(number_key, at) + number_key.size();
+      ASSERT_LT(digits + 4, dump.size());
+      std::uint32_t number = 0;
+      for (std::size_t j = 4; j-- > 0;) number = number << 8 | static_cast<unsigned char>(dump[digits + j]);
+      const std::string expected = str(found, number, ',');
+      ASSERT_EQ(dump.substr(at, expected.size()), expected);
+    }
+  }
+  stop = true;
+  for (auto& each : threads) each.join();
+}
+
+}  // namespace
+}  // namespace lockstep

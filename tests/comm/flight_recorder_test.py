@@ -1,0 +1,88 @@
+"""PyTorch's own analyser on our dumps: it finds what went wrong, and nothing where nothing did.
+
+Usage: flight_recorder_test.py FLIGHT_RECORDER_DUMPS
+"""
+import logging
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    from torch.distributed.flight_recorder import fr_trace
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+DUMPS = sys.argv.pop(1)
+
+# program: what the analyser must print, line by line; nothing for a correct one
+FINDINGS = {
+    "correct": [],
+    "messages": [],
+    "another_collective": ["Collective sequence number: 1 has errors", "group info: world:default_pg",
+                           "collective: gloo:all_reduce",
+                           "error msg: Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH, Expected collective "
+                           "type: 'all_reduce' does not match found collective type: 'broadcast'"],
+    "another_size": ["error msg: Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: "
+                     "'[[4]]' does not match found input sizes: '[[5]]'"],
+    "another_type": ["error msg: Culprit rank 1; Error type: COLLECTIVE_DTYPE_MISMATCH, Expected dtypes: "
+                     "'{'Float'}' does not match found dtype: '{'Float'}/{'Int'}/{'Int'}'"],
+    "missing": ["Not all ranks joining collective, sequence number: 1", "missing ranks: {2}",
+                "collective state: started"],
+    "group_missing": ["Not all ranks joining collective, sequence number: 1", "group info: group/1",
+                      "collective: gloo:broadcast", "missing ranks: {2}", "expected ranks: {0, 2}"],
+    "message_missing": ["Not all ranks joining collective, sequence number: 3",
+                        "group info: world, ranks 1 and 2", "missing ranks: {2}"],
+}
+
+
+class FlightRecorder(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-flight-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        subprocess.run([DUMPS, folder.name], check=True)
+
+    def analyse(self, program):
+        with self.assertLogs("Flight Recorder", logging.INFO) as logs:
+            logging.getLogger("Flight Recorder").info("begin")
+            fr_trace.main([str(self.folder / program)])
+        return [record.getMessage() for record in logs.records[1:]]
+
+    def test_all_programs_are_analysed(self):
+        self.assertEqual({path.name for path in self.folder.iterdir()}, set(FINDINGS))
+
+    def test_the_analyser_finds_what_is_wrong(self):
+        for program, expected in FINDINGS.items():
+            with self.subTest(program):
+                lines = self.analyse(program)
+                if not expected:
+                    self.assertEqual(lines, [])
+                for line in expected:
+                    self.assertIn(line, lines)
+
+    def test_the_fields_are_those_of_pytorch(self):
+        with open(self.folder / "missing" / "rank_1", "rb") as file:
+            dump = pickle.load(file)
+        self.assertEqual(dump["version"], "2.10")
+        self.assertEqual(dump["pg_config"],
+                         {"world": {"name": "world", "desc": "default_pg", "ranks": "[0, 1, 2]"}})
+        self.assertEqual(dump["pg_status"], {"0": {"last_enqueued_collective": 1,
+                                                   "last_started_collective": 1,
+                                                   "last_completed_collective": 0}})
+        done, failed = dump["entries"]
+        self.assertEqual(failed["process_group"], ("world", "default_pg"))
+        self.assertEqual([done["state"], failed["state"]], ["completed", "started"])
+        self.assertEqual([done["retired"], failed["retired"], failed["failed"]], [True, False, True])
+        self.assertEqual([failed["call"], failed["number"]], ["all_reduce[float32, 4]", 1])
+        self.assertLessEqual(done["time_created_ns"], done["time_discovered_started_ns"])
+        self.assertLessEqual(done["time_discovered_started_ns"], done["time_discovered_completed_ns"])
+        self.assertIsNone(failed["time_discovered_completed_ns"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,44 @@
+#include <lockstep/comm/pickle_writer.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+using namespace std::string_literals;
+
+// The expected bytes are those of Python's pickle.dumps(value, 2), without the memo that it adds for texts
+// and containers; flight_recorder_test.py loads real ones in Python.
+TEST(PickleWriter, WritesIntegersInTheShortestOfItsTwoForms) {
+  const struct {
+    std::int64_t value;
+    std::string bytes;
+  } cases[] = {
+      {0, "\x80\x02J\0\0\0\0."s},
+      {-1, "\x80\x02J\xff\xff\xff\xff."s},
+      {std::numeric_limits<std::int32_t>::max(), "\x80\x02J\xff\xff\xff\x7f."s},
+      {std::int64_t{1} << 31, "\x80\x02\x8a\x08\0\0\0\x80\0\0\0\0."s},
+      {std::numeric_limits<std::int64_t>::min(), "\x80\x02\x8a\x08\0\0\0\0\0\0\0\x80."s},
+  };
+  for (const auto& each : cases) {
+    PickleWriter pickle;
+    pickle.integer(each.value);
+    EXPECT_EQ(pickle.finish(), each.bytes) << each.value;
+  }
+}
+
+TEST(PickleWriter, WritesContainersAroundTheirValues) {
+  PickleWriter pickle;
+  pickle.begin_dict();
+  pickle.text("a"), pickle.begin_list(), pickle.none(), pickle.boolean(true), pickle.end_list();
+  pickle.text(""), pickle.text("x"), pickle.boolean(false), pickle.pair();
+  pickle.end_dict();
+  EXPECT_EQ(pickle.finish(), "\x80\x02}(X\x01\0\0\0a](N\x88"s + "eX\0\0\0\0X\x01\0\0\0x\x89\x86u."s);
+}
+
+}  // namespace
+}  // namespace lockstep
