@@ -40,8 +40,12 @@ std::int64_t wall_clock_ns() noexcept {
 static_assert(std::is_trivially_copyable_v<CallDescription>);
 
 FlightRecorder::FlightRecorder(int rank, int world_size, std::size_t capacity)
-    : rank_(rank), world_size_(world_size), capacity_(std::max<std::size_t>(capacity, 1)),
-      slots_(new Slot[capacity_]), first_ticks_(flight::ticks()), first_ns_(flight::wall_clock_ns()) {}
+    : rank_(rank),
+      world_size_(world_size),
+      capacity_(std::max<std::size_t>(capacity, 1)),
+      slots_(new Slot[capacity_]),
+      first_ticks_(flight::ticks()),
+      first_ns_(flight::wall_clock_ns()) {}
 
 FlightRecorder::~FlightRecorder() = default;
 
@@ -49,9 +53,12 @@ FlightRecorder::Group* FlightRecorder::add_group(std::string name, std::vector<i
                                                  std::string description) {
   const std::scoped_lock lock(groups_mutex_);
   const Id oldest = next_.load() < capacity_ ? 0 : next_.load() - capacity_;
-  std::erase_if(groups_, [&](const auto& each) { return each.second->removed && each.second->last_id <= oldest; });
+  std::erase_if(groups_, [&](const auto& each) {
+    return each.second->removed && each.second->last_id <= oldest;
+  });
   const std::uint64_t id = next_group_++;
-  auto group = std::make_unique<Group>(id, std::move(name), std::move(world_ranks), std::move(description));
+  auto group =
+      std::make_unique<Group>(id, std::move(name), std::move(world_ranks), std::move(description));
   return groups_.emplace(id, std::move(group)).first->second.get();
 }
 
@@ -82,7 +89,8 @@ FlightRecorder::Id FlightRecorder::created(Group* group, std::uint64_t sequence,
   std::array<std::uint64_t, Slot::kWords> words{};
   std::memcpy(words.data(), &record, sizeof record);
   // Release: who reads one of these words sees the tag that says "being written".
-  for (std::size_t i = 0; i < words.size(); ++i) slot.record[i].store(words[i], std::memory_order_release);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    slot.record[i].store(words[i], std::memory_order_release);
   slot.started.store(0, std::memory_order_release);
   slot.ended.store(0, std::memory_order_release);
   slot.source.store(0, std::memory_order_release);
@@ -96,7 +104,8 @@ FlightRecorder::Slot* FlightRecorder::change_state(Id id, std::uint64_t state) n
   Slot& slot = slots_[id % capacity_];
   std::uint64_t before = slot.tag.load(std::memory_order_acquire);
   while (before >> flight::kStateBits == id + 1 && (before & flight::kStateMask) < state) {
-    if (slot.tag.compare_exchange_weak(before, flight::tag(id, state), std::memory_order_acq_rel)) return &slot;
+    if (slot.tag.compare_exchange_weak(before, flight::tag(id, state), std::memory_order_acq_rel))
+      return &slot;
   }
   return nullptr;  // overwritten by a later operation, or ended already
 }
@@ -114,7 +123,8 @@ void FlightRecorder::completed(Id id, int source) noexcept {
   if (source < 0) return;
   Record record;
   std::array<std::uint64_t, Slot::kWords> words{};
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot->record[i].load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = slot->record[i].load(std::memory_order_acquire);
   std::memcpy(static_cast<void*>(&record), words.data(), sizeof record);
   const auto peer = static_cast<std::size_t>(source);
   if (record.call.kind != CallKind::kRecv || record.call.root >= 0 ||
@@ -137,13 +147,17 @@ std::vector<FlightRecorder::Snapshot> FlightRecorder::snapshot() const {
   for (Id id = end < capacity_ ? 0 : end - capacity_; id < end; ++id) {
     const Slot& slot = slots_[id % capacity_];
     const std::uint64_t tag = slot.tag.load(std::memory_order_acquire);
-    if (tag >> flight::kStateBits != id + 1 || (tag & flight::kStateMask) == flight::kWriting) continue;
-    Snapshot copy{.id = id, .state = tag & flight::kStateMask,
+    if (tag >> flight::kStateBits != id + 1 || (tag & flight::kStateMask) == flight::kWriting)
+      continue;
+    Snapshot copy{.id = id,
+                  .state = tag & flight::kStateMask,
                   .created = slot.created.load(std::memory_order_acquire),
                   .started = slot.started.load(std::memory_order_acquire),
-                  .ended = slot.ended.load(std::memory_order_acquire), .record = {}};
+                  .ended = slot.ended.load(std::memory_order_acquire),
+                  .record = {}};
     std::array<std::uint64_t, Slot::kWords> words{};
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.record[i].load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = slot.record[i].load(std::memory_order_acquire);
     const std::uint64_t source = slot.source.load(std::memory_order_acquire);
     const std::uint64_t message = slot.message.load(std::memory_order_acquire);
     if (slot.tag.load(std::memory_order_relaxed) >> flight::kStateBits != id + 1) continue;
@@ -165,14 +179,16 @@ std::filesystem::path FlightRecorder::dump(const std::filesystem::path& director
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw DataError(str("cannot create the folder ", directory.string(), ": ", errno_text(errno)));
   }
-  // A folder for temporary files is everybody's: another user could have put a folder or a link there.
+  // A folder for temporary files is everybody's: another user could have put a folder or a link
+  // there.
   struct stat info {};
   if (lstat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-    throw DataError(str("cannot write the flight recorder into ", directory.string(), ": not a folder"));
+    throw DataError(
+        str("cannot write the flight recorder into ", directory.string(), ": not a folder"));
   }
   if (info.st_uid != geteuid()) {
-    throw DataError(str("cannot write the flight recorder into ", directory.string(), ": it belongs to user ",
-                        info.st_uid, ", expected ", geteuid()));
+    throw DataError(str("cannot write the flight recorder into ", directory.string(),
+                        ": it belongs to user ", info.st_uid, ", expected ", geteuid()));
   }
   const std::filesystem::path path = directory / str("rank_", rank_);
   write_file_atomically(path, pickle());

@@ -23,9 +23,9 @@
 
 namespace lockstep {
 
-/// One for each rank, over all its groups. Safe to use from several threads, also dump() while others
-/// record. Recording neither allocates nor locks nor throws; all three calls of an operation together
-/// take about 50 ns.
+/// One for each rank, over all its groups. Safe to use from several threads, also dump() while
+/// others record. Recording neither allocates nor locks nor throws; all three calls of an operation
+/// together take about 50 ns.
 class FlightRecorder {
  public:
   static constexpr std::size_t kDefaultCapacity = 2000;
@@ -41,12 +41,14 @@ class FlightRecorder {
 
   /// `name` is the same on all members and differs from that of any other group of this rank;
   /// `world_ranks` are the members, in the order of their ranks in the group.
-  Group* add_group(std::string name, std::vector<int> world_ranks, std::string description = "undefined");
-  /// No operation of it will be recorded any more. Its last ones remain, and after them it is forgotten.
+  Group* add_group(std::string name, std::vector<int> world_ranks,
+                   std::string description = "undefined");
+  /// No operation of it will be recorded any more. Its last ones remain, and after them it is
+  /// forgotten.
   void remove_group(Group* group);
 
-  /// An operation has been called. `sequence` counts the collectives of the group, and its point-to-point
-  /// operations (by call.kind) apart; it is the "number 17" of error messages.
+  /// An operation has been called. `sequence` counts the collectives of the group, and its
+  /// point-to-point operations (by call.kind) apart; it is the "number 17" of error messages.
   Id created(Group* group, std::uint64_t sequence, const CallDescription& call) noexcept;
   /// Its transport has begun.
   void started(Id id) noexcept;
@@ -55,9 +57,9 @@ class FlightRecorder {
   /// It has ended with an error. The analyser knows no such state: to it, it never ended.
   void failed(Id id) noexcept;
 
-  /// Writes DIRECTORY/rank_N, replacing an older one at once, and returns its path. The directory is made
-  /// where it is missing, for this user alone; DataError where it belongs to another user or cannot be
-  /// written.
+  /// Writes DIRECTORY/rank_N, replacing an older one at once, and returns its path. The directory
+  /// is made where it is missing, for this user alone; DataError where it belongs to another user
+  /// or cannot be written.
   std::filesystem::path dump(const std::filesystem::path& directory) const;
 
   /// What dump() writes: a pickle of a dictionary, see flight_recorder_dump.cpp.

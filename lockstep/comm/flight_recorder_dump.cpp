@@ -1,12 +1,15 @@
-// The form in which PyTorch's analyser (torch.distributed.flight_recorder) reads a rank's operations: the
-// dictionary that torch._C._distributed_c10d._dump_fr_trace() gives, version 2.10.
+// The form in which PyTorch's analyser (torch.distributed.flight_recorder) reads a rank's
+// operations: the dictionary that torch._C._distributed_c10d._dump_fr_trace() gives, version 2.10.
 //
 // Two things of it are ours:
-//   * The analyser pairs operations of a group by their collective_seq_id and expects every member of the
-//     group in each. A message has two members, so messages between two ranks are written as operations
-//     of a group of those two ("world, ranks 1 and 4"), numbered 2 k or 2 k + 1, by direction, for the k-th.
-//     A receive from any source whose sender is not known yet stands in a group of its rank alone.
-//   * Further keys of an entry, which the analyser ignores: "call" (the call as in our error messages),
+//   * The analyser pairs operations of a group by their collective_seq_id and expects every member
+//   of the
+//     group in each. A message has two members, so messages between two ranks are written as
+//     operations of a group of those two ("world, ranks 1 and 4"), numbered 2 k or 2 k + 1, by
+//     direction, for the k-th. A receive from any source whose sender is not known yet stands in a
+//     group of its rank alone.
+//   * Further keys of an entry, which the analyser ignores: "call" (the call as in our error
+//   messages),
 //     "number" (the number there), "failed".
 #include <algorithm>
 #include <map>
@@ -22,17 +25,28 @@ namespace {
 
 const char* scalar_type_name(DataType type) {
   switch (type) {
-    case DataType::kFloat32: return "Float";
-    case DataType::kFloat64: return "Double";
-    case DataType::kFloat16: return "Half";
-    case DataType::kBFloat16: return "BFloat16";
-    case DataType::kInt8: return "Char";
-    case DataType::kInt16: return "Short";
-    case DataType::kInt32: return "Int";
-    case DataType::kInt64: return "Long";
-    case DataType::kUInt8: return "Byte";
-    case DataType::kBool: return "Bool";
-    case DataType::kByte: return "Byte";
+    case DataType::kFloat32:
+      return "Float";
+    case DataType::kFloat64:
+      return "Double";
+    case DataType::kFloat16:
+      return "Half";
+    case DataType::kBFloat16:
+      return "BFloat16";
+    case DataType::kInt8:
+      return "Char";
+    case DataType::kInt16:
+      return "Short";
+    case DataType::kInt32:
+      return "Int";
+    case DataType::kInt64:
+      return "Long";
+    case DataType::kUInt8:
+      return "Byte";
+    case DataType::kBool:
+      return "Bool";
+    case DataType::kByte:
+      return "Byte";
   }
   return "?";
 }
@@ -54,12 +68,18 @@ std::pair<Sizes, Sizes> sizes(const CallDescription& call, std::size_t ranks, bo
   Sizes all = piece;
   all.insert(all.begin(), static_cast<std::int64_t>(ranks));
   switch (call.kind) {
-    case CallKind::kGather: return {piece, is_root ? all : Sizes{0}};
-    case CallKind::kAllGather: return {piece, all};
-    case CallKind::kScatter: return {is_root ? all : Sizes{0}, piece};
-    case CallKind::kReduceScatter: return {all, piece};
-    case CallKind::kAllToAll: return {all, all};
-    default: return {piece, piece};
+    case CallKind::kGather:
+      return {piece, is_root ? all : Sizes{0}};
+    case CallKind::kAllGather:
+      return {piece, all};
+    case CallKind::kScatter:
+      return {is_root ? all : Sizes{0}, piece};
+    case CallKind::kReduceScatter:
+      return {all, piece};
+    case CallKind::kAllToAll:
+      return {all, all};
+    default:
+      return {piece, piece};
   }
 }
 
@@ -83,10 +103,15 @@ struct Team {
 class FlightRecorderDump {
  public:
   explicit FlightRecorderDump(const FlightRecorder& recorder)
-      : recorder_(recorder), lock_(recorder.groups_mutex_), operations_(recorder.snapshot()),
-        end_ticks_(flight::ticks()), end_ns_(flight::wall_clock_ns()) {
+      : recorder_(recorder),
+        lock_(recorder.groups_mutex_),
+        operations_(recorder.snapshot()),
+        end_ticks_(flight::ticks()),
+        end_ns_(flight::wall_clock_ns()) {
     // A thread that records for a group that was removed meanwhile leaves an operation of none.
-    std::erase_if(operations_, [&](const auto& each) { return !recorder_.groups_.contains(each.record.group_id); });
+    std::erase_if(operations_, [&](const auto& each) {
+      return !recorder_.groups_.contains(each.record.group_id);
+    });
   }
 
   std::string write() {
@@ -117,7 +142,8 @@ class FlightRecorderDump {
     const CallDescription& call = operation.record.call;
     if (!is_message(call)) return {group.name, group.description, group.world_ranks};
     if (call.root < 0) {
-      return {str(group.name, ", rank ", recorder_.rank_, " from any"), "undefined", {recorder_.rank_}};
+      return {
+          str(group.name, ", rank ", recorder_.rank_, " from any"), "undefined", {recorder_.rank_}};
     }
     const int peer = group.world_ranks[static_cast<std::size_t>(call.root)];
     const auto [low, high] = std::minmax(recorder_.rank_, peer);
@@ -137,8 +163,8 @@ class FlightRecorderDump {
     return group_of(operation).world_ranks[static_cast<std::size_t>(operation.record.call.root)];
   }
 
-  /// "gloo:" because the analyser knows only the names of PyTorch's own backends. Of messages with the
-  /// places in the group of two.
+  /// "gloo:" because the analyser knows only the names of PyTorch's own backends. Of messages with
+  /// the places in the group of two.
   std::string profiling_name(const Operation& operation) const {
     const CallDescription& call = operation.record.call;
     std::string name = str("gloo:", call_name(call.kind));
@@ -213,7 +239,8 @@ class FlightRecorderDump {
     key("state"), out_.text(state_name(operation.state, operation.started));
     key("time_created_ns"), out_.integer(wall_clock(operation.created));
     write_time("time_discovered_started_ns", operation.started);
-    write_time("time_discovered_completed_ns", operation.state == flight::kCompleted ? operation.ended : 0);
+    write_time("time_discovered_completed_ns",
+               operation.state == flight::kCompleted ? operation.ended : 0);
     key("retired"), out_.boolean(operation.state == flight::kCompleted);
     key("is_p2p"), out_.boolean(is_message(call));
     key("call"), out_.text(describe(call));
@@ -225,13 +252,15 @@ class FlightRecorderDump {
   void write_tensors(const Operation& operation) {
     const CallDescription& call = operation.record.call;
     const auto& ranks = group_of(operation).world_ranks;
-    const bool is_root = call.root >= 0 && ranks[static_cast<std::size_t>(call.root)] == recorder_.rank_;
+    const bool is_root =
+        call.root >= 0 && ranks[static_cast<std::size_t>(call.root)] == recorder_.rank_;
     const auto [input, output] = sizes(call, ranks.size(), is_root);
     for (const auto& [name, tensor] : {std::pair("input", input), std::pair("output", output)}) {
       key(str(name, "_sizes")), out_.begin_list(), out_.begin_list();
       for (const std::int64_t size : tensor) out_.integer(size);
       out_.end_list(), out_.end_list();
-      key(str(name, "_dtypes")), out_.begin_list(), out_.text(scalar_type_name(call.type)), out_.end_list();
+      key(str(name, "_dtypes")), out_.begin_list(), out_.text(scalar_type_name(call.type)),
+          out_.end_list();
     }
   }
 
@@ -244,7 +273,8 @@ class FlightRecorderDump {
   std::int64_t wall_clock(std::uint64_t ticks) const {
     const double span = static_cast<double>(end_ticks_ - recorder_.first_ticks_);
     const double part = span > 0 ? static_cast<double>(ticks - recorder_.first_ticks_) / span : 0;
-    return recorder_.first_ns_ + static_cast<std::int64_t>(part * static_cast<double>(end_ns_ - recorder_.first_ns_));
+    return recorder_.first_ns_ +
+           static_cast<std::int64_t>(part * static_cast<double>(end_ns_ - recorder_.first_ns_));
   }
 
   const FlightRecorder& recorder_;

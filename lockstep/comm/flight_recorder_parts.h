@@ -11,18 +11,22 @@
 
 namespace lockstep {
 
-/// Messages between two ranks are matched by counting them at both ends: the k-th that one sent is the
-/// k-th that the other received. Receives from any source are counted once it is known.
+/// Messages between two ranks are matched by counting them at both ends: the k-th that one sent is
+/// the k-th that the other received. Receives from any source are counted once it is known.
 struct FlightRecorder::Group {
   Group(std::uint64_t number, std::string name, std::vector<int> ranks, std::string description)
-      : id(number), name(std::move(name)), description(std::move(description)),
-        world_ranks(std::move(ranks)), sent(world_ranks.size()), received(world_ranks.size()) {}
+      : id(number),
+        name(std::move(name)),
+        description(std::move(description)),
+        world_ranks(std::move(ranks)),
+        sent(world_ranks.size()),
+        received(world_ranks.size()) {}
 
   const std::uint64_t id;
   const std::string name;
   const std::string description;
   const std::vector<int> world_ranks;
-  std::vector<std::atomic<std::uint64_t>> sent;      ///< by rank in the group
+  std::vector<std::atomic<std::uint64_t>> sent;  ///< by rank in the group
   std::vector<std::atomic<std::uint64_t>> received;
   bool removed = false;
   Id last_id = 0;  ///< when it was removed: no later operation is of this group
@@ -41,7 +45,8 @@ struct FlightRecorder::Record {
 
 namespace flight {
 // The states of a slot, in the low bits of its tag; the operation's number plus one is above them.
-inline constexpr std::uint64_t kWriting = 0, kScheduled = 1, kStarted = 2, kCompleted = 3, kFailed = 4;
+inline constexpr std::uint64_t kWriting = 0, kScheduled = 1, kStarted = 2, kCompleted = 3,
+                               kFailed = 4;
 inline constexpr unsigned kStateBits = 3;
 inline constexpr std::uint64_t kStateMask = (1u << kStateBits) - 1;
 inline constexpr std::uint64_t tag(std::uint64_t id, std::uint64_t state) {

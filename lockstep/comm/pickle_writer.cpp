@@ -11,11 +11,13 @@ PickleWriter::PickleWriter() : out_("\x80\x02") {}
 template <typename Integer>
 void PickleWriter::little_endian(Integer value) {
   auto rest = static_cast<std::make_unsigned_t<Integer>>(value);
-  for (std::size_t i = 0; i < sizeof(Integer); ++i, rest >>= 8) out_ += static_cast<char>(rest & 0xff);
+  for (std::size_t i = 0; i < sizeof(Integer); ++i, rest >>= 8)
+    out_ += static_cast<char>(rest & 0xff);
 }
 
 void PickleWriter::integer(std::int64_t value) {
-  if (value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max()) {
+  if (value >= std::numeric_limits<std::int32_t>::min() &&
+      value <= std::numeric_limits<std::int32_t>::max()) {
     out_ += 'J';
     little_endian(static_cast<std::int32_t>(value));
   } else {

@@ -1,4 +1,5 @@
-// Writes Python's pickle format, protocol 2, of plain values: what a Python program loads without any class.
+// Writes Python's pickle format, protocol 2, of plain values: what a Python program loads without
+// any class.
 //
 //   PickleWriter pickle;
 //   pickle.begin_dict();
@@ -13,8 +14,8 @@
 
 namespace lockstep {
 
-/// Format: the opcodes documented in Python's Lib/pickletools.py. Nothing is shared between values (no memo).
-/// A dictionary's values follow their keys. The caller keeps begin and end in balance.
+/// Format: the opcodes documented in Python's Lib/pickletools.py. Nothing is shared between values
+/// (no memo). A dictionary's values follow their keys. The caller keeps begin and end in balance.
 class PickleWriter {
  public:
   PickleWriter();

@@ -30,7 +30,8 @@ CallDescription call(CallKind kind, std::vector<std::uint32_t> sizes, int root =
   return result;
 }
 
-/// One rank of a program that is recorded: a first group and, where a test wants it, one of some ranks.
+/// One rank of a program that is recorded: a first group and, where a test wants it, one of some
+/// ranks.
 struct Rank {
   Rank(int number, int size) : number(number), recorder(number, size) {
     std::vector<int> all;
@@ -40,7 +41,8 @@ struct Rank {
 
   FlightRecorder::Id start(const CallDescription& what, FlightRecorder::Group* group = nullptr) {
     const bool message = what.kind == CallKind::kSend || what.kind == CallKind::kRecv;
-    const auto id = recorder.created(group ? group : world, message ? messages++ : collectives++, what);
+    const auto id =
+        recorder.created(group ? group : world, message ? messages++ : collectives++, what);
     recorder.started(id);
     return id;
   }
@@ -55,9 +57,9 @@ struct Rank {
 };
 
 void every_kind(Rank& rank) {
-  for (const CallKind kind : {CallKind::kBarrier, CallKind::kBroadcast, CallKind::kReduce, CallKind::kAllReduce,
-                              CallKind::kGather, CallKind::kAllGather, CallKind::kScatter,
-                              CallKind::kReduceScatter, CallKind::kAllToAll}) {
+  for (const CallKind kind : {CallKind::kBarrier, CallKind::kBroadcast, CallKind::kReduce,
+                              CallKind::kAllReduce, CallKind::kGather, CallKind::kAllGather,
+                              CallKind::kScatter, CallKind::kReduceScatter, CallKind::kAllToAll}) {
     rank.run(call(kind, {2, 3}, kind == CallKind::kBarrier ? -1 : 1));
   }
   rank.run(call(CallKind::kAllReduce, {}, -1, DataType::kInt64));
@@ -67,23 +69,29 @@ void every_kind(Rank& rank) {
 const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kPrograms[] = {
     {"correct", {3, every_kind}},
     {"another_collective",
-     {3, [](Rank& rank) {
+     {3,
+      [](Rank& rank) {
         rank.run(call(CallKind::kAllReduce, {4}));
-        rank.start(rank.number == 1 ? call(CallKind::kBroadcast, {4}, 0) : call(CallKind::kAllReduce, {4}));
+        rank.start(rank.number == 1 ? call(CallKind::kBroadcast, {4}, 0)
+                                    : call(CallKind::kAllReduce, {4}));
       }}},
     {"another_size",
      {2, [](Rank& rank) { rank.start(call(CallKind::kAllReduce, {rank.number == 1 ? 5u : 4u})); }}},
     {"another_type",
-     {2, [](Rank& rank) {
-        rank.start(call(CallKind::kAllReduce, {4}, -1, rank.number == 1 ? DataType::kInt32 : DataType::kFloat32));
+     {2,
+      [](Rank& rank) {
+        rank.start(call(CallKind::kAllReduce, {4}, -1,
+                        rank.number == 1 ? DataType::kInt32 : DataType::kFloat32));
       }}},
     {"missing",
-     {3, [](Rank& rank) {
+     {3,
+      [](Rank& rank) {
         rank.run(call(CallKind::kBarrier, {}));
         if (rank.number != 2) rank.recorder.failed(rank.start(call(CallKind::kAllReduce, {4})));
       }}},
     {"group_missing",
-     {3, [](Rank& rank) {
+     {3,
+      [](Rank& rank) {
         if (rank.number == 1) return;
         auto* pair = rank.recorder.add_group("group/1", {2, 0});
         rank.run(call(CallKind::kAllReduce, {4}), pair);
@@ -91,9 +99,14 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
       }}},
     // In all orders and directions, one of them from any source.
     {"messages",
-     {3, [](Rank& rank) {
-        const auto send = [&](int to, std::uint32_t n) { rank.run(call(CallKind::kSend, {n}, to)); };
-        const auto recv = [&](int from, std::uint32_t n) { rank.run(call(CallKind::kRecv, {n}, from)); };
+     {3,
+      [](Rank& rank) {
+        const auto send = [&](int to, std::uint32_t n) {
+          rank.run(call(CallKind::kSend, {n}, to));
+        };
+        const auto recv = [&](int from, std::uint32_t n) {
+          rank.run(call(CallKind::kRecv, {n}, from));
+        };
         if (rank.number == 0) send(2, 1), send(1, 2), recv(2, 4), send(1, 3);
         if (rank.number == 1) {
           recv(0, 2);
@@ -103,7 +116,8 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
         rank.run(call(CallKind::kBarrier, {}));
       }}},
     {"message_missing",
-     {3, [](Rank& rank) {
+     {3,
+      [](Rank& rank) {
         if (rank.number == 2) rank.run(call(CallKind::kSend, {3}, 1));
         if (rank.number == 1) {
           rank.run(call(CallKind::kRecv, {3}, 2));

@@ -50,7 +50,8 @@ TEST(FlightRecorder, KeepsTheLastOperations) {
   }
   const std::string dump = recorder.pickle();
   EXPECT_THAT(dump, Not(HasSubstr("all_reduce[float32, 11]")));
-  for (const char* kept : {"all_reduce[float32, 12]", "all_reduce[float32, 13]", "all_reduce[float32, 14]"}) {
+  for (const char* kept :
+       {"all_reduce[float32, 12]", "all_reduce[float32, 13]", "all_reduce[float32, 14]"}) {
     EXPECT_THAT(dump, HasSubstr(kept));
   }
 }
@@ -103,8 +104,8 @@ TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "elsewhere"));
 }
 
-// Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is found is
-// whole: its number and its count belong together.
+// Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is
+// found is whole: its number and its count belong together.
 TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {
   FlightRecorder recorder(0, 2, 64);
   auto* group = recorder.add_group("world", {0, 1});
@@ -124,11 +125,13 @@ TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {
   const std::string number_key = text("number") + "J", found = "broadcast[float32, ";
   for (int checked = 0; checked < 200;) {
     const std::string dump = recorder.pickle();
-    for (auto at = dump.find(found); at != std::string::npos; at = dump.find(found, at + 1), ++checked) {
+    for (auto at = dump.find(found); at != std::string::npos;
+         at = dump.find(found, at + 1), ++checked) {
       const auto digits = dump.find(number_key, at) + number_key.size();
       ASSERT_LT(digits + 4, dump.size());
       std::uint32_t number = 0;
-      for (std::size_t j = 4; j-- > 0;) number = number << 8 | static_cast<unsigned char>(dump[digits + j]);
+      for (std::size_t j = 4; j-- > 0;)
+        number = number << 8 | static_cast<unsigned char>(dump[digits + j]);
       const std::string expected = str(found, number, ',');
       ASSERT_EQ(dump.substr(at, expected.size()), expected);
     }

@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::string_literals;
 
-// The expected bytes are those of Python's pickle.dumps(value, 2), without the memo that it adds for texts
-// and containers; flight_recorder_test.py loads real ones in Python.
+// The expected bytes are those of Python's pickle.dumps(value, 2), without the memo that it adds
+// for texts and containers; flight_recorder_test.py loads real ones in Python.
 TEST(PickleWriter, WritesIntegersInTheShortestOfItsTwoForms) {
   const struct {
     std::int64_t value;
@@ -37,7 +37,8 @@ TEST(PickleWriter, WritesContainersAroundTheirValues) {
   pickle.text("a"), pickle.begin_list(), pickle.none(), pickle.boolean(true), pickle.end_list();
   pickle.text(""), pickle.text("x"), pickle.boolean(false), pickle.pair();
   pickle.end_dict();
-  EXPECT_EQ(pickle.finish(), "\x80\x02}(X\x01\0\0\0a](N\x88"s + "eX\0\0\0\0X\x01\0\0\0x\x89\x86u."s);
+  EXPECT_EQ(pickle.finish(),
+            "\x80\x02}(X\x01\0\0\0a](N\x88"s + "eX\0\0\0\0X\x01\0\0\0x\x89\x86u."s);
 }
 
 }  // namespace
