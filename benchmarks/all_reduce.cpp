@@ -1,5 +1,5 @@
 // All-reduce between the processes of one host: our shared memory beside Gloo through LibTorch, in one
-// run and in turn. `benchmarks/peers/allreduce_gloo.py` does Gloo's part through Python.
+// run and in turn. `benchmarks/peers/comm_gloo.py` does Gloo's part through Python.
 //
 // Usage: all_reduce [--ranks 2] [--json FILE]
 #include <sys/socket.h>

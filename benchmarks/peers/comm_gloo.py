@@ -11,8 +11,8 @@ are checked after each call. Prints JSON rows {"collective", "algorithm", "backe
 "bytes", "in_place", "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps"}.
 
 Gloo's medians jump between 0.2 and 4 ms with how the ranks meet: its event thread spins in epoll_wait
-(535,000 times a second, for 7,000 reads and writes) and keeps the other threads of its rank from their
-core for a time slice. So each row is measured with two ways to meet, and the better one counts.
+(535,000 times a second, for 7,000 reads and writes), and the other threads of its rank seem to wait a
+time slice for their core. So each row is measured with two ways to meet, and the better one counts.
 """
 import argparse
 import json

@@ -1,9 +1,8 @@
 // Collectives of float32 through MPI in C: a peer of `lockstep bench comm`, written for Open MPI.
 //
 // Usage: mpicc -O3 comm_openmpi.c -o comm_openmpi
-//        mpirun -n 2 --bind-to none ./comm_openmpi [--collectives all_reduce,...] [--sizes
-//        4096,...]
-//               [--calls 200] [--seconds 2]
+//        mpirun -n 2 --bind-to none ./comm_openmpi [--collectives all_reduce,...]
+//               [--sizes 4096,...] [--calls 200] [--seconds 2]
 //
 // Rank r runs on core r modulo the cores. Each call is timed alone: the buffer that is sent is
 // rewritten, the ranks meet, every rank times the call, and the slowest rank's time is the call's;
