@@ -1,12 +1,12 @@
 // The form in which PyTorch's analyser (torch.distributed.flight_recorder) reads a rank's
 // operations: the dictionary that torch._C._distributed_c10d._dump_fr_trace() gives, version 2.10.
 //
-// Two things of it are ours. The analyser pairs operations of a group by their collective_seq_id and
-// expects every member of the group in each. A message has two members, so messages between two ranks
-// are written as operations of a group of those two ("world, ranks 1 and 4"), numbered 2 k or 2 k + 1,
-// by direction, for the k-th. A receive from any source whose sender is not known yet stands in a
-// group of its rank alone. And entries have keys that the analyser ignores: "call" (the call as in our
-// error messages), "number" (the number there), "failed".
+// Two things of it are ours. The analyser pairs operations of a group by their collective_seq_id
+// and expects every member of the group in each. A message has two members, so messages between two
+// ranks are written as operations of a group of those two ("world, ranks 1 and 4"), numbered 2 k or
+// 2 k + 1, by direction, for the k-th. A receive from any source whose sender is not known yet
+// stands in a group of its rank alone. And entries have keys that the analyser ignores: "call" (the
+// call as in our error messages), "number" (the number there), "failed".
 #include <algorithm>
 #include <map>
 #include <string>
