@@ -32,6 +32,7 @@ struct Collective {
   std::vector<std::int64_t> input_splits;
   std::vector<std::int64_t> output_splits;
   Algorithm algorithm = Algorithm::kAuto;  ///< of all_reduce
+  std::uint64_t number = 0;                ///< among the collectives of this group, from 0
 
   bool uneven() const { return !input_splits.empty(); }
 };

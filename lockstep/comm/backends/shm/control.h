@@ -1,60 +1,76 @@
 // The shared memory that the ranks of a group synchronise through: who has come how far.
 //
-// Every collective of a group has a number: the first is 0. Each rank publishes three counters that
-// only grow and only it writes:
+// The chunks of a group's collectives are numbered: the first is 0. Each rank publishes three counters
+// that only grow and only it writes:
 //
-//   arrived   operations whose input it has made visible,
-//   reduced   operations of which it has finished its share of the work,
-//   released  operations whose result it has taken; their staging slot may be used again.
+//   arrived   chunks whose input it has made visible,
+//   worked    chunks of which it has done its share of the work that others wait for,
+//   released  chunks whose result it has taken; their staging slot may be used again.
 //
-// "All arrived at k" allows to work on k, "all reduced k" allows to take the result. That is the
-// whole protocol: no locks, one writer for each word, and as many operations in flight as fit into
-// the ring of descriptions. Counters wrap around; they are compared by signed difference.
+// "All arrived at k" allows to work on k, "all worked on k" allows to take the result. That is the whole
+// protocol: no locks, one writer for each word, and as many chunks in flight as fit into the ring of
+// descriptions. Counters wrap around; they are compared by signed difference.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include <lockstep/comm/backends/shm/futex.h>
-#include <lockstep/comm/backends/shm/reduce.h>
+#include <lockstep/comm/description.h>
 
 namespace lockstep::shm {
 
 inline constexpr std::size_t kCacheLine = 64;
-/// Operations that a rank may have arrived at before the slowest rank worked on them.
+inline constexpr std::size_t kPage = 4096;
+inline constexpr int kMaxRanks = 256;  ///< of a group on one host
+/// Chunks that a rank may have arrived at before the slowest rank has released them.
 inline constexpr std::uint32_t kRing = 16;
-/// Staged operations in flight: while one is being taken out, the next is being put in.
-inline constexpr std::uint32_t kSlots = 2;
+/// Staged chunks in flight: while one is being taken out, the next ones are being put in.
+inline constexpr std::uint32_t kSlots = 4;
 
-enum class OperationKind : std::uint8_t { kAllReduce, kBroadcast, kBarrier };
-
-/// What a rank is doing, for its peers to compare with what they are doing.
-struct OperationDescription {
-  OperationKind kind = OperationKind::kBarrier;
-  DataType type = DataType::kUInt8;
-  ReduceOp op = ReduceOp::kSum;
-  std::uint8_t symmetric = 0;   ///< both in symmetric memory, at `offset` of segment `segment`
-  std::uint32_t root = 0;
-  std::uint32_t segment = 0;
-  std::uint64_t count = 0;      ///< elements of the whole call
-  std::uint64_t offset = 0;     ///< symmetric: into the segment; staged: first element of this chunk
-  bool operator==(const OperationDescription&) const = default;
+/// What a rank is doing in one chunk, for its peers to compare with what they are doing.
+struct ChunkDescription {
+  CallDescription call;
+  std::uint64_t number = 0;     ///< of the call, among the group's collectives
+  std::uint64_t offset = 0;     ///< of the chunk in one rank's piece, or of the piece in its segment: bytes
+  std::uint32_t segment = 0;    ///< symmetric memory that is used in place; 0: staged
+  bool at_own_piece = false;    ///< an all_gather whose input is its own place in the output
+  bool operator==(const ChunkDescription&) const = default;
 };
 
-/// "all_reduce[float32, 4]", for messages.
-std::string describe(const OperationDescription& operation);
+/// The number of calls that are the engine's own.
+inline constexpr std::uint64_t kInternalCall = ~std::uint64_t{0};
+
+/// "all_reduce[float32, 4] (number 17)".
+std::string describe(const ChunkDescription& chunk);
+
+/// What a rank last did point-to-point, readable at any time: whole where `version` is even and the same
+/// before and after. Its words are atomics so that a reader at a bad moment is no data race.
+struct LastTransfer {
+  static constexpr std::size_t kWords = (sizeof(CallDescription) + 7) / 8;
+  std::atomic<std::uint32_t> version;
+  std::array<std::atomic<std::uint64_t>, kWords> words;
+};
 
 struct alignas(kCacheLine) RankState {
   Word arrived;
-  Word reduced;
+  Word worked;
   Word released;
   Word sleepers;  ///< ranks that sleep on one of the words above; the writer wakes only if any
   Word left;      ///< 1 when this rank left the group in an orderly way
   std::atomic<std::int32_t> pid;
-  alignas(kCacheLine) std::array<OperationDescription, kRing> operations;
+  alignas(kCacheLine) std::array<ChunkDescription, kRing> chunks;
+  LastTransfer last_transfer;
+};
+
+/// One direction between two ranks: a ring of bytes with one writer and one reader.
+struct alignas(kCacheLine) Channel {
+  Word written;            ///< bytes put in, by the sender
+  Word written_sleepers;   ///< 1 while the receiver sleeps
+  alignas(kCacheLine) Word read;  ///< bytes taken out, by the receiver
+  Word read_sleepers;
 };
 
 /// The first reason why the group ended. `state`: 0 running, 1 being written, 2 ended.
@@ -64,10 +80,34 @@ struct alignas(kCacheLine) AbortState {
   char reason[1000];
 };
 
-/// The head of a control segment; RankState[size] and the staging slots follow.
 struct alignas(kCacheLine) ControlHeader {
   std::uint64_t nonce[2];  ///< proves that both sides look at the same memory
   AbortState abort;
+};
+
+/// Where things lie in the control segment of a group: header, RankState[size], Channel[size][size],
+/// staging slots, channel rings. Zeroed memory is its initial state. A page is touched first by the rank
+/// that writes it, which puts it on that rank's memory node.
+class Control {
+ public:
+  static std::size_t bytes(int size, std::size_t slot_bytes);
+
+  Control(std::byte* memory, int size, std::size_t slot_bytes);
+
+  ControlHeader& header() const;
+  RankState& state(int rank) const;
+  std::byte* slot(int rank, std::uint32_t index) const;
+  Channel& channel(int from, int to) const;
+  std::byte* ring(int from, int to) const;
+  std::size_t ring_bytes() const { return ring_bytes_; }
+  std::size_t slot_bytes() const { return slot_bytes_; }
+  int size() const { return size_; }
+
+ private:
+  std::byte* memory_;
+  int size_;
+  std::size_t slot_bytes_;
+  std::size_t ring_bytes_;
 };
 
 /// a - b for counters that wrap around.

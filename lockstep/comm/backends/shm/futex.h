@@ -5,11 +5,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdint>
 #include <ctime>
+#include <span>
 
 namespace lockstep::shm {
 
@@ -22,6 +26,39 @@ inline void futex_wait(Word& word, std::uint32_t expected, std::chrono::nanoseco
                           static_cast<long>(timeout.count() % 1'000'000'000)};
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT, expected, &relative,
           nullptr, 0);
+}
+
+/// Sleeps while each of `words` has its `expected` value, at most `timeout`; the first 128 count. May
+/// return early for no reason. Kernels before 5.16 cannot: there it sleeps on the first word, shortly.
+struct ExpectedWord {
+  Word* word;
+  std::uint32_t expected;
+};
+inline void futex_wait_any(std::span<const ExpectedWord> words, std::chrono::nanoseconds timeout) {
+  constexpr std::size_t kMost = 128;
+  constexpr std::uint32_t kSize32 = 2;  // FUTEX2_SIZE_U32, shared between processes
+  constexpr long kFutexWaitv = 449;     // SYS_futex_waitv, the same on all architectures
+  struct Waiter {
+    std::uint64_t value;
+    std::uint64_t address;
+    std::uint32_t flags;
+    std::uint32_t reserved;
+  };
+  if (words.size() == 1) return futex_wait(*words[0].word, words[0].expected, timeout);
+  std::array<Waiter, kMost> waiters{};
+  const std::size_t count = std::min(words.size(), kMost);
+  for (std::size_t i = 0; i < count; ++i) {
+    waiters[i] = {words[i].expected, reinterpret_cast<std::uintptr_t>(words[i].word), kSize32, 0};
+  }
+  timespec until{};
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  const auto nanoseconds = until.tv_nsec + timeout.count();
+  until.tv_sec += static_cast<time_t>(nanoseconds / 1'000'000'000);
+  until.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
+  if (syscall(kFutexWaitv, waiters.data(), count, 0, &until, CLOCK_MONOTONIC) < 0 && errno == ENOSYS) {
+    futex_wait(*words[0].word, words[0].expected,
+               std::min<std::chrono::nanoseconds>(timeout, std::chrono::milliseconds(1)));
+  }
 }
 
 inline void futex_wake_all(Word& word) {

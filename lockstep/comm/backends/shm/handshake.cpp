@@ -18,6 +18,9 @@ namespace {
 constexpr char kYes = 'y';
 constexpr char kNo = 'n';
 
+// Where ranks outnumber the processors, spinning steals the time of the rank that is waited for.
+constexpr PatienceOptions kSharedProcessors{std::chrono::microseconds(0), std::chrono::milliseconds(2)};
+
 // What rank 0 announces: where its control segment is, and what must be found in it.
 struct Announcement {
   SegmentAddress address;
@@ -135,12 +138,11 @@ std::shared_ptr<Segment> share_memory(TextExchange& exchange, const EngineOption
 
 }  // namespace
 
-std::shared_ptr<Engine> shake_hands(TextExchange& exchange, std::string& why_not) {
-  EngineOptions options;
+std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options, std::string& why_not) {
   std::vector<Member> members;
   const auto control = share_memory(exchange, options, members, why_not);
   if (!control) return nullptr;
-  if (share_processors(members)) options.spin = std::chrono::microseconds(0);
+  if (share_processors(members)) options.patience = kSharedProcessors;
   auto engine = std::make_shared<Engine>(control, exchange.rank(), exchange.size(), options);
   std::vector<pid_t> pids;
   for (const Member& member : members) pids.push_back(member.pid);
@@ -152,6 +154,7 @@ std::shared_ptr<Engine> shake_hands(TextExchange& exchange, std::string& why_not
   }
   if (!all_said_yes(exchange.exchange("shared-memory watch", watching), why_not)) return nullptr;
   if (exchange.rank() == 0) control->close_descriptor();
+  if (options.progress) options.progress->add(engine);
   return engine;
 }
 

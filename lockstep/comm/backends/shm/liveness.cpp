@@ -32,4 +32,15 @@ bool Liveness::is_dead(int rank) const {
   return poll(&polled, 1, 0) > 0;
 }
 
+std::vector<int> Liveness::dead_ranks() const {
+  std::vector<pollfd> polled;
+  for (int fd : descriptors_) polled.push_back({fd, POLLIN, 0});
+  std::vector<int> dead;
+  if (poll(polled.data(), polled.size(), 0) <= 0) return dead;
+  for (std::size_t rank = 0; rank < polled.size(); ++rank) {
+    if (polled[rank].revents != 0) dead.push_back(static_cast<int>(rank));
+  }
+  return dead;
+}
+
 }  // namespace lockstep::shm

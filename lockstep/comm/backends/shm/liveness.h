@@ -18,6 +18,8 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
   bool is_dead(int rank) const;
+  /// In one system call.
+  std::vector<int> dead_ranks() const;
 
  private:
   std::vector<int> descriptors_;

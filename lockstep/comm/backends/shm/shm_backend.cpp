@@ -1,67 +1,106 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 
-
+#include <atomic>
 #include <utility>
+#include <vector>
 
 #include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::shm {
 namespace {
 
-DataType data_type(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat32: return DataType::kFloat32;
-    case torch::kFloat64: return DataType::kFloat64;
-    case torch::kFloat16: return DataType::kFloat16;
-    case torch::kBFloat16: return DataType::kBFloat16;
-    case torch::kInt32: return DataType::kInt32;
-    case torch::kInt64: return DataType::kInt64;
-    case torch::kUInt8: return DataType::kUInt8;
-    default:
-      throw ConfigError(lockstep::str("all_reduce: shared memory does not reduce ", tensor.scalar_type(),
-                            " tensors; convert the tensor first"));
-  }
+// The tag of the messages of an uneven all_to_all; those of users are not negative.
+constexpr int kAllToAllTag = -1;
+
+std::byte* bytes_of(const torch::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
 }
 
-class ShmWork final : public Work {
+struct Owners {
+  torch::Tensor input;
+  torch::Tensor output;
+};
+
+// Common to both kinds of Work: an end that happens once, and its error.
+class ShmWork : public Work {
  public:
-  // `dense` is what the engine works on; where the caller's tensor is not dense it is a copy, taken
-  // back into `target` at the end.
-  ShmWork(std::shared_ptr<Engine> engine, Engine::Ticket ticket, torch::Tensor dense,
-          torch::Tensor target, std::chrono::milliseconds timeout)
-      : engine_(std::move(engine)),
-        ticket_(ticket),
-        dense_(std::move(dense)),
-        target_(std::move(target)),
-        timeout_(timeout) {}
+  ShmWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout)
+      : engine_(std::move(engine)), timeout_(timeout) {}
 
-  void wait(std::optional<std::chrono::milliseconds> timeout) override {
-    if (finished_) return;
-    engine_->wait(ticket_, timeout.value_or(timeout_));
-    finish();
-  }
-
-  bool is_completed() override {
-    if (!finished_ && engine_->test(ticket_)) finish();
-    return finished_;
-  }
-
- private:
-  void finish() {
-    finished_ = true;
-    if (target_.defined()) {
-      const torch::NoGradGuard no_grad;
-      target_.copy_(dense_);
+  void wait(std::optional<std::chrono::milliseconds> timeout) final {
+    if (error_) std::rethrow_exception(error_);
+    if (done_) return;
+    try {
+      wait_for_engine(*engine_, timeout.value_or(timeout_));
+      done_ = true;
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
     }
   }
 
-  std::shared_ptr<Engine> engine_;
-  Engine::Ticket ticket_;
-  torch::Tensor dense_;
-  torch::Tensor target_;
-  std::chrono::milliseconds timeout_;
-  bool finished_ = false;
+  bool is_completed() final {
+    if (done_ || error_) return true;
+    try {
+      done_ = test_engine(*engine_);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    return done_ || error_;
+  }
+
+  std::exception_ptr error() const final { return error_; }
+
+ protected:
+  virtual void wait_for_engine(Engine& engine, std::chrono::milliseconds timeout) = 0;
+  virtual bool test_engine(Engine& engine) = 0;
+
+ private:
+  const std::shared_ptr<Engine> engine_;
+  const std::chrono::milliseconds timeout_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+class CollectiveWork final : public ShmWork {
+ public:
+  CollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, Engine::Ticket ticket)
+      : ShmWork(std::move(engine), timeout), ticket_(ticket) {}
+
+ private:
+  void wait_for_engine(Engine& engine, std::chrono::milliseconds timeout) override {
+    engine.wait(ticket_, timeout);
+  }
+  bool test_engine(Engine& engine) override { return engine.test(ticket_); }
+
+  const Engine::Ticket ticket_;
+};
+
+class TransferWork final : public ShmWork {
+ public:
+  TransferWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
+               std::vector<std::shared_ptr<Transfer>> transfers)
+      : ShmWork(std::move(engine), timeout), transfers_(std::move(transfers)) {}
+
+  int source_rank() const override { return transfers_.size() == 1 ? transfers_[0]->source : -1; }
+
+ private:
+  void wait_for_engine(Engine& engine, std::chrono::milliseconds timeout) override {
+    const Deadline deadline(timeout);
+    for (const auto& transfer : transfers_) {
+      engine.wait(*transfer, std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
+    }
+  }
+  bool test_engine(Engine& engine) override {
+    for (const auto& transfer : transfers_) {
+      if (!engine.test(*transfer)) return false;
+    }
+    return true;
+  }
+
+  const std::vector<std::shared_ptr<Transfer>> transfers_;
 };
 
 class ShmBackend final : public Backend {
@@ -74,26 +113,28 @@ class ShmBackend final : public Backend {
     return name;
   }
 
-  std::shared_ptr<Work> all_reduce(torch::Tensor tensor, ReduceOp op) override {
-    const DataType type = data_type(tensor);
-    check_average(tensor, op);
-    const auto [dense, target] = dense_form(tensor, "all_reduce");
-    const auto ticket = engine_->post_all_reduce(bytes_of(dense),
-                                                 static_cast<std::size_t>(dense.numel()), type, op,
-                                                 std::make_shared<torch::Tensor>(dense));
-    return std::make_shared<ShmWork>(engine_, ticket, dense, target, timeout_);
+  std::shared_ptr<Work> start(const Collective& call) override {
+    if (call.uneven()) return start_uneven(call);
+    const CallKind kind = call.description.kind;
+    const bool in_place =
+        kind == CallKind::kBroadcast || kind == CallKind::kReduce || kind == CallKind::kAllReduce;
+    if (kind == CallKind::kReduce && call.output.defined() && !call.output.is_alias_of(call.input)) {
+      const torch::NoGradGuard no_grad;
+      call.output.copy_(call.input);
+    }
+    const torch::Tensor& input =
+        in_place && call.output.defined() ? call.output : call.input;
+    const torch::Tensor& output = in_place ? input : call.output;
+    const auto ticket = engine_->post(call.description, call.number, bytes_of(input), bytes_of(output),
+                                      std::make_shared<Owners>(Owners{input, output}));
+    return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
   }
 
-  std::shared_ptr<Work> broadcast(torch::Tensor tensor, int root) override {
-    const auto [dense, target] = dense_form(tensor, "broadcast");
-    const auto ticket = engine_->post_broadcast(bytes_of(dense), dense.nbytes(), root,
-                                                std::make_shared<torch::Tensor>(dense));
-    return std::make_shared<ShmWork>(engine_, ticket, dense, target, timeout_);
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+    return message(CallKind::kSend, std::move(tensor), destination, tag);
   }
-
-  std::shared_ptr<Work> barrier() override {
-    return std::make_shared<ShmWork>(engine_, engine_->post_barrier(), torch::Tensor(),
-                                     torch::Tensor(), timeout_);
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
+    return message(CallKind::kRecv, std::move(tensor), source.value_or(-1), tag);
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
@@ -110,20 +151,37 @@ class ShmBackend final : public Backend {
   void check() override { engine_->check(); }
 
  private:
-  static std::byte* bytes_of(const torch::Tensor& tensor) {
-    return static_cast<std::byte*>(tensor.data_ptr());
+  std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer, int tag) {
+    return std::make_shared<TransferWork>(
+        engine_, timeout_, std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
   }
 
-  // A tensor whose elements fill its memory without holes is used in place, whatever the order of
-  // its dimensions: the ranks' tensors have the same strides.
-  static std::pair<torch::Tensor, torch::Tensor> dense_form(const torch::Tensor& tensor,
-                                                            const char* operation) {
-    if (!tensor.is_cpu()) {
-      throw ConfigError(lockstep::str(operation, ": the shared-memory backend needs CPU tensors, got one on ",
-                            tensor.device()));
+  std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer, int tag) {
+    const auto count = static_cast<std::uint64_t>(tensor.numel());
+    CallDescription call{.kind = kind, .type = data_type_of(tensor.scalar_type()), .root = peer, .count = count};
+    std::byte* const data = bytes_of(tensor);
+    return engine_->post(call, tag, data, std::make_shared<torch::Tensor>(std::move(tensor)));
+  }
+
+  // Only each pair knows how much it exchanges, so the pieces travel as messages.
+  std::shared_ptr<Work> start_uneven(const Collective& call) {
+    const int rank = engine_->rank();
+    const auto inputs = call.input.split_with_sizes(call.input_splits);
+    const auto outputs = call.output.split_with_sizes(call.output_splits);
+    std::vector<std::shared_ptr<Transfer>> transfers;
+    if (inputs[rank].numel() != outputs[rank].numel()) {
+      throw ConfigError(lockstep::str("rank ", rank, ": all_to_all: gives itself ", inputs[rank].numel(),
+                                      " elements and expects ", outputs[rank].numel()));
     }
-    if (tensor.is_non_overlapping_and_dense()) return {tensor, torch::Tensor()};
-    return {tensor.contiguous(), tensor};
+    const torch::NoGradGuard no_grad;
+    outputs[rank].copy_(inputs[rank]);
+    for (int step = 1; step < engine_->size(); ++step) {
+      const int to = (rank + step) % engine_->size();
+      const int from = (rank - step + engine_->size()) % engine_->size();
+      transfers.push_back(post(CallKind::kRecv, outputs[from], from, kAllToAllTag));
+      transfers.push_back(post(CallKind::kSend, inputs[to], to, kAllToAllTag));
+    }
+    return std::make_shared<TransferWork>(engine_, timeout_, std::move(transfers));
   }
 
   std::shared_ptr<Engine> engine_;

@@ -1,0 +1,72 @@
+// The engine's symmetric memory.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::shm {
+namespace {
+
+// What rank 0 tells the others about a new segment, held as long as it travels.
+struct Offer {
+  SegmentAddress address;
+  std::size_t asked = 0;
+};
+
+// Puts the pages there now: later, missing memory would be a SIGBUS in the middle of a reduction.
+void populate(std::byte* data, std::size_t bytes) {
+  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
+  const int error = errno;
+  if (error == EINVAL) return;  // a kernel before 5.14: pages come when they are touched
+  throw CommError(str("allocate: no memory for ", bytes, " bytes: ", errno_text(error)));
+}
+
+}  // namespace
+
+std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
+                                                    std::chrono::milliseconds timeout) {
+  auto range = std::make_shared<SymmetricRange>();
+  range->stride = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  range->rank = rank_;
+  range->id = ++next_range_;
+  const auto offer = std::make_shared<Offer>();
+  if (rank_ == 0) {
+    range->segment = Segment::create(range->stride * static_cast<std::size_t>(size_));
+    *offer = {range->segment->address(), bytes};
+  }
+  auto* const data = reinterpret_cast<std::byte*>(offer.get());
+  wait(post({.kind = CallKind::kBroadcast, .root = 0, .count = sizeof(Offer)}, kInternalCall, data, data,
+            offer),
+       timeout);
+  if (offer->asked != bytes) {
+    throw CommError(str("allocate: ", rank_name(rank_), " asked for ", bytes, " bytes, ", rank_name(0),
+                        " for ", offer->asked));
+  }
+  if (rank_ != 0) range->segment = Segment::open(offer->address);
+  // First touch by the owner puts the slice on the owner's memory node.
+  populate(range->slice(rank_), range->stride);
+  wait(post({.kind = CallKind::kBarrier}, kInternalCall, nullptr, nullptr), timeout);
+  populate(range->segment->data(), range->segment->bytes());
+  if (rank_ == 0) range->segment->close_descriptor();
+  return range;
+}
+
+std::shared_ptr<std::byte> Engine::allocate(std::size_t bytes, std::chrono::milliseconds timeout) {
+  std::shared_ptr<SymmetricRange> range;
+  try {
+    range = share_range(bytes, timeout);
+  } catch (const CommError& error) {
+    abort(error.what());  // a no-op where a peer did so first
+    throw;
+  }
+  registry_.add(range);
+  std::byte* data = range->slice(rank_);
+  return {data, [range, engine = weak_from_this()](std::byte*) {
+            if (const auto alive = engine.lock()) alive->registry_.remove(range.get());
+          }};
+}
+
+}  // namespace lockstep::shm

@@ -1,0 +1,103 @@
+// Point-to-point messages through one ring of bytes for each direction between two ranks.
+//
+// A message is a header and its bytes. A message longer than the ring flows through it, the sender
+// writing while the receiver reads. The receiver matches by (source, tag) in the order of its calls; a
+// message that arrives before the call that wants it, and is in the way of another, is put aside.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/backends/shm/control.h>
+#include <lockstep/comm/progress.h>
+
+namespace lockstep::shm {
+
+/// One send or receive. Written by the engine under its lock; `done` may be read by anyone.
+struct Transfer {
+  CallDescription call;  ///< kSend or kRecv; root is the peer, -1 for any source
+  int tag = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::shared_ptr<const void> keep_alive;
+  std::size_t moved = 0;      ///< bytes
+  bool header_moved = false;
+  int source = -1;            ///< of a receive that has begun: who sent
+  std::atomic<bool> done = false;
+};
+
+/// One rank's ends of all channels. Not thread-safe: the engine's lock guards it.
+class Channels {
+ public:
+  Channels(const Control& control, int rank);
+
+  void post(std::shared_ptr<Transfer> transfer);
+
+  /// Moves what can be moved; true if anything was. `mismatch` gets the reason when the two sides of a
+  /// message gave different sizes or types.
+  bool advance(std::string& mismatch);
+
+  /// Whether anything waits for a peer, and for which words.
+  bool idle() const { return sends_under_way_ == 0 && receives_.empty() && claimed_ == 0; }
+  void awaited_words(std::vector<AwaitedWord>& words) const;
+  /// Whether this transfer needs rank `peer` to go on.
+  static bool needs(const Transfer& transfer, int peer);
+
+ private:
+  struct Header {
+    std::uint64_t bytes = 0;
+    std::int32_t tag = 0;
+    DataType type = DataType::kByte;
+    std::uint8_t padding[19] = {};
+  };
+  static_assert(sizeof(Header) == 32);
+
+  // A message that nobody had asked for when it came.
+  struct Stray {
+    Header header;
+    std::vector<std::byte> memory;
+    std::size_t moved = 0;
+    std::shared_ptr<Transfer> claimed;  // by a call that came while it was arriving
+    bool complete() const { return moved == header.bytes; }
+  };
+
+  struct Outgoing {
+    std::deque<std::shared_ptr<Transfer>> queue;
+    std::uint32_t written = 0;
+  };
+  struct Incoming {
+    std::uint32_t read = 0;
+    std::shared_ptr<Transfer> transfer;  // the message under way goes here,
+    bool into_stray = false;             // or to the last stray
+    std::deque<Stray> strays;
+  };
+
+  bool advance_send(int peer);
+  bool advance_receive(int peer, std::string& mismatch);
+  bool begin_message(int peer, std::string& mismatch);
+  bool move_message(int peer);
+  bool take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& shared, std::string& mismatch);
+  void finish(const std::shared_ptr<Transfer>& transfer);
+  bool wanted_elsewhere(int peer) const;
+  std::string check(const Header& header, int source, const Transfer& transfer) const;
+
+  std::size_t put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written);
+  std::size_t take(int peer, std::byte* data, std::size_t bytes, std::uint32_t read);
+
+  const Control& control_;
+  const int rank_;
+  const int size_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::deque<std::shared_ptr<Transfer>> receives_;  // not begun, in the order of the calls
+  std::size_t sends_under_way_ = 0;
+  std::size_t claimed_ = 0;  // receives whose message is arriving
+  std::string early_mismatch_;
+};
+
+}  // namespace lockstep::shm

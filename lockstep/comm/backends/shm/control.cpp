@@ -1,0 +1,72 @@
+#include <lockstep/comm/backends/shm/control.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include <lockstep/core/strings.h>
+
+namespace lockstep::shm {
+namespace {
+
+constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Large enough to keep sender and receiver busy at once, small enough that all pairs' rings together
+// stay in the caches: 512 KiB for two ranks, 16 KiB for 64.
+std::size_t ring_bytes_for(int size) {
+  const std::size_t ranks = std::bit_ceil(static_cast<std::size_t>(std::max(size, 2)));
+  return std::max((std::size_t{1} << 20) / ranks, std::size_t{16} << 10);
+}
+
+std::size_t states_at() { return sizeof(ControlHeader); }
+std::size_t channels_at(std::size_t ranks) { return states_at() + ranks * sizeof(RankState); }
+std::size_t slots_at(std::size_t ranks) {
+  return round_up(channels_at(ranks) + ranks * ranks * sizeof(Channel), kPage);
+}
+std::size_t rings_at(std::size_t ranks, std::size_t slot_bytes) {
+  return slots_at(ranks) + round_up(ranks * kSlots * slot_bytes, kPage);
+}
+
+}  // namespace
+
+std::string describe(const ChunkDescription& chunk) {
+  if (chunk.number == kInternalCall) return "allocate";
+  return str(describe(chunk.call), chunk.segment != 0 ? " in symmetric memory" : "", " (number ",
+             chunk.number, ")");
+}
+
+std::size_t Control::bytes(int size, std::size_t slot_bytes) {
+  const auto ranks = static_cast<std::size_t>(size);
+  return rings_at(ranks, slot_bytes) + ranks * ranks * ring_bytes_for(size);
+}
+
+Control::Control(std::byte* memory, int size, std::size_t slot_bytes)
+    : memory_(memory), size_(size), slot_bytes_(slot_bytes), ring_bytes_(ring_bytes_for(size)) {}
+
+ControlHeader& Control::header() const {
+  return *std::launder(reinterpret_cast<ControlHeader*>(memory_));
+}
+
+RankState& Control::state(int rank) const {
+  return std::launder(reinterpret_cast<RankState*>(memory_ + states_at()))[rank];
+}
+
+Channel& Control::channel(int from, int to) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  return std::launder(reinterpret_cast<Channel*>(memory_ + channels_at(ranks)))[from * size_ + to];
+}
+
+std::byte* Control::slot(int rank, std::uint32_t index) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  return memory_ + slots_at(ranks) + (static_cast<std::size_t>(rank) * kSlots + index) * slot_bytes_;
+}
+
+std::byte* Control::ring(int from, int to) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  return memory_ + rings_at(ranks, slot_bytes_) +
+         (static_cast<std::size_t>(from) * ranks + static_cast<std::size_t>(to)) * ring_bytes_;
+}
+
+}  // namespace lockstep::shm

@@ -1,0 +1,229 @@
+#include <lockstep/comm/backends/shm/operation.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <lockstep/comm/reduce.h>
+
+namespace lockstep::shm {
+namespace {
+
+bool gives_a_part_to_each(CallKind kind) {
+  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter || kind == CallKind::kAllToAll;
+}
+
+// In place, source and destination are the same memory.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+std::size_t round_down(std::size_t value, std::size_t multiple) { return value / multiple * multiple; }
+
+}  // namespace
+
+std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::size_t element_bytes) {
+  if (!gives_a_part_to_each(kind)) return round_down(slot_bytes, element_bytes);
+  return round_down(round_down(slot_bytes / static_cast<std::size_t>(size), kCacheLine), element_bytes);
+}
+
+bool Stages::is_root(const Operation& operation) const {
+  return operation.description.call.root == rank_;
+}
+
+bool Stages::two_stages(const Operation& operation) const {
+  const CallKind kind = operation.description.call.kind;
+  return (kind == CallKind::kAllReduce || kind == CallKind::kReduce) && !operation.small;
+}
+
+// The part of a chunk that `rank` combines: whole cache lines, so that no two ranks write one.
+Stages::Range Stages::share(const Operation& operation, int rank) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const std::size_t lines = (operation.bytes + kCacheLine - 1) / kCacheLine;
+  const std::size_t per_rank = (lines + ranks - 1) / ranks * kCacheLine;
+  const std::size_t begin = std::min(operation.bytes, static_cast<std::size_t>(rank) * per_rank);
+  return {begin, std::min(operation.bytes - begin, per_rank)};
+}
+
+// Bytes between the parts for two ranks in a staging slot.
+std::size_t Stages::part_bytes() const {
+  return round_down(control_.slot_bytes() / static_cast<std::size_t>(size_), kCacheLine);
+}
+
+// What `rank` gives to this rank (or to all) in this chunk.
+const std::byte* Stages::given(const Operation& operation, int rank) const {
+  const bool parts = gives_a_part_to_each(operation.description.call.kind);
+  const auto me = static_cast<std::size_t>(rank_);
+  const auto them = static_cast<std::size_t>(rank);
+  if (rank == rank_) return operation.input + (parts ? me * operation.stride : 0);
+  if (operation.place) {
+    const std::size_t piece = parts ? me : operation.description.at_own_piece ? them : 0;
+    return operation.place->range->slice(rank) + operation.place->offset + piece * operation.stride;
+  }
+  return control_.slot(rank, operation.slot) + (parts ? me * part_bytes() : 0);
+}
+
+void Stages::arrive(const Operation& operation) const {
+  if (operation.place || operation.bytes == 0) return;
+  std::byte* const slot = control_.slot(rank_, operation.slot);
+  switch (operation.description.call.kind) {
+    case CallKind::kBroadcast:
+      if (is_root(operation)) copy_bytes(slot, operation.input, operation.bytes);
+      return;
+    case CallKind::kGather:
+      if (!is_root(operation)) copy_bytes(slot, operation.input, operation.bytes);
+      return;
+    case CallKind::kAllGather: return copy_bytes(slot, operation.input, operation.bytes);
+    case CallKind::kReduce:
+    case CallKind::kAllReduce:
+      if (operation.small) return copy_bytes(slot, operation.input, operation.bytes);
+      // My own share I combine from where it is.
+      for (int peer = 0; peer < size_; ++peer) {
+        const Range theirs = share(operation, peer);
+        if (peer != rank_) copy_bytes(slot + theirs.begin, operation.input + theirs.begin, theirs.bytes);
+      }
+      return;
+    case CallKind::kScatter:
+      if (!is_root(operation)) return;
+      [[fallthrough]];
+    case CallKind::kReduceScatter:
+    case CallKind::kAllToAll:
+      for (int peer = 0; peer < size_; ++peer) {
+        const auto p = static_cast<std::size_t>(peer);
+        if (peer == rank_) continue;
+        copy_bytes(slot + p * part_bytes(), operation.input + p * operation.stride, operation.bytes);
+      }
+      return;
+    case CallKind::kBarrier:
+    case CallKind::kSend:
+    case CallKind::kRecv: return;
+  }
+}
+
+Stages::Others Stages::before_work(const Operation& operation) const {
+  switch (operation.description.call.kind) {
+    case CallKind::kBroadcast:
+      if (operation.place) return Others::kAll;
+      [[fallthrough]];
+    case CallKind::kScatter: return is_root(operation) ? Others::kNobody : Others::kRoot;
+    case CallKind::kGather: return is_root(operation) ? Others::kAll : Others::kNobody;
+    case CallKind::kReduce:
+      return is_root(operation) || !operation.small ? Others::kAll : Others::kNobody;
+    default: return Others::kAll;
+  }
+}
+
+void Stages::work(const Operation& operation) const {
+  if (operation.bytes == 0) return;
+  switch (operation.description.call.kind) {
+    case CallKind::kBroadcast:
+      if (operation.place) return copy_between(operation);
+      [[fallthrough]];
+    case CallKind::kScatter:
+      return copy_bytes(operation.output, given(operation, operation.description.call.root), operation.bytes);
+    case CallKind::kGather:
+      if (is_root(operation)) take_pieces(operation);
+      return;
+    case CallKind::kAllGather:
+    case CallKind::kAllToAll: return take_pieces(operation);
+    case CallKind::kReduce:
+      if (operation.small && !is_root(operation)) return;
+      [[fallthrough]];
+    case CallKind::kAllReduce:
+      return operation.small ? combine(operation) : combine_share(operation);
+    case CallKind::kReduceScatter: return combine(operation);
+    case CallKind::kBarrier:
+    case CallKind::kSend:
+    case CallKind::kRecv: return;
+  }
+}
+
+Stages::Others Stages::before_release(const Operation& operation) const {
+  const CallKind kind = operation.description.call.kind;
+  if (operation.place) {
+    // Peers may still read what is ours.
+    if (kind == CallKind::kGather) return is_root(operation) ? Others::kNobody : Others::kRoot;
+    return Others::kAll;
+  }
+  if (!two_stages(operation) || operation.bytes == 0) return Others::kNobody;
+  return kind == CallKind::kAllReduce || is_root(operation) ? Others::kAll : Others::kNobody;
+}
+
+bool Stages::work_is_awaited(const Operation& operation) const {
+  return operation.place.has_value() || two_stages(operation);
+}
+
+void Stages::release(const Operation& operation) const {
+  if (operation.place || operation.bytes == 0 || !two_stages(operation)) return;
+  if (operation.description.call.kind == CallKind::kReduce && !is_root(operation)) return;
+  for (int peer = 0; peer < size_; ++peer) {
+    const Range theirs = share(operation, peer);
+    if (peer == rank_ || theirs.bytes == 0) continue;
+    copy_bytes(operation.output + theirs.begin, control_.slot(peer, operation.slot) + theirs.begin,
+         theirs.bytes);
+  }
+}
+
+void Stages::take_pieces(const Operation& operation) const {
+  for (int peer = 0; peer < size_; ++peer) {
+    copy_bytes(operation.output + static_cast<std::size_t>(peer) * operation.stride, given(operation, peer),
+         operation.bytes);
+  }
+}
+
+// Of a symmetric broadcast among N ranks, each takes all but an N-th from the root, which writes that rest
+// into each: so all of them copy (N - 1) / N of the piece at the same time.
+void Stages::copy_between(const Operation& operation) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const std::size_t taken = round_down(operation.bytes / ranks * (ranks - 1), kCacheLine);
+  const SymmetricPlace& place = *operation.place;
+  if (!is_root(operation)) {
+    return copy_bytes(operation.output, given(operation, operation.description.call.root), taken);
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    copy_bytes(place.range->slice(peer) + place.offset + taken, operation.input + taken,
+         operation.bytes - taken);
+  }
+}
+
+void Stages::combine(const Operation& operation) const {
+  std::array<const std::byte*, kMaxRanks> sources;
+  for (int peer = 0; peer < size_; ++peer) sources[peer] = given(operation, peer);
+  reduce_into(operation, sources.data(), &operation.output, 1, operation.bytes);
+}
+
+void Stages::combine_share(const Operation& operation) const {
+  const Range mine = share(operation, rank_);
+  if (mine.bytes == 0) return;
+  std::array<const std::byte*, kMaxRanks> sources;
+  for (int peer = 0; peer < size_; ++peer) sources[peer] = given(operation, peer) + mine.begin;
+  std::array<std::byte*, kMaxRanks> destinations;
+  std::size_t count = 0;
+  const bool all = operation.description.call.kind == CallKind::kAllReduce;
+  const int root = operation.description.call.root;
+  if (operation.place) {
+    const auto& place = *operation.place;
+    for (int peer = 0; peer < size_; ++peer) {
+      if (all || peer == root) {
+        destinations[count++] = place.range->slice(peer) + place.offset + mine.begin;
+      }
+    }
+  } else {
+    if (all || is_root(operation)) destinations[count++] = operation.output + mine.begin;
+    if (all || !is_root(operation)) {
+      destinations[count++] = control_.slot(rank_, operation.slot) + mine.begin;
+    }
+  }
+  reduce_into(operation, sources.data(), destinations.data(), count, mine.bytes);
+}
+
+void Stages::reduce_into(const Operation& operation, const std::byte* const* sources,
+                         std::byte* const* destinations, std::size_t destination_count,
+                         std::size_t bytes) const {
+  const CallDescription& call = operation.description.call;
+  reduce({sources, static_cast<std::size_t>(size_)}, {destinations, destination_count},
+         bytes / element_size(call.type), call.type, call.op);
+}
+
+}  // namespace lockstep::shm

@@ -1,0 +1,199 @@
+// The engine's waits: patience, sleep, and the moment at which there is nothing to hope for.
+#include <algorithm>
+#include <cstring>
+
+#include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::shm {
+namespace {
+
+// How often a sleeping rank wakes up to see whether its peers are alive: 50 times a second costs
+// nothing and bounds the time to notice a death.
+constexpr std::chrono::milliseconds kLivenessInterval{20};
+
+// Of how many ranks a timeout tells what they last did.
+constexpr int kMostRanksTold = 16;
+
+bool read_last_transfer(const LastTransfer& shared, CallDescription& call) {
+  std::array<std::uint64_t, LastTransfer::kWords> words{};
+  const std::uint32_t before = shared.version.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = shared.words[i].load(std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (before == 0 || before % 2 != 0 || shared.version.load(std::memory_order_relaxed) != before) {
+    return false;
+  }
+  std::memcpy(static_cast<void*>(&call), words.data(), sizeof(call));
+  return true;
+}
+
+}  // namespace
+
+bool Engine::test(Ticket ticket) { return reached({nullptr, ticket}); }
+bool Engine::test(const Transfer& transfer) { return reached({&transfer, 0}); }
+
+void Engine::wait(Ticket ticket, std::chrono::milliseconds timeout) {
+  wait_for({nullptr, ticket}, timeout);
+}
+void Engine::wait(const Transfer& transfer, std::chrono::milliseconds timeout) {
+  wait_for({&transfer, 0}, timeout);
+}
+
+bool Engine::reached(const Goal& goal) {
+  if (goal.transfer != nullptr && goal.transfer->done.load(std::memory_order_acquire)) return true;
+  const std::scoped_lock lock(mutex_);
+  const auto there = [&] {
+    if (goal.transfer != nullptr) return goal.transfer->done.load(std::memory_order_relaxed);
+    return counter_difference(released_, goal.ticket) >= 0;
+  };
+  if (there()) return true;
+  advance_locked();
+  return there();
+}
+
+void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
+  if (reached(goal)) return;
+  const Deadline deadline(timeout);
+  Patience patience(options_.patience, timeout);
+  std::vector<AwaitedWord> words;
+  const auto others_moved = [&] { return options_.progress && options_.progress->advance(this); };
+  for (;;) {
+    if (reached(goal)) return;
+    if (patience.pause()) continue;
+    if (others_moved()) {
+      patience.reset();
+      continue;
+    }
+    words.clear();
+    awaited_words(words);
+    if (options_.progress) options_.progress->awaited_words(this, words);
+    // What the words just read stand for may have come after the last look.
+    if (advance() || others_moved()) continue;
+    if (reached(goal)) return;
+    sleep_on(words, std::min<std::chrono::nanoseconds>(deadline.remaining(), kLivenessInterval));
+    if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
+  }
+}
+
+void Engine::awaited_words(std::vector<AwaitedWord>& words) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto blocked = blocker()) {
+    words.push_back({blocked->word, blocked->seen, &control_.state(blocked->rank).sleepers});
+  }
+  if (!channels_.idle()) channels_.awaited_words(words);
+}
+
+// Called when a sleep did not help: is a peer gone, or the time over?
+void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
+                                 std::chrono::milliseconds timeout) {
+  std::string reason;
+  bool late = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    const std::string gone = why_gone(goal);
+    if (!gone.empty()) {
+      reason = str(gone, " while ", rank_name(rank_), " was in ", what(goal));
+    } else if (deadline.expired()) {
+      late = true;
+      reason = str(rank_name(rank_), " waited ", static_cast<double>(timeout.count()) / 1e3, " s in ",
+                   what(goal), whom(goal));
+    } else {
+      return;
+    }
+  }
+  // The peer may have done its part just before it went.
+  if (reached(goal)) return;
+  failed_ = true;
+  abort(reason);
+  if (late) throw TimeoutError(reason);
+  throw CommError(reason);
+}
+
+std::string Engine::what(const Goal& goal) const {
+  if (goal.transfer != nullptr) return describe(goal.transfer->call);
+  return pending_.empty() ? "no operation" : describe(operation(released_).description);
+}
+
+// Why the goal cannot be reached any more, or "".
+std::string Engine::why_gone(const Goal& goal) const {
+  if (goal.transfer == nullptr) {
+    // A death ends the group, whoever is waited for; who left has done its part of what it could.
+    const auto blocked = blocker();
+    std::string reason = blocked ? why_gone(blocked->rank) : "";
+    for (int peer : liveness_ ? liveness_->dead_ranks() : std::vector<int>()) {
+      const bool left = control_.state(peer).left.load(std::memory_order_acquire) != 0;
+      if (!left && reason.empty()) reason = why_gone(peer);
+    }
+    return reason;
+  }
+  std::string reason;
+  int awaited = 0;
+  int left = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || !Channels::needs(*goal.transfer, peer)) continue;
+    ++awaited;
+    const std::string gone = why_gone(peer);
+    if (gone.empty()) continue;
+    ++left;
+    reason = gone;
+    if (control_.state(peer).left.load(std::memory_order_acquire) == 0) return gone;
+  }
+  return left == awaited ? reason : "";
+}
+
+// "rank 1 (process 4711) died", or "" for all that is known.
+std::string Engine::why_gone(int rank) const {
+  if (control_.state(rank).left.load(std::memory_order_acquire) != 0) {
+    return str(rank_name(rank), " left the group");
+  }
+  if (liveness_ && liveness_->is_dead(rank)) {
+    return str(rank_name(rank), " (process ", control_.state(rank).pid.load(), ") died");
+  }
+  return "";
+}
+
+// " for rank 1 (process 4711) to arrive at it, which last called barrier (number 3); rank 2 last ..."
+std::string Engine::whom(const Goal& goal) const {
+  std::string text;
+  int first = -1;
+  if (goal.transfer == nullptr) {
+    const auto blocked = blocker();
+    if (!blocked) return "";
+    first = blocked->rank;
+    text = str(" for ", rank_name(first), " (process ", control_.state(first).pid.load(), ") to ",
+               blocked->verb, " it; ");
+  } else {
+    text = "; ";
+  }
+  int told = 0;
+  const char* separator = "";
+  for (int peer = -1; peer < size_ && told < kMostRanksTold; ++peer) {
+    const int rank = peer < 0 ? first : peer;  // the one that is waited for comes first
+    if (rank < 0 || rank == rank_ || (peer == first && peer >= 0)) continue;
+    text += str(separator, rank_name(rank), " ", last_call(rank));
+    separator = "; ";
+    ++told;
+  }
+  return text;
+}
+
+std::string Engine::last_call(int rank) const {
+  const RankState& theirs = control_.state(rank);
+  const std::uint32_t arrived = theirs.arrived.load(std::memory_order_acquire);
+  CallDescription transfer;
+  const bool transferred = read_last_transfer(theirs.last_transfer, transfer);
+  if (arrived == 0 && !transferred) return "has called nothing yet";
+  std::string text = "last called ";
+  if (arrived != 0) text += describe(theirs.chunks[(arrived - 1) % kRing]);
+  if (transferred) text += str(arrived != 0 ? " and " : "", describe(transfer));
+  return text;
+}
+
+std::string Engine::rank_name(int rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  return str("rank ", options_.world_ranks.empty() ? rank : options_.world_ranks[index]);
+}
+
+}  // namespace lockstep::shm

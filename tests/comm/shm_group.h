@@ -1,0 +1,35 @@
+// The engines of one group for tests: each rank makes its own over one segment.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include <lockstep/comm/backends/shm/engine.h>
+
+namespace lockstep::testing_support {
+
+inline constexpr std::chrono::milliseconds kTimeout = std::chrono::seconds(30);
+
+struct ShmGroup {
+  explicit ShmGroup(int size, shm::EngineOptions options = {})
+      : size(size),
+        options(std::move(options)),
+        control(shm::Segment::create(shm::Engine::control_bytes(size, this->options))) {
+    // Tests have more threads than the machine has processors.
+    this->options.patience = {std::chrono::microseconds(0), std::chrono::milliseconds(1)};
+  }
+
+  std::shared_ptr<shm::Engine> engine(int rank, std::shared_ptr<Progress> progress = nullptr) const {
+    shm::EngineOptions mine = options;
+    mine.progress = progress;
+    auto engine = std::make_shared<shm::Engine>(control, rank, size, mine);
+    if (progress) progress->add(engine);
+    return engine;
+  }
+
+  int size;
+  shm::EngineOptions options;
+  std::shared_ptr<shm::Segment> control;
+};
+
+}  // namespace lockstep::testing_support
