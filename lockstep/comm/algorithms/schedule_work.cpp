@@ -1,0 +1,386 @@
+#include <lockstep/comm/algorithms/schedule_work.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include <lockstep/comm/algorithms/combine.h>
+#include <lockstep/comm/algorithms/schedule.h>
+#include <lockstep/comm/description.h>
+#include <lockstep/comm/tensor_type.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+torch::Tensor piece(const torch::Tensor& flat, ElementRange range) {
+  return flat.narrow(0, static_cast<std::int64_t>(range.first),
+                     static_cast<std::int64_t>(range.count));
+}
+
+// How the values of an operation are combined on their way, so that each is rounded once.
+struct Arithmetic {
+  bool widen = false;  ///< 16-bit floats travel and are added as float32
+  ReduceOp op;         ///< between values
+  double before = 1;   ///< factor of what a rank gives
+  double after = 1;    ///< factor of the result
+};
+
+Arithmetic arithmetic_of(Algorithm algorithm, const torch::Tensor& flat, int size, ReduceOp op) {
+  // Where all values meet at once on every rank, reduce() does it all.
+  if (algorithm == Algorithm::kAllToAll && size > 1 && flat.is_cpu()) return {.op = op};
+  Arithmetic arithmetic{.op = op};
+  if (op.kind == ReduceOp::Kind::kAverage) arithmetic.after = 1.0 / size;
+  if (op.kind == ReduceOp::Kind::kPreMultipliedSum) arithmetic.before = op.factor;
+  if (op.kind == ReduceOp::Kind::kAverage || op.kind == ReduceOp::Kind::kPreMultipliedSum) {
+    arithmetic.op = ReduceOp::kSum;
+  }
+  arithmetic.widen = flat.scalar_type() == torch::kHalf || flat.scalar_type() == torch::kBFloat16;
+  return arithmetic;
+}
+
+class ScheduleWork final : public Work,
+                           public Progressing,
+                           public std::enable_shared_from_this<ScheduleWork> {
+ public:
+  ScheduleWork(Algorithm algorithm, std::shared_ptr<Backend> backend, int rank, int size, int tag,
+               torch::Tensor flat, ReduceOp op, Trace* trace)
+      : algorithm_(algorithm),
+        rank_(rank),
+        tag_(tag),
+        flat_(std::move(flat)),
+        op_(op),
+        arithmetic_(arithmetic_of(algorithm, flat_, size, op)),
+        backend_(std::move(backend)),
+        trace_(trace) {
+    working_ = arithmetic_.widen ? flat_.to(torch::kFloat32) : flat_;
+    if (arithmetic_.before != 1) scale_tensor(working_, arithmetic_.before);
+    const auto count = static_cast<std::size_t>(flat_.numel());
+    const std::size_t chunk = default_chunk(algorithm, size, working_.element_size());
+    schedule_ =
+        make_schedule(algorithm, {.rank = rank, .size = size, .count = count, .chunk = chunk});
+    scratch_ = torch::empty({scratch_elements()}, working_.options());
+    if (trace_ != nullptr) *trace_ = {.start_ns = now_ns(), .end_ns = 0, .events = {}};
+  }
+
+  /// The first step. From here on it keeps itself alive.
+  void start() {
+    self_ = shared_from_this();
+    advance();
+  }
+
+  void wait(std::optional<std::chrono::milliseconds> timeout) override {
+    std::optional<Deadline> deadline;
+    if (timeout) deadline.emplace(*timeout);
+    while (!is_completed()) {
+      const std::shared_ptr<Work> transfer = first_open();
+      if (transfer == nullptr) {
+        std::this_thread::yield();  // another thread is moving us
+        continue;
+      }
+      std::optional<std::chrono::milliseconds> left;
+      if (deadline) left = std::chrono::ceil<std::chrono::milliseconds>(deadline->remaining());
+      wait_for(transfer, left);
+    }
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  bool is_completed() override {
+    advance();
+    return finished_.load(std::memory_order_acquire);
+  }
+
+  std::exception_ptr error() const override {
+    return finished_.load(std::memory_order_acquire) ? error_ : nullptr;
+  }
+
+  // Reached also from within a transfer's own progress, on the same thread: then there is nothing
+  // to do.
+  bool advance() noexcept override {
+    if (finished_.load(std::memory_order_acquire)) return false;
+    const Turn turn(*this);
+    return turn && move();
+  }
+
+ private:
+  struct Transfer {
+    std::shared_ptr<Work> work;
+    TraceEvent event;
+    bool open = true;
+  };
+
+  // The right to touch what is below; no lock, because whoever does not get it need not wait.
+  class Turn {
+   public:
+    explicit Turn(ScheduleWork& work)
+        : work_(work), mine_(!work.busy_.test_and_set(std::memory_order_acquire)) {}
+    ~Turn() {
+      if (mine_) work_.busy_.clear(std::memory_order_release);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    explicit operator bool() const { return mine_; }
+
+   private:
+    ScheduleWork& work_;
+    const bool mine_;
+  };
+
+  std::int64_t scratch_elements() const {
+    std::size_t most = 0;
+    for (const ScheduleStep& step : schedule_) {
+      std::size_t elements = 0;
+      for (const ScheduledReceive& receive : step.receives) {
+        if (receive.then == OnArrival::kReduce) elements += receive.range.count;
+      }
+      most = std::max(most, elements);
+    }
+    return static_cast<std::int64_t>(most);
+  }
+
+  // With the turn. True when anything moved.
+  bool move() noexcept {
+    bool moved = false;
+    try {
+      while (!finished_.load(std::memory_order_relaxed)) {
+        if (started_ && !transfers_are_complete(moved)) return moved;
+        if (started_) end_step();
+        moved = true;
+        begin_step();
+      }
+    } catch (...) {
+      fail(std::current_exception());
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool transfers_are_complete(bool& moved) {
+    bool complete = true;
+    for (Transfer& transfer : transfers_) {
+      if (!transfer.open) continue;
+      if (!transfer.work->is_completed()) {
+        complete = false;
+        continue;
+      }
+      if (const auto error = transfer.work->error()) std::rethrow_exception(error);
+      close(transfer);
+      moved = true;
+    }
+    return complete;
+  }
+
+  void close(Transfer& transfer) {
+    transfer.open = false;
+    if (trace_ == nullptr) return;
+    transfer.event.end_ns = now_ns();
+    trace_->events.push_back(transfer.event);
+  }
+
+  void end_step() {
+    const ScheduleStep& step = schedule_[step_];
+    std::vector<ElementRange> done;
+    for (const ScheduledReceive& receive : step.receives) {
+      if (receive.then == OnArrival::kOverwrite) continue;
+      if (std::find(done.begin(), done.end(), receive.range) != done.end()) continue;
+      done.push_back(receive.range);
+      combine_arrivals(step, receive.range);
+    }
+    transfers_.clear();
+    ++step_;
+  }
+
+  // In the order of the ranks, this rank's own elements at its place.
+  void combine_arrivals(const ScheduleStep& step, ElementRange range) {
+    const std::int64_t start = trace_ != nullptr ? now_ns() : 0;
+    std::vector<std::pair<int, torch::Tensor>> sources{{rank_, piece(working_, range)}};
+    for (std::size_t i = 0, offset = 0; i < step.receives.size(); ++i) {
+      const ScheduledReceive& receive = step.receives[i];
+      if (receive.then == OnArrival::kOverwrite) continue;
+      if (receive.range == range) {
+        sources.emplace_back(receive.peer, piece(scratch_, {offset, range.count}));
+      }
+      offset += receive.range.count;
+    }
+    std::sort(sources.begin(), sources.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<torch::Tensor> tensors;
+    for (auto& source : sources) tensors.push_back(std::move(source.second));
+    combine(tensors, piece(working_, range), arithmetic_.op);
+    if (trace_ == nullptr) return;
+    trace_->events.push_back({TraceEvent::Kind::kReduce, static_cast<int>(step_), -1, range,
+                              (tensors.size() - 1) * range.count * working_.element_size(), start,
+                              now_ns()});
+  }
+
+  void begin_step() {
+    started_ = true;
+    while (step_ < schedule_.size() && schedule_[step_].empty()) ++step_;
+    if (step_ == schedule_.size()) return finish();
+    const ScheduleStep& step = schedule_[step_];
+    std::size_t offset = 0;
+    // Receives first: what arrives then finds its place waiting.
+    for (const ScheduledReceive& receive : step.receives) {
+      torch::Tensor place;
+      if (receive.then == OnArrival::kOverwrite) {
+        place = piece(working_, receive.range);
+      } else {
+        place = piece(scratch_, {offset, receive.range.count});
+        offset += receive.range.count;
+      }
+      open(TraceEvent::Kind::kReceive, receive.peer, receive.range,
+           [&] { return backend_->recv(std::move(place), receive.peer, tag_); });
+    }
+    for (const ScheduledSend& send : step.sends) {
+      open(TraceEvent::Kind::kSend, send.peer, send.range,
+           [&] { return backend_->send(piece(working_, send.range), send.peer, tag_); });
+    }
+  }
+
+  template <class Start>
+  void open(TraceEvent::Kind kind, int peer, ElementRange range, Start&& start) {
+    TraceEvent event;
+    if (trace_ != nullptr) {
+      event = {kind,
+               static_cast<int>(step_),
+               peer,
+               range,
+               range.count * working_.element_size(),
+               now_ns(),
+               0};
+    }
+    transfers_.push_back({start(), event});
+  }
+
+  void finish() {
+    if (arithmetic_.after != 1) scale_tensor(working_, arithmetic_.after);
+    if (arithmetic_.widen) flat_.copy_(working_);
+    end();
+  }
+
+  void end() {
+    if (trace_ != nullptr) trace_->end_ns = now_ns();
+    transfers_.clear();
+    working_.reset();
+    scratch_.reset();
+    flat_.reset();
+    finished_.store(true, std::memory_order_release);
+    self_.reset();
+  }
+
+  std::string where() const {
+    CallDescription call;
+    call.kind = CallKind::kAllReduce;
+    call.type = data_type_of(flat_.scalar_type());
+    call.op = op_;
+    call.count = static_cast<std::uint64_t>(flat_.numel());
+    call.shape = {1, {static_cast<std::uint32_t>(flat_.numel())}};
+    return lockstep::str(describe(call), " by ", algorithm_name(algorithm_), ", step ", step_ + 1,
+                         " of ", schedule_.size(), ": ");
+  }
+
+  // With the turn. The type of the error stays.
+  void fail(std::exception_ptr error) noexcept {
+    try {
+      std::rethrow_exception(error);
+    } catch (const TimeoutError& timeout) {
+      error_ = std::make_exception_ptr(TimeoutError(where() + timeout.what()));
+    } catch (const CommError& broken) {
+      error_ = std::make_exception_ptr(CommError(where() + broken.what()));
+    } catch (const std::exception& ours) {
+      error_ = error;
+      give_up(ours);
+    }
+    end();
+  }
+
+  // The transfers did not fail, we did: the peers would wait for us.
+  void give_up(const std::exception& error) noexcept {
+    try {
+      backend_->abort(where() + first_line(error));
+    } catch (const std::exception&) {
+      // They find out at their deadline.
+    }
+  }
+
+  std::shared_ptr<Work> first_open() {
+    const Turn turn(*this);
+    if (!turn) return nullptr;
+    for (const Transfer& transfer : transfers_) {
+      if (transfer.open) return transfer.work;
+    }
+    return nullptr;
+  }
+
+  void wait_for(const std::shared_ptr<Work>& transfer,
+                std::optional<std::chrono::milliseconds> timeout) {
+    std::exception_ptr error;
+    try {
+      transfer->wait(timeout);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // Somebody else may have seen the end of this transfer and be further by now.
+    for (;;) {
+      const Turn turn(*this);
+      if (!turn) {
+        std::this_thread::yield();
+        continue;
+      }
+      for (Transfer& each : transfers_) {
+        if (each.work != transfer || !each.open) continue;
+        if (error) return fail(error);
+        close(each);
+      }
+      return;
+    }
+  }
+
+  const Algorithm algorithm_;
+  const int rank_;
+  const int tag_;
+  torch::Tensor flat_;
+  const ReduceOp op_;
+  const Arithmetic arithmetic_;
+  const std::shared_ptr<Backend> backend_;
+  Trace* const trace_;
+
+  std::atomic_flag busy_;  // guards what follows
+  torch::Tensor working_;  // flat_, or its float32 copy
+  torch::Tensor scratch_;  // arrivals that are to be combined
+  Schedule schedule_;
+  std::size_t step_ = 0;
+  bool started_ = false;
+  std::vector<Transfer> transfers_;
+  std::shared_ptr<ScheduleWork> self_;
+  std::exception_ptr error_;
+  std::atomic<bool> finished_ = false;
+};
+
+}  // namespace
+
+int schedule_tag(std::uint32_t operation) {
+  return -1 - static_cast<int>(operation & ((std::uint32_t{1} << 30) - 1));
+}
+
+std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Backend> backend,
+                                       std::shared_ptr<Progress> progress, int rank, int size,
+                                       std::uint32_t operation, torch::Tensor flat, ReduceOp op,
+                                       Trace* trace) {
+  if (trace == nullptr) trace = TraceScope::current();
+  const auto work =
+      std::make_shared<ScheduleWork>(algorithm, std::move(backend), rank, size,
+                                     schedule_tag(operation), std::move(flat), op, trace);
+  if (progress != nullptr) progress->add(work);
+  work->start();
+  return work;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,360 @@
+// All-reduce over point-to-point: values, types, errors, progress.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/algorithms/schedule.h>
+#include <lockstep/comm/algorithms/schedule_work.h>
+#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/tensor_type.h>
+#include <tests/comm/loopback_backend.h>
+#include <tests/support/ranks.h>
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing_support::Loopback;
+using testing_support::LoopbackBackend;
+using testing_support::no_errors;
+using testing_support::run_threads;
+
+const std::vector<Algorithm> kAlgorithms = {Algorithm::kReduceBroadcast, Algorithm::kAllToAll,
+                                            Algorithm::kRing, Algorithm::kHalvingDoubling,
+                                            Algorithm::kTree};
+const std::vector<torch::ScalarType> kTypes = {
+    torch::kFloat32, torch::kFloat64, torch::kHalf,  torch::kBFloat16, torch::kInt8,
+    torch::kInt16,   torch::kInt32,   torch::kInt64, torch::kUInt8,    torch::kBool};
+const std::vector<ReduceOp> kOps = {
+    ReduceOp::kSum,       ReduceOp::kAverage,    ReduceOp::kProduct,
+    ReduceOp::kMin,       ReduceOp::kMax,        ReduceOp::kBitwiseAnd,
+    ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor, ReduceOp::premultiplied_sum(0.5)};
+
+// The ranks of one group in this thread.
+class Ranks {
+ public:
+  explicit Ranks(int size) : size_(size), loopback_(std::make_shared<Loopback>()) {
+    for (int rank = 0; rank < size; ++rank) {
+      backends_.push_back(std::make_shared<LoopbackBackend>(loopback_, rank));
+    }
+  }
+
+  std::shared_ptr<Work> start(int rank, Algorithm algorithm, torch::Tensor tensor, ReduceOp op,
+                              std::uint32_t operation = 0,
+                              std::shared_ptr<Progress> progress = nullptr,
+                              Trace* trace = nullptr) {
+    return start_all_reduce(algorithm, backends_[static_cast<std::size_t>(rank)],
+                            std::move(progress), rank, size_, operation, std::move(tensor), op,
+                            trace);
+  }
+
+  // Asks one after the other until all are done.
+  void run(Algorithm algorithm, std::vector<torch::Tensor>& tensors, ReduceOp op) {
+    std::vector<std::shared_ptr<Work>> works;
+    for (int rank = 0; rank < size_; ++rank) {
+      works.push_back(start(rank, algorithm, tensors[static_cast<std::size_t>(rank)], op));
+    }
+    finish(works);
+  }
+
+  static void finish(const std::vector<std::shared_ptr<Work>>& works) {
+    for (bool all = false; !all;) {
+      all = true;
+      for (const auto& work : works) all = work->is_completed() && all;
+    }
+    for (const auto& work : works) work->wait();
+  }
+
+  Loopback& loopback() { return *loopback_; }
+  LoopbackBackend& backend(int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  const int size_;
+  const std::shared_ptr<Loopback> loopback_;
+  std::vector<std::shared_ptr<LoopbackBackend>> backends_;
+};
+
+// Small whole numbers: exact in every type and in every order of operations.
+torch::Tensor values_of(int rank, std::int64_t count, torch::ScalarType type) {
+  const auto numbers = (torch::arange(count) * 5 + rank * 3) % 7;
+  if (type == torch::kBool) return numbers > 2;
+  return numbers.to(type);
+}
+
+torch::Tensor expected_of(std::vector<torch::Tensor> tensors, ReduceOp op, torch::ScalarType type) {
+  const bool is_bool = type == torch::kBool, is_float = torch::isFloatingType(type);
+  for (auto& tensor : tensors) tensor = tensor.to(is_float ? torch::kFloat64 : torch::kInt64);
+  torch::Tensor result = tensors[0].clone();
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const torch::Tensor& next = tensors[i];
+    switch (op.kind) {
+      case ReduceOp::Kind::kProduct:
+        result = result * next;
+        break;
+      case ReduceOp::Kind::kMin:
+        result = torch::minimum(result, next);
+        break;
+      case ReduceOp::Kind::kMax:
+        result = torch::maximum(result, next);
+        break;
+      case ReduceOp::Kind::kBitwiseAnd:
+        result = result.bitwise_and(next);
+        break;
+      case ReduceOp::Kind::kBitwiseOr:
+        result = result.bitwise_or(next);
+        break;
+      case ReduceOp::Kind::kBitwiseXor:
+        result = result.bitwise_xor(next);
+        break;
+      default:
+        result = result + next;
+    }
+  }
+  if (op.kind == ReduceOp::Kind::kAverage) result = result / static_cast<double>(tensors.size());
+  if (op.kind == ReduceOp::Kind::kPreMultipliedSum) result = result * op.factor;
+  return is_bool ? result.ne(0) : result.to(type);
+}
+
+TEST(ScheduleWork, ReducesEveryTypeByEveryOperation) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const auto type : kTypes) {
+      for (const ReduceOp op : kOps) {
+        if (!why_not_reducible(data_type_of(type), op).empty()) continue;
+        for (const int size : {1, 2, 4, 5}) {
+          std::vector<torch::Tensor> tensors;
+          for (int rank = 0; rank < size; ++rank) tensors.push_back(values_of(rank, 21, type));
+          const torch::Tensor expected = expected_of(tensors, op, type);
+          Ranks(size).run(algorithm, tensors, op);
+          for (const torch::Tensor& tensor : tensors) {
+            // A fifth is no binary fraction.
+            ASSERT_TRUE(op == ReduceOp::kAverage ? torch::allclose(tensor, expected, 1e-2)
+                                                 : torch::equal(tensor, expected))
+                << algorithm_name(algorithm) << " " << toString(type) << " "
+                << reduce_op_name(op.kind) << " of " << size << ": got " << tensor << ", expected "
+                << expected;
+            ASSERT_TRUE(torch::equal(tensor, tensors[0]));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ScheduleWork, TakesAnyNumberOfElements) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const std::int64_t count : {0, 1, 2, 3, 100'000}) {
+      std::vector<torch::Tensor> tensors;
+      for (int rank = 0; rank < 3; ++rank) tensors.push_back(values_of(rank, count, torch::kInt64));
+      const torch::Tensor expected = tensors[0] + tensors[1] + tensors[2];
+      Ranks ranks(3);
+      ranks.run(algorithm, tensors, ReduceOp::kSum);
+      for (const auto& tensor : tensors) ASSERT_TRUE(torch::equal(tensor, expected));
+      EXPECT_TRUE(ranks.loopback().idle());
+    }
+  }
+}
+
+// In float16, 2048 + 1 is 2048.
+TEST(ScheduleWork, AddsSixteenBitFloatsInFloat32) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    std::vector<torch::Tensor> tensors;
+    for (const double value : {2048.0, 1.0, 1.0})
+      tensors.push_back(torch::full({9}, value, torch::kHalf));
+    Ranks(3).run(algorithm, tensors, ReduceOp::kSum);
+    for (const auto& tensor : tensors) {
+      EXPECT_TRUE(torch::equal(tensor, torch::full({9}, 2050.0, torch::kHalf)))
+          << algorithm_name(algorithm);
+    }
+  }
+}
+
+TEST(ScheduleWork, WaitsOnThreads) {
+  constexpr int kSize = 6;
+  const auto loopback = std::make_shared<Loopback>();
+  const auto errors = run_threads(kSize, [&](int rank) {
+    const auto backend = std::make_shared<LoopbackBackend>(loopback, rank);
+    std::uint32_t operation = 0;
+    for (int round = 0; round < 20; ++round) {
+      for (const Algorithm algorithm : kAlgorithms) {
+        torch::Tensor tensor = torch::full({1000}, rank + round, torch::kFloat32);
+        start_all_reduce(algorithm, backend, nullptr, rank, kSize, operation++, tensor,
+                         ReduceOp::kSum)
+            ->wait(std::chrono::seconds(20));
+        LOCKSTEP_CHECK(torch::equal(tensor, torch::full({1000}, 15.0 + kSize * round)),
+                       "wrong sum");
+      }
+    }
+  });
+  EXPECT_EQ(errors, no_errors(kSize));
+}
+
+// Messages of several operations between the same ranks are told apart by their tags.
+TEST(ScheduleWork, KeepsOperationsInFlightApart) {
+  Ranks ranks(4);
+  std::vector<std::shared_ptr<Work>> works;
+  std::vector<torch::Tensor> tensors;
+  for (std::uint32_t operation = 0; operation < 5; ++operation) {
+    for (int rank = 0; rank < 4; ++rank) {
+      tensors.push_back(torch::full({10}, static_cast<int>(operation) + 1, torch::kInt64));
+    }
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    // Each rank starts them in its own order.
+    for (std::uint32_t i = 0; i < 5; ++i) {
+      const std::uint32_t operation = (i + static_cast<std::uint32_t>(rank)) % 5;
+      works.push_back(ranks.start(rank, kAlgorithms[operation],
+                                  tensors[operation * 4 + static_cast<std::uint32_t>(rank)],
+                                  ReduceOp::kSum, operation));
+    }
+  }
+  Ranks::finish(works);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(tensors[i][9].item<std::int64_t>(), 4 * (static_cast<std::int64_t>(i) / 4 + 1));
+  }
+}
+
+TEST(ScheduleWork, MovesWithProgressAndWithoutItsHandle) {
+  Ranks ranks(3);
+  const auto progress = std::make_shared<Progress>();
+  std::vector<torch::Tensor> tensors;
+  std::weak_ptr<Work> work;
+  for (int rank = 0; rank < 3; ++rank) {
+    tensors.push_back(torch::full({30}, rank + 1.0F));
+    work = ranks.start(rank, Algorithm::kRing, tensors.back(), ReduceOp::kAverage, 0, progress);
+  }
+  EXPECT_FALSE(work.expired());
+  while (progress->advance(nullptr)) continue;
+  for (const auto& tensor : tensors) EXPECT_TRUE(torch::equal(tensor, torch::full({30}, 2.0F)));
+  EXPECT_TRUE(work.expired());
+}
+
+TEST(ScheduleWork, TakesOnTheErrorOfATransfer) {
+  struct Case {
+    std::exception_ptr error;
+    bool is_timeout;
+  };
+  for (const Case& each :
+       {Case{std::make_exception_ptr(CommError("rank 1 died")), false},
+        Case{std::make_exception_ptr(TimeoutError("rank 1 did not come")), true}}) {
+    Ranks ranks(2);
+    torch::Tensor tensor = torch::ones({8});
+    const auto work = ranks.start(0, Algorithm::kRing, tensor, ReduceOp::kSum);
+    EXPECT_FALSE(work->is_completed());
+    EXPECT_EQ(work->error(), nullptr);
+    ranks.loopback().break_rank(1, each.error);
+    EXPECT_TRUE(work->is_completed());
+    EXPECT_NE(work->error(), nullptr);
+    try {
+      work->wait();
+      FAIL() << "no error";
+    } catch (const CommError& error) {
+      EXPECT_EQ(dynamic_cast<const TimeoutError*>(&error) != nullptr, each.is_timeout);
+      EXPECT_THAT(error.what(),
+                  HasSubstr("all_reduce[float32, 8] by ring, step 1 of 2: rank 1 di"));
+    }
+  }
+}
+
+TEST(ScheduleWork, KeepsADeadline) {
+  Ranks ranks(2);
+  const auto work = ranks.start(0, Algorithm::kTree, torch::ones({8}), ReduceOp::kSum);
+  EXPECT_THROW(work->wait(std::chrono::milliseconds(10)), TimeoutError);
+  EXPECT_THROW(work->wait(), TimeoutError);  // still
+}
+
+TEST(ScheduleWork, EndsTheGroupWhenItFailsByItself) {
+  Ranks ranks(2);
+  ranks.backend(0).fail_next_send = true;
+  const auto work = ranks.start(0, Algorithm::kRing, torch::ones({8}), ReduceOp::kSum);
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_THROW(work->wait(), std::runtime_error);
+  EXPECT_THAT(ranks.backend(0).abort_reason, HasSubstr("step 1 of 2: the send that was to fail"));
+}
+
+TEST(ScheduleWork, TracesWhatTheScheduleSays) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    constexpr int kSize = 4;
+    Ranks ranks(kSize);
+    std::vector<Trace> traces(kSize);
+    std::vector<torch::Tensor> tensors(kSize);
+    std::vector<std::shared_ptr<Work>> works;
+    for (int rank = 0; rank < kSize; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      tensors[r] = torch::ones({100});
+      const TraceScope scope(traces[r]);
+      works.push_back(ranks.start(rank, algorithm, tensors[r], ReduceOp::kSum));
+    }
+    Ranks::finish(works);
+    const auto schedules = make_schedules(algorithm, {.size = kSize, .count = 100});
+    for (std::size_t r = 0; r < kSize; ++r) {
+      std::size_t sent = 0, received = 0, reductions = 0;
+      for (const TraceEvent& event : traces[r].events) {
+        EXPECT_LE(traces[r].start_ns, event.start_ns);
+        EXPECT_LE(event.start_ns, event.end_ns);
+        EXPECT_LE(event.end_ns, traces[r].end_ns);
+        if (event.kind == TraceEvent::Kind::kSend) sent += event.bytes;
+        if (event.kind == TraceEvent::Kind::kReceive) received += event.bytes;
+        if (event.kind == TraceEvent::Kind::kReduce) ++reductions;
+      }
+      EXPECT_EQ(sent, 4 * elements_sent(schedules[r]));
+      EXPECT_EQ(received, 4 * elements_received(schedules[r]));
+      std::size_t reducing_steps = 0;
+      for (const ScheduleStep& step : schedules[r]) {
+        if (!step.receives.empty() && step.receives[0].then == OnArrival::kReduce) ++reducing_steps;
+      }
+      EXPECT_EQ(reductions, reducing_steps) << algorithm_name(algorithm);
+    }
+  }
+}
+
+TEST(ScheduleTag, IsNegativeAndReturnsLate) {
+  EXPECT_EQ(schedule_tag(0), -1);
+  EXPECT_EQ(schedule_tag(1), -2);
+  EXPECT_EQ(schedule_tag((1U << 30) - 1), -(1 << 30));
+  EXPECT_EQ(schedule_tag(1U << 30), -1);
+  EXPECT_LT(schedule_tag(~0U), 0);
+}
+
+struct Choice {
+  const char* backend;
+  DataType type;
+  ReduceOp op;
+  bool native;
+};
+
+TEST(ChooseAlgorithm, TakesOursWhereABackendLacksTheOperation) {
+  for (const Choice& choice : {
+           Choice{"shm", DataType::kBFloat16, ReduceOp::premultiplied_sum(2), true},
+           Choice{"gloo", DataType::kInt64, ReduceOp::kBitwiseXor, true},
+           Choice{"gloo", DataType::kInt32, ReduceOp::kMin, true},
+           Choice{"gloo", DataType::kInt16, ReduceOp::kSum, false},
+           Choice{"gloo", DataType::kBool, ReduceOp::kSum, false},
+           Choice{"gloo", DataType::kFloat16, ReduceOp::kSum, false},
+           Choice{"gloo", DataType::kFloat32, ReduceOp::kMax, false},
+           Choice{"gloo", DataType::kFloat64, ReduceOp::premultiplied_sum(2), false},
+           Choice{"nccl", DataType::kFloat16, ReduceOp::premultiplied_sum(2), true},
+           Choice{"nccl", DataType::kInt16, ReduceOp::kSum, false},
+           Choice{"nccl", DataType::kInt32, ReduceOp::kBitwiseOr, false},
+       }) {
+    EXPECT_EQ(has_native_all_reduce(choice.backend, choice.type, choice.op), choice.native);
+    for (const int ranks : {2, 3, 8}) {
+      for (const std::size_t bytes : {0U, 1000U, 100'000'000U}) {
+        const Algorithm chosen =
+            choose_algorithm(choice.backend, ranks, bytes, choice.type, choice.op);
+        if (choice.native) continue;
+        EXPECT_NE(chosen, Algorithm::kNative);
+        EXPECT_NE(chosen, Algorithm::kAuto);
+      }
+    }
+  }
+}
+
+TEST(ChooseAlgorithm, LeavesSharedMemoryToItsOwn) {
+  for (const std::size_t bytes : {4U, 1U << 20, 1U << 28}) {
+    EXPECT_EQ(choose_algorithm("shm", 4, bytes, DataType::kFloat32, ReduceOp::kSum),
+              Algorithm::kNative);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
