@@ -76,7 +76,8 @@ class Lockstep:
             file = pathlib.Path(folder) / "rows.json"
             run([self.options.program, "bench", "comm", "--json", file, "--nproc-per-node", ranks,
                  "--collective", ",".join(collectives), "--sizes", ",".join(map(str, sizes)),
-                 "--symmetric" if self.symmetric else "--private"], self.options.limit)
+                 "--seconds", self.options.seconds, "--symmetric" if self.symmetric else "--private"],
+                self.options.limit)
             return [row for row in json.loads(file.read_text()) if row["symmetric"] == self.symmetric]
 
 
@@ -353,7 +354,7 @@ def parse():
     parser.add_argument("--ranks", type=numbers, default=[2, 4, 8])
     parser.add_argument("--sizes", type=numbers, help="bytes, of all_reduce")
     parser.add_argument("--other-sizes", type=numbers, default=[4 * KIB, MIB, 25 * MIB])
-    parser.add_argument("--seconds", type=float, help="a peer's time for each collective and size")
+    parser.add_argument("--seconds", type=float, help="time for each collective and size")
     parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/venv/bin/python")
