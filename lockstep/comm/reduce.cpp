@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "lockstep/comm/reduce.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <lockstep/comm/reduce_elements-inl.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
@@ -17,164 +18,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Sources = std::span<const std::byte* const>;
 using Destinations = std::span<std::byte* const>;
-
-// An element type is how its values are loaded into the lanes in which they are combined, and how
-// results are stored.
-template <class T>
-struct Plain {
-  using Stored = T;
-  using Lane = T;
-  template <class D>
-  static auto load(D tag, const std::byte* from) {
-    return hn::LoadU(tag, reinterpret_cast<const T*>(from));
-  }
-  template <class D, class V>
-  static void store(D tag, V value, std::byte* to) {
-    hn::StoreU(value, tag, reinterpret_cast<T*>(to));
-  }
-};
-
-// No instruction set multiplies bytes, so they do it in lanes of 16 bits.
-struct WidenedByte {
-  using Stored = std::uint8_t;
-  using Lane = std::uint16_t;
-  template <class D>
-  static auto load(D tag, const std::byte* from) {
-    const hn::Rebind<Stored, D> narrow;
-    return hn::PromoteTo(tag, Plain<Stored>::load(narrow, from));
-  }
-  template <class D, class V>
-  static void store(D tag, V value, std::byte* to) {
-    const hn::Rebind<Stored, D> narrow;
-    // Narrowing saturates; without the upper bits it wraps.
-    const auto low = hn::BitCast(hn::RebindToSigned<D>(), hn::And(value, hn::Set(tag, 0xFF)));
-    Plain<Stored>::store(narrow, hn::DemoteTo(narrow, low), to);
-  }
-};
-
-struct Bool {
-  using Stored = std::uint8_t;
-  using Lane = std::uint8_t;
-  // Any other byte than 0 is true, as for C++.
-  template <class D>
-  static auto load(D tag, const std::byte* from) {
-    return hn::Min(Plain<Lane>::load(tag, from), hn::Set(tag, 1));
-  }
-  template <class D, class V>
-  static void store(D tag, V value, std::byte* to) {
-    Plain<Lane>::store(tag, value, to);
-  }
-};
-
-// The two halves pass through the bits of a float32 in 32-bit lanes, whose upper 16 bits are zero
-// where they hold a half.
-template <class D>
-auto load_half_bits(D tag, const std::byte* from) {
-  const hn::Rebind<std::uint16_t, D> narrow;
-  return hn::PromoteTo(hn::RebindToUnsigned<D>(), Plain<std::uint16_t>::load(narrow, from));
-}
-
-template <class D, class V>
-void store_half_bits(D tag, V bits, std::byte* to) {
-  const hn::Rebind<std::uint16_t, D> narrow;
-  const hn::RebindToSigned<D> int_tag;
-  Plain<std::uint16_t>::store(narrow, hn::DemoteTo(narrow, hn::BitCast(int_tag, bits)), to);
-}
-
-struct BFloat16 {
-  using Stored = std::uint16_t;
-  using Lane = float;
-  template <class D>
-  static auto load(D tag, const std::byte* from) {
-    return hn::BitCast(tag, hn::ShiftLeft<16>(load_half_bits(tag, from)));
-  }
-  // Highway's own conversion truncates; PyTorch rounds to nearest, ties to even, and has one NaN.
-  template <class D, class V>
-  static void store(D tag, V value, std::byte* to) {
-    const hn::RebindToUnsigned<D> bits_tag;
-    const auto bits = hn::BitCast(bits_tag, value);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(bits_tag, 1));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(bits_tag, 0x7FFF))));
-    const auto is_nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
-    store_half_bits(tag, hn::IfThenElse(is_nan, hn::Set(bits_tag, 0x7FC0), rounded), to);
-  }
-};
-
-#if HWY_ARCH_X86 && HWY_TARGET < HWY_SSE4 && !defined(HWY_DISABLE_F16C)
-// The processor's conversions, which round to nearest, ties to even. A smaller target is a better
-// one.
-struct Float16 {
-  using Stored = std::uint16_t;
-  using Lane = float;
-  template <class D>
-  static auto load(D tag, const std::byte* from) {
-    const hn::Rebind<hwy::float16_t, D> half_tag;
-    return hn::PromoteTo(tag, hn::LoadU(half_tag, reinterpret_cast<const hwy::float16_t*>(from)));
-  }
-  template <class D, class V>
-  static void store(D tag, V value, std::byte* to) {
-    const hn::Rebind<hwy::float16_t, D> half_tag;
-    hn::StoreU(hn::DemoteTo(half_tag, value), half_tag, reinterpret_cast<hwy::float16_t*>(to));
-  }
-};
-#else
-// Highway's conversions truncate here and know neither infinity nor NaN.
-struct Float16 {
-  using Stored = std::uint16_t;
-  using Lane = float;
-
-  static constexpr std::uint32_t exponent(int value) {
-    return static_cast<std::uint32_t>(value + 127) << 23;
-  }
-
-  template <class D>
-  static auto load(D tag, const std::byte* from) {
-    const hn::RebindToUnsigned<D> bits_tag;
-    const auto half = load_half_bits(tag, from);
-    const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(bits_tag, 0x8000)));
-    const auto shifted = hn::ShiftLeft<13>(hn::And(half, hn::Set(bits_tag, 0x7FFF)));
-    // A half's exponent is 15 too large where a float's is 127 too large; 31 stands for infinity
-    // and NaN as 255 does.
-    const auto number = hn::Add(shifted, hn::Set(bits_tag, (127 - 15) << 23));
-    const auto special = hn::Or(shifted, hn::Set(bits_tag, 255u << 23));
-    // With exponent 0 the mantissa counts units of 2^-24 and has no hidden 1: put one there, take
-    // it off as a float.
-    const auto one = hn::Set(bits_tag, exponent(-14));
-    const auto denormal = hn::BitCast(
-        bits_tag, hn::Sub(hn::BitCast(tag, hn::Or(shifted, one)), hn::BitCast(tag, one)));
-    const auto is_special = hn::Gt(shifted, hn::Set(bits_tag, (31u << 23) - 1));
-    const auto is_denormal = hn::Lt(shifted, hn::Set(bits_tag, 1u << 23));
-    const auto bits =
-        hn::IfThenElse(is_special, special, hn::IfThenElse(is_denormal, denormal, number));
-    return hn::BitCast(tag, hn::Or(bits, sign));
-  }
-
-  template <class D, class V>
-  static void store(D tag, V value, std::byte* to) {
-    const hn::RebindToUnsigned<D> bits_tag;
-    const auto signed_bits = hn::BitCast(bits_tag, value);
-    const auto sign = hn::And(hn::ShiftRight<16>(signed_bits), hn::Set(bits_tag, 0x8000));
-    const auto bits = hn::And(signed_bits, hn::Set(bits_tag, 0x7FFFFFFF));
-    // Half a unit in the last place of the result, less one where that place is even. A carry into
-    // the exponent is right, up to infinity.
-    const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(bits_tag, 1));
-    const auto rebased = hn::Sub(bits, hn::Set(bits_tag, (127u - 15) << 23));
-    const auto number =
-        hn::ShiftRight<13>(hn::Add(hn::Add(rebased, odd), hn::Set(bits_tag, 0xFFF)));
-    // Below 2^-14 the unit is 2^-24, which is that of floats in [1/2, 1): adding 1/2 rounds to it.
-    const auto half = hn::Set(bits_tag, exponent(-1));
-    const auto denormal = hn::Sub(
-        hn::BitCast(bits_tag, hn::Add(hn::BitCast(tag, bits), hn::BitCast(tag, half))), half);
-    const auto nan = hn::And(hn::Or(hn::ShiftRight<13>(bits), hn::Set(bits_tag, 0x7E00)),
-                             hn::Set(bits_tag, 0x7FFF));
-    const auto infinity = hn::Set(bits_tag, 0x7C00);
-    auto result = hn::IfThenElse(hn::Lt(bits, hn::Set(bits_tag, exponent(-14))), denormal, number);
-    result = hn::IfThenElse(hn::Gt(bits, hn::Set(bits_tag, exponent(16) - 1)), infinity, result);
-    result = hn::IfThenElse(hn::Gt(bits, hn::Set(bits_tag, 255u << 23)), nan, result);
-    store_half_bits(tag, hn::Or(result, sign), to);
-  }
-};
-#endif
 
 // An operation prepares each value, combines them in order, and finishes the result.
 struct Operation {
@@ -330,7 +173,7 @@ void combine_lists(Froms sources, Tos destinations, std::size_t count, Op op) {
 // loops of known length make them a tenth to a quarter faster.
 template <class Element, class Op>
 void combine(Sources sources, Destinations destinations, std::size_t count, Op op) {
-  if constexpr (std::is_base_of_v<Sum, Op> && hwy::IsFloat<typename Element::Lane>()) {
+  if constexpr (std::is_base_of_v<Sum, Op> && hwy::IsFloat<typename Element::Stored>()) {
     if (sources.size() == 2 && destinations.size() <= 2 && !destinations.empty()) {
       const std::array two{sources[0], sources[1]};
       if (destinations.size() == 1) {
@@ -365,10 +208,11 @@ void reduce_floats(Sources sources, Destinations destinations, std::size_t count
   }
 }
 
-// Only min and max see the sign.
+// Only min and max see the sign; operations on bits do not see where an element begins.
 template <class T>
 void reduce_integers(Sources sources, Destinations destinations, std::size_t count, ReduceOp op) {
   using Bits = Plain<std::make_unsigned_t<T>>;
+  using Byte = Plain<std::uint8_t>;
   using Factor = std::conditional_t<sizeof(T) == 1, WidenedByte, Bits>;
   switch (op.kind) {
     case ReduceOp::Kind::kSum:
@@ -380,11 +224,11 @@ void reduce_integers(Sources sources, Destinations destinations, std::size_t cou
     case ReduceOp::Kind::kMax:
       return combine<Plain<T>>(sources, destinations, count, Max{});
     case ReduceOp::Kind::kBitwiseAnd:
-      return combine<Bits>(sources, destinations, count, BitwiseAnd{});
+      return combine<Byte>(sources, destinations, count * sizeof(T), BitwiseAnd{});
     case ReduceOp::Kind::kBitwiseOr:
-      return combine<Bits>(sources, destinations, count, BitwiseOr{});
+      return combine<Byte>(sources, destinations, count * sizeof(T), BitwiseOr{});
     case ReduceOp::Kind::kBitwiseXor:
-      return combine<Bits>(sources, destinations, count, BitwiseXor{});
+      return combine<Byte>(sources, destinations, count * sizeof(T), BitwiseXor{});
     default:
       return;
   }

@@ -1,5 +1,6 @@
 #include <lockstep/comm/reduce.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -334,7 +335,7 @@ void check_layout(const std::vector<Bytes>& sources, std::size_t count, DataType
   }
   for (std::size_t s = to.size() == 1 ? 1 : to.size(); s < buffers.size(); ++s) {
     if (layout == Layout::kAllInPlace) break;
-    ASSERT_EQ(std::memcmp(buffers[s].data(), sources[s].data(), sources[s].size()), 0);
+    ASSERT_TRUE(std::equal(sources[s].begin(), sources[s].end(), buffers[s].data()));
   }
 }
 
@@ -534,7 +535,7 @@ TEST(CopyStreaming, CopiesWhateverTheAlignment) {
         Buffer from(expected, (offset * 5) % 64);
         Buffer to(Bytes(bytes), offset);
         copy_streaming(to.data(), from.data(), bytes);
-        EXPECT_EQ(bytes == 0 ? 0 : std::memcmp(to.data(), expected.data(), bytes), 0) << bytes;
+        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), to.data())) << bytes;
         EXPECT_TRUE(to.intact());
       }
     });
