@@ -1,0 +1,95 @@
+// Lockstep as a backend of torch.distributed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <lockstep/comm/process_group.h>
+
+#include "operation.h"
+#include "progress_thread.h"
+
+namespace lockstep_c10d {
+
+/// Every call is one of lockstep::ProcessGroup, started at once; see Operation for what completes it.
+/// Meaning, arguments and thread-safety are those of torch.distributed's other backends. Wrong arguments
+/// are a ValueError, what fails later is a torch.distributed.DistBackendError of one line.
+class LockstepBackend final : public c10d::Backend {
+ public:
+  /// Collective: the ranks meet over `store`, which PyTorch made for this group alone. Messages call this
+  /// process rank `world_rank`.
+  LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, int world_rank,
+                  std::chrono::milliseconds timeout);
+  ~LockstepBackend() override;
+
+  const std::string getBackendName() const override { return "lockstep"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  /// Of waits from now on that are not given their own.
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setSequenceNumberForGroup() override {}  // all count from zero
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void abort() override;
+  /// Ends the progress thread. With operations under way that only it completes, the group is aborted.
+  void shutdown() override;
+
+  using Tensor = at::Tensor;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(Tensor& output, Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(Tensor& output, Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+ private:
+  struct Call {
+    c10d::OpType type;
+    const char* title;
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  };
+  /// Starts what `begin` returns, a lockstep::WorkPtr, with errors as Python knows them.
+  template <typename Begin>
+  WorkPtr start(const Call& call, const Tensors& inputs, Tensors outputs, const Begin& begin);
+
+  std::optional<lockstep::ProcessGroup> group_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::uint64_t> sequence_{0};
+  std::chrono::microseconds spin_;
+  std::shared_ptr<ProgressThread> progress_ = std::make_shared<ProgressThread>();
+};
+
+/// For the end of the interpreter: shuts down all backends that are left.
+void shut_down_all();
+
+}  // namespace lockstep_c10d

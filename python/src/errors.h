@@ -1,0 +1,40 @@
+// Lockstep's errors as PyTorch's, which Python knows: one line each.
+#pragma once
+
+#include <exception>
+
+#include <c10/util/Exception.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep_c10d {
+
+/// Throws the exception that is being handled, as ValueError where the caller gave something wrong and as
+/// torch.distributed.DistBackendError where communication failed. LibTorch's own pass as they are.
+[[noreturn]] inline void throw_for_python() {
+  try {
+    throw;
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const lockstep::ConfigError& error) {
+    C10_THROW_ERROR(ValueError, lockstep::first_line(error));
+  } catch (const std::exception& error) {
+    C10_THROW_ERROR(DistBackendError, lockstep::first_line(error));
+  }
+}
+
+/// The exception that throw_for_python() would throw for `error`.
+inline std::exception_ptr for_python(const std::exception_ptr& error) {
+  if (!error) return nullptr;
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (...) {
+      throw_for_python();
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace lockstep_c10d

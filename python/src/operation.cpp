@@ -1,0 +1,167 @@
+#include "operation.h"
+
+#include <utility>
+
+#include "errors.h"
+#include "gil.h"
+#include "progress_thread.h"
+
+namespace lockstep_c10d {
+
+using c10::ivalue::Future;
+
+namespace {
+
+/// The driver of an operation may give it back: who waits for it in vain looks again.
+constexpr std::chrono::microseconds kBetweenLooks{200};
+
+}  // namespace
+
+Operation::Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,
+                     std::vector<at::Tensor> outputs, int rank, std::shared_ptr<ProgressThread> progress,
+                     const OperationOptions& options)
+    : c10d::Work(rank, options.type, options.title, inputs), work_(std::move(work)),
+      outputs_(std::move(outputs)), progress_(std::move(progress)), options_(options) {}
+
+bool Operation::wait(std::chrono::milliseconds timeout) {
+  if (!ended_) {
+    const WithoutGil without_gil;
+    const auto at_most = timeout != kNoTimeout ? std::optional(timeout) : options_.timeout;
+    const auto give_up = std::chrono::steady_clock::now() + at_most.value_or(std::chrono::hours(24 * 365));
+    while (!ended_) {
+      if (claim()) {
+        if (!ended_) drive_claimed(at_most);
+        break;
+      }
+      // The driver may be a wait with a shorter deadline, or only have had a look.
+      std::unique_lock lock(mutex_);
+      cv_.wait_for(lock, kBetweenLooks, [this] { return completed_; });
+      if (!completed_ && std::chrono::steady_clock::now() >= give_up) {
+        C10_THROW_ERROR(DistBackendError, lockstep::str("rank ", rank_, ": ", c10d::opTypeToString(opType_),
+                                                        " is not done after ", at_most->count(), " ms"));
+      }
+    }
+  }
+  if (const auto error = exception()) std::rethrow_exception(error);
+  return true;
+}
+
+void Operation::drive_claimed(std::optional<std::chrono::milliseconds> timeout) {
+  try {
+    work_->wait(timeout);
+    end(nullptr);
+  } catch (...) {
+    if (work_->error()) {
+      end(std::current_exception());
+      return;
+    }
+    // A deadline of this wait alone does not end the operation.
+    unclaim();
+    hand_over_again();
+    throw_for_python();
+  }
+}
+
+bool Operation::isCompleted() {
+  if (!ended_ && claim()) {
+    if (!ended_ && work_->is_completed()) {
+      end(work_->error());
+    } else if (!ended_) {
+      unclaim();
+    }
+  }
+  return ended_;
+}
+
+bool Operation::isSuccess() const { return ended_ && !exception(); }
+
+std::exception_ptr Operation::exception() const {
+  const std::scoped_lock lock(mutex_);
+  return exception_;
+}
+
+void Operation::hand_over_again() {
+  {
+    const std::scoped_lock lock(futures_mutex_);
+    if (!outputs_future_ && !result_future_) return;
+  }
+  complete_by_itself();
+}
+
+void Operation::drive() noexcept {
+  while (!ended_ && !claim()) {
+    std::unique_lock lock(mutex_);
+    cv_.wait_for(lock, kBetweenLooks, [this] { return completed_; });
+  }
+  if (ended_) return;
+  try {
+    work_->wait(options_.timeout);
+    end(nullptr);
+  } catch (...) {
+    end(std::current_exception());
+  }
+}
+
+// Called once, by whoever has claimed the operation, which stays claimed.
+void Operation::end(const std::exception_ptr& error) {
+  const auto translated = for_python(error);
+  finish(translated);
+  c10::intrusive_ptr<Future> outputs, result;
+  {
+    const std::scoped_lock lock(futures_mutex_);
+    ended_ = true;  // a future that is made from here on is complete from its beginning
+    outputs = outputs_future_;
+    result = result_future_;
+  }
+  if (outputs) translated ? outputs->setError(translated) : outputs->markCompleted(outputs_);
+  if (result) {
+    result->markCompleted(static_cast<int>(translated ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS));
+  }
+}
+
+c10::intrusive_ptr<Future> Operation::getFuture() {
+  bool ended = false;
+  c10::intrusive_ptr<Future> future;
+  {
+    const std::scoped_lock lock(futures_mutex_);
+    if (!outputs_future_) {
+      outputs_future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+      ended = ended_;
+      if (ended) {
+        const auto error = exception();
+        error ? outputs_future_->setError(error) : outputs_future_->markCompleted(outputs_);
+      }
+    }
+    future = outputs_future_;
+  }
+  if (!future->completed()) complete_by_itself();
+  return future;
+}
+
+c10::intrusive_ptr<Future> Operation::getFutureResult() {
+  c10::intrusive_ptr<Future> future;
+  {
+    const std::scoped_lock lock(futures_mutex_);
+    if (!result_future_) {
+      result_future_ = c10::make_intrusive<Future>(c10::IntType::get());
+      if (ended_) {
+        result_future_->markCompleted(
+            static_cast<int>(exception() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS));
+      }
+    }
+    future = result_future_;
+  }
+  if (!future->completed()) complete_by_itself();
+  return future;
+}
+
+void Operation::complete_by_itself() {
+  const WithoutGil without_gil;
+  const auto give_up = std::chrono::steady_clock::now() + options_.spin;
+  do {
+    if (isCompleted()) return;
+  } while (std::chrono::steady_clock::now() < give_up);
+  progress_->add(c10::intrusive_ptr<Operation>::unsafe_reclaim_from_nonowning(this));
+}
+
+}  // namespace lockstep_c10d
