@@ -56,13 +56,13 @@ class FirstLoad {
 // group allows, and a rank that dies meanwhile is missed.
 std::vector<std::string> await_first_loads(std::optional<FirstLoad>& own, ProcessGroup& group) {
   for (;;) {
-    const auto states = group.all_gather_text(own ? own->state(group.timeout() / 4) : kLoaded);
+    const auto states = group.all_gather_object(own ? own->state(group.timeout() / 4) : kLoaded);
     if (std::find(states.begin(), states.end(), kLoading) == states.end()) return states;
   }
 }
 
 void require_same_data(const RecipeData& data, ProcessGroup& group) {
-  const auto found = group.all_gather_text(
+  const auto found = group.all_gather_object(
       lockstep::str(data.description, " with ", data.train.size(), " images"));
   for (std::size_t rank = 1; rank < found.size(); ++rank) {
     if (found[rank] != found[0]) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <thread>
+#include <utility>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -21,8 +23,22 @@ std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin
 
 }  // namespace
 
+TextExchange::TextExchange(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                           std::chrono::milliseconds timeout, std::vector<int> world_ranks)
+    : store_(std::move(store)),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      world_ranks_(std::move(world_ranks)) {
+  if (!world_ranks_.empty()) return;
+  world_ranks_.resize(static_cast<std::size_t>(size));
+  std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
+}
+
 std::vector<std::string> TextExchange::exchange(const std::string& topic, const std::string& text,
-                                                const std::function<void()>& check) {
+                                                const Check& check,
+                                                std::optional<std::chrono::milliseconds> timeout) {
+  const auto limit = timeout.value_or(timeout_);
   const auto keys_of = [&](const char* kind) {
     std::vector<std::string> keys;
     for (int rank = 0; rank < size_; ++rank) keys.push_back(lockstep::str(topic, kind, rank));
@@ -32,17 +48,21 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
     const auto given = keys_of("/");
     const auto read = keys_of("/read/");
     store_->set(given[rank_], to_bytes(text));
-    await(given, topic, check);
+    await(given, topic, check, limit);
     std::vector<std::string> texts;
     for (const auto& bytes : store_->multiGet(given)) texts.emplace_back(bytes.begin(), bytes.end());
     store_->set(read[rank_], to_bytes(""));
-    if (rank_ == 0) await(read, topic, check);
+    if (rank_ == 0) {
+      await(read, topic, check, limit);
+      forget(given);
+      forget(read);
+    }
     return texts;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("rank ", rank_, " lost the store of rank 0 during the ", topic,
-                                  " (did rank 0 end?): ", first_line(error)));
+    throw CommError(lockstep::str("rank ", world_rank(), " lost the store of rank 0 during the ",
+                                  topic, " (did rank 0 end?): ", first_line(error)));
   }
 }
 
@@ -70,8 +90,8 @@ void TextExchange::leave_with(const std::string& reason) {
 }
 
 void TextExchange::await(const std::vector<std::string>& keys, const std::string& topic,
-                         const std::function<void()>& check) {
-  Deadline deadline(timeout_);
+                         const Check& check, std::chrono::milliseconds timeout) {
+  Deadline deadline(timeout);
   std::exception_ptr lost;
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
     if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
@@ -80,22 +100,31 @@ void TextExchange::await(const std::vector<std::string>& keys, const std::string
     } catch (const CommError&) {
       // The peer may have done its part before it went, while others are about to do theirs.
       lost = std::current_exception();
-      deadline = Deadline(std::min(kTimeToTell, timeout_));
+      deadline = Deadline(std::min(kTimeToTell, timeout));
     }
     if (deadline.expired()) {
       if (lost) std::rethrow_exception(lost);
-      throw TimeoutError(lockstep::str("rank ", rank_, " waited ",
-                                       static_cast<double>(timeout_.count()) / 1e3, " s for ",
+      throw TimeoutError(lockstep::str("rank ", world_rank(), " waited ",
+                                       static_cast<double>(timeout.count()) / 1e3, " s for ",
                                        missing_ranks(keys), " of ", size_, " in the ", topic));
     }
     std::this_thread::sleep_for(pause);
   }
 }
 
+// Stores that cannot delete keep the few bytes.
+void TextExchange::forget(const std::vector<std::string>& keys) {
+  try {
+    for (const auto& key : keys) store_->deleteKey(key);
+  } catch (const c10::NotImplementedError&) {
+  }
+}
+
 std::string TextExchange::missing_ranks(const std::vector<std::string>& keys) {
   std::vector<int> missing;
   for (int rank = 0; rank < size_; ++rank) {
-    if (!store_->check({keys[rank]})) missing.push_back(rank);
+    const auto place = static_cast<std::size_t>(rank);
+    if (!store_->check({keys[place]})) missing.push_back(world_ranks_[place]);
   }
   return lockstep::str(missing.size() == 1 ? "rank " : "ranks ", join(missing));
 }

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -11,19 +13,24 @@
 namespace lockstep {
 
 /// Every wait looks at the store again and again instead of blocking in it: so it can end when a rank
-/// refuses, and say whom it waited for. Not thread-safe.
+/// refuses, and say whom it waited for. Messages name the ranks by their place in the first group. Not
+/// thread-safe.
 class TextExchange {
  public:
+  using Check = std::function<void()>;
+
+  /// `world_ranks[r]` is the rank r of this group in the first one; empty: this is the first one.
   TextExchange(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-               std::chrono::milliseconds timeout)
-      : store_(std::move(store)), rank_(rank), size_(size), timeout_(timeout) {}
+               std::chrono::milliseconds timeout, std::vector<int> world_ranks = {});
 
   /// Collective. The texts that all ranks gave under `topic`, in the order of the ranks; each topic can
-  /// be used once. Rank 0, which serves the store, returns after all have read. TimeoutError names the
-  /// ranks that did not come and what they were awaited for (`topic`); CommError when a rank refused.
-  /// `check`, if given, is called while waiting and may throw.
+  /// be used once. Rank 0, which may serve the store, returns after all have read, and leaves none of
+  /// the texts in the store. TimeoutError names the ranks that did not come and what they were awaited
+  /// for (`topic`); CommError when a rank refused. `check`, if given, is called while waiting and may
+  /// throw. `timeout`: the one of the constructor where absent.
   std::vector<std::string> exchange(const std::string& topic, const std::string& text,
-                                    const std::function<void()>& check = {});
+                                    const Check& check = {},
+                                    std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   /// Ends the meeting for all ranks: they throw CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& reason);
@@ -32,10 +39,15 @@ class TextExchange {
   const c10::intrusive_ptr<c10d::Store>& store_pointer() const { return store_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  void rename(std::vector<int> world_ranks) { world_ranks_ = std::move(world_ranks); }
+  int world_rank() const { return world_ranks_[static_cast<std::size_t>(rank_)]; }
 
  private:
-  void await(const std::vector<std::string>& keys, const std::string& topic,
-             const std::function<void()>& check);
+  void await(const std::vector<std::string>& keys, const std::string& topic, const Check& check,
+             std::chrono::milliseconds timeout);
+  void forget(const std::vector<std::string>& keys);
   [[noreturn]] void leave_with(const std::string& reason);
   std::string missing_ranks(const std::vector<std::string>& keys);
 
@@ -43,6 +55,7 @@ class TextExchange {
   int rank_;
   int size_;
   std::chrono::milliseconds timeout_;
+  std::vector<int> world_ranks_;
 };
 
 }  // namespace lockstep

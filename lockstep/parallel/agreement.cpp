@@ -51,9 +51,9 @@ std::string first_difference(const std::string& first, const std::string& second
 void verify_agreement(const torch::nn::Module& module, ProcessGroup& group) {
   const std::string mine = signature(module);
   // Hashes first: the texts travel only when there is something to explain.
-  const auto hashes = group.all_gather_text(str(std::hash<std::string>{}(mine)));
+  const auto hashes = group.all_gather_object(str(std::hash<std::string>{}(mine)));
   if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& h) { return h == hashes[0]; })) return;
-  const auto texts = group.all_gather_text(mine);
+  const auto texts = group.all_gather_object(mine);
   for (int rank = 1; rank < group.size(); ++rank) {
     const std::string difference = first_difference(texts[0], texts[rank], rank);
     if (!difference.empty()) throw ConfigError(difference);

@@ -23,7 +23,7 @@ TEST_P(Processes, AgreeOnTheBitsOfASum) {
     torch::manual_seed(group.rank());
     auto tensor = torch::randn({12345});
     group.all_reduce(tensor, ReduceOp::kAverage);
-    const auto texts = group.all_gather_text(str(tensor.view(torch::kInt32).to(torch::kInt64).sum().item<std::int64_t>()));
+    const auto texts = group.all_gather_object(str(tensor.view(torch::kInt32).to(torch::kInt64).sum().item<std::int64_t>()));
     for (const auto& text : texts) {
       if (text != texts[0]) throw Error(str(text, " is not ", texts[0]));
     }

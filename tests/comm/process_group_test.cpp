@@ -89,7 +89,7 @@ TEST_P(Backends, RunsOperationsAsynchronously) {
 TEST_P(Backends, GathersTextInRankOrder) {
   const auto errors = run_group(3, GetParam(), [](ProcessGroup group) {
     for (int i = 0; i < 3; ++i) {
-      const auto texts = group.all_gather_text(str("rank ", group.rank(), " round ", i));
+      const auto texts = group.all_gather_object(str("rank ", group.rank(), " round ", i));
       for (int rank = 0; rank < 3; ++rank) {
         if (texts[rank] != str("rank ", rank, " round ", i)) throw Error(texts[rank]);
       }
@@ -158,7 +158,7 @@ TEST(InitProcessGroup, AloneIsAGroupOfOne) {
   group.broadcast(tensor);
   group.barrier();
   EXPECT_TRUE(torch::equal(tensor, torch::ones({3})));
-  EXPECT_EQ(group.all_gather_text("a"), std::vector<std::string>{"a"});
+  EXPECT_EQ(group.all_gather_object("a"), std::vector<std::string>{"a"});
 }
 
 TEST(InitProcessGroup, RefusesUnknownBackends) {
@@ -206,7 +206,7 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
 TEST(ProcessGroup, ADyingPeersTextIsNotAwaitedForEver) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     if (group.rank() == 1) return;
-    group.all_gather_text("are you there?");
+    group.all_gather_object("are you there?");
   });
   EXPECT_EQ(errors[0], "rank 1 left the group");
 }

@@ -1,0 +1,124 @@
+#include <lockstep/comm/connect.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/backends/single/single_backend.h>
+#include <lockstep/comm/choose_backend.h>
+#include <lockstep/comm/group_impl.h>
+#include <lockstep/comm/rendezvous.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+namespace {
+
+// What the groups that a process joins apart from each other have in common: one may be waited for while
+// another must move. By rank, because the ranks of a test are threads.
+struct Shared {
+  std::shared_ptr<Progress> progress;
+  std::shared_ptr<FlightRecorder> recorder;
+  std::uint64_t groups = 0;
+};
+
+Shared shared_by_rank(int world_rank, int world_size) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, int>, Shared> all;
+  const std::scoped_lock lock(mutex);
+  Shared& shared = all[{world_rank, world_size}];
+  if (!shared.progress) {
+    shared.progress = std::make_shared<Progress>();
+    shared.recorder = std::make_shared<FlightRecorder>(world_rank, world_size);
+  }
+  ++shared.groups;
+  return shared;
+}
+
+// This host's address for peers who reach the store.
+std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool several_hosts) {
+  const c10d::Store* served = store.get();
+  c10::intrusive_ptr<c10d::Store> inner;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    inner = prefixed->getUnderlyingNonPrefixStore();
+    served = inner.get();
+  }
+  if (const auto* tcp = dynamic_cast<const c10d::TCPStore*>(served)) {
+    return address_for_peers(tcp->getHost(), tcp->getPort(), several_hosts);
+  }
+  if (!several_hosts) return "127.0.0.1";
+  throw ConfigError("join_store: ranks on several hosts need a TCPStore, which tells the way between them");
+}
+
+std::shared_ptr<Backend> connect_members(Membership& membership) {
+  try {
+    auto backend = choose_backend(membership);
+    // Rank 0 may leave at once, and its store with it: not before all are connected.
+    membership.exchange->exchange("end of the rendezvous", "", [&] { backend->check(); });
+    return backend;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CommError(lockstep::str("rank ", membership.world_rank(), " could not connect to its peers: ",
+                                  first_line(error)));
+  }
+}
+
+}  // namespace
+
+void check_options(const ProcessGroupOptions& options) {
+  const OptionCheck check("init_process_group");
+  check.one_of("backend", options.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
+  check.positive("timeout (ms)", static_cast<double>(options.timeout.count()));
+  if (options.backend == "nccl" && !nccl::is_available()) {
+    nccl::connect(nullptr, {}, options.device, options.timeout);  // throws: not in this build
+  }
+  if (options.device.is_cuda() && !options.device.has_index()) {
+    throw ConfigError("init_process_group: device must name a GPU, as in cuda:0");
+  }
+}
+
+ProcessGroup connect(Membership membership) {
+  if (membership.size == 1) {
+    auto backend = single::make(membership.options.device);
+    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
+  }
+  auto backend = connect_members(membership);
+  return ProcessGroup(std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
+}
+
+ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                        const ProcessGroupOptions& options) {
+  check_options(options);
+  const OptionCheck check("join_store");
+  check.at_least("size", size, 1);
+  check.in_range("rank", rank, 0, size - 1);
+  const int world_rank = options.environment ? options.environment->rank : rank;
+  const int world_size = options.environment ? options.environment->world_size : size;
+  const Shared shared = shared_by_rank(world_rank, world_size);
+  Membership membership;
+  membership.rank = rank;
+  membership.size = size;
+  membership.options = options;
+  membership.progress = shared.progress;
+  membership.recorder = shared.recorder;
+  const Profile own = own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
+  membership.profiles = {own};
+  if (size > 1) {
+    TextExchange exchange = call_the_roll(store, rank, size, options.timeout);
+    membership.profiles = exchange_profiles(exchange, own);
+    membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
+    membership.exchange = std::move(exchange);
+  }
+  for (const auto& profile : membership.profiles) membership.world_ranks.push_back(profile.world_rank);
+  if (membership.exchange) membership.exchange->rename(membership.world_ranks);
+  membership.name = membership.profiles[0].label;
+  membership.find_local_place();
+  return connect(std::move(membership));
+}
+
+}  // namespace lockstep

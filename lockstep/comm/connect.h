@@ -1,0 +1,25 @@
+// Groups over a store: the first one of a process, and over a store that somebody else serves.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <lockstep/comm/membership.h>
+#include <lockstep/comm/process_group.h>
+
+namespace lockstep {
+
+/// Collective. A group of the `size` ranks that call it with the same store, which the caller serves and
+/// which no other group may use (a c10d::PrefixStore of it serves as well). For bindings: PyTorch brings
+/// its own store. May be called many times in a process; all groups made by it move while one is waited
+/// for. options.environment says only which rank of the first group this is, for messages and for the
+/// flight recorder (default: `rank`). Errors as init_process_group.
+ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                        const ProcessGroupOptions& options);
+
+/// Collective over the members. Chooses and connects the backend; alone, a group of one.
+ProcessGroup connect(Membership membership);
+
+/// Throws ConfigError for options that cannot be.
+void check_options(const ProcessGroupOptions& options);
+
+}  // namespace lockstep

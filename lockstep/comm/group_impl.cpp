@@ -1,0 +1,135 @@
+#include <lockstep/comm/group_impl.h>
+
+#include <utility>
+
+#include <lockstep/comm/algorithms/schedule_work.h>
+#include <lockstep/comm/reduce.h>
+#include <lockstep/core/environment.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+PrepareOptions prepare_options(const Membership& membership, const std::string& backend) {
+  using Memory = PrepareOptions::Memory;
+  return {.rank = membership.rank,
+          .size = membership.size,
+          .world_rank = membership.world_rank(),
+          .memory = backend == "single" ? Memory::kAny : backend == "nccl" ? Memory::kCuda : Memory::kHost,
+          .device = membership.options.device};
+}
+
+bool reduces(CallKind kind) {
+  return kind == CallKind::kAllReduce || kind == CallKind::kReduce || kind == CallKind::kReduceScatter;
+}
+
+// Index of the first NaN, or the number of elements.
+std::size_t first_nan(const torch::Tensor& flat, DataType type) {
+  const auto count = static_cast<std::size_t>(flat.numel());
+  if (!is_floating_point(type) || count == 0) return count;
+  if (flat.is_cpu()) return find_nan(static_cast<const std::byte*>(flat.const_data_ptr()), count, type);
+  const auto places = flat.isnan().nonzero();
+  return places.numel() == 0 ? count : static_cast<std::size_t>(places[0].item<std::int64_t>());
+}
+
+}  // namespace
+
+ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> backend_in)
+    : membership(std::move(membership_in)),
+      backend(std::move(backend_in)),
+      prepare(prepare_options(membership, backend->name())),
+      log(std::make_shared<CallLog>(membership.recorder,
+                                    flight_recorder_directory(membership.options.flight_recorder_directory),
+                                    membership.name, membership.world_ranks)),
+      nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")) {}
+
+ProcessGroup::Impl::~Impl() = default;
+
+// --- Calls -------------------------------------------------------------------------------------------
+
+void ProcessGroup::Impl::run(Prepared prepared, int tag) {
+  auto [work, id] = begin(prepared, tag);
+  GroupWork(std::move(work), std::move(prepared.copies), log, id).wait(std::nullopt);
+}
+
+std::shared_ptr<GroupWork> ProcessGroup::Impl::start(Prepared prepared, int tag) {
+  auto [work, id] = begin(prepared, tag);
+  return std::make_shared<GroupWork>(std::move(work), std::move(prepared.copies), log, id);
+}
+
+WorkPtr ProcessGroup::Impl::start(std::vector<Prepared> prepared) {
+  if (prepared.size() == 1) return start(std::move(prepared[0]));
+  std::vector<WorkPtr> works;
+  for (auto& each : prepared) works.push_back(start(std::move(each)));
+  return std::make_shared<WorkList>(std::move(works));
+}
+
+ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
+  const auto id = log->created(prepared.call);
+  try {
+    Started started{hand_over(prepared.call, tag), id};
+    log->started(id);
+    return started;
+  } catch (const ConfigError&) {
+    membership.recorder->failed(id);  // a wrong call; the group goes on
+    throw;
+  } catch (...) {
+    std::rethrow_exception(log->failed(id, std::current_exception()));
+  }
+}
+
+std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
+  switch (call.description.kind) {
+    case CallKind::kSend: return backend->send(std::move(call.input), call.description.root, tag);
+    case CallKind::kRecv: {
+      const int root = call.description.root;
+      return backend->recv(std::move(call.output), root < 0 ? std::nullopt : std::optional<int>(root), tag);
+    }
+    default: break;
+  }
+  if (compare_) [[unlikely]] compare_(call);
+  if (nan_check_ && reduces(call.description.kind)) [[unlikely]] look_for_nan(call);
+  if (call.description.kind == CallKind::kAllReduce && membership.size > 1) return start_all_reduce(call);
+  return backend->start(call);
+}
+
+std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
+  const CallDescription& description = call.description;
+  if (call.algorithm == Algorithm::kAuto) {
+    call.algorithm = choose_algorithm(backend->name(), membership.size,
+                                      description.count * element_size(description.type), description.type,
+                                      description.op);
+  }
+  if (call.algorithm == Algorithm::kNative) return backend->start(call);
+  return lockstep::start_all_reduce(call.algorithm, backend, membership.progress, membership.rank,
+                                    membership.size, static_cast<std::uint32_t>(call.number), call.output,
+                                    description.op);
+}
+
+void ProcessGroup::Impl::look_for_nan(const Collective& call) {
+  const torch::Tensor& given = call.input.defined() ? call.input : call.output;
+  const std::size_t place = first_nan(given, call.description.type);
+  if (place == static_cast<std::size_t>(given.numel())) return;
+  const std::string reason =
+      lockstep::str("rank ", membership.world_rank(), " brought NaN to ", describe(call.description),
+                    " (number ", call.number, "), first at element ", place);
+  backend->abort(reason);
+  throw CommError(reason);
+}
+
+// --- Through the store -------------------------------------------------------------------------------
+
+std::vector<std::string> ProcessGroup::Impl::tell(const std::string& topic, const std::string& text,
+                                                  std::optional<std::chrono::milliseconds> timeout) {
+  if (membership.size == 1) return {text};
+  const std::scoped_lock lock(mutex_);
+  return membership.exchange->exchange(lockstep::str(topic, " (number ", told_++, ")"), text,
+                                       [&] { backend->check(); }, timeout);
+}
+
+std::uint64_t ProcessGroup::Impl::next_child() {
+  const std::scoped_lock lock(mutex_);
+  return children_++;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// Private to the sources of ProcessGroup: what its copies share.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/backend.h>
+#include <lockstep/comm/call_log.h>
+#include <lockstep/comm/group_work.h>
+#include <lockstep/comm/membership.h>
+#include <lockstep/comm/prepare.h>
+#include <lockstep/comm/process_group.h>
+
+namespace lockstep {
+
+class ProcessGroup::Impl {
+ public:
+  Impl(Membership membership, std::shared_ptr<Backend> backend);
+  ~Impl();
+
+  // Declared before the backend: rank 0's store ends after the backend that may still ask it.
+  Membership membership;
+  const std::shared_ptr<Backend> backend;
+  const Prepare prepare;
+  const std::shared_ptr<CallLog> log;
+
+  /// A prepared collective or message, to its end or as a handle.
+  void run(Prepared prepared, int tag = 0);
+  std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
+  WorkPtr start(std::vector<Prepared> prepared);
+
+  /// Collective. Texts through the store, under a name that counts the calls; the group's end ends it.
+  std::vector<std::string> tell(const std::string& topic, const std::string& text,
+                                std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+  /// Counts new_group and split.
+  std::uint64_t next_child();
+  /// Collective over `members`, ranks of this group of which this is one.
+  ProcessGroup make_child(const std::string& name, const std::vector<int>& members);
+
+ private:
+  struct Started {
+    std::shared_ptr<Work> work;
+    FlightRecorder::Id id;
+  };
+  Started begin(Prepared& prepared, int tag);
+  std::shared_ptr<Work> hand_over(Collective& call, int tag);
+  std::shared_ptr<Work> start_all_reduce(Collective& call);
+  void look_for_nan(const Collective& call);
+
+  const bool nan_check_;
+  /// Compares what the ranks call; empty where the backend does or nobody asked for it.
+  std::function<void(const Collective&)> compare_;
+  std::mutex mutex_;  // guards the exchange and the counters
+  std::uint64_t told_ = 0;
+  std::uint64_t children_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#include <atomic>
+#include <numeric>
+#include <utility>
+
+#include <lockstep/comm/connect.h>
+#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/rendezvous.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// A process has one environment, and one place in it.
+void claim_environment() {
+  static std::atomic<bool> claimed = false;
+  if (claimed.exchange(true)) {
+    throw ConfigError(
+        "init_process_group: this process has joined its group already; keep a copy of that "
+        "ProcessGroup, copies share it");
+  }
+}
+
+}  // namespace
+
+ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  check_options(options);
+  const auto found = options.environment ? options.environment : worker_environment();
+  const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
+  const Profile own = own_profile(options, environment.rank, "world");
+  Membership membership{.name = own.label,
+                        .rank = environment.rank,
+                        .size = environment.world_size,
+                        .local_rank = environment.local_rank,
+                        .local_size = environment.local_world_size,
+                        .profiles = {own},
+                        .options = options,
+                        .progress = std::make_shared<Progress>()};
+  membership.world_ranks.resize(static_cast<std::size_t>(environment.world_size));
+  std::iota(membership.world_ranks.begin(), membership.world_ranks.end(), 0);
+  membership.recorder = std::make_shared<FlightRecorder>(environment.rank, environment.world_size);
+  if (environment.world_size > 1) {
+    if (!options.environment) claim_environment();
+    Meeting meeting = rendezvous(environment, options.timeout);
+    membership.exchange = std::move(meeting.exchange);
+    membership.own_address = std::move(meeting.own_address);
+    membership.profiles = exchange_profiles(*membership.exchange, own);
+  }
+  return connect(std::move(membership));
+}
+
+}  // namespace lockstep

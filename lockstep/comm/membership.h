@@ -1,0 +1,37 @@
+// What makes a rank a member of a group, before the group has a backend.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/flight_recorder.h>
+#include <lockstep/comm/process_group_options.h>
+#include <lockstep/comm/profile.h>
+#include <lockstep/comm/progress.h>
+#include <lockstep/comm/text_exchange.h>
+
+namespace lockstep {
+
+struct Membership {
+  std::string name;  ///< "world", "world/3.0": the same on all members, and no other group's
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  std::vector<int> world_ranks;        ///< of all members
+  std::vector<Profile> profiles;       ///< of all members
+  std::optional<TextExchange> exchange;  ///< nothing in a group of one
+  std::string own_address;             ///< of this host, for connections from its peers
+  ProcessGroupOptions options;
+  // Shared by a first group and those made from it.
+  std::shared_ptr<Progress> progress;
+  std::shared_ptr<FlightRecorder> recorder;
+
+  int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
+  /// local_rank and local_size from the profiles.
+  void find_local_place();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#include <lockstep/comm/profile.h>
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+std::uint64_t name_space(const char* path) {
+  struct stat info {};
+  return stat(path, &info) == 0 ? info.st_ino : 0;
+}
+
+// One boot of one kernel, and there one space of process numbers, by which segments are found. Ranks with
+// different networks count as different hosts: containers, and how two hosts are played in tests.
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return lockstep::str(boot, ' ', name_space("/proc/self/ns/pid"), ' ', name_space("/proc/self/ns/net"));
+}
+
+std::string to_text(const Profile& profile) {
+  return lockstep::str(profile.backend, '\n', profile.device, '\n', profile.gpu, '\n', profile.host,
+                       '\n', profile.world_rank, '\n', profile.label);
+}
+
+Profile from_text(const std::string& text) {
+  Profile profile;
+  std::istringstream in(text);
+  for (auto* field : {&profile.backend, &profile.device, &profile.gpu, &profile.host}) {
+    std::getline(in, *field);
+  }
+  in >> profile.world_rank >> profile.label;
+  return profile;
+}
+
+}  // namespace
+
+Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label) {
+  const bool cuda = options.device.is_cuda();
+  return {.backend = options.backend,
+          .device = cuda ? "cuda" : "cpu",
+          .gpu = cuda ? nccl::device_identity(options.device) : "",
+          .host = host_identity(),
+          .world_rank = world_rank,
+          .label = label};
+}
+
+std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own) {
+  std::vector<Profile> profiles;
+  for (const auto& text : exchange.exchange("choice of the backend", to_text(own))) {
+    profiles.push_back(from_text(text));
+  }
+  const Profile& first = profiles[0];
+  for (std::size_t rank = 1; rank < profiles.size(); ++rank) {
+    const Profile& other = profiles[rank];
+    if (other.backend != first.backend || other.device != first.device) {
+      throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank, " backend ",
+                                      first.backend, " on ", first.device, ", rank ", other.world_rank,
+                                      " backend ", other.backend, " on ", other.device));
+    }
+  }
+  return profiles;
+}
+
+bool each_has_a_gpu(const std::vector<Profile>& profiles) {
+  std::set<std::string> gpus;
+  for (const Profile& profile : profiles) {
+    if (profile.gpu.empty() || !gpus.insert(profile.gpu).second) return false;
+  }
+  return true;
+}
+
+std::vector<std::vector<int>> ranks_by_host(const std::vector<Profile>& profiles) {
+  std::vector<std::string> names;
+  std::vector<std::vector<int>> hosts;
+  for (std::size_t rank = 0; rank < profiles.size(); ++rank) {
+    const auto place = std::find(names.begin(), names.end(), profiles[rank].host);
+    const auto host = static_cast<std::size_t>(place - names.begin());
+    if (place == names.end()) {
+      names.push_back(profiles[rank].host);
+      hosts.emplace_back();
+    }
+    hosts[host].push_back(static_cast<int>(rank));
+  }
+  return hosts;
+}
+
+}  // namespace lockstep

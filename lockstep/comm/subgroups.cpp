@@ -1,0 +1,80 @@
+#include <lockstep/comm/process_group.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include <lockstep/comm/connect.h>
+#include <lockstep/comm/group_impl.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+ProcessGroup ProcessGroup::Impl::make_child(const std::string& name, const std::vector<int>& members) {
+  Membership child;
+  child.name = membership.name + "/" + name;
+  child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) - members.begin());
+  child.size = static_cast<int>(members.size());
+  for (const int member : members) {
+    child.world_ranks.push_back(membership.world_ranks[static_cast<std::size_t>(member)]);
+    child.profiles.push_back(membership.profiles[static_cast<std::size_t>(member)]);
+  }
+  child.find_local_place();
+  child.own_address = membership.own_address;
+  child.options = membership.options;
+  // Its members may be on one host, or each on its own.
+  if (child.options.backend == "hierarchical") child.options.backend = "auto";
+  child.progress = membership.progress;
+  child.recorder = membership.recorder;
+  if (child.size > 1) {
+    auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
+                                                        membership.exchange->store_pointer());
+    child.exchange.emplace(std::move(store), child.rank, child.size, child.options.timeout,
+                           child.world_ranks);
+  }
+  return connect(std::move(child));
+}
+
+std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
+  const int own = impl_->membership.world_rank();
+  if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size() || !seen.insert(rank).second) {
+      throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks must be different and from 0 to ",
+                                      size() - 1, ", got ", join(ranks)));
+    }
+  }
+  const std::string mine = join(ranks);
+  const auto told = impl_->tell("new_group", mine);
+  for (std::size_t rank = 1; rank < told.size(); ++rank) {
+    if (told[rank] == told[0]) continue;
+    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ", told[rank], ", rank ",
+                                    world_ranks()[0], " gave ", told[0], "; give all the same"));
+  }
+  const std::string name = lockstep::str(impl_->next_child());
+  if (!seen.contains(rank())) return std::nullopt;
+  return impl_->make_child(name, ranks);
+}
+
+std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
+  const auto told = impl_->tell("split", lockstep::str(color, ' ', key));
+  std::vector<std::tuple<int, int>> places;  // (key, rank) of those of our color
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    int its_color = 0;
+    int its_key = 0;
+    std::istringstream(told[rank]) >> its_color >> its_key;
+    if (its_color == color) places.emplace_back(its_key, static_cast<int>(rank));
+  }
+  std::sort(places.begin(), places.end());
+  const std::string name = lockstep::str(impl_->next_child(), '.', color);
+  if (color < 0) return std::nullopt;
+  std::vector<int> members;
+  for (const auto& [its_key, rank] : places) members.push_back(rank);
+  return impl_->make_child(name, members);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// LibTorch's element types as ours.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/data_type.h>
+
+namespace lockstep {
+
+/// kByte for types that are only moved: complex, quantized, float8, unsigned of 16 bits and more.
+DataType data_type_of(torch::ScalarType type);
+
+/// How many of ours one element of `type` is: 1, or its bytes where it is moved as kByte.
+std::int64_t units_per_element(torch::ScalarType type);
+
+/// PyTorch's name, for messages: "float32", "complex64".
+std::string type_name(torch::ScalarType type);
+
+}  // namespace lockstep
