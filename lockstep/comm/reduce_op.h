@@ -5,16 +5,17 @@
 
 namespace lockstep {
 
-/// A value; the usual ones are constants: `ReduceOp::kSum`. Names and meaning are torch.distributed's.
-/// On bool, sum and max are "or", product and min are "and", as in PyTorch's arithmetic.
+/// A value; the usual ones are constants: `ReduceOp::kSum`. Names and meaning are
+/// torch.distributed's. On bool, sum and max are "or", product and min are "and", as in PyTorch's
+/// arithmetic.
 struct ReduceOp {
   enum class Kind : std::uint8_t {
     kSum,
-    kAverage,           ///< the sum divided by the number of ranks; floating-point types only
+    kAverage,  ///< the sum divided by the number of ranks; floating-point types only
     kProduct,
     kMin,
-    kMax,               ///< NaN wins in kMin and kMax, as in torch.minimum and torch.maximum
-    kBitwiseAnd,        ///< this and the next two: integers and bool only
+    kMax,         ///< NaN wins in kMin and kMax, as in torch.minimum and torch.maximum
+    kBitwiseAnd,  ///< this and the next two: integers and bool only
     kBitwiseOr,
     kBitwiseXor,
     kPreMultipliedSum,  ///< every value times `factor`, then the sum; floating-point types only
