@@ -1,246 +1,274 @@
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
-#include <lockstep/core/clock.h>
+#include <lockstep/comm/backends/c10d/c10d_work.h>
+#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/c10d/reduction.h>
+#include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {
 namespace {
 
-constexpr const char* kAbortKey = "abort";
-constexpr std::chrono::milliseconds kNoTimeout = c10d::Store::kNoTimeout;
+using Finish = std::function<void()>;
 
-// Gloo knows no abort: its waits look this often whether the group has ended.
-constexpr std::chrono::milliseconds kAbortInterval{250};
+// What is only moved is moved as bytes: so the library's choice of types does not matter.
+at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-// Gloo's texts begin with a path of its build and end with advice and a joke.
-std::string essence(const std::string& text) {
-  std::string line = text.substr(0, text.find('\n'));
-  if (line.rfind("[/", 0) == 0 && line.find("] ") != std::string::npos) {
-    line = line.substr(line.find("] ") + 2);
-  }
-  return line.substr(0, line.find(". This is typically"));
-}
-
-// What the operations of one group share.
-struct Context {
-  Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
-          AdapterOptions options)
-      : backend(std::move(backend)), store(std::move(store)), options(std::move(options)) {}
-  // Gloo's destructor joins the thread of an operation that a peer never enters. Such a group is left to
-  // the end of the process: no destructor of ours waits for a peer.
-  ~Context() {
-    if (abandoned) backend.release();
-  }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-
-  c10::intrusive_ptr<c10d::Backend> backend;
-  c10::intrusive_ptr<c10d::Store> store;
-  AdapterOptions options;
-  mutable std::atomic<bool> abandoned = false;  ///< an operation was given up
-
-  /// Why a rank ended the group; empty while it has not.
-  std::string abort_reason() const {
-    try {
-      if (store->check({kAbortKey})) return store->get_to_str(kAbortKey);
-    } catch (const std::exception&) {
-      // The store went with rank 0; what broke will say so.
-    }
-    return "";
-  }
-
-  void throw_if_aborted() const {
-    const std::string reason = abort_reason();
-    if (!reason.empty()) throw CommError(reason);
-  }
-
-  std::string failure(const std::string& operation) const {
-    return str("rank ", backend->getRank(), ": ", operation, " over ", options.name, " failed: ");
-  }
-
-  /// Turns the exception in flight into one of ours. Where a peer ended the group on purpose its
-  /// reason says more than the broken connection that we saw.
-  [[noreturn]] void rethrow(const std::string& operation) const {
-    abandoned = true;
-    std::string text;
-    try {
-      throw;
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      text = essence(error.what());
-    }
-    throw_if_aborted();
-    const std::string message = failure(operation) + text;
-    if (text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos) {
-      throw TimeoutError(message);
-    }
-    throw CommError(message);
-  }
-};
-
-class C10dWork final : public Work {
+// Of operations that move nothing.
+class NothingToDo final : public Work {
  public:
-  C10dWork(std::shared_ptr<const Context> context, c10::intrusive_ptr<c10d::Work> work,
-           std::string operation, torch::Tensor divide = {})
-      : context_(std::move(context)),
-        work_(std::move(work)),
-        operation_(std::move(operation)),
-        divide_(std::move(divide)) {}
-
-  void wait(std::optional<std::chrono::milliseconds> timeout) override {
-    if (finished_) return;
-    try {
-      if (context_->options.device.is_cuda()) {
-        // Makes the stream wait, not this thread; the library's watchdog keeps the group's timeout.
-        work_->wait(timeout.value_or(kNoTimeout));
-      } else {
-        wait_on_host(timeout.value_or(context_->options.timeout));
-      }
-    } catch (...) {
-      context_->rethrow(operation_);
-    }
-    finish();
-  }
-
-  bool is_completed() override {
-    if (!finished_ && work_->isCompleted()) wait(std::nullopt);
-    return finished_;
-  }
-
- private:
-  void wait_on_host(std::chrono::milliseconds timeout) {
-    const Deadline deadline(timeout);
-    while (!work_->isCompleted()) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-      if (left.count() == 0) {
-        throw TimeoutError(lockstep::str(context_->failure(operation_), "timed out after ",
-                                         static_cast<double>(timeout.count()) / 1e3, " s"));
-      }
-      try {
-        work_->wait(std::min(left, kAbortInterval));
-      } catch (const std::exception&) {
-        if (work_->isCompleted()) throw;  // it failed; else this turn's time is over
-        context_->throw_if_aborted();
-      }
-    }
-    work_->wait(context_->options.timeout);  // complete: returns at once, or throws what went wrong
-  }
-
-  void finish() {
-    finished_ = true;
-    if (divide_.defined()) {
-      const torch::NoGradGuard no_grad;
-      divide_.div_(context_->backend->getSize());
-    }
-  }
-
-  std::shared_ptr<const Context> context_;
-  c10::intrusive_ptr<c10d::Work> work_;
-  std::string operation_;
-  torch::Tensor divide_;
-  bool finished_ = false;
+  void wait(std::optional<std::chrono::milliseconds>) override {}
+  bool is_completed() override { return true; }
+  std::exception_ptr error() const override { return nullptr; }
 };
 
 class C10dBackend final : public Backend {
  public:
-  explicit C10dBackend(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+  explicit C10dBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-  const std::string& name() const override { return context_->options.name; }
+  const std::string& name() const override { return context_->name(); }
 
-  std::shared_ptr<Work> all_reduce(torch::Tensor tensor, ReduceOp op) override {
-    const bool average = op == ReduceOp::kAverage;
-    check_average(tensor, op);
-    const bool divide = average && !context_->options.averages;
-    c10d::AllreduceOptions options;
-    options.reduceOp = average && !divide ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
-    options.timeout = context_->options.timeout;
-    return start("all_reduce", divide ? tensor : torch::Tensor(), [&] {
-      std::vector<at::Tensor> tensors{flat_view(tensor, "all_reduce")};
-      return context_->backend->allreduce(tensors, options);
-    });
+  std::shared_ptr<Work> start(const Collective& call) override {
+    const CallKind kind = call.description.kind;
+    if (kind != CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
+      check();
+      return std::make_shared<NothingToDo>();
+    }
+    switch (kind) {
+      case CallKind::kBarrier: return barrier(call);
+      case CallKind::kBroadcast: return broadcast(call);
+      case CallKind::kReduce: return reduce(call);
+      case CallKind::kAllReduce: return all_reduce(call);
+      case CallKind::kGather: return gather(call, call.output, {});
+      case CallKind::kAllGather: return all_gather(call, call.input, call.output, {});
+      case CallKind::kScatter: return scatter(call);
+      case CallKind::kReduceScatter: return reduce_scatter(call);
+      case CallKind::kAllToAll: return all_to_all(call, call.output, {});
+      case CallKind::kSend:
+      case CallKind::kRecv: break;
+    }
+    throw InternalError(lockstep::str(call_name(kind), " is no collective"));
   }
 
-  std::shared_ptr<Work> broadcast(torch::Tensor tensor, int root) override {
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    options.timeout = context_->options.timeout;
-    return start("broadcast", {}, [&] {
-      std::vector<at::Tensor> tensors{flat_view(tensor, "broadcast")};
-      return context_->backend->broadcast(tensors, options);
-    });
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+    std::vector<at::Tensor> message = message_of(tensor);
+    return point_to_point(CallKind::kSend, tensor, destination,
+                          [&] { return library().send(message, destination, tag); });
   }
 
-  std::shared_ptr<Work> barrier() override {
-    c10d::BarrierOptions options;
-    options.timeout = context_->options.timeout;
-    return start("barrier", {}, [&] { return context_->backend->barrier(options); });
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
+    if (!source && !context_->is_gloo()) {
+      throw ConfigError("recv: NCCL cannot receive from any rank; name the source");
+    }
+    std::vector<at::Tensor> message = message_of(tensor);
+    return point_to_point(CallKind::kRecv, tensor, source.value_or(-1), [&] {
+      return source ? library().recv(message, *source, tag) : library().recvAnysource(message, tag);
+    });
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    const auto options = torch::TensorOptions().dtype(dtype).device(context_->options.device);
+    const torch::Device device = context_->options().device;
+    const auto options = torch::TensorOptions().dtype(dtype).device(device);
     // NCCL registers what it allocates itself, and then reads it without a copy.
-    if (context_->options.device.is_cuda() &&
-        context_->backend->supportsTensorAlloc(context_->options.device.index())) {
+    if (device.is_cuda() && library().supportsTensorAlloc(device.index())) {
       const auto count = c10::multiply_integers(shape);
-      return context_->backend->allocateTensor(count, options).zero_().view(shape);
+      return library().allocateTensor(count, options).zero_().view(shape);
     }
     return torch::zeros(shape, options);
   }
 
-  void check() override { context_->throw_if_aborted(); }
-
-  void abort(const std::string& reason) override {
-    aborted_ = true;
-    try {
-      context_->store->compareSet(kAbortKey, "", reason);
-    } catch (const std::exception&) {
-      // The store is gone with rank 0, and the group with it.
-    }
-    try {
-      context_->backend->abort();
-    } catch (const std::exception&) {
-      // The peers find the reason in the store.
-    }
-  }
+  void check() override { context_->watchdog().throw_if_ended(); }
+  void abort(const std::string& reason) override { context_->watchdog().abort(reason); }
 
  private:
-  template <class Call>
-  std::shared_ptr<Work> start(const char* operation, torch::Tensor divide, Call&& call) {
-    if (aborted_.load()) context_->throw_if_aborted();
-    try {
-      return std::make_shared<C10dWork>(context_, call(), operation, std::move(divide));
-    } catch (...) {
-      context_->rethrow(operation);
-    }
+  c10d::Backend& library() { return context_->library(); }
+  std::chrono::milliseconds timeout() const { return context_->options().timeout; }
+
+  std::shared_ptr<Work> collective(const Collective& call, const std::function<WorkHandle()>& function,
+                                   Finish finish = {}) {
+    const Call named{call.description, call.number};
+    auto handle = context_->start(named, function);
+    return std::make_shared<CollectiveWork>(context_, std::move(handle), named, std::move(finish));
   }
 
-  // c10d wants contiguous tensors; a dense one in another order of dimensions (channels last) is
-  // contiguous when seen flat.
-  static at::Tensor flat_view(const torch::Tensor& tensor, const char* operation) {
-    if (tensor.is_contiguous()) return tensor.detach();
-    if (!tensor.is_non_overlapping_and_dense()) {
-      throw ConfigError(lockstep::str(operation, ": this backend needs a tensor without gaps, got strides ",
-                            tensor.strides(), " for shape ", tensor.sizes(),
-                            "; call .contiguous() first"));
+  std::shared_ptr<Work> point_to_point(CallKind kind, const torch::Tensor& tensor, int peer,
+                                       const std::function<WorkHandle()>& function) {
+    Call call;
+    call.description.kind = kind;
+    call.description.type = data_type_of(tensor.scalar_type());
+    call.description.root = peer;
+    call.description.count =
+        static_cast<std::uint64_t>(tensor.numel() * units_per_element(tensor.scalar_type()));
+    auto handle = context_->start(call, function);
+    if (context_->is_gloo()) {
+      return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call));
     }
-    return tensor.detach().as_strided({tensor.numel()}, {1});
+    return std::make_shared<CollectiveWork>(context_, std::move(handle), std::move(call), Finish());
   }
 
-  std::shared_ptr<const Context> context_;
-  std::atomic<bool> aborted_ = false;  // by this rank: later calls need not ask the store
+  // Gloo does not receive an empty message from any source: such a one carries a byte.
+  static std::vector<at::Tensor> message_of(const torch::Tensor& tensor) {
+    if (tensor.numel() > 0) return {bytes_of(tensor)};
+    return {torch::zeros({1}, tensor.options().dtype(torch::kUInt8).requires_grad(false))};
+  }
+
+  std::vector<at::Tensor> pieces_of(const torch::Tensor& tensor) {
+    return bytes_of(tensor).chunk(context_->size());
+  }
+
+  torch::Tensor scratch(const torch::Tensor& like, std::int64_t pieces) {
+    return torch::empty({like.numel() * pieces}, like.options().requires_grad(false));
+  }
+
+  std::shared_ptr<Work> barrier(const Collective& call) {
+    c10d::BarrierOptions options;
+    options.timeout = timeout();
+    if (!context_->is_gloo()) options.device_ids = {context_->options().device.index()};
+    return collective(call, [&] { return library().barrier(options); });
+  }
+
+  std::shared_ptr<Work> broadcast(const Collective& call) {
+    c10d::BroadcastOptions options;
+    options.rootRank = call.description.root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{bytes_of(call.output)};
+    return collective(call, [&] { return library().broadcast(tensors, options); });
+  }
+
+  bool library_does(const Collective& call) const {
+    return library_reduces(context_->options().library, call.description.type, call.description.op);
+  }
+
+  LibraryReduction prepared(const Collective& call, const torch::Tensor& tensor, bool in_place) {
+    return prepare(context_->options().library, call.description, tensor, in_place, context_->size());
+  }
+
+  // Where the library cannot: everybody gets all values and combines them, in the same order.
+  std::shared_ptr<Work> all_reduce(const Collective& call) {
+    const torch::Tensor output = call.output.detach();
+    if (!library_does(call)) {
+      const auto pieces = scratch(output, context_->size());
+      return all_gather(call, output, pieces, combining(call, output, pieces));
+    }
+    const auto reduction = prepared(call, output, /*in_place=*/true);
+    c10d::AllreduceOptions options;
+    options.reduceOp = reduction.op;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{reduction.tensor};
+    return collective(call, [&] { return library().allreduce(tensors, options); },
+                      [reduction, output] { reduction.finish(output); });
+  }
+
+  // The library writes into the tensors of all ranks; only the root's may change.
+  std::shared_ptr<Work> reduce(const Collective& call) {
+    const bool is_root = context_->rank() == call.description.root;
+    if (!library_does(call)) {
+      const auto pieces = is_root ? scratch(call.input, context_->size()) : torch::Tensor();
+      return gather(call, pieces, is_root ? combining(call, call.output, pieces) : Finish());
+    }
+    const bool in_place = is_root && call.input.data_ptr() == call.output.data_ptr();
+    const auto reduction = prepared(call, call.input, in_place);
+    c10d::ReduceOptions options;
+    options.reduceOp = reduction.op;
+    options.rootRank = call.description.root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{reduction.tensor};
+    return collective(call, [&] { return library().reduce(tensors, options); },
+                      [reduction, output = call.output] {
+                        if (output.defined()) reduction.finish(output);
+                      });
+  }
+
+  // Gloo's own sends everything to everybody, and NCCL's lacks what library_reduces() says.
+  std::shared_ptr<Work> reduce_scatter(const Collective& call) {
+    if (context_->is_gloo() || !library_does(call)) {
+      const auto pieces = scratch(call.input, 1);
+      return all_to_all(call, pieces, combining(call, call.output, pieces));
+    }
+    const auto reduction = prepared(call, call.input, /*in_place=*/false);
+    auto input = reduction.tensor;
+    auto output = torch::empty({call.output.numel()}, input.options());
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = reduction.op;
+    options.timeout = timeout();
+    return collective(call, [&] { return library()._reduce_scatter_base(output, input, options); },
+                      [output, result = call.output.detach()] {
+                        result.copy_(result.scalar_type() == torch::kBool ? output.view(torch::kBool)
+                                                                          : output);
+                      });
+  }
+
+  Finish combining(const Collective& call, torch::Tensor destination, torch::Tensor pieces) {
+    return [destination = destination.detach(), pieces = std::move(pieces), size = context_->size(),
+            description = call.description] { combine(destination, pieces, size, description); };
+  }
+
+  std::shared_ptr<Work> gather(const Collective& call, const torch::Tensor& output, Finish finish) {
+    c10d::GatherOptions options;
+    options.rootRank = call.description.root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> inputs{bytes_of(call.input)};
+    std::vector<std::vector<at::Tensor>> outputs;
+    if (context_->rank() == call.description.root) outputs = {pieces_of(output)};
+    return collective(call, [&] { return library().gather(outputs, inputs, options); },
+                      std::move(finish));
+  }
+
+  std::shared_ptr<Work> scatter(const Collective& call) {
+    c10d::ScatterOptions options;
+    options.rootRank = call.description.root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> outputs{bytes_of(call.output)};
+    std::vector<std::vector<at::Tensor>> inputs;
+    if (context_->rank() == call.description.root) inputs = {pieces_of(call.input)};
+    return collective(call, [&] { return library().scatter(outputs, inputs, options); });
+  }
+
+  std::shared_ptr<Work> all_gather(const Collective& call, const torch::Tensor& input,
+                                   const torch::Tensor& output, Finish finish) {
+    c10d::AllgatherOptions options;
+    options.timeout = timeout();
+    auto from = bytes_of(input);
+    auto to = bytes_of(output);
+    return collective(call, [&] { return library()._allgather_base(to, from, options); },
+                      std::move(finish));
+  }
+
+  std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output, Finish finish) {
+    c10d::AllToAllOptions options;
+    options.timeout = timeout();
+    auto from = bytes_of(call.input);
+    auto to = bytes_of(output);
+    const auto in_bytes = [&](std::vector<std::int64_t> splits) {
+      for (auto& split : splits) split *= static_cast<std::int64_t>(call.input.element_size());
+      return splits;
+    };
+    auto from_splits = in_bytes(call.input_splits);
+    auto to_splits = in_bytes(call.output_splits);
+    return collective(
+        call, [&] { return library().alltoall_base(to, from, to_splits, from_splits, options); },
+        std::move(finish));
+  }
+
+  const std::shared_ptr<Context> context_;
 };
 
 }  // namespace
 
+int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks) {
+  if (environment.agent_store) return -1;  // the launcher does
+  if (world_ranks.empty()) return 0;
+  const auto first = std::find(world_ranks.begin(), world_ranks.end(), 0);
+  return first == world_ranks.end() ? -1 : static_cast<int>(first - world_ranks.begin());
+}
+
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options) {
   return std::make_shared<C10dBackend>(
-      std::make_shared<const Context>(std::move(backend), std::move(store), std::move(options)));
+      std::make_shared<Context>(std::move(backend), std::move(store), std::move(options)));
 }
 
 }  // namespace lockstep::c10d_adapter

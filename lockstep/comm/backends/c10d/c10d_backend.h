@@ -2,24 +2,34 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
-#include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backend.h>
+#include <lockstep/comm/worker_environment.h>
 
 namespace lockstep::c10d_adapter {
 
+enum class Library { kGloo, kNccl };
+
 struct AdapterOptions {
-  std::string name;                   ///< "gloo", "nccl"
-  bool averages = false;              ///< whether the library knows the average itself
+  Library library = Library::kGloo;
   std::chrono::milliseconds timeout{0};
-  torch::Device device = torch::kCPU;  ///< where allocate() allocates
+  torch::Device device = torch::kCPU;  ///< of the tensors
+  std::vector<int> world_ranks;        ///< of the members, for messages; empty: this is the first group
+  int store_rank = 0;                  ///< who serves the store; -1: none of this group
+  /// Called when this rank leaves the group while the store is alive: deletes what it left there.
+  std::function<void()> forget_keys;
 };
 
-/// `store` carries the reason of an abort to ranks whose operation failed.
+/// Which rank of a group with these members serves the store.
+int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
+
+/// `store` is this group's alone; see Watchdog for what it is used for.
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/c10d/group_store.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::gloo {
@@ -14,17 +15,26 @@ namespace lockstep::gloo {
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
-                                 std::chrono::milliseconds timeout) {
+                                 std::chrono::milliseconds timeout,
+                                 const std::vector<int>& world_ranks) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   try {
     options->devices.push_back(
         c10d::ProcessGroupGloo::createDeviceForHostname(interface_address));
     options->threads = 2;
-    auto prefixed = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
-    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, environment.rank,
+    auto addresses = c10::make_intrusive<c10d_adapter::GroupStore>(
+        c10::make_intrusive<c10d::PrefixStore>("gloo", store));
+    addresses->setTimeout(timeout);
+    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(addresses, environment.rank,
                                                              environment.world_size, options);
-    return c10d_adapter::make(std::move(group), store,
-                              {.name = "gloo", .averages = false, .timeout = timeout, .device = device});
+    return c10d_adapter::make(std::move(group),
+                              c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
+                              {.library = c10d_adapter::Library::kGloo,
+                               .timeout = timeout,
+                               .device = device,
+                               .world_ranks = world_ranks,
+                               .store_rank = c10d_adapter::store_rank(environment, world_ranks),
+                               .forget_keys = [addresses] { addresses->forget(); }});
   } catch (const std::exception& error) {
     throw CommError(str("rank ", environment.rank, ": cannot connect the ranks over Gloo on ",
                         interface_address, ": ", first_line(error)));

@@ -25,7 +25,8 @@ std::string device_identity(torch::Device device) {
 
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
-                                 std::chrono::milliseconds timeout) {
+                                 std::chrono::milliseconds timeout,
+                                 const std::vector<int>& world_ranks) {
   if (!device.is_cuda()) {
     throw ConfigError(lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
   }
@@ -37,11 +38,17 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
     auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, environment.rank,
                                                              environment.world_size, options);
-    return c10d_adapter::make(std::move(group), store,
-                              {.name = "nccl", .averages = true, .timeout = timeout, .device = device});
+    return c10d_adapter::make(std::move(group),
+                              c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
+                              {.library = c10d_adapter::Library::kNccl,
+                               .timeout = timeout,
+                               .device = device,
+                               .world_ranks = world_ranks,
+                               .store_rank = c10d_adapter::store_rank(environment, world_ranks),
+                               .forget_keys = {}});
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("rank ", environment.rank, ": cannot connect the ranks over NCCL on ", device,
-                        ": ", first_line(error)));
+    throw CommError(lockstep::str("rank ", environment.rank, ": cannot connect the ranks over NCCL on ",
+                                  device, ": ", first_line(error)));
   }
 }
 

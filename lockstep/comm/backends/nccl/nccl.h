@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/torch.h>
@@ -19,10 +20,10 @@ bool is_available();
 /// What tells a GPU from all others in the world; empty in builds without NCCL.
 std::string device_identity(torch::Device device);
 
-/// Collective. `device` is the GPU of this rank, which no other rank may use. ConfigError in builds
-/// without NCCL.
+/// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters are
+/// those of gloo::connect. ConfigError in builds without NCCL.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
-                                 std::chrono::milliseconds timeout);
+                                 std::chrono::milliseconds timeout, const std::vector<int>& world_ranks = {});
 
 }  // namespace lockstep::nccl

@@ -1,5 +1,8 @@
 #include <lockstep/comm/backends/single/single_backend.h>
 
+#include <mutex>
+#include <utility>
+
 #include <lockstep/core/error.h>
 
 namespace lockstep::single {
@@ -9,6 +12,7 @@ class CompletedWork final : public Work {
  public:
   void wait(std::optional<std::chrono::milliseconds>) override {}
   bool is_completed() override { return true; }
+  std::exception_ptr error() const override { return nullptr; }
 };
 
 class SingleBackend final : public Backend {
@@ -19,29 +23,44 @@ class SingleBackend final : public Backend {
     static const std::string name = "single";
     return name;
   }
-  std::shared_ptr<Work> all_reduce(torch::Tensor tensor, ReduceOp op) override {
-    check_average(tensor, op);
-    return completed();
+
+  // The reduction of one value is that value, but for the factor of a pre-multiplied sum.
+  std::shared_ptr<Work> start(const Collective& call) override {
+    check();
+    const torch::NoGradGuard no_grad;
+    const auto output = call.output.defined() ? call.output.detach() : call.output;
+    if (call.input.defined() && output.defined() && call.input.data_ptr() != output.data_ptr()) {
+      output.copy_(call.input);
+    }
+    if (call.description.op.kind == ReduceOp::Kind::kPreMultipliedSum && output.defined()) {
+      output.mul_(call.description.op.factor);
+    }
+    return std::make_shared<CompletedWork>();
   }
-  std::shared_ptr<Work> broadcast(torch::Tensor, int) override { return completed(); }
-  std::shared_ptr<Work> barrier() override { return completed(); }
+
+  std::shared_ptr<Work> send(torch::Tensor, int, int) override {
+    throw ConfigError("send: a group of one rank has nobody to send to");
+  }
+  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, int) override {
+    throw ConfigError("recv: a group of one rank has nobody to receive from");
+  }
+
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
     return torch::zeros(shape, torch::TensorOptions().dtype(dtype).device(device_));
   }
+
   void abort(const std::string& reason) override {
+    const std::scoped_lock lock(mutex_);
     if (reason_.empty()) reason_ = reason;
   }
   void check() override {
+    const std::scoped_lock lock(mutex_);
     if (!reason_.empty()) throw CommError(reason_);
   }
 
  private:
-  std::shared_ptr<Work> completed() {
-    check();
-    return std::make_shared<CompletedWork>();
-  }
-
   torch::Device device_;
+  std::mutex mutex_;  // guards reason_
   std::string reason_;
 };
 

@@ -1,0 +1,181 @@
+#include <lockstep/comm/backends/c10d/context.h>
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::c10d_adapter {
+namespace {
+
+// Of receives that nobody answers: probes of a connection.
+constexpr int kProbeTag = std::numeric_limits<int>::max();
+// How long a destructor waits for the library's threads once their connections are closed.
+constexpr std::chrono::milliseconds kEndLimit{500};
+
+}  // namespace
+
+std::string essence(const std::string& text) {
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.rfind("[/", 0) == 0 && line.find("] ") != std::string::npos) {
+    line = line.substr(line.find("] ") + 2);
+  }
+  return line.substr(0, line.find(". This is typically"));
+}
+
+Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
+                 AdapterOptions options)
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      name_(options_.library == Library::kGloo ? "gloo" : "nccl"),
+      backend_(std::move(backend)) {
+  WatchdogOptions watching;
+  watching.world_ranks = options_.world_ranks;
+  watching.store_rank = options_.store_rank;
+  watching.farewell = options_.forget_keys;
+  watching.ended = [this] { break_connections(); };
+  if (is_gloo()) watching.disconnected = [this](int rank) { return disconnected(rank); };
+  watchdog_ = std::make_unique<Watchdog>(store_, rank(), size(), std::move(watching));
+}
+
+// Gloo's destructor joins the thread of an operation that a peer never enters. Where closing the
+// connections does not end that operation the group is left to the end of the process: no destructor of
+// ours waits for a peer.
+Context::~Context() {
+  watchdog_.reset();
+  if (!all_ended()) {
+    break_connections();
+    const Deadline limit(kEndLimit);
+    while (!all_ended() && !limit.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  waiters_.join();
+  if (!all_ended()) backend_.release();
+}
+
+WorkHandle Context::start(const Call& call, const std::function<WorkHandle()>& function) {
+  watchdog_->throw_if_ended();
+  std::string text;
+  try {
+    auto work = function();
+    hold(work);
+    return work;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    text = essence(error.what());
+  }
+  const Deadline deadline(kInquiry);
+  for (;;) {
+    explain(call, text, deadline);
+    watchdog_->wait_for_news(kInquiryPause);
+  }
+}
+
+void Context::hold(const WorkHandle& work) {
+  if (!is_gloo()) return;  // its abort reaches everything
+  {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(outstanding_, [](const WorkHandle& each) { return each->isCompleted(); });
+    outstanding_.push_back(work);
+  }
+  try {
+    watchdog_->throw_if_ended();
+  } catch (const CommError&) {
+    // The end came too early to have interrupted it.
+    if (c10d::isP2POp(work->retrieveOpType())) work->abort();
+    throw;
+  }
+}
+
+void Context::release(const WorkHandle& work) {
+  const std::scoped_lock lock(mutex_);
+  std::erase(outstanding_, work);
+}
+
+bool Context::all_ended() {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(outstanding_, [](const WorkHandle& work) { return work->isCompleted(); });
+  return outstanding_.empty();
+}
+
+void Context::explain(const Call& call, const std::string& text, const Deadline& deadline) {
+  watchdog_->throw_if_ended();
+  const std::string reason = watchdog_->explanation();
+  if (!reason.empty()) {
+    end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
+  }
+  if (deadline.expired()) {
+    end_group(lockstep::str(own_name(), ": ", call.text(), " over ", name_, " failed: ", text));
+  }
+}
+
+void Context::check_departed(const Call& call) {
+  watchdog_->throw_if_ended();
+  // A message from another peer may still come.
+  if (!call.number) return;
+  const std::string reason = watchdog_->departed();
+  if (!reason.empty()) {
+    end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
+  }
+}
+
+void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
+  watchdog_->throw_if_ended();
+  std::string missing = watchdog_->missing(call.number);
+  if (missing.empty() && !call.number && call.description.root >= 0) {
+    missing = lockstep::str("rank ", watchdog_->world_rank(call.description.root));
+  }
+  end_group(lockstep::str(own_name(), " waited ", static_cast<double>(timeout.count()) / 1e3,
+                          " s in ", call.text(), " over ", name_,
+                          missing.empty() ? ", which all ranks have called" : " for " + missing, "; ",
+                          watchdog_->whereabouts()),
+            /*late=*/true);
+}
+
+void Context::end_group(const std::string& reason, bool late) {
+  watchdog_->abort(reason, late);
+  watchdog_->throw_if_ended();
+  throw CommError(reason);  // not reached: the group has ended
+}
+
+// Gloo refuses at once to receive over a connection that the peer's end has closed.
+bool Context::disconnected(int rank) {
+  try {
+    std::vector<at::Tensor> probe{torch::empty({1}, torch::kUInt8)};
+    backend_->recv(probe, rank, kProbeTag);
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+// Gloo has no abort, but a receive that times out closes all connections of its group: so what its
+// threads wait for fails, here and at the peers.
+void Context::break_connections() {
+  if (!is_gloo()) {
+    try {
+      backend_->abort();
+    } catch (const std::exception&) {
+      // It failed already: its operations end by that.
+    }
+    return;
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    try {
+      std::vector<at::Tensor> probe{torch::empty({1}, torch::kUInt8)};
+      backend_->recv(probe, peer, kProbeTag)->wait(std::chrono::milliseconds(1));
+    } catch (const std::exception& error) {
+      if (std::string(error.what()).find("Timed out") != std::string::npos) break;
+    }
+  }
+  // A receive from any source belongs to no connection, and a send under way is not told.
+  const std::scoped_lock lock(mutex_);
+  for (const auto& work : outstanding_) {
+    if (c10d::isP2POp(work->retrieveOpType())) work->abort();
+  }
+}
+
+}  // namespace lockstep::c10d_adapter

@@ -1,0 +1,85 @@
+// What the operations of one group share: the library's group, the watchdog, and how both end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/c10d/waiters.h>
+#include <lockstep/comm/watchdog.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/strings.h>
+
+namespace lockstep::c10d_adapter {
+
+using WorkHandle = c10::intrusive_ptr<c10d::Work>;
+
+/// How long a failed operation looks for the reason: a dead peer is known after three beats.
+inline constexpr std::chrono::milliseconds kInquiry{1200};
+inline constexpr std::chrono::milliseconds kInquiryPause{50};
+
+/// One call, for messages and for the watchdog.
+struct Call {
+  CallDescription description;
+  std::optional<std::uint64_t> number;  ///< of collectives
+  std::string text() const { return describe_numbered(description, number); }
+};
+
+/// Safe to use from several threads.
+class Context {
+ public:
+  Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
+          AdapterOptions options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  c10d::Backend& library() { return *backend_; }
+  const std::string& name() const { return name_; }
+  const AdapterOptions& options() const { return options_; }
+  bool is_gloo() const { return options_.library == Library::kGloo; }
+  int rank() const { return backend_->getRank(); }
+  int size() const { return backend_->getSize(); }
+  Watchdog& watchdog() { return *watchdog_; }
+  Waiters& waiters() { return waiters_; }
+
+  /// Runs the call of the library that starts an operation. A failure ends the group.
+  WorkHandle start(const Call& call, const std::function<WorkHandle()>& function);
+  /// The operation has ended.
+  void release(const WorkHandle& work);
+
+  /// What became of an operation that failed in the library with `text`: throws the reason once it is
+  /// known (a peer died or left, somebody ended the group), or at `deadline` what the library said.
+  /// Before that returns. Ends the group.
+  void explain(const Call& call, const std::string& text, const Deadline& deadline);
+  /// Throws when a peer has been gone for so long that `call` will not end.
+  void check_departed(const Call& call);
+  /// Throws TimeoutError: `call` reached its deadline. Ends the group.
+  [[noreturn]] void time_out(const Call& call, std::chrono::milliseconds timeout);
+  [[noreturn]] void end_group(const std::string& reason, bool late = false);
+
+ private:
+  std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
+  bool disconnected(int rank);
+  void break_connections();
+  bool all_ended();
+  void hold(const WorkHandle& work);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const AdapterOptions options_;
+  const std::string name_;
+  std::mutex mutex_;  // guards outstanding_
+  std::vector<WorkHandle> outstanding_;  // what Gloo may still be working on
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  Waiters waiters_;
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+/// The first line of a library's error without the path of its build and its advice.
+std::string essence(const std::string& text);
+
+}  // namespace lockstep::c10d_adapter
