@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <lockstep/comm/copy.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep::shm {
@@ -10,6 +11,17 @@ namespace {
 
 // The writer shows its progress this often, so that the reader works beside it.
 constexpr std::size_t kPiecesOfRing = 8;
+
+// The cost of sharing is looked at with messages that are not in a hurry.
+constexpr std::size_t kLeastNoted = 4096;
+
+void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool streamed) {
+  if (streamed) {
+    copy_streaming(to, from, bytes);
+  } else if (bytes > 0) {
+    std::memcpy(to, from, bytes);
+  }
+}
 
 bool matches(const Transfer& transfer, int source, int tag) {
   return transfer.tag == tag && (transfer.call.root < 0 || transfer.call.root == source);
@@ -23,8 +35,9 @@ void publish(Word& word, Word& sleepers, std::uint32_t value) {
 
 }  // namespace
 
-Channels::Channels(const Control& control, int rank)
+Channels::Channels(const Control& control, int rank, SharingCost& sharing_cost)
     : control_(control),
+      sharing_cost_(sharing_cost),
       rank_(rank),
       size_(control.size()),
       outgoing_(static_cast<std::size_t>(control.size())),
@@ -90,17 +103,20 @@ bool Channels::advance_send(int peer) {
       header.bytes = transfer.bytes;
       header.tag = transfer.tag;
       header.type = transfer.call.type;
-      out.written += put(peer, reinterpret_cast<const std::byte*>(&header), sizeof(header), out.written);
+      out.written += put(peer, reinterpret_cast<const std::byte*>(&header), sizeof(header), out.written,
+                         false);
       transfer.header_moved = true;
       moved = true;
     }
+    const bool streamed = transfer.bytes >= SharingCost::kLeastBytes &&
+                          SharingCost::is_dear(control_.state(peer).sharing_cost);
     while (transfer.moved < transfer.bytes) {
       const std::uint32_t used = out.written - channel.read.load(std::memory_order_acquire);
       const std::size_t room = control_.ring_bytes() - used;
       const std::size_t piece = std::min({room, transfer.bytes - transfer.moved,
                                           control_.ring_bytes() / kPiecesOfRing});
       if (piece == 0) break;
-      out.written += put(peer, transfer.data + transfer.moved, piece, out.written);
+      out.written += put(peer, transfer.data + transfer.moved, piece, out.written, streamed);
       transfer.moved += piece;
       publish(channel.written, channel.written_sleepers, out.written);
       moved = true;
@@ -117,12 +133,13 @@ bool Channels::advance_send(int peer) {
   return moved;
 }
 
-std::size_t Channels::put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written) {
+std::size_t Channels::put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written,
+                          bool streamed) {
   std::byte* const ring = control_.ring(rank_, peer);
   const std::size_t at = written % control_.ring_bytes();
   const std::size_t first = std::min(bytes, control_.ring_bytes() - at);
-  std::memcpy(ring + at, data, first);
-  std::memcpy(ring, data + first, bytes - first);
+  copy(ring + at, data, first, streamed);
+  copy(ring, data + first, bytes - first, streamed);
   return bytes;
 }
 
@@ -149,9 +166,11 @@ bool Channels::wanted_elsewhere(int peer) const {
 bool Channels::begin_message(int peer, std::string& mismatch) {
   Incoming& in = incoming_[static_cast<std::size_t>(peer)];
   Channel& channel = control_.channel(peer, rank_);
-  if (channel.written.load(std::memory_order_acquire) - in.read < sizeof(Header)) return false;
+  const std::size_t here = channel.written.load(std::memory_order_acquire) - in.read;
+  if (here < sizeof(Header)) return false;
+  if (here >= kLeastNoted) sharing_cost_.note(control_.ring(peer, rank_) + in.read % control_.ring_bytes());
   Header header;
-  take(peer, reinterpret_cast<std::byte*>(&header), sizeof(header), in.read);
+  take(peer, reinterpret_cast<std::byte*>(&header), sizeof(header), in.read, false);
   const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const auto& receive) {
     return matches(*receive, peer, header.tag);
   });
@@ -187,7 +206,7 @@ bool Channels::move_message(int peer) {
     const std::size_t piece =
         std::min({here, bytes - done, control_.ring_bytes() / kPiecesOfRing});
     if (piece == 0) return moved;
-    in.read += take(peer, data + done, piece, in.read);
+    in.read += take(peer, data + done, piece, in.read, bytes >= kStreamedBytes);
     done += piece;
     publish(channel.read, channel.read_sleepers, in.read);
     moved = true;
@@ -247,12 +266,13 @@ void Channels::finish(const std::shared_ptr<Transfer>& transfer) {
   transfer->done.store(true, std::memory_order_release);
 }
 
-std::size_t Channels::take(int peer, std::byte* data, std::size_t bytes, std::uint32_t read) {
+std::size_t Channels::take(int peer, std::byte* data, std::size_t bytes, std::uint32_t read,
+                           bool streamed) {
   const std::byte* const ring = control_.ring(peer, rank_);
   const std::size_t at = read % control_.ring_bytes();
   const std::size_t first = std::min(bytes, control_.ring_bytes() - at);
-  std::memcpy(data, ring + at, first);
-  std::memcpy(data + first, ring, bytes - first);
+  copy(data, ring + at, first, streamed);
+  copy(data + first, ring, bytes - first, streamed);
   return bytes;
 }
 

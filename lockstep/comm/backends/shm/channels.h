@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/shm/control.h>
+#include <lockstep/comm/backends/shm/sharing_cost.h>
 #include <lockstep/comm/progress.h>
 
 namespace lockstep::shm {
@@ -34,7 +35,7 @@ struct Transfer {
 /// One rank's ends of all channels. Not thread-safe: the engine's lock guards it.
 class Channels {
  public:
-  Channels(const Control& control, int rank);
+  Channels(const Control& control, int rank, SharingCost& sharing_cost);
 
   void post(std::shared_ptr<Transfer> transfer);
 
@@ -86,10 +87,11 @@ class Channels {
   bool wanted_elsewhere(int peer) const;
   std::string check(const Header& header, int source, const Transfer& transfer) const;
 
-  std::size_t put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written);
-  std::size_t take(int peer, std::byte* data, std::size_t bytes, std::uint32_t read);
+  std::size_t put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written, bool streamed);
+  std::size_t take(int peer, std::byte* data, std::size_t bytes, std::uint32_t read, bool streamed);
 
   const Control& control_;
+  SharingCost& sharing_cost_;
   const int rank_;
   const int size_;
   std::vector<Outgoing> outgoing_;

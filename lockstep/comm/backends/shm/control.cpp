@@ -37,6 +37,27 @@ std::string describe(const ChunkDescription& chunk) {
              chunk.number, ")");
 }
 
+std::uint64_t fingerprint(const ChunkDescription& chunk) {
+  std::uint64_t hash = 0;
+  const auto add = [&](std::uint64_t value) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15;
+    hash ^= hash >> 32;
+  };
+  const CallDescription& call = chunk.call;
+  add(static_cast<std::uint64_t>(call.kind) | static_cast<std::uint64_t>(call.type) << 8 |
+      static_cast<std::uint64_t>(call.op.kind) << 16 | std::uint64_t{chunk.at_own_piece} << 24 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32);
+  add(std::bit_cast<std::uint64_t>(call.op.factor));
+  add(call.count);
+  add(chunk.number);
+  add(chunk.offset | std::uint64_t{chunk.segment} << 48);
+  add(call.shape.dimensions);
+  for (std::size_t i = 0; i < std::min<std::size_t>(call.shape.dimensions, Shape::kPlaces); ++i) {
+    add(call.shape.sizes[i]);
+  }
+  return hash;
+}
+
 std::size_t Control::bytes(int size, std::size_t slot_bytes) {
   const auto ranks = static_cast<std::size_t>(size);
   return rings_at(ranks, slot_bytes) + ranks * ranks * ring_bytes_for(size);

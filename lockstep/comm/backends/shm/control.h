@@ -1,15 +1,18 @@
 // The shared memory that the ranks of a group synchronise through: who has come how far.
 //
-// The chunks of a group's collectives are numbered: the first is 0. Each rank publishes three counters
-// that only grow and only it writes:
+// The chunks of a group's collectives are numbered: the first is 0. Each rank publishes, in words that only
+// grow and only it writes, how many chunks it has
 //
-//   arrived   chunks whose input it has made visible,
-//   worked    chunks of which it has done its share of the work that others wait for,
-//   released  chunks whose result it has taken; their staging slot may be used again.
+//   arrived at   made its input of visible,
+//   worked on    done its share of the work of that others wait for,
+//   released     taken the result of; their staging slot may be used again.
 //
 // "All arrived at k" allows to work on k, "all worked on k" allows to take the result. That is the whole
 // protocol: no locks, one writer for each word, and as many chunks in flight as fit into the ring of
-// descriptions. Counters wrap around; they are compared by signed difference.
+// arrivals. Counters wrap around; they are compared by signed difference.
+//
+// A small collective takes one cache line from each rank to each other: an Arrival holds the word that
+// says so, what the rank is doing, and the data.
 #pragma once
 
 #include <array>
@@ -30,6 +33,9 @@ inline constexpr std::uint32_t kRing = 16;
 /// Staged chunks in flight: while one is being taken out, the next ones are being put in.
 inline constexpr std::uint32_t kSlots = 4;
 
+/// An output from this size on, which nothing has read before, is in no cache: it is written past them.
+inline constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
+
 /// What a rank is doing in one chunk, for its peers to compare with what they are doing.
 struct ChunkDescription {
   CallDescription call;
@@ -39,6 +45,9 @@ struct ChunkDescription {
   bool at_own_piece = false;    ///< an all_gather whose input is its own place in the output
   bool operator==(const ChunkDescription&) const = default;
 };
+
+/// Equal for equal descriptions; different for different ones but for a chance of 2^-64.
+std::uint64_t fingerprint(const ChunkDescription& chunk);
 
 /// The number of calls that are the engine's own.
 inline constexpr std::uint64_t kInternalCall = ~std::uint64_t{0};
@@ -54,15 +63,29 @@ struct LastTransfer {
   std::array<std::atomic<std::uint64_t>, kWords> words;
 };
 
+/// One rank at one chunk.
+struct alignas(kCacheLine) Arrival {
+  static constexpr std::size_t kInlineBytes = 48;
+  Word count;                 ///< chunks arrived at, this one included
+  std::uint32_t padding;
+  std::uint64_t fingerprint;  ///< of its ChunkDescription
+  std::byte data[kInlineBytes];
+};
+static_assert(sizeof(Arrival) == kCacheLine);
+
 struct alignas(kCacheLine) RankState {
-  Word arrived;
   Word worked;
   Word released;
-  Word sleepers;  ///< ranks that sleep on one of the words above; the writer wakes only if any
+  Word sleepers;  ///< ranks that sleep on one of this rank's words; it wakes them only if any
   Word left;      ///< 1 when this rank left the group in an orderly way
+  Word arrived;   ///< for messages; the arrivals are what counts
+  Word sharing_cost;  ///< see SharingCost
   std::atomic<std::int32_t> pid;
-  alignas(kCacheLine) std::array<ChunkDescription, kRing> chunks;
+  std::array<Arrival, kRing> arrivals;
+  std::array<ChunkDescription, kRing> chunks;
   LastTransfer last_transfer;
+
+  Arrival& arrival(std::uint32_t sequence) { return arrivals[sequence % kRing]; }
 };
 
 /// One direction between two ranks: a ring of bytes with one writer and one reader.

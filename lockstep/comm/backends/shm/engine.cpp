@@ -37,7 +37,8 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
       size_(size),
       options_(std::move(options)),
       stages_(control_, rank),
-      channels_(control_, rank) {
+      sharing_cost_(control_.state(rank).sharing_cost),
+      channels_(control_, rank, sharing_cost_) {
   LOCKSTEP_CHECK(size <= kMaxRanks, "a group on one host has at most ", kMaxRanks, " ranks, got ", size);
   LOCKSTEP_CHECK(memory_->bytes() >= control_bytes(size, options_));
   control_.state(rank).pid.store(getpid(), std::memory_order_relaxed);
@@ -45,13 +46,8 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
 
 Engine::~Engine() {
   // A peer that sleeps on one of our words must look again and find that we are gone.
-  RankState& mine = control_.state(rank_);
-  mine.left.store(1, std::memory_order_release);
-  for (Word* word : {&mine.arrived, &mine.worked, &mine.released}) futex_wake_all(*word);
-  for (int peer = 0; peer < size_; ++peer) {
-    futex_wake_all(control_.channel(rank_, peer).written);
-    futex_wake_all(control_.channel(peer, rank_).read);
-  }
+  control_.state(rank_).left.store(1, std::memory_order_seq_cst);
+  wake_all(rank_);
 }
 
 void Engine::watch(const std::vector<pid_t>& pids) { liveness_.emplace(pids); }
@@ -60,70 +56,72 @@ void Engine::watch(const std::vector<pid_t>& pids) { liveness_.emplace(pids); }
 
 Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number, const std::byte* input,
                             std::byte* output, std::shared_ptr<const void> keep_alive) {
-  const std::size_t piece_bytes = call.count * element_size(call.type);
-  Operation whole;
-  whole.description.call = call;
-  whole.description.number = number;
-  whole.input = input;
-  whole.output = output;
-  whole.stride = piece_bytes;
-  whole.keep_alive = std::move(keep_alive);
-  if (piece_bytes > options_.small_bytes) whole.place = find_place(whole, piece_bytes);
+  const Request request{call, number, input, output, call.count * element_size(call.type)};
+  auto place = request.piece_bytes >= options_.in_place_bytes ? find_place(request) : std::nullopt;
   const std::scoped_lock lock(mutex_);
   throw_if_aborted();
-  post_chunks(std::move(whole), piece_bytes);
+  post_chunks(request, std::move(place), std::move(keep_alive));
   advance_locked();
   return posted_;
 }
 
 // Where all ranks' inputs lie, if they can be used without a copy.
-std::optional<SymmetricPlace> Engine::find_place(const Operation& whole, std::size_t piece_bytes) const {
+std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
   const auto ranks = static_cast<std::size_t>(size_);
-  switch (whole.description.call.kind) {
+  switch (request.call.kind) {
     case CallKind::kReduceScatter:
-    case CallKind::kAllToAll: return registry_.find(whole.input, ranks * piece_bytes);
+    case CallKind::kAllToAll: return registry_.find(request.input, ranks * request.piece_bytes);
     case CallKind::kAllGather:
-      if (whole.input == whole.output + static_cast<std::size_t>(rank_) * piece_bytes) {
-        return registry_.find(whole.output, ranks * piece_bytes);
+      if (request.input == request.output + static_cast<std::size_t>(rank_) * request.piece_bytes) {
+        return registry_.find(request.output, ranks * request.piece_bytes);
       }
-      return registry_.find(whole.input, piece_bytes);
+      return registry_.find(request.input, request.piece_bytes);
     case CallKind::kBroadcast:
     case CallKind::kReduce:
     case CallKind::kAllReduce:
-    case CallKind::kGather: return registry_.find(whole.input, piece_bytes);
+    case CallKind::kGather: return registry_.find(request.input, request.piece_bytes);
     default: return std::nullopt;  // only the root of a scatter knows where its input is
   }
 }
 
-void Engine::post_chunks(Operation whole, std::size_t piece_bytes) {
-  const CallKind kind = whole.description.call.kind;
-  if (piece_bytes == 0 || whole.place) {
-    whole.bytes = piece_bytes;
-    if (whole.place) {
-      whole.description.segment = whole.place->range->id;
-      whole.description.offset = whole.place->offset;
-      whole.description.at_own_piece =
-          kind == CallKind::kAllGather &&
-          whole.input == whole.output + static_cast<std::size_t>(rank_) * piece_bytes;
-    }
-    pending_.push_back(std::move(whole));
-    ++posted_;
+Operation& Engine::push(const Request& request, std::size_t offset, std::size_t bytes) {
+  Operation& chunk = pending_.push();
+  ++posted_;
+  chunk.description.call = request.call;
+  chunk.description.number = request.number;
+  chunk.description.offset = offset;
+  chunk.input = request.input == nullptr ? nullptr : request.input + offset;
+  chunk.output = request.output == nullptr ? nullptr : request.output + offset;
+  chunk.bytes = bytes;
+  chunk.stride = request.piece_bytes;
+  return chunk;
+}
+
+void Engine::post_chunks(const Request& request, std::optional<SymmetricPlace> place,
+                         std::shared_ptr<const void> keep_alive) {
+  const CallKind kind = request.call.kind;
+  if (request.piece_bytes == 0 || place) {
+    Operation& whole = push(request, 0, request.piece_bytes);
+    whole.keep_alive = std::move(keep_alive);
+    if (!place) return;
+    whole.description.segment = place->range->id;
+    whole.description.offset = place->offset;
+    whole.description.at_own_piece =
+        kind == CallKind::kAllGather &&
+        request.input == request.output + static_cast<std::size_t>(rank_) * request.piece_bytes;
+    whole.place = std::move(place);
     return;
   }
-  const std::size_t most = chunk_bytes(kind, size_, options_.slot_bytes,
-                                       element_size(whole.description.call.type));
-  for (std::size_t offset = 0; offset < piece_bytes; offset += most) {
-    Operation chunk = whole;
-    chunk.description.offset = offset;
-    chunk.bytes = std::min(most, piece_bytes - offset);
+  const std::size_t most =
+      chunk_bytes(kind, size_, options_.slot_bytes, element_size(request.call.type));
+  for (std::size_t offset = 0; offset < request.piece_bytes; offset += most) {
+    Operation& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
     chunk.small = chunk.bytes <= options_.small_bytes;
-    if (chunk.input != nullptr) chunk.input += offset;
-    if (chunk.output != nullptr) chunk.output += offset;
     chunk.slot = next_slot_;
     chunk.slot_free_at = slot_free_at_[next_slot_];
+    slot_free_at_[next_slot_] = posted_;
     next_slot_ = (next_slot_ + 1) % kSlots;
-    slot_free_at_[chunk.slot] = ++posted_;
-    pending_.push_back(std::move(chunk));
+    chunk.keep_alive = keep_alive;
   }
 }
 
@@ -167,65 +165,94 @@ bool Engine::advance_locked() {
   return moved;
 }
 
-// The first rank among `others` whose counter has not reached `wanted`.
+// The first rank among `others` whose word has not reached `wanted`.
+template <class WordOf>
 std::optional<Engine::Blocker> Engine::find_blocker(Stages::Others others, int root,
-                                                    Word RankState::* word, std::uint32_t wanted,
+                                                    const WordOf& word_of, std::uint32_t wanted,
                                                     const char* verb) const {
   if (others == Stages::Others::kNobody) return std::nullopt;
   const bool one = others == Stages::Others::kRoot;
   for (int peer = one ? root : 0; peer < (one ? root + 1 : size_); ++peer) {
     if (peer == rank_) continue;
-    Word& counter = control_.state(peer).*word;
-    const std::uint32_t seen = counter.load(std::memory_order_acquire);
-    if (counter_difference(seen, wanted) < 0) return Blocker{peer, &counter, seen, verb};
+    Word& word = word_of(control_.state(peer));
+    const std::uint32_t seen = word.load(std::memory_order_acquire);
+    if (counter_difference(seen, wanted) < 0) return Blocker{peer, &word, seen, verb};
   }
   return std::nullopt;
 }
 
+std::optional<Engine::Blocker> Engine::not_arrived(const Operation& operation) const {
+  const auto word = [&](RankState& state) -> Word& { return state.arrival(operation.sequence).count; };
+  return find_blocker(stages_.before_work(operation), operation.description.call.root, word,
+                      operation.sequence + 1, "arrive at");
+}
+
+std::optional<Engine::Blocker> Engine::not_worked(const Operation& operation) const {
+  const auto word = [](RankState& state) -> Word& { return state.worked; };
+  return find_blocker(stages_.before_release(operation), operation.description.call.root, word,
+                      operation.sequence + 1, "finish its share of");
+}
+
+std::optional<Engine::Blocker> Engine::not_released(std::uint32_t wanted) const {
+  const auto word = [](RankState& state) -> Word& { return state.released; };
+  return find_blocker(Stages::Others::kAll, -1, word, wanted,
+                      "take the result of an operation before");
+}
+
+// A rank's count of released chunks is looked at again only when what was last seen is not enough: it
+// is a line that its owner writes all the time.
+bool Engine::all_released(std::uint32_t wanted) {
+  if (counter_difference(all_released_, wanted) >= 0) return true;
+  std::uint32_t fewest = released_;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const std::uint32_t seen = control_.state(peer).released.load(std::memory_order_acquire);
+    if (counter_difference(seen, fewest) < 0) fewest = seen;
+  }
+  all_released_ = fewest;
+  return counter_difference(fewest, wanted) >= 0;
+}
+
+namespace {
+
+// The chunks that all must have released before this one can arrive: its place in the ring of arrivals,
+// and its slot, must not be in use any more.
+std::uint32_t chunks_before(const Operation& operation) {
+  const std::uint32_t ring = operation.sequence + 1 - kRing;
+  const bool staged = operation.bytes > 0 && !operation.place;
+  return staged && counter_difference(operation.slot_free_at, ring) > 0 ? operation.slot_free_at : ring;
+}
+
+}  // namespace
+
 // What the oldest chunk waits for, in the order of the stages. Nothing while it can move.
 std::optional<Engine::Blocker> Engine::blocker() const {
-  if (released_ != worked_) {
-    const Operation& oldest = operation(released_);
-    return find_blocker(stages_.before_release(oldest), oldest.description.call.root,
-                        &RankState::worked, released_ + 1, "finish its share of");
-  }
-  if (worked_ != arrived_) {
-    const Operation& oldest = operation(worked_);
-    return find_blocker(stages_.before_work(oldest), oldest.description.call.root, &RankState::arrived,
-                        worked_ + 1, "arrive at");
-  }
+  if (released_ != worked_) return not_worked(pending_.at(released_));
+  if (worked_ != arrived_) return not_arrived(pending_.at(worked_));
   if (arrived_ == posted_) return std::nullopt;
-  if (auto blocked = find_blocker(Stages::Others::kAll, -1, &RankState::released,
-                                  arrived_ + 1 - kRing, "take the result of an operation before")) {
-    return blocked;
-  }
-  return find_blocker(Stages::Others::kAll, -1, &RankState::released, operation(arrived_).slot_free_at,
-                      "take the result of an operation before");
+  return not_released(chunks_before(pending_.at(arrived_)));
 }
 
 bool Engine::try_arrive() {
   if (arrived_ == posted_) return false;
-  const Operation& current = operation(arrived_);
-  // The ring entry, and the slot, must not be in use any more by an earlier chunk.
-  const bool staged = current.bytes > 0 && !current.place;
-  const std::uint32_t oldest = arrived_ + 1 - kRing;
-  const std::uint32_t wanted =
-      staged && counter_difference(current.slot_free_at, oldest) > 0 ? current.slot_free_at : oldest;
-  if (find_blocker(Stages::Others::kAll, -1, &RankState::released, wanted, "")) return false;
+  Operation& current = pending_.at(arrived_);
+  if (!all_released(chunks_before(current))) return false;
+  current.streamed = should_stream(current);
   stages_.arrive(current);
   RankState& mine = control_.state(rank_);
   mine.chunks[arrived_ % kRing] = current.description;
-  publish(mine.arrived, ++arrived_);
+  Arrival& arrival = mine.arrival(arrived_);
+  arrival.fingerprint = fingerprint(current.description);
+  publish(arrival.count, ++arrived_);
+  mine.arrived.store(arrived_, std::memory_order_release);
   return true;
 }
 
 bool Engine::try_work() {
   if (worked_ == arrived_) return false;
-  const Operation& current = operation(worked_);
-  const Stages::Others others = stages_.before_work(current);
-  const int root = current.description.call.root;
-  if (find_blocker(others, root, &RankState::arrived, worked_ + 1, "")) return false;
-  compare(worked_, others);
+  const Operation& current = pending_.at(worked_);
+  if (not_arrived(current)) return false;
+  compare(current, stages_.before_work(current));
   stages_.work(current);
   ++worked_;
   if (stages_.work_is_awaited(current)) publish(control_.state(rank_).worked, worked_);
@@ -234,13 +261,10 @@ bool Engine::try_work() {
 
 bool Engine::try_release() {
   if (released_ == worked_) return false;
-  const Operation& current = operation(released_);
-  if (find_blocker(stages_.before_release(current), current.description.call.root, &RankState::worked,
-                   released_ + 1, "")) {
-    return false;
-  }
+  const Operation& current = pending_.at(released_);
+  if (not_worked(current)) return false;
   stages_.release(current);
-  pending_.pop_front();
+  pending_.pop();
   publish(control_.state(rank_).released, ++released_);
   return true;
 }
@@ -261,18 +285,29 @@ void Engine::publish(Word& word, std::uint32_t value) {
 }
 
 // Those who have been waited for say what they do in this chunk; it must be what we do.
-void Engine::compare(std::uint32_t sequence, Stages::Others others) {
+void Engine::compare(const Operation& operation, Stages::Others others) {
   if (others == Stages::Others::kNobody) return;
-  const ChunkDescription& mine = operation(sequence).description;
+  const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).fingerprint;
   const bool one = others == Stages::Others::kRoot;
-  const int first = one ? mine.call.root : 0;
+  const int first = one ? operation.description.call.root : 0;
   for (int peer = first; peer < (one ? first + 1 : size_); ++peer) {
-    if (peer == rank_) continue;
-    const ChunkDescription& theirs = control_.state(peer).chunks[sequence % kRing];
-    if (theirs == mine) continue;
-    fail(str("ranks disagree: ", rank_name(rank_), " called ", describe(mine), ", ", rank_name(peer),
-             " called ", describe(theirs)));
+    if (peer == rank_ || control_.state(peer).arrival(operation.sequence).fingerprint == mine) continue;
+    fail(str("ranks disagree: ", rank_name(rank_), " called ", describe(operation.description), ", ",
+             rank_name(peer), " called ",
+             describe(control_.state(peer).chunks[operation.sequence % kRing])));
   }
+  if (operation.bytes < SharingCost::kLeastBytes) return;
+  const int peer = one ? first : rank_ == 0 ? size_ - 1 : 0;
+  if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[operation.sequence % kRing]);
+}
+
+// A rank that gives without taking, the root of a broadcast, learns the cost from those who read.
+bool Engine::should_stream(const Operation& operation) const {
+  if (size_ == 1 || operation.bytes < SharingCost::kLeastBytes) return false;
+  const auto others = static_cast<std::uint32_t>(size_ - 1);
+  const int reader = (rank_ + 1 + static_cast<int>(operation.sequence % others)) % size_;
+  return SharingCost::is_dear(control_.state(rank_).sharing_cost) ||
+         SharingCost::is_dear(control_.state(reader).sharing_cost);
 }
 
 // --- Ending --------------------------------------------------------------------------------------
@@ -293,14 +328,22 @@ void Engine::abort(const std::string& reason) {
   const std::size_t length = std::min(reason.size(), sizeof(shared.reason) - 1);
   std::memcpy(shared.reason, reason.data(), length);
   shared.reason[length] = '\0';
-  shared.state.store(kAborted, std::memory_order_release);
+  shared.state.store(kAborted, std::memory_order_seq_cst);
+  for (int peer = 0; peer < size_; ++peer) wake_all(peer);
+}
+
+// Wakes whoever sleeps on a word of `rank`.
+void Engine::wake_all(int rank) const {
+  RankState& state = control_.state(rank);
+  if (state.sleepers.load(std::memory_order_seq_cst) != 0) {
+    for (Word* word : {&state.worked, &state.released}) futex_wake_all(*word);
+    for (Arrival& arrival : state.arrivals) futex_wake_all(arrival.count);
+  }
   for (int peer = 0; peer < size_; ++peer) {
-    RankState& theirs = control_.state(peer);
-    for (Word* word : {&theirs.arrived, &theirs.worked, &theirs.released}) futex_wake_all(*word);
-    for (int other = 0; other < size_; ++other) {
-      futex_wake_all(control_.channel(peer, other).written);
-      futex_wake_all(control_.channel(peer, other).read);
-    }
+    Channel& out = control_.channel(rank, peer);
+    Channel& in = control_.channel(peer, rank);
+    if (out.written_sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(out.written);
+    if (in.read_sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(in.read);
   }
 }
 

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,8 +22,10 @@
 #include <lockstep/comm/backends/shm/control.h>
 #include <lockstep/comm/backends/shm/liveness.h>
 #include <lockstep/comm/backends/shm/operation.h>
+#include <lockstep/comm/backends/shm/operation_queue.h>
 #include <lockstep/comm/backends/shm/patience.h>
 #include <lockstep/comm/backends/shm/segment.h>
+#include <lockstep/comm/backends/shm/sharing_cost.h>
 #include <lockstep/comm/backends/shm/symmetric.h>
 #include <lockstep/comm/progress.h>
 #include <lockstep/core/clock.h>
@@ -37,6 +38,9 @@ struct EngineOptions {
   std::size_t slot_bytes = std::size_t{256} << 10;
   /// Up to so many bytes, every rank combines everything itself: one round of waiting instead of two.
   std::size_t small_bytes = std::size_t{8} << 10;
+  /// Symmetric memory is used in place from so many bytes on; below, one round of waiting costs more than
+  /// a copy.
+  std::size_t in_place_bytes = 1024;
   /// The names of the ranks in messages; 0, 1, ... where empty.
   std::vector<int> world_ranks;
   /// What else this process has under way; may be null.
@@ -108,10 +112,18 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
     Ticket ticket = 0;
   };
 
-  Operation& operation(std::uint32_t sequence) { return pending_[sequence - released_]; }
-  const Operation& operation(std::uint32_t sequence) const { return pending_[sequence - released_]; }
-  void post_chunks(Operation whole, std::size_t piece_bytes);
-  std::optional<SymmetricPlace> find_place(const Operation& whole, std::size_t piece_bytes) const;
+  /// What post() is given.
+  struct Request {
+    const CallDescription& call;
+    std::uint64_t number;
+    const std::byte* input;
+    std::byte* output;
+    std::size_t piece_bytes;
+  };
+  void post_chunks(const Request& request, std::optional<SymmetricPlace> place,
+                   std::shared_ptr<const void> keep_alive);
+  Operation& push(const Request& request, std::size_t offset, std::size_t bytes);
+  std::optional<SymmetricPlace> find_place(const Request& request) const;
 
   bool advance_locked();
   bool try_arrive();
@@ -119,9 +131,15 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   bool try_release();
   bool advance_channels();
   void publish(Word& word, std::uint32_t value);
-  void compare(std::uint32_t sequence, Stages::Others others);
-  std::optional<Blocker> find_blocker(Stages::Others others, int root, Word RankState::* word,
+  void compare(const Operation& operation, Stages::Others others);
+  bool should_stream(const Operation& operation) const;
+  bool all_released(std::uint32_t wanted);
+  template <class WordOf>
+  std::optional<Blocker> find_blocker(Stages::Others others, int root, const WordOf& word_of,
                                       std::uint32_t wanted, const char* verb) const;
+  std::optional<Blocker> not_arrived(const Operation& operation) const;
+  std::optional<Blocker> not_worked(const Operation& operation) const;
+  std::optional<Blocker> not_released(std::uint32_t wanted) const;
   std::optional<Blocker> blocker() const;
 
   bool reached(const Goal& goal);
@@ -134,6 +152,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::string last_call(int rank) const;
   std::string rank_name(int rank) const;
 
+  void wake_all(int rank) const;
   void throw_if_aborted();
   [[noreturn]] void fail(const std::string& reason);
   std::shared_ptr<SymmetricRange> share_range(std::size_t bytes, std::chrono::milliseconds timeout);
@@ -150,14 +169,16 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::atomic<bool> failed_ = false;  // this rank gave up: nothing of its moves any more
 
   std::mutex mutex_;  // guards what follows
+  SharingCost sharing_cost_;
   Channels channels_;
-  std::deque<Operation> pending_;  // chunks released_ ... posted_ - 1
+  OperationQueue pending_;  // chunks released_ ... posted_ - 1
   std::array<std::uint32_t, kSlots> slot_free_at_{};
   std::uint32_t next_slot_ = 0;
   std::uint32_t posted_ = 0;
   std::uint32_t arrived_ = 0;
   std::uint32_t worked_ = 0;
   std::uint32_t released_ = 0;
+  std::uint32_t all_released_ = 0;  // at least so many chunks by all ranks, when last looked
 };
 
 }  // namespace lockstep::shm

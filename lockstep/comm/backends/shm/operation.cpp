@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include <lockstep/comm/copy.h>
 #include <lockstep/comm/reduce.h>
 
 namespace lockstep::shm {
@@ -16,6 +17,16 @@ bool gives_a_part_to_each(CallKind kind) {
 // In place, source and destination are the same memory.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// To where only peers read: past the caches where a line that two processors share is slow.
+void copy_stage(std::byte* to, const std::byte* from, const Operation& operation, std::size_t bytes) {
+  operation.streamed ? copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes);
+}
+
+void copy_out(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t whole) {
+  if (whole < kStreamedBytes) return copy_bytes(to, from, bytes);
+  if (to != from) copy_streaming(to, from, bytes);
 }
 
 std::size_t round_down(std::size_t value, std::size_t multiple) { return value / multiple * multiple; }
@@ -60,27 +71,37 @@ const std::byte* Stages::given(const Operation& operation, int rank) const {
     const std::size_t piece = parts ? me : operation.description.at_own_piece ? them : 0;
     return operation.place->range->slice(rank) + operation.place->offset + piece * operation.stride;
   }
-  return control_.slot(rank, operation.slot) + (parts ? me * part_bytes() : 0);
+  return staging(operation, rank) + (parts ? me * part_bytes() : 0);
+}
+
+// Where `rank` puts what it gives: a little travels with the word that announces it.
+std::byte* Stages::staging(const Operation& operation, int rank) const {
+  const bool parts = gives_a_part_to_each(operation.description.call.kind);
+  if (operation.small && !parts && operation.bytes <= Arrival::kInlineBytes) {
+    return control_.state(rank).arrival(operation.sequence).data;
+  }
+  return control_.slot(rank, operation.slot);
 }
 
 void Stages::arrive(const Operation& operation) const {
   if (operation.place || operation.bytes == 0) return;
-  std::byte* const slot = control_.slot(rank_, operation.slot);
+  std::byte* const slot = staging(operation, rank_);
   switch (operation.description.call.kind) {
     case CallKind::kBroadcast:
-      if (is_root(operation)) copy_bytes(slot, operation.input, operation.bytes);
+      if (is_root(operation)) copy_stage(slot, operation.input, operation, operation.bytes);
       return;
     case CallKind::kGather:
-      if (!is_root(operation)) copy_bytes(slot, operation.input, operation.bytes);
+      if (!is_root(operation)) copy_stage(slot, operation.input, operation, operation.bytes);
       return;
-    case CallKind::kAllGather: return copy_bytes(slot, operation.input, operation.bytes);
+    case CallKind::kAllGather: return copy_stage(slot, operation.input, operation, operation.bytes);
     case CallKind::kReduce:
     case CallKind::kAllReduce:
-      if (operation.small) return copy_bytes(slot, operation.input, operation.bytes);
+      if (operation.small) return copy_stage(slot, operation.input, operation, operation.bytes);
       // My own share I combine from where it is.
       for (int peer = 0; peer < size_; ++peer) {
         const Range theirs = share(operation, peer);
-        if (peer != rank_) copy_bytes(slot + theirs.begin, operation.input + theirs.begin, theirs.bytes);
+        if (peer == rank_) continue;
+        copy_stage(slot + theirs.begin, operation.input + theirs.begin, operation, theirs.bytes);
       }
       return;
     case CallKind::kScatter:
@@ -91,7 +112,8 @@ void Stages::arrive(const Operation& operation) const {
       for (int peer = 0; peer < size_; ++peer) {
         const auto p = static_cast<std::size_t>(peer);
         if (peer == rank_) continue;
-        copy_bytes(slot + p * part_bytes(), operation.input + p * operation.stride, operation.bytes);
+        copy_stage(slot + p * part_bytes(), operation.input + p * operation.stride, operation,
+                   operation.bytes);
       }
       return;
     case CallKind::kBarrier:
@@ -120,7 +142,8 @@ void Stages::work(const Operation& operation) const {
       if (operation.place) return copy_between(operation);
       [[fallthrough]];
     case CallKind::kScatter:
-      return copy_bytes(operation.output, given(operation, operation.description.call.root), operation.bytes);
+      return copy_out(operation.output, given(operation, operation.description.call.root),
+                      operation.bytes, operation.stride);
     case CallKind::kGather:
       if (is_root(operation)) take_pieces(operation);
       return;
@@ -166,8 +189,8 @@ void Stages::release(const Operation& operation) const {
 
 void Stages::take_pieces(const Operation& operation) const {
   for (int peer = 0; peer < size_; ++peer) {
-    copy_bytes(operation.output + static_cast<std::size_t>(peer) * operation.stride, given(operation, peer),
-         operation.bytes);
+    copy_out(operation.output + static_cast<std::size_t>(peer) * operation.stride, given(operation, peer),
+             operation.bytes, operation.stride * static_cast<std::size_t>(size_));
   }
 }
 
@@ -178,12 +201,13 @@ void Stages::copy_between(const Operation& operation) const {
   const std::size_t taken = round_down(operation.bytes / ranks * (ranks - 1), kCacheLine);
   const SymmetricPlace& place = *operation.place;
   if (!is_root(operation)) {
-    return copy_bytes(operation.output, given(operation, operation.description.call.root), taken);
+    return copy_out(operation.output, given(operation, operation.description.call.root), taken,
+                    operation.stride);
   }
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    copy_bytes(place.range->slice(peer) + place.offset + taken, operation.input + taken,
-         operation.bytes - taken);
+    copy_out(place.range->slice(peer) + place.offset + taken, operation.input + taken,
+             operation.bytes - taken, operation.stride);
   }
 }
 
@@ -198,24 +222,38 @@ void Stages::combine_share(const Operation& operation) const {
   if (mine.bytes == 0) return;
   std::array<const std::byte*, kMaxRanks> sources;
   for (int peer = 0; peer < size_; ++peer) sources[peer] = given(operation, peer) + mine.begin;
+  const bool all = operation.description.call.kind == CallKind::kAllReduce;
+  if (!operation.place) return combine_staged_share(operation, sources.data(), mine, all);
   std::array<std::byte*, kMaxRanks> destinations;
   std::size_t count = 0;
-  const bool all = operation.description.call.kind == CallKind::kAllReduce;
-  const int root = operation.description.call.root;
-  if (operation.place) {
-    const auto& place = *operation.place;
-    for (int peer = 0; peer < size_; ++peer) {
-      if (all || peer == root) {
-        destinations[count++] = place.range->slice(peer) + place.offset + mine.begin;
-      }
-    }
-  } else {
-    if (all || is_root(operation)) destinations[count++] = operation.output + mine.begin;
-    if (all || !is_root(operation)) {
-      destinations[count++] = control_.slot(rank_, operation.slot) + mine.begin;
-    }
+  for (int peer = 0; peer < size_; ++peer) {
+    if (!all && peer != operation.description.call.root) continue;
+    destinations[count++] = operation.place->range->slice(peer) + operation.place->offset + mine.begin;
   }
   reduce_into(operation, sources.data(), destinations.data(), count, mine.bytes);
+}
+
+// Into my output, if I get one, and into my slot, for the others.
+void Stages::combine_staged_share(const Operation& operation, const std::byte* const* sources,
+                                  Range mine, bool all) const {
+  std::byte* const own = operation.output + mine.begin;
+  std::byte* const shared = control_.slot(rank_, operation.slot) + mine.begin;
+  if (all && operation.streamed) {
+    // In blocks that are still in the cache when they are copied.
+    constexpr std::size_t kBlock = 4096;
+    std::array<const std::byte*, kMaxRanks> block;
+    for (std::size_t at = 0; at < mine.bytes; at += kBlock) {
+      const std::size_t bytes = std::min(kBlock, mine.bytes - at);
+      for (int peer = 0; peer < size_; ++peer) block[peer] = sources[peer] + at;
+      std::byte* const to = own + at;
+      reduce_into(operation, block.data(), &to, 1, bytes);
+      copy_streaming(shared + at, to, bytes);
+    }
+    return;
+  }
+  const std::array<std::byte*, 2> both{own, shared};
+  const bool only_shared = !all && !is_root(operation);
+  reduce_into(operation, sources, both.data() + (only_shared ? 1 : 0), all ? 2 : 1, mine.bytes);
 }
 
 void Stages::reduce_into(const Operation& operation, const std::byte* const* sources,

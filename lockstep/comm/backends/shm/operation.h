@@ -39,6 +39,8 @@ struct Operation {
   std::size_t stride = 0;            ///< from one rank's piece to the next: bytes of a whole piece
   std::optional<SymmetricPlace> place;  ///< of `input` on all ranks; absent: staged
   bool small = false;                ///< one stage less: every rank combines everything
+  bool streamed = false;  ///< staged past the caches (this rank's own choice)
+  std::uint32_t sequence = 0;        ///< the number of this chunk
   std::uint32_t slot = 0;
   std::uint32_t slot_free_at = 0;    ///< all must have released this many chunks before the slot is ours
   std::shared_ptr<const void> keep_alive;
@@ -73,8 +75,11 @@ class Stages {
   Range share(const Operation& operation, int rank) const;
   std::size_t part_bytes() const;
   const std::byte* given(const Operation& operation, int rank) const;
+  std::byte* staging(const Operation& operation, int rank) const;
   void combine(const Operation& operation) const;
   void combine_share(const Operation& operation) const;
+  void combine_staged_share(const Operation& operation, const std::byte* const* sources, Range mine,
+                            bool all) const;
   void take_pieces(const Operation& operation) const;
   void copy_between(const Operation& operation) const;
   void reduce_into(const Operation& operation, const std::byte* const* sources,

@@ -42,7 +42,12 @@ void Engine::wait(const Transfer& transfer, std::chrono::milliseconds timeout) {
 }
 
 bool Engine::reached(const Goal& goal) {
-  if (goal.transfer != nullptr && goal.transfer->done.load(std::memory_order_acquire)) return true;
+  if (goal.transfer != nullptr) {
+    if (goal.transfer->done.load(std::memory_order_acquire)) return true;
+  } else {
+    const std::uint32_t released = control_.state(rank_).released.load(std::memory_order_acquire);
+    if (counter_difference(released, goal.ticket) >= 0) return true;
+  }
   const std::scoped_lock lock(mutex_);
   const auto there = [&] {
     if (goal.transfer != nullptr) return goal.transfer->done.load(std::memory_order_relaxed);
@@ -113,7 +118,7 @@ void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
 
 std::string Engine::what(const Goal& goal) const {
   if (goal.transfer != nullptr) return describe(goal.transfer->call);
-  return pending_.empty() ? "no operation" : describe(operation(released_).description);
+  return pending_.size() == 0 ? "no operation" : describe(pending_.at(released_).description);
 }
 
 // Why the goal cannot be reached any more, or "".

@@ -1,0 +1,51 @@
+// Chunks in the order of their numbers: a ring that grows, so that posting one allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/comm/backends/shm/operation.h>
+
+namespace lockstep::shm {
+
+/// Holds the chunks first() ... first() + size() - 1. Numbers wrap around.
+class OperationQueue {
+ public:
+  OperationQueue() : ring_(8) {}
+
+  std::uint32_t first() const { return first_; }
+  std::uint32_t size() const { return size_; }
+  Operation& at(std::uint32_t sequence) { return ring_[sequence & mask()]; }
+  const Operation& at(std::uint32_t sequence) const { return ring_[sequence & mask()]; }
+
+  /// A new last chunk, in its initial state but for its number.
+  Operation& push() {
+    if (size_ == ring_.size()) grow();
+    const std::uint32_t sequence = first_ + size_++;
+    Operation& operation = at(sequence);
+    operation.sequence = sequence;
+    return operation;
+  }
+
+  void pop() {
+    at(first_) = {};
+    ++first_;
+    --size_;
+  }
+
+ private:
+  std::uint32_t mask() const { return static_cast<std::uint32_t>(ring_.size()) - 1; }
+  void grow() {
+    std::vector<Operation> larger(2 * ring_.size());
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      larger[(first_ + i) & (larger.size() - 1)] = std::move(at(first_ + i));
+    }
+    ring_ = std::move(larger);
+  }
+
+  std::vector<Operation> ring_;  // a power of two
+  std::uint32_t first_ = 0;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace lockstep::shm
