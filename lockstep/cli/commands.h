@@ -7,9 +7,12 @@
 
 namespace lockstep {
 
+void add_bench_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 
-inline std::vector<AddCommand> all_commands() { return {&add_train_command, &add_doctor_command}; }
+inline std::vector<AddCommand> all_commands() {
+  return {&add_train_command, &add_bench_command, &add_doctor_command};
+}
 
 }  // namespace lockstep

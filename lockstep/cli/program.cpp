@@ -48,12 +48,16 @@ std::string sentence(std::string text) {
   return text;
 }
 
+std::string full_name(const CLI::App& command) {
+  const CLI::App* const parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
+}
+
 // CLI11 complains of what is missing before it looks at what it did not understand; people want to
 // hear of the latter first.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = current_command(app);
-  const std::string name =
-      command.get_parent() == nullptr ? app.get_name() : app.get_name() + " " + command.get_name();
+  const std::string name = full_name(command);
   const std::string see = ": see " + name + " --help";
   const std::vector<std::string> unknown = app.remaining(true);
   if (unknown.empty()) return sentence(error.what()) + see;

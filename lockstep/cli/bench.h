@@ -1,0 +1,12 @@
+// The measurements that are subcommands of `lockstep bench`, one file each.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+void add_bench_comm_command(CLI::App& bench);
+
+}  // namespace lockstep

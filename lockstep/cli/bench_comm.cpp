@@ -1,0 +1,77 @@
+// lockstep bench comm
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/bench.h>
+#include <lockstep/cli/bench_comm_rank.h>
+#include <lockstep/cli/bench_comm_settings.h>
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/launch/launcher.h>
+
+namespace lockstep {
+namespace {
+
+void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
+  command
+      .add_option(
+          "--collective", to.collective,
+          "all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, "
+          "send_recv, barrier, several with commas, or all")
+      ->capture_default_str();
+  command
+      .add_option("--algorithm", to.algorithm,
+                  "Of all_reduce: auto, native, reduce-broadcast, all-to-all, ring, "
+                  "halving-doubling, tree, "
+                  "several with commas, or all")
+      ->capture_default_str();
+  command.add_option("--backend", to.backend, "auto, shm, gloo, nccl or hierarchical")
+      ->capture_default_str();
+  command
+      .add_option("--nproc-per-node", to.nproc_per_node,
+                  "Processes to start on this host (default 2)")
+      ->transform(whole_number<int>());
+  command.add_option(
+      "--sizes", to.sizes,
+      "Of the larger buffer, as in 4,64KiB,1MiB (default: 4 B to 256 MiB by factors of 4)");
+  command.add_option("--dtype", to.dtype, "PyTorch's name of the element type")
+      ->capture_default_str();
+  command.add_flag("--symmetric", to.symmetric, "Only in memory that the group allocates");
+  command.add_flag("--private", to.private_memory, "Only in memory of each process");
+  command
+      .add_option("--repetitions", to.repetitions,
+                  "Calls of each row (default: what fits into --seconds, 5 to 200)")
+      ->transform(whole_number<int>());
+  command.add_option("--seconds", to.seconds, "Time for each row")->capture_default_str();
+  command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
+      ->capture_default_str();
+  command.add_option("--json", to.json, "Also write the rows")->type_name("FILE");
+}
+
+void add_explain_options(CLI::App& command, BenchCommArguments& to) {
+  command.add_flag(
+      "--explain", to.explain,
+      "Run one algorithm (default: ring) with tracing and show who sent what to whom, and when");
+  command.add_option("--bytes", to.bytes, "Of --explain: size of the tensor")
+      ->capture_default_str();
+  command.add_option("--out", to.out, "Of --explain: draw it as SVG")->type_name("FILE");
+}
+
+void run(const BenchCommArguments& arguments) {
+  const BenchCommSettings settings = resolve(arguments);
+  if (settings.worker) return bench_comm_rank(settings);
+  require_success(
+      launch_ranks({.nproc_per_node = settings.world_size}, [&] { bench_comm_rank(settings); }));
+}
+
+}  // namespace
+
+void add_bench_comm_command(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand("comm", "Time collectives, or explain an all-reduce");
+  const auto arguments = std::make_shared<BenchCommArguments>();
+  add_measurement_options(*command, *arguments);
+  add_explain_options(*command, *arguments);
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lockstep

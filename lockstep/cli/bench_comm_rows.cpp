@@ -1,0 +1,74 @@
+#include <lockstep/cli/bench_comm_rows.h>
+
+#include <algorithm>
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/bench_sizes.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kColumns = 9;
+constexpr std::array<int, kColumns> kWidths = {-14, -16, 9, -9, 9,
+                                               9,   9,   9, 9};  // negative: to the left
+
+std::string line_of(const std::array<std::string, kColumns>& cells) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto width = static_cast<std::size_t>(std::abs(kWidths[i]));
+    const std::string padding(width - std::min(width, cells[i].size()), ' ');
+    if (i > 0) line += "  ";
+    line += kWidths[i] < 0 ? cells[i] + padding : padding + cells[i];
+  }
+  return line;
+}
+
+}  // namespace
+
+BenchCommRow summarize(BenchCommRow row, std::vector<double> microseconds) {
+  std::sort(microseconds.begin(), microseconds.end());
+  const std::size_t middle = microseconds.size() / 2;
+  row.median_us = microseconds.size() % 2 == 1
+                      ? microseconds[middle]
+                      : (microseconds[middle - 1] + microseconds[middle]) / 2;
+  row.min_us = microseconds.front();
+  row.max_us = microseconds.back();
+  return row;
+}
+
+std::string to_json(const std::vector<BenchCommRow>& rows) {
+  auto json = nlohmann::ordered_json::array();
+  for (const BenchCommRow& row : rows) {
+    json.push_back({{"collective", bench_collective_name(row.collective)},
+                    {"algorithm", row.algorithm},
+                    {"backend", row.backend},
+                    {"ranks", row.ranks},
+                    {"dtype", row.dtype},
+                    {"bytes", row.bytes},
+                    {"in_place", is_in_place(row.collective)},
+                    {"symmetric", row.symmetric},
+                    {"median_us", row.median_us},
+                    {"min_us", row.min_us},
+                    {"max_us", row.max_us},
+                    {"algbw_gbps", row.algbw_gbps()},
+                    {"busbw_gbps", row.busbw_gbps()}});
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string bench_comm_heading() {
+  return line_of({"collective", "algorithm", "size", "memory", "median us", "min us", "max us",
+                  "alg GB/s", "bus GB/s"});
+}
+
+std::string table_line(const BenchCommRow& row) {
+  return line_of({bench_collective_name(row.collective), row.algorithm,
+                  row.bytes == 0 ? "-" : binary_bytes_text(static_cast<double>(row.bytes)),
+                  row.symmetric ? "symmetric" : "private", short_number(row.median_us),
+                  short_number(row.min_us), short_number(row.max_us),
+                  short_number(row.algbw_gbps()), short_number(row.busbw_gbps())});
+}
+
+}  // namespace lockstep

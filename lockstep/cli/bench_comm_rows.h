@@ -1,0 +1,42 @@
+// What `lockstep bench comm` found, for people and for machines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/cli/bench_collective.h>
+
+namespace lockstep {
+
+struct BenchCommRow {
+  BenchCollective collective = BenchCollective::kAllReduce;
+  std::string algorithm;
+  std::string backend;
+  int ranks = 0;
+  std::string dtype;
+  std::int64_t bytes = 0;  ///< of the larger buffer
+  bool symmetric = false;
+  /// Of each call the time of the slowest rank.
+  double median_us = 0;
+  double min_us = 0;
+  double max_us = 0;
+
+  double algbw_gbps() const {
+    return median_us > 0 ? static_cast<double>(bytes) / median_us / 1e3 : 0;
+  }
+  double busbw_gbps() const { return algbw_gbps() * bus_factor(collective, ranks); }
+};
+
+/// The row of these calls; not none.
+BenchCommRow summarize(BenchCommRow row, std::vector<double> microseconds);
+
+/// A JSON array of {"collective", "algorithm", "backend", "ranks", "dtype", "bytes", "in_place",
+/// "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps"}.
+std::string to_json(const std::vector<BenchCommRow>& rows);
+
+/// The lines of a table, its heading and each row, without their ends.
+std::string bench_comm_heading();
+std::string table_line(const BenchCommRow& row);
+
+}  // namespace lockstep

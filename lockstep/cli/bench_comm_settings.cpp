@@ -1,0 +1,152 @@
+#include <lockstep/cli/bench_comm_settings.h>
+
+#include <algorithm>
+
+#include <lockstep/cli/bench_sizes.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kCommand = "bench comm";
+// Sums of ones, by which results are checked, are exact in every type up to here.
+constexpr int kMostRanks = 127;
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return words;
+}
+
+std::vector<BenchCollective> resolve_collectives(const std::string& text) {
+  if (text == "all") return all_bench_collectives();
+  std::vector<std::string> names;
+  for (const auto each : all_bench_collectives()) names.emplace_back(bench_collective_name(each));
+  names.emplace_back("all");
+  std::vector<BenchCollective> collectives;
+  for (const std::string& word : words_of(text)) {
+    OptionCheck(kCommand).one_of("--collective", word, names);
+    if (word == "all") return all_bench_collectives();
+    collectives.push_back(*bench_collective_from_name(word));
+  }
+  return collectives;
+}
+
+std::vector<Algorithm> resolve_algorithms(const std::string& text) {
+  std::vector<std::string> names;
+  for (const Algorithm each : all_algorithms()) names.emplace_back(algorithm_name(each));
+  names.emplace_back("all");
+  std::vector<Algorithm> algorithms;
+  for (const std::string& word : words_of(text)) {
+    OptionCheck(kCommand).one_of("--algorithm", word, names);
+    // What kAuto stands for is among the others.
+    if (word == "all") return {all_algorithms().begin() + 1, all_algorithms().end()};
+    algorithms.push_back(*algorithm_from_name(word));
+  }
+  return algorithms;
+}
+
+DataType resolve_type(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto type = DataType::kFloat32; type < DataType::kByte;
+       type = static_cast<DataType>(static_cast<int>(type) + 1)) {
+    if (name == data_type_name(type)) return type;
+    names.emplace_back(data_type_name(type));
+  }
+  OptionCheck(kCommand).one_of("--dtype", name, names);
+  return DataType::kFloat32;
+}
+
+std::vector<std::int64_t> resolve_sizes(const std::string& text) {
+  if (!text.empty()) return parse_sizes("bench comm: --sizes", text);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = 4; bytes <= std::int64_t{256} << 20; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+void resolve_world(const BenchCommArguments& arguments, BenchCommSettings& settings) {
+  if (arguments.nproc_per_node) {
+    OptionCheck(kCommand).in_range("--nproc-per-node", *arguments.nproc_per_node, 2, kMostRanks);
+  }
+  settings.worker = worker_environment();
+  settings.world_size =
+      settings.worker ? settings.worker->world_size : arguments.nproc_per_node.value_or(2);
+  if (settings.worker && arguments.nproc_per_node &&
+      *arguments.nproc_per_node != settings.worker->local_world_size) {
+    throw ConfigError(str(kCommand, ": --nproc-per-node ", *arguments.nproc_per_node,
+                          " contradicts ", settings.worker->source, ", which started ",
+                          settings.worker->local_world_size,
+                          " on this host; leave the option out"));
+  }
+  OptionCheck(kCommand).in_range("the number of ranks", settings.world_size, 2, kMostRanks);
+}
+
+ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
+  ExplainSettings explain;
+  std::vector<std::string> names;
+  for (const Algorithm each : all_algorithms()) {
+    if (each != Algorithm::kAuto && each != Algorithm::kNative)
+      names.emplace_back(algorithm_name(each));
+  }
+  const std::string& name = arguments.algorithm == "auto" ? "ring" : arguments.algorithm;
+  OptionCheck(kCommand).one_of("--algorithm of --explain", name, names);
+  explain.algorithm = *algorithm_from_name(name);
+  explain.bytes = parse_bytes("bench comm: --bytes", arguments.bytes);
+  if (arguments.out) explain.svg = *arguments.out;
+  return explain;
+}
+
+// Better now than after the measurement.
+void check_folder_of(const std::filesystem::path& file) {
+  if (!file.empty()) JsonReport(file).on_run_begin({});
+}
+
+}  // namespace
+
+BenchCommSettings resolve(const BenchCommArguments& arguments) {
+  BenchCommSettings settings;
+  const OptionCheck check(kCommand);
+  settings.collectives = resolve_collectives(arguments.collective);
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
+  settings.backend = arguments.backend;
+  resolve_world(arguments, settings);
+  settings.processors = static_cast<int>(available_cpus().size());
+  settings.sizes = resolve_sizes(arguments.sizes);
+  settings.type = resolve_type(arguments.dtype);
+  if (arguments.symmetric != arguments.private_memory) {
+    settings.symmetric = arguments.symmetric;
+    settings.private_memory = arguments.private_memory;
+  }
+  if (arguments.repetitions) {
+    check.in_range("--repetitions", *arguments.repetitions, 1, 1e6);
+    settings.repetitions = *arguments.repetitions;
+  }
+  check.in_range("--seconds", arguments.seconds, 0.001, 1e5);
+  settings.seconds = arguments.seconds;
+  check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
+  settings.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
+  if (arguments.explain) {
+    settings.explain = resolve_explain(arguments);
+    if (arguments.json)
+      throw ConfigError("bench comm: --explain writes no --json; --out FILE is its picture");
+  } else {
+    settings.algorithms = resolve_algorithms(arguments.algorithm);
+    if (arguments.out) throw ConfigError("bench comm: --out belongs to --explain; use --json FILE");
+  }
+  if (arguments.json) settings.json = *arguments.json;
+  if (settings.speaks()) {
+    check_folder_of(settings.json);
+    if (settings.explain) check_folder_of(settings.explain->svg);
+  }
+  return settings;
+}
+
+}  // namespace lockstep

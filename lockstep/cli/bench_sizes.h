@@ -1,0 +1,24 @@
+// Sizes in bytes as people write and read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// "4", "4B", "64KiB", "1.5MiB", "2GiB" (powers of 1024), "64kB", "1MB", "2GB" (of 1000).
+/// ConfigError, beginning with `option`, for anything else, for less than one byte and for more
+/// than 1 TiB.
+std::int64_t parse_bytes(const std::string& option, const std::string& text);
+
+/// The same separated by commas.
+std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text);
+
+/// "4 B", "64 KiB", "1.5 MiB".
+std::string binary_bytes_text(double bytes);
+
+/// "0.12", "4.56", "123", "45,678": three digits that say something.
+std::string short_number(double value);
+
+}  // namespace lockstep

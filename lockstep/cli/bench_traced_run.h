@@ -1,0 +1,74 @@
+// One all-reduce that was traced on every rank, and what can be read off its traces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/algorithms/cost_model.h>
+#include <lockstep/comm/algorithms/trace.h>
+
+namespace lockstep {
+
+struct TracedRun {
+  std::string algorithm;  ///< "ring", ...
+  std::string backend;
+  std::string dtype;
+  std::size_t bytes = 0;                  ///< of one rank's tensor
+  std::size_t count = 0;                  ///< its elements
+  CostModel model;                        ///< measured beside it
+  std::vector<double> predicted_seconds;  ///< by the model, of each rank
+  std::vector<Trace> traces;              ///< of each rank; by one clock
+  int repetitions = 1;                    ///< the median of so many runs
+  int processors = 0;                     ///< that the ranks shared
+};
+
+/// A message, as both of its ends saw it.
+struct Arrow {
+  int step = 0;
+  int from = 0;
+  int to = 0;
+  ElementRange range;
+  std::size_t bytes = 0;
+  bool added = false;  ///< combined with what the receiver had; else it replaced that
+};
+
+/// In the order of steps, then senders, then receivers.
+std::vector<Arrow> arrows_of(const TracedRun& run);
+
+/// Names for ranges of elements. The tensor falls into pieces at every place where a message begins
+/// or ends; they are numbered from 0.
+class PieceNames {
+ public:
+  explicit PieceNames(const TracedRun& run);
+  std::size_t pieces() const { return starts_.size(); }
+  std::size_t first_piece(ElementRange range) const;
+  std::string name(ElementRange range) const;  ///< "2", "0-1", "all"
+
+ private:
+  std::vector<std::size_t> starts_;
+  std::size_t count_;
+};
+
+struct RankTotals {
+  std::size_t messages_sent = 0;
+  std::size_t bytes_sent = 0;
+  std::size_t bytes_received = 0;
+  double seconds = 0;  ///< from its start to its end
+  double reduce_seconds = 0;
+  double predicted_seconds = 0;
+};
+std::vector<RankTotals> totals_of(const TracedRun& run);
+
+int step_count(const TracedRun& run);
+/// When the first rank began and the last ended.
+std::int64_t begin_ns(const TracedRun& run);
+std::int64_t end_ns(const TracedRun& run);
+
+/// "ring all-reduce of 1 MiB float32 on 4 ranks over shm".
+std::string title_of(const TracedRun& run);
+/// "alpha 5.1 us per message, beta 0.12 ns per byte (8.3 GB/s), gamma 0.1 ns per byte added".
+std::string model_text(const CostModel& model);
+
+}  // namespace lockstep

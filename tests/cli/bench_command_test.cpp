@@ -1,0 +1,158 @@
+// `lockstep bench` as its users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include <tests/cli/program_run.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+ProgramResult bench(std::vector<std::string> arguments, const Environment& environment = {}) {
+  arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "bench"});
+  return run_to_end(arguments, environment);
+}
+
+void expect_success(const ProgramResult& result) {
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.left_behind, 0);
+}
+
+nlohmann::json rows_of(const std::filesystem::path& file) {
+  return nlohmann::json::parse(read_text(file));
+}
+
+TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
+  struct Case {
+    std::vector<std::string> arguments;
+    int exit_code;
+    const char* error;
+  };
+  const Case cases[] = {
+      {{}, 2, "error: a subcommand is required: see lockstep bench --help\n"},
+      {{"com"}, 2, "error: unknown command 'com'; did you mean 'comm'?\n"},
+      {{"comm", "--size", "4"},
+       2,
+       "error: unknown option '--size' of lockstep bench comm; did you mean '--sizes'?\n"},
+      {{"comm", "--repetitions", "x"}, 2, "error: --repetitions: must be a whole number, got 'x'"},
+      {{"comm", "--collective", "sum"},
+       2,
+       "error: bench comm: --collective must be one of all_reduce, "},
+      {{"comm", "--backend", "gloo", "--symmetric", "--sizes", "4"},
+       2,
+       "error: rank 0: bench comm: --symmetric: backend gloo has no symmetric memory"},
+  };
+  for (const Case& each : cases) {
+    const ProgramResult result = bench(each.arguments);
+    EXPECT_EQ(result.exit_code, each.exit_code) << result.err;
+    EXPECT_THAT(result.err, StartsWith(each.error));
+    EXPECT_EQ(result.error_lines(), 1) << result.err;
+    EXPECT_EQ(result.left_behind, 0);
+  }
+}
+
+TEST(BenchCommand, TimesEveryCollective) {
+  const TemporaryDirectory folder;
+  for (const std::string backend : {"shm", "gloo"}) {
+    for (const std::string ranks : {"2", "3"}) {
+      const auto file = folder / ("rows-" + backend + ranks);
+      expect_success(
+          bench({"comm", "--collective", "all", "--backend", backend, "--nproc-per-node", ranks,
+                 "--sizes", "4,12KiB", "--repetitions", "5", "--json", file.string()}));
+      std::set<std::string> collectives;
+      const auto rows = rows_of(file);
+      for (const auto& row : rows) {
+        collectives.insert(row["collective"]);
+        EXPECT_EQ(row["backend"], backend);
+        EXPECT_EQ(std::to_string(row["ranks"].get<int>()), ranks);
+        EXPECT_GT(row["median_us"], 0);
+        EXPECT_LE(row["min_us"], row["median_us"]);
+        EXPECT_LE(row["median_us"], row["max_us"]);
+        if (backend == "gloo") EXPECT_EQ(row["symmetric"], false);
+      }
+      EXPECT_EQ(collectives.size(), 10U);
+      // Nine collectives of two sizes, and the barrier; in shared memory of two kinds.
+      EXPECT_EQ(rows.size(), backend == "shm" ? 9U * 2 * 2 + 1 : 9U * 2 + 1);
+    }
+  }
+}
+
+TEST(BenchCommand, TimesEveryAlgorithmOnEveryType) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  for (const std::string type : {"float32", "bfloat16", "int8", "bool"}) {
+    expect_success(
+        bench({"comm", "--algorithm", "all", "--private", "--dtype", type, "--nproc-per-node", "3",
+               "--sizes", "1KiB", "--repetitions", "5", "--json", file.string()}));
+    std::set<std::string> algorithms;
+    for (const auto& row : rows_of(file)) {
+      algorithms.insert(row["algorithm"]);
+      EXPECT_EQ(row["dtype"], type);
+      EXPECT_EQ(row["bytes"], 1024);
+    }
+    EXPECT_EQ(algorithms, (std::set<std::string>{"native", "reduce-broadcast", "all-to-all", "ring",
+                                                 "halving-doubling", "tree"}));
+  }
+}
+
+TEST(BenchCommand, PrintsATable) {
+  const ProgramResult result =
+      bench({"comm", "--sizes", "4KiB", "--repetitions", "5", "--symmetric"});
+  expect_success(result);
+  EXPECT_THAT(result.out, StartsWith("shm, 2 ranks, float32\ncollective"));
+  EXPECT_THAT(result.out, HasSubstr("\nall_reduce      auto                  4 KiB  symmetric"));
+  EXPECT_THAT(result.out, HasSubstr("\ncopying "));
+}
+
+TEST(BenchCommand, ExplainsAnAlgorithm) {
+  const TemporaryDirectory folder;
+  for (const std::string algorithm :
+       {"reduce-broadcast", "all-to-all", "ring", "halving-doubling", "tree"}) {
+    const auto file = folder / (algorithm + ".svg");
+    const ProgramResult result =
+        bench({"comm", "--explain", "--algorithm", algorithm, "--nproc-per-node", "4", "--bytes",
+               "16KiB", "--out", file.string()});
+    expect_success(result);
+    EXPECT_THAT(
+        result.out,
+        StartsWith(algorithm + " all-reduce of 16 KiB float32 on 4 ranks over shm\n\nstep 1  "));
+    EXPECT_THAT(result.out, HasSubstr("predicted us\n   0 "));
+    EXPECT_THAT(read_text(file), StartsWith("<svg "));
+  }
+}
+
+TEST(BenchCommand, RunsUnderALauncher) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const Environment base = {{"WORLD_SIZE", "2"},
+                            {"LOCAL_WORLD_SIZE", "2"},
+                            {"MASTER_ADDR", "127.0.0.1"},
+                            {"MASTER_PORT", std::to_string(20000 + getpid() % 10000)}};
+  std::vector<std::unique_ptr<ProgramRun>> runs;
+  for (const std::string rank : {"0", "1"}) {
+    Environment environment = base;
+    environment["RANK"] = environment["LOCAL_RANK"] = rank;
+    runs.push_back(std::make_unique<ProgramRun>(
+        std::vector<std::string>{LOCKSTEP_PROGRAM, "bench", "comm", "--backend", "gloo", "--sizes",
+                                 "64", "--repetitions", "5", "--json", file.string()},
+        environment));
+  }
+  // The second ends with the first or shortly after: waiting for the first must not end it.
+  int status = 0;
+  for (const auto& run : runs) {
+    waitpid(run->pid(), &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(rows_of(file).size(), 1U);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
