@@ -41,7 +41,11 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
       log(std::make_shared<CallLog>(membership.recorder,
                                     flight_recorder_directory(membership.options.flight_recorder_directory),
                                     membership.name, membership.world_ranks)),
-      nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")) {}
+      nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")) {
+  if (membership.exchange && backend->name() != "shm" && fingerprints_wanted()) {
+    fingerprints_ = std::make_unique<Fingerprints>(*membership.exchange, membership.options.timeout);
+  }
+}
 
 ProcessGroup::Impl::~Impl() = default;
 
@@ -87,7 +91,9 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
     }
     default: break;
   }
-  if (compare_) [[unlikely]] compare_(call);
+  if (fingerprints_) [[unlikely]] {
+    fingerprints_->compare(call.number, call.description, [&] { backend->check(); });
+  }
   if (nan_check_ && reduces(call.description.kind)) [[unlikely]] look_for_nan(call);
   if (call.description.kind == CallKind::kAllReduce && membership.size > 1) return start_all_reduce(call);
   return backend->start(call);

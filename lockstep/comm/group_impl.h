@@ -1,7 +1,6 @@
 // Private to the sources of ProcessGroup: what its copies share.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include <lockstep/comm/backend.h>
 #include <lockstep/comm/call_log.h>
+#include <lockstep/comm/fingerprints.h>
 #include <lockstep/comm/group_work.h>
 #include <lockstep/comm/membership.h>
 #include <lockstep/comm/prepare.h>
@@ -52,8 +52,8 @@ class ProcessGroup::Impl {
   void look_for_nan(const Collective& call);
 
   const bool nan_check_;
-  /// Compares what the ranks call; empty where the backend does or nobody asked for it.
-  std::function<void(const Collective&)> compare_;
+  /// Compares what the ranks call; null where the backend does, or nobody asked for it.
+  std::unique_ptr<Fingerprints> fingerprints_;
   std::mutex mutex_;  // guards the exchange and the counters
   std::uint64_t told_ = 0;
   std::uint64_t children_ = 0;

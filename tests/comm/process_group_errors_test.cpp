@@ -1,0 +1,233 @@
+// Wrong calls and failing groups: what the errors say, on which ranks. Ranks are threads.
+#include <lockstep/comm/process_group.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cmath>
+#include <latch>
+
+#include <lockstep/core/error.h>
+#include <tests/support/groups.h>
+#include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using namespace testing_support;
+
+struct WrongCall {
+  const char* name;
+  std::function<void(ProcessGroup&)> call;  // of rank 1 of 2
+  const char* expected;
+};
+
+torch::Tensor ones(std::int64_t count, torch::ScalarType type = torch::kFloat32) {
+  return torch::ones({count}, type);
+}
+
+const std::vector<WrongCall> kWrongCalls = {
+    {"Undefined", [](auto& g) { g.all_reduce(torch::Tensor()); },
+     "rank 1: all_reduce: tensor is undefined; give a tensor"},
+    {"Sparse", [](auto& g) { g.all_reduce(torch::eye(3).to_sparse()); }, "expected a dense tensor"},
+    {"Expanded", [](auto& g) { g.all_reduce(ones(1).expand({4})); }, "clone() it first"},
+    {"AverageOfIntegers", [](auto& g) { g.all_reduce(ones(3, torch::kInt64), ReduceOp::kAverage); },
+     "rank 1: all_reduce: the average of int64 is not defined"},
+    {"BitsOfFloats", [](auto& g) { g.reduce(ones(3), 0, ReduceOp::kBitwiseXor); },
+     "rank 1: reduce: the bitwise xor of float32 is not defined"},
+    {"SumOfComplex", [](auto& g) { g.all_reduce(ones(3, torch::kComplexFloat)); },
+     "rank 1: all_reduce: the sum of complex64 is not defined"},
+    {"RootTooLarge", [](auto& g) { g.broadcast(ones(3), 2); },
+     "rank 1: broadcast: root must be from 0 to 1, got 2"},
+    {"RootNegative", [](auto& g) { g.gather(ones(3), {}, -1); },
+     "rank 1: gather: root must be from 0 to 1, got -1"},
+    {"ObjectRoot", [](auto& g) { g.gather_object("a", 5); },
+     "rank 1: gather_object: root must be from 0 to 1, got 5"},
+    {"TooFewOutputs", [](auto& g) { g.all_gather({ones(3)}, ones(3)); },
+     "rank 1: all_gather: outputs has 1 tensors, expected 2, one for each rank"},
+    {"ShapeOfAnOutput", [](auto& g) { g.all_gather({ones(4), ones(3)}, ones(4)); },
+     "rank 1: all_gather: outputs[1] has shape [3], expected [4] like the input"},
+    {"TypeOfAnOutput", [](auto& g) { g.all_gather({ones(4, torch::kInt8), ones(4)}, ones(4)); },
+     "rank 1: all_gather: outputs[0] is int8 on cpu, expected float32 on cpu like the input"},
+    {"SizeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(7), ones(4)); },
+     "rank 1: all_gather_into_tensor: output has 7 elements, expected 8, 2 ranks times those of the input"},
+    {"TypeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(8, torch::kInt32), ones(4)); },
+     "output is int32 on cpu, expected float32 on cpu like the input"},
+    {"OutputsNotOnTheRoot", [](auto& g) { g.gather(ones(3), {ones(3), ones(3)}, 0); },
+     "rank 1: gather: outputs has 2 tensors, expected none on a rank that is not the root"},
+    {"InputsNotOnTheRoot", [](auto& g) { g.scatter(ones(3), {ones(3)}, 0); },
+     "rank 1: scatter: inputs has 1 tensors, expected none on a rank that is not the root"},
+    {"InputOfReduceScatter", [](auto& g) { g.reduce_scatter_tensor(ones(3), ones(5)); },
+     "rank 1: reduce_scatter_tensor: input has 5 elements, expected 6"},
+    {"RowsNotDivisible", [](auto& g) { g.all_to_all_single(ones(3), ones(3)); },
+     "rank 1: all_to_all_single: input has 3 rows, expected a multiple of the 2 ranks; or give splits"},
+    {"NumberOfSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {3}, {1, 2}); },
+     "rank 1: all_to_all_single: output_splits has 1 numbers, expected 2, one for each rank"},
+    {"SumOfSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {1, 1}); },
+     "rank 1: all_to_all_single: input_splits sum to 2, expected 3, the rows of input"},
+    {"NegativeSplit", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {4, -1}, {1, 2}); },
+     "rank 1: all_to_all_single: output_splits has -1, expected at least 0"},
+    {"ScalarInput", [](auto& g) { g.all_to_all_single(torch::tensor(1.0), torch::tensor(1.0)); },
+     "input has no dimension 0 to cut along"},
+    {"ToItself", [](auto& g) { g.send(ones(3), 1); },
+     "rank 1: send: peer is rank 1 of the group, this rank itself"},
+    {"PeerTooLarge", [](auto& g) { g.recv(ones(3), 2); }, "rank 1: recv: peer must be from 0 to 1, got 2"},
+    {"NegativeTag", [](auto& g) { g.send(ones(3), 0, -1); }, "rank 1: send: tag must be at least 0, got -1"},
+    {"NegativeTagOfAny", [](auto& g) { g.recv(ones(3), std::nullopt, -2); }, "tag must be at least 0, got -2"},
+    {"BatchWithOneWrong",
+     [](auto& g) {
+       g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), 0}, {P2POp::Kind::kRecv, ones(3), 3}});
+     },
+     "peer must be from 0 to 1, got 3"},
+    {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
+    {"GroupWithTwins", [](auto& g) { g.new_group({0, 0}); },
+     "rank 1: new_group: ranks must be different and from 0 to 1, got 0, 0"},
+};
+
+TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    for (const WrongCall& wrong : kWrongCalls) {
+      if (group.rank() != 1) continue;
+      EXPECT_THAT(testing::message_of<ConfigError>([&] { wrong.call(group); }), HasSubstr(wrong.expected))
+          << wrong.name;
+    }
+    auto tensor = torch::ones({3});
+    group.all_reduce(tensor);
+    EXPECT_EQ(tensor.sum().item<float>(), 6);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+struct Mismatch {
+  const char* name;
+  std::function<void(ProcessGroup&)> call;
+  std::vector<const char*> expected;  // in the errors of both ranks
+};
+
+class Mismatches : public ::testing::TestWithParam<Mismatch> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Mismatches,
+    ::testing::Values(
+        Mismatch{"Shape", [](auto& g) { g.all_reduce(torch::ones({4 + g.rank()})); },
+                 {"all_reduce[float32, 4]", "all_reduce[float32, 5]"}},
+        Mismatch{"Type", [](auto& g) { g.all_reduce(ones(4, g.rank() == 0 ? torch::kFloat32 : torch::kInt32)); },
+                 {"all_reduce[float32, 4]", "all_reduce[int32, 4]"}},
+        Mismatch{"Order of dimensions",
+                 [](auto& g) {
+                   auto tensor = torch::ones({2, 3, 4, 5});
+                   if (g.rank() == 1) tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
+                   g.all_reduce(tensor);
+                 },
+                 {"2x3x4x5", "2x4x5x3"}},
+        Mismatch{"Operation", [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
+                 {"barrier", "all_reduce[float32, 4]"}},
+        Mismatch{"Root", [](auto& g) { g.broadcast(torch::ones({4}), g.rank()); }, {"root 0", "root 1"}}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::erase(name, ' ');
+      return name;
+    });
+
+TEST_P(Mismatches, AreNamedOnEveryRank) {
+  std::barrier both(2);
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    group.barrier();
+    const auto leave_together = [&] { both.arrive_and_wait(); };
+    try {
+      GetParam().call(group);
+    } catch (...) {
+      leave_together();
+      throw;
+    }
+    leave_together();
+  });
+  for (const char* expected : GetParam().expected) EXPECT_THAT(errors, Each(HasSubstr(expected)));
+  EXPECT_THAT(errors, Each(HasSubstr("number 1")));
+}
+
+class Failures : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "gloo"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
+  testing::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_NAN_CHECK", "1");
+  std::latch seen(2);
+  const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
+    auto tensor = torch::ones({4});
+    group.all_reduce(tensor);
+    if (group.rank() == 1) tensor[2] = std::nan("");
+    try {
+      group.all_reduce(tensor);
+    } catch (...) {
+      seen.arrive_and_wait();
+      throw;
+    }
+  });
+  EXPECT_THAT(errors,
+              Each(HasSubstr("rank 1 brought NaN to all_reduce[float32, 4] (number 1), first at element 2")));
+}
+
+TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
+  std::latch seen(2);
+  const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
+    group.barrier();
+    try {
+      if (group.rank() == 1) group.abort("the loss is infinite");
+      group.barrier();
+    } catch (...) {
+      EXPECT_THROW(group.barrier(), CommError);  // later ones too
+      seen.arrive_and_wait();
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1 ended the group: the loss is infinite")));
+}
+
+TEST_P(Failures, LeaveTheFlightRecorder) {
+  const testing::TemporaryDirectory directory;
+  std::latch seen(2);
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto group = init_process_group({.backend = GetParam(),
+                                     .timeout = std::chrono::seconds(30),
+                                     .flight_recorder_directory = directory.path() / "flight",
+                                     .environment = environment_of(rank, 2, fd)});
+    group.barrier();
+    if (rank == 0) {
+      auto work = group.async_all_reduce(torch::ones({4}));
+      const auto message = testing::message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); });
+      EXPECT_THAT(message, AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("; flight recorder in ")));
+      EXPECT_TRUE(work->is_completed());
+      EXPECT_NE(work->error(), nullptr);
+      EXPECT_THROW(work->wait(), TimeoutError);  // as often as one asks
+    }
+    seen.arrive_and_wait();  // rank 1 stays until rank 0 has seen the deadline
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_TRUE(std::filesystem::exists(directory.path() / "flight" / "rank_0"));
+}
+
+TEST_P(Failures, AMonitoredBarrierNamesTheMissing) {
+  std::latch seen(3);
+  const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
+    group.monitored_barrier();
+    std::string message;
+    if (group.rank() != 1) {
+      message = testing::message_of<TimeoutError>([&] { group.monitored_barrier(std::chrono::milliseconds(300)); });
+      EXPECT_EQ(message, lockstep::str("rank ", group.rank(),
+                                       " waited 0.3 s for rank 1 of 3 in the monitored barrier (number 1)"));
+    }
+    seen.arrive_and_wait();
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,159 @@
+// The secret of a job: who may join, and what an outsider sees of the store.
+#include <lockstep/comm/secret.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <lockstep/comm/connect.h>
+#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/rendezvous.h>
+#include <lockstep/comm/secret_store.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <tests/support/groups.h>
+#include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace testing_support;
+
+constexpr const char* kSecret = "a secret of more than sixteen characters";
+
+// What the ranks of a job with these secrets (null: none) say to each other.
+std::vector<std::string> meet(const std::vector<const char*>& secrets) {
+  const int size = static_cast<int>(secrets.size());
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  return run_threads(size, [&](int rank) {
+    const char* text = secrets[static_cast<std::size_t>(rank)];
+    const auto secret = text == nullptr ? std::nullopt : std::optional<std::string>(text);
+    TextExchange exchange(store, rank, size, std::chrono::seconds(10));
+    const auto greetings = exchange.exchange("roll call", secret_greeting(secret));
+    const auto key = prove_secret(exchange, greetings, secret);
+    if (key.has_value() != secret.has_value()) throw Error("a key without a secret, or the reverse");
+  });
+}
+
+TEST(Secret, IsKnownToAllOrRefused) {
+  EXPECT_EQ(meet({kSecret, kSecret, kSecret}), no_errors(3));
+  EXPECT_EQ(meet({nullptr, nullptr}), no_errors(2));
+  EXPECT_THAT(meet({kSecret, "another secret of some length"}),
+              Each(std::string("ranks 0 and 1 have different secrets (LOCKSTEP_SECRET); give all ranks the same")));
+  EXPECT_THAT(meet({kSecret, nullptr, kSecret}),
+              Each(std::string("rank 0 was started with LOCKSTEP_SECRET, rank 1 without; give all ranks the same")));
+  EXPECT_THAT(meet({nullptr, kSecret}),
+              Each(std::string("rank 1 was started with LOCKSTEP_SECRET, rank 0 without; give all ranks the same")));
+}
+
+TEST(Secret, OfFewCharactersIsRefused) {
+  testing::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_SECRET", "12345");
+  EXPECT_THAT(testing::message_of<ConfigError>(job_secret),
+              HasSubstr("LOCKSTEP_SECRET has 5 characters, expected at least 16"));
+}
+
+// RFC 4231, test case 2.
+TEST(Secret, IsProvenByHmacSha256) {
+  std::string hex;
+  for (const char byte : hmac_sha256("Jefe", "what do ya want for nothing?")) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(byte));
+    hex += digits;
+  }
+  EXPECT_EQ(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+TEST(SecretStore, GivesBackWhatWasPutAndHidesIt) {
+  auto plain = c10::make_intrusive<c10d::HashStore>();
+  SecretStore store(plain, std::string(32, 'k'));
+  store.set("name", "content");
+  EXPECT_EQ(store.get_to_str("name"), "content");
+  EXPECT_TRUE(store.check({"name"}));
+  EXPECT_FALSE(store.check({"other"}));
+  EXPECT_EQ(store.compareSet("name", "content", "later"), "later");
+  EXPECT_EQ(store.compareSet("name", "wrong", "never"), "later");
+  EXPECT_EQ(store.compareSet("new", "", "first"), "first");
+  EXPECT_EQ(store.compareSet("new", "", "second"), "first");
+  EXPECT_EQ(store.add("count", 2), 2);
+  EXPECT_EQ(store.add("count", 3), 5);
+  store.multiSet({"a", "b"}, {{1}, {}});
+  EXPECT_EQ(store.multiGet({"b", "a"}), (std::vector<SecretStore::Bytes>{{}, {1}}));
+  EXPECT_EQ(store.clone()->get_to_str("name"), "later");
+  EXPECT_TRUE(store.deleteKey("name"));
+  EXPECT_FALSE(store.check({"name"}));
+  for (const auto& key : plain->listKeys()) {
+    EXPECT_THAT(key, Not(HasSubstr("new")));
+    EXPECT_THAT(plain->get_to_str(key), Not(HasSubstr("first")));
+  }
+}
+
+TEST(SecretStore, RefusesWhatAStrangerWrote) {
+  auto plain = c10::make_intrusive<c10d::HashStore>();
+  SecretStore store(plain, std::string(32, 'k'));
+  store.set("a", "one");
+  store.set("b", "two");
+  const auto keys = plain->listKeys();
+  ASSERT_EQ(keys.size(), 2U);
+  // Contents of another name, changed contents, and contents of one's own.
+  const auto first = plain->get(keys[0]);
+  auto changed = first;
+  changed.back() ^= 1;
+  for (const auto& forged : {plain->get(keys[1]), changed, SecretStore::Bytes{}, SecretStore::Bytes(20)}) {
+    plain->set(keys[0], forged);
+    const auto read_both = [&] {
+      store.get("a");
+      store.get("b");
+    };
+    EXPECT_THAT(testing::message_of<CommError>(read_both), HasSubstr("who does not know LOCKSTEP_SECRET"));
+  }
+  SecretStore stranger(plain, std::string(32, 'x'));
+  plain->set(keys[0], first);
+  EXPECT_FALSE(stranger.check({"a"}));
+}
+
+class SecretGroups : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, SecretGroups, ::testing::Values("shm", "gloo"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(SecretGroups, CommunicateOverASealedStore) {
+  testing::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_SECRET", kSecret);
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    auto world = join_store(store, rank, 2, {.backend = GetParam(), .timeout = std::chrono::seconds(30)});
+    auto tensor = torch::ones({10});
+    world.all_reduce(tensor);
+    auto child = *world.split(0);
+    child.all_reduce(tensor);
+    EXPECT_EQ(tensor[0].item<float>(), 4);
+    if (rank == 0) {
+      for (const auto& key : store->listKeys()) EXPECT_THAT(key, Not(HasSubstr("group")));
+    }
+    world.monitored_barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// The name of a machine that is reached from others, to a port that asks nobody who he is.
+TEST(Secret, IsMissedWhereStrangersReachThePort) {
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel level, const std::string& text) {
+    if (level == LogLevel::kWarning) warnings.push_back(text);
+  });
+  const int fd = listen_on("127.0.0.1", 0);
+  auto environment = environment_of(0, 2, fd);
+  environment.master_addr = "0.0.0.0";
+  EXPECT_THROW(rendezvous(environment, std::chrono::milliseconds(100)), TimeoutError);
+  set_log_sink(nullptr);
+  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("can join this job")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+// Groups made from groups; ranks are threads.
+#include <lockstep/comm/process_group.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <latch>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <lockstep/comm/connect.h>
+#include <lockstep/core/error.h>
+#include <tests/comm/tensors.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using namespace testing_support;
+
+class Subgroups : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Subgroups, testing::Values("shm", "gloo"),
+                         [](const auto& info) { return info.param; });
+
+void require_sum(ProcessGroup& group, int mine, int expected, const char* what) {
+  auto tensor = torch::full({5}, mine);
+  group.all_reduce(tensor);
+  require_equal(tensor, torch::full({5}, expected), what);
+}
+
+TEST_P(Subgroups, HaveTheirOwnRanks) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    // In another order than the world's.
+    auto group = world.new_group({3, 1});
+    EXPECT_EQ(group.has_value(), world.rank() % 2 == 1);
+    if (group) {
+      EXPECT_EQ(group->rank(), world.rank() == 3 ? 0 : 1);
+      EXPECT_EQ(group->size(), 2);
+      EXPECT_EQ(group->local_rank(), group->rank());
+      EXPECT_EQ(group->local_size(), 2);
+      EXPECT_EQ(group->world_ranks(), (std::vector<int>{3, 1}));
+      EXPECT_EQ(group->timeout(), world.timeout());
+      EXPECT_EQ(group->backend(), world.backend());
+      require_sum(*group, world.rank(), 4, "new_group");
+      auto tensor = torch::full({2}, world.rank());
+      group->broadcast(tensor, 0);
+      require_equal(tensor, torch::full({2}, 3), "broadcast of the group's rank 0");
+    }
+    auto alone = world.new_group({2});
+    EXPECT_EQ(alone.has_value(), world.rank() == 2);
+    if (alone) {
+      EXPECT_EQ(alone->backend(), "single");
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, OfASplitAreOrderedByTheirKeys) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    auto group = world.split(world.rank() / 2, -world.rank());
+    ASSERT_TRUE(group);
+    EXPECT_EQ(group->world_ranks(), world.rank() < 2 ? (std::vector<int>{1, 0}) : (std::vector<int>{3, 2}));
+    auto none = world.split(world.rank() == 0 ? -1 : 0);
+    EXPECT_EQ(none.has_value(), world.rank() != 0);
+    if (none) require_sum(*none, world.rank(), 6, "all but rank 0");
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, NestAndOverlap) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    auto row = *world.split(world.rank() / 2);
+    auto column = *world.split(world.rank() % 2);
+    auto inner = row.new_group({1, 0});  // of a group of a group
+    require_sum(row, world.rank(), world.rank() < 2 ? 1 : 5, "row");
+    require_sum(column, world.rank(), world.rank() % 2 == 0 ? 2 : 4, "column");
+    require_sum(*inner, world.rank(), world.rank() < 2 ? 1 : 5, "inner");
+    EXPECT_EQ(inner->world_ranks()[0], world.rank() / 2 * 2 + 1);
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+// Each rank waits for its groups in another order: a wait in one must move the others.
+TEST_P(Subgroups, MoveWhileAnotherIsWaitedFor) {
+  const auto errors = run_group(3, GetParam(), [](ProcessGroup world) {
+    auto left = world.new_group({0, 1});
+    auto right = world.new_group({1, 2});
+    auto both = world.new_group({0, 2});
+    std::vector<ProcessGroup> mine;
+    for (const auto& group : {left, right, both}) {
+      if (group) mine.push_back(*group);
+    }
+    for (int i = 0; i < 20; ++i) {
+      Tensors tensors;
+      std::vector<WorkPtr> works;
+      for (auto& group : mine) {
+        tensors.push_back(torch::full({50000}, world.rank()));
+        works.push_back(group.async_all_reduce(tensors.back()));
+      }
+      const std::size_t first = static_cast<std::size_t>(world.rank() + i) % 2;
+      works[first]->wait();
+      works[1 - first]->wait();
+      for (std::size_t g = 0; g < mine.size(); ++g) {
+        const int sum = mine[g].world_ranks()[0] + mine[g].world_ranks()[1];
+        require_equal(tensors[g], torch::full({50000}, sum), "sum");
+      }
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
+TEST_P(Subgroups, NameTheRanksOfTheWorldInErrors) {
+  std::latch seen(3);
+  const auto errors = run_group(3, GetParam(), [&](ProcessGroup world) {
+    auto group = world.new_group({1, 2});
+    try {
+      if (world.rank() == 1) group->async_barrier()->wait(std::chrono::milliseconds(300));
+    } catch (...) {
+      seen.arrive_and_wait();
+      throw;
+    }
+    seen.arrive_and_wait();
+  });
+  EXPECT_THAT(errors[1], HasSubstr("rank 2"));
+}
+
+TEST_P(Subgroups, AreRefusedWhereRanksGiveDifferentLists) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
+    world.new_group(world.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 0});
+  });
+  EXPECT_THAT(errors, Each(std::string("new_group: rank 1 gave ranks 1, 0, rank 0 gave 0, 1; give all the same")));
+}
+
+TEST_P(Subgroups, OutliveTheirParent) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
+    std::optional<ProcessGroup> group;
+    {
+      auto parent = *world.new_group({0, 1});
+      group = parent.new_group({0, 1});
+    }
+    require_sum(*group, 1, 2, "grandchild");
+    group->barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+struct Footprint {
+  std::size_t descriptors = 0;
+  std::size_t threads = 0;
+  std::size_t maps = 0;
+  std::size_t rss_kib = 0;
+};
+
+Footprint footprint() {
+  Footprint found;
+  const auto entries = [](const char* path) {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+  };
+  found.descriptors = entries("/proc/self/fd");
+  found.threads = entries("/proc/self/task");
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) ++found.maps;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmRSS:", 0) == 0) found.rss_kib = std::stoul(line.substr(6));
+  }
+  return found;
+}
+
+TEST_P(Subgroups, LeaveNothingBehind) {
+  const int groups = GetParam() == "shm" ? 1000 : 60;
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  Footprint before;
+  Footprint after;
+  std::int64_t keys_before = 0;
+  std::int64_t keys_after = 0;
+  const auto errors = run_threads(2, [&](int rank) {
+    auto world = join_store(store, rank, 2, {.backend = GetParam(), .timeout = std::chrono::seconds(30)});
+    const auto make = [&](int count) {
+      for (int i = 0; i < count; ++i) {
+        auto group = *world.new_group({0, 1});
+        require_sum(group, rank, 1, "sum");
+        // Its last user, on each rank, is gone before the next one is made.
+      }
+      world.barrier();
+    };
+    make(20);
+    if (rank == 0) before = footprint();
+    if (rank == 0) keys_before = store->getNumKeys();
+    world.barrier();
+    make(groups);
+    if (rank == 0) after = footprint();
+    if (rank == 0) keys_after = store->getNumKeys();
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  // One group more or less may be on its way out.
+  EXPECT_LE(after.descriptors, before.descriptors + 8);
+  EXPECT_LE(after.threads, before.threads + 4);
+  EXPECT_LE(after.maps, before.maps + 16);
+  EXPECT_LE(after.rss_kib, before.rss_kib + 20 * 1024);
+  EXPECT_LE(keys_after, keys_before + 8);
+}
+
+TEST(JoinStore, MakesGroupsThatMoveEachOther) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    const auto part = [&](const char* name) {
+      return join_store(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, 2,
+                        {.timeout = std::chrono::seconds(30)});
+    };
+    auto a = part("a");
+    auto b = part("b");
+    EXPECT_EQ(a.backend(), "shm");
+    auto x = torch::full({100000}, 1);
+    auto y = torch::full({100000}, 1);
+    auto first = a.async_all_reduce(x);
+    auto second = b.async_all_reduce(y);
+    (rank == 0 ? first : second)->wait();
+    (rank == 0 ? second : first)->wait();
+    require_equal(x + y, torch::full({100000}, 4), "sums");
+    a.barrier();
+    b.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    auto group = join_store(store, rank, 2,
+                            {.timeout = std::chrono::seconds(30),
+                             .environment = WorkerEnvironment{.rank = rank + 4, .world_size = 8}});
+    EXPECT_EQ(group.rank(), rank);
+    EXPECT_EQ(group.world_ranks(), (std::vector<int>{4, 5}));
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep
