@@ -2,10 +2,10 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include <algorithm>
 #include <utility>
 
 #include <lockstep/comm/backends/gloo/gloo.h>
+#include <lockstep/comm/backends/hierarchical/hierarchical.h>
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
@@ -45,6 +45,52 @@ std::shared_ptr<Backend> connect_nccl(const Membership& membership) {
                        membership.options.device, membership.options.timeout, membership.world_ranks);
 }
 
+// The shared memory of this host's ranks. Null, on all ranks of all hosts, where one host has none.
+std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<int>& members, int host,
+                                      int local_rank, std::string& why_not) {
+  std::shared_ptr<Backend> local;
+  if (members.size() == 1) {
+    local = single::make(torch::kCPU);
+  } else {
+    TextExchange exchange(part_of(membership, lockstep::str("host/", host)), local_rank,
+                          static_cast<int>(members.size()), membership.options.timeout,
+                          membership.named(members));
+    local = try_shared_memory(membership, exchange, why_not);
+  }
+  const auto reasons = membership.exchange->exchange("shared memory inside the hosts", why_not);
+  for (const auto& reason : reasons) {
+    if (reason.empty()) continue;
+    why_not = reason;
+    return nullptr;
+  }
+  return local;
+}
+
+std::shared_ptr<Backend> try_hierarchy(Membership& membership,
+                                       const std::vector<std::vector<int>>& hosts, std::string& why_not) {
+  hierarchical::Parts parts{.rank = membership.rank,
+                            .places = std::vector<hierarchical::Place>(membership.profiles.size()),
+                            .progress = membership.progress,
+                            .timeout = membership.options.timeout};
+  std::vector<int> leaders;
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    leaders.push_back(hosts[host][0]);
+    for (std::size_t local = 0; local < hosts[host].size(); ++local) {
+      parts.places[static_cast<std::size_t>(hosts[host][local])] = {static_cast<int>(host),
+                                                                     static_cast<int>(local)};
+    }
+  }
+  const auto own = parts.places[static_cast<std::size_t>(membership.rank)];
+  parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host, own.local_rank,
+                             why_not);
+  if (!parts.local) return nullptr;
+  if (own.local_rank == 0) {
+    parts.leaders = connect_gloo(membership, "leaders", own.host, membership.named(leaders));
+  }
+  parts.flat = connect_gloo(membership, "gloo", membership.rank, membership.world_ranks);
+  return hierarchical::make(std::move(parts));
+}
+
 bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<int>>& hosts, int size) {
   if (wanted == "hierarchical" && hosts.size() == 1) {
     throw ConfigError("backend hierarchical is for several hosts, all ranks are on one; choose shm");
@@ -69,6 +115,14 @@ std::shared_ptr<Backend> choose_backend(Membership& membership) {
                                     "; choose gloo"));
     }
     log_info("shared memory cannot be used (", why_not, "), using Gloo");
+  }
+  if (wants_hierarchy(wanted, hosts, membership.size)) {
+    if (auto backend = try_hierarchy(membership, hosts, why_not)) return backend;
+    if (wanted == "hierarchical") {
+      throw CommError(lockstep::str("backend hierarchical needs shared memory inside each host; ", why_not,
+                                    "; choose gloo"));
+    }
+    log_info("shared memory inside the hosts cannot be used (", why_not, "), using Gloo between all ranks");
   }
   return connect_gloo(membership, "gloo", membership.rank, membership.world_ranks);
 }

@@ -30,6 +30,8 @@ struct Membership {
   std::shared_ptr<FlightRecorder> recorder;
 
   int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
+  /// The world's ranks of these members.
+  std::vector<int> named(const std::vector<int>& members) const;
   /// local_rank and local_size from the profiles.
   void find_local_place();
 };

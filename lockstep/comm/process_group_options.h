@@ -15,7 +15,8 @@ namespace lockstep {
 struct ProcessGroupOptions {
   /// "auto": NCCL when every rank's `device` is a GPU of its own; shared memory when all ranks are proved
   /// to be on one host; "hierarchical" for several hosts of which one has several ranks; else Gloo. Or
-  /// one of "shm", "gloo", "nccl", "hierarchical".
+  /// one of "shm", "gloo", "nccl", "hierarchical". Hosts are told apart by the boot of their kernel and the
+  /// namespaces of processes and network, or by LOCKSTEP_HOST_ID where that is set.
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait that is not given its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);

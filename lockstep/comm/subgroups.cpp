@@ -18,8 +18,8 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name, const std::
   child.name = membership.name + "/" + name;
   child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) - members.begin());
   child.size = static_cast<int>(members.size());
+  child.world_ranks = membership.named(members);
   for (const int member : members) {
-    child.world_ranks.push_back(membership.world_ranks[static_cast<std::size_t>(member)]);
     child.profiles.push_back(membership.profiles[static_cast<std::size_t>(member)]);
   }
   child.find_local_place();
