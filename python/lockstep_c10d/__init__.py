@@ -20,11 +20,16 @@ def _create(options, _):
     if not _loaded:
         atexit.register(_C.shut_down_all)  # futures must not call into an interpreter that is gone
         _loaded = True
-    rank = options.group_rank
-    return _C.create(options.store, rank, options.group_size, options.global_ranks_in_group[rank],
+    rank, members = options.group_rank, options.global_ranks_in_group  # empty: everybody
+    return _C.create(options.store, rank, options.group_size, members[rank] if members else rank,
                      options.timeout.total_seconds())
 
 
+def _register():
+    """Also called by PyTorch when it is imported, where this package is installed."""
+    if dist.is_available() and not hasattr(dist.Backend, "LOCKSTEP"):
+        dist.Backend.register_backend("lockstep", _create, extended_api=True, devices=["cpu"])
+
+
 _loaded = False
-if dist.is_available():
-    dist.Backend.register_backend("lockstep", _create, extended_api=True, devices=["cpu"])
+_register()

@@ -12,7 +12,6 @@ using c10::ivalue::Future;
 
 namespace {
 
-/// The driver of an operation may give it back: who waits for it in vain looks again.
 constexpr std::chrono::microseconds kBetweenLooks{200};
 
 }  // namespace
@@ -26,40 +25,30 @@ Operation::Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tenso
 bool Operation::wait(std::chrono::milliseconds timeout) {
   if (!ended_) {
     const WithoutGil without_gil;
-    const auto at_most = timeout != kNoTimeout ? std::optional(timeout) : options_.timeout;
-    const auto give_up = std::chrono::steady_clock::now() + at_most.value_or(std::chrono::hours(24 * 365));
-    while (!ended_) {
-      if (claim()) {
-        if (!ended_) drive_claimed(at_most);
-        break;
-      }
-      // The driver may be a wait with a shorter deadline, or only have had a look.
-      std::unique_lock lock(mutex_);
-      cv_.wait_for(lock, kBetweenLooks, [this] { return completed_; });
-      if (!completed_ && std::chrono::steady_clock::now() >= give_up) {
-        C10_THROW_ERROR(DistBackendError, lockstep::str("rank ", rank_, ": ", c10d::opTypeToString(opType_),
-                                                        " is not done after ", at_most->count(), " ms"));
-      }
+    if (timeout != kNoTimeout) {
+      look_until(std::chrono::steady_clock::now() + timeout, timeout);
+    } else {
+      drive();
     }
   }
   if (const auto error = exception()) std::rethrow_exception(error);
   return true;
 }
 
-void Operation::drive_claimed(std::optional<std::chrono::milliseconds> timeout) {
-  try {
-    work_->wait(timeout);
-    end(nullptr);
-  } catch (...) {
-    if (work_->error()) {
-      end(std::current_exception());
-      return;
+// A wait of ours that reached its deadline would end the operation; the caller's deadline is only this wait's.
+void Operation::look_until(std::chrono::steady_clock::time_point give_up, std::chrono::milliseconds timeout) {
+  while (!isCompleted()) {
+    if (std::chrono::steady_clock::now() >= give_up) {
+      C10_THROW_ERROR(DistBackendError, lockstep::str("rank ", rank_, ": ", options_.title, " is not done after ",
+                                                      timeout.count(), " ms; it goes on"));
     }
-    // A deadline of this wait alone does not end the operation.
-    unclaim();
-    hand_over_again();
-    throw_for_python();
+    pause();
   }
+}
+
+void Operation::pause() {
+  std::unique_lock lock(mutex_);
+  cv_.wait_for(lock, kBetweenLooks, [this] { return completed_; });
 }
 
 bool Operation::isCompleted() {
@@ -80,19 +69,9 @@ std::exception_ptr Operation::exception() const {
   return exception_;
 }
 
-void Operation::hand_over_again() {
-  {
-    const std::scoped_lock lock(futures_mutex_);
-    if (!outputs_future_ && !result_future_) return;
-  }
-  complete_by_itself();
-}
-
 void Operation::drive() noexcept {
-  while (!ended_ && !claim()) {
-    std::unique_lock lock(mutex_);
-    cv_.wait_for(lock, kBetweenLooks, [this] { return completed_; });
-  }
+  // Somebody else has claimed it, to wait for it as well or to have a look.
+  while (!ended_ && !claim()) pause();
   if (ended_) return;
   try {
     work_->wait(options_.timeout);

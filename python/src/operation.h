@@ -21,7 +21,7 @@ struct OperationOptions {
   /// For PyTorch's profiler: "lockstep:all_reduce".
   const char* title = nullptr;
   std::uint64_t sequence = 0;
-  /// Deadline of a wait that is not given its own; absent: the group's.
+  /// After which the operation has failed; absent: the group's.
   std::optional<std::chrono::milliseconds> timeout;
   /// How long get_future() looks whether the operation is done before the progress thread gets it.
   std::chrono::microseconds spin{0};
@@ -51,15 +51,17 @@ class Operation final : public c10d::Work {
   /// Messages may be completed in any order, collectives in that in which they were called.
   bool is_message() const { return c10d::isP2POp(opType_); }
 
-  /// For the progress thread: waits for the end, whatever it is, unless somebody does already.
+  /// Unlike isCompleted() it only looks: nothing moves by it.
+  bool has_ended() const { return ended_; }
+  /// Waits for the end, whatever it is.
   void drive() noexcept;
 
  private:
   bool claim() { return !claimed_.exchange(true); }
   void unclaim() { claimed_.store(false); }
   void end(const std::exception_ptr& error);
-  void drive_claimed(std::optional<std::chrono::milliseconds> timeout);
-  void hand_over_again();
+  void look_until(std::chrono::steady_clock::time_point give_up, std::chrono::milliseconds timeout);
+  void pause();
   void complete_by_itself();
 
   const std::shared_ptr<lockstep::Work> work_;

@@ -25,7 +25,7 @@ void ProgressThread::add(c10::intrusive_ptr<Operation> operation) {
 
 bool ProgressThread::is_busy() const {
   const std::scoped_lock lock(mutex_);
-  return !operations_.empty();
+  return !std::all_of(operations_.begin(), operations_.end(), [](const auto& each) { return each->has_ended(); });
 }
 
 void ProgressThread::stop() {

@@ -22,7 +22,7 @@ class ProgressThread : public std::enable_shared_from_this<ProgressThread> {
   ProgressThread& operator=(const ProgressThread&) = delete;
 
   void add(c10::intrusive_ptr<Operation> operation);
-  /// Whether operations are left that nobody but this thread completes.
+  /// Whether operations are left that have not ended.
   bool is_busy() const;
   /// Waits until the operations that it was given have ended, and for the thread. Further ones are not
   /// taken: their futures complete when somebody waits for their works.

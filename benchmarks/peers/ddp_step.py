@@ -1,0 +1,112 @@
+"""What DistributedDataParallel adds to a training step in Python, on Gloo and on Lockstep.
+
+Usage: python benchmarks/peers/ddp_step.py [--package FOLDER] [--rounds 41] [--steps 30] [--json FILE]
+
+Two ranks, each pinned to a processor of its own with one thread, train the MNIST net (batch 64 a rank) in
+three ways in turn, in many short rounds: alone ("uncoupled", two processes that do not know of each other but
+share the machine as the ranks do), with DDP on Gloo, with DDP on Lockstep. The overhead of a round is its
+median step minus the uncoupled one of the same round; the figures are medians over the rounds.
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from mnist_step import Net  # noqa: E402
+
+
+class Trained:
+    """A net in training, alone or wrapped."""
+
+    def __init__(self, net, batch):
+        self.net = net
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.5)
+        self.images, self.labels = torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
+
+    def median_step_ms(self, steps):
+        times = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            self.optimizer.zero_grad()
+            F.nll_loss(self.net(self.images), self.labels).backward()
+            self.optimizer.step()
+            times.append((time.perf_counter() - begin) * 1e3)
+        return statistics.median(times)
+
+
+def rank_main(rank, arguments, store, together, results):
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {processors[rank % len(processors)]})
+    torch.manual_seed(0)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    ways = {"uncoupled": Trained(Net(), arguments.batch)}
+    for backend in ("gloo", "lockstep"):
+        group = dist.new_group(backend=backend)
+        ways[backend] = Trained(DistributedDataParallel(Net(), process_group=group), arguments.batch)
+    for each in ways.values():
+        each.median_step_ms(20)  # DDP makes its buckets anew after the first step
+    names = list(ways)
+    for number in range(arguments.rounds):
+        steps = {}
+        for i in range(len(names)):
+            way = names[(number + i) % len(names)]
+            together.wait()  # both begin at once
+            steps[way] = ways[way].median_step_ms(arguments.steps)
+            together.wait()
+        results.put((rank, steps))
+    together.wait()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--package", help="folder that holds lockstep_c10d, where it is not installed")
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=64, help="of each rank")
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    if arguments.package:
+        sys.path.insert(0, arguments.package)
+    import lockstep_c10d  # noqa: F401 (registers the backend)
+
+    torch.set_num_threads(1)
+    context = multiprocessing.get_context("fork")
+    together, results = context.Barrier(2), context.SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [context.Process(target=rank_main, args=(rank, arguments, f"{folder}/store", together, results))
+                 for rank in range(2)]
+        for each in ranks:
+            each.start()
+        rounds = [results.get() for _ in range(2 * arguments.rounds)]
+        for each in ranks:
+            each.join()
+    mine = [steps for rank, steps in rounds if rank == 0]
+    report = {"torch": torch.__version__, "batch_per_rank": arguments.batch, "rounds": arguments.rounds,
+              "step_ms": {way: statistics.median(steps[way] for steps in mine) for way in (
+                  "uncoupled", "gloo", "lockstep")},
+              "overhead_ms": {way: statistics.median(steps[way] - steps["uncoupled"] for steps in mine)
+                              for way in ("gloo", "lockstep")}}
+    for way, milliseconds in report["step_ms"].items():
+        added = f", {report['overhead_ms'][way]:+.3f} ms" if way in report["overhead_ms"] else ""
+        print(f"{way:10} step {milliseconds:.3f} ms{added}")
+    if report["overhead_ms"]["lockstep"] > 0:
+        print(f"Gloo's overhead is {report['overhead_ms']['gloo'] / report['overhead_ms']['lockstep']:.1f} times "
+              "Lockstep's")
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

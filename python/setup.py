@@ -1,0 +1,47 @@
+"""Builds the extension module with the project's CMake, against the LibTorch of the torch that is installed.
+
+LOCKSTEP_BUILD_DIR   an existing build folder of the checkout, to compile nothing twice
+"""
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR") or ROOT / "build" / "pip")
+
+
+def cmake_arguments():
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        sys.exit("error: lockstep_c10d is built against the torch that is installed, and there is none; "
+                 "install torch, then: pip install --no-build-isolation ./python")
+    torch = pathlib.Path(spec.submodule_search_locations[0])
+    # TorchConfig.cmake of a CUDA build demands the whole CUDA toolkit; the libraries beside it do.
+    cuda = (torch / "lib" / "libtorch_cuda.so").exists()
+    return [f"-DLOCKSTEP_TORCH_ROOT={torch}" if cuda else f"-DCMAKE_PREFIX_PATH={torch / 'share' / 'cmake'}",
+            f"-DLOCKSTEP_PYTHON={sys.executable}", "-DLOCKSTEP_PYTHON_PACKAGE=ON", "-DCMAKE_BUILD_TYPE=Release",
+            "-DLOCKSTEP_TESTS=OFF", "-DLOCKSTEP_BENCHMARKS=OFF"]
+
+
+class CMakeBuild(build_ext):
+    def build_extension(self, extension):
+        if not (BUILD / "CMakeCache.txt").exists():
+            generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+            subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, *generator, *cmake_arguments()], check=True)
+        subprocess.run(["cmake", "--build", BUILD, "--target", "lockstep_c10d", "-j", str(os.cpu_count())], check=True)
+        wanted = pathlib.Path(self.get_ext_fullpath(extension.name))
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(BUILD / "python" / "lockstep_c10d" / wanted.name, wanted)
+
+
+# Nothing is left beside the sources.
+scratch = ROOT / "build" / "setuptools"
+scratch.mkdir(parents=True, exist_ok=True)
+setup(ext_modules=[Extension("lockstep_c10d._C", sources=[])], cmdclass={"build_ext": CMakeBuild},
+      options={"build": {"build_base": str(scratch)}, "egg_info": {"egg_base": str(scratch)}})

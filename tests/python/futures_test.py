@@ -1,0 +1,113 @@
+"""Works and futures: whoever waits, and in whatever way, the operation completes."""
+from support import *
+
+
+def started_by_all(rank):
+    """For tests in which rank 1 comes late: tells it that rank 0 has started (0), or waits for that (1)."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.set("started", "1")
+    else:
+        store.wait(["started"])
+
+
+def nobody_waits(rank, world):
+    """The future completes though no thread of ours waits for anything in the group."""
+    tensor = torch.full((1000,), 1.0)
+    if rank == 1:
+        started_by_all(rank)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    if rank == 0:
+        started_by_all(rank)
+    give_up = time.monotonic() + 20
+    while not future.done():
+        assert time.monotonic() < give_up, "the future does not complete"
+        time.sleep(0.001)
+    assert future.value()[0] is not None and future.value()[0].eq(2).all()
+
+
+def callbacks(rank, world):
+    """Callbacks run Python, in whichever thread completes the future, while others hold Python's lock."""
+    seen = []
+    futures = []
+    if rank == 1:
+        started_by_all(rank)
+    for i in range(50):
+        work = dist.all_reduce(torch.full((100,), float(i)), async_op=True)
+        futures.append(work.get_future().then(lambda future: seen.append(future.value()[0][0].item())))
+    if rank == 0:
+        started_by_all(rank)
+    torch.futures.wait_all(futures)
+    assert sorted(seen) == [2.0 * i for i in range(50)], seen
+
+
+def in_another_order(rank, world):
+    tensors = [torch.full((100,), float(i)) for i in range(10)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for i in (range(10) if rank == 0 else reversed(range(10))):
+        works[i].wait()
+        assert works[i].is_completed()
+        assert tensors[i].eq(2 * i).all()
+
+
+def messages_and_collectives(rank, world):
+    """A message that comes last is waited for first, by its future."""
+    received = torch.zeros(4)
+    if rank == 0:
+        message = dist.irecv(received, src=1).get_future()
+        collective = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+        collective.wait()
+        dist.send(torch.ones(1), dst=1)
+        message.wait()
+        assert received.eq(5).all()
+    else:
+        dist.all_reduce(torch.ones(4))
+        dist.recv(torch.zeros(1), src=0)
+        dist.send(torch.full((4,), 5.0), dst=0)
+
+
+def wait_after_future(rank, world):
+    """Both ways on one work."""
+    for _ in range(100):
+        tensor = torch.ones(10)
+        work = dist.all_reduce(tensor, async_op=True)
+        future = work.get_future()
+        work.wait()
+        future.wait()
+        assert tensor.eq(world).all() and future.done()
+
+
+def exit_without_goodbye(rank, world, late):
+    """The interpreter ends with a thread that has completed futures, or still has to."""
+    work = dist.all_reduce(torch.ones(10), async_op=True)
+    future = work.get_future()
+    if not late:
+        future.wait()
+        dist.barrier()
+    dist.destroy_process_group = lambda: None
+    dist.is_initialized = lambda: False
+    globals()["kept"] = (work, future)
+
+
+class Futures(Ranks):
+    def test_the_future_completes_by_itself(self):
+        self.run_ranks(nobody_waits, 2)
+
+    def test_callbacks(self):
+        self.run_ranks(callbacks, 2)
+
+    def test_works_in_another_order(self):
+        self.run_ranks(in_another_order, 2)
+
+    def test_messages_in_another_order_than_collectives(self):
+        self.run_ranks(messages_and_collectives, 2)
+
+    def test_both_ways(self):
+        self.run_ranks(wait_after_future, 2)
+
+    def test_a_process_that_just_ends(self):
+        self.run_ranks(exit_without_goodbye, 2, False)
+
+
+if __name__ == "__main__":
+    unittest.main()
