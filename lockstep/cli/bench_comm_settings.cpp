@@ -120,6 +120,9 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   settings.processors = static_cast<int>(available_cpus().size());
   settings.sizes = resolve_sizes(arguments.sizes);
   settings.type = resolve_type(arguments.dtype);
+  if (arguments.backend == "gloo" && arguments.symmetric && !arguments.private_memory) {
+    throw ConfigError("bench comm: --symmetric: backend gloo has no symmetric memory");
+  }
   if (arguments.symmetric != arguments.private_memory) {
     settings.symmetric = arguments.symmetric;
     settings.private_memory = arguments.private_memory;

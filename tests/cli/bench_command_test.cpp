@@ -48,7 +48,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "error: bench comm: --collective must be one of all_reduce, "},
       {{"comm", "--backend", "gloo", "--symmetric", "--sizes", "4"},
        2,
-       "error: rank 0: bench comm: --symmetric: backend gloo has no symmetric memory"},
+       "error: bench comm: --symmetric: backend gloo has no symmetric memory"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);

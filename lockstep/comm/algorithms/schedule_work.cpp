@@ -73,18 +73,18 @@ class ScheduleWork final : public Work,
   /// The first step. From here on it keeps itself alive.
   void start() {
     self_ = shared_from_this();
-    advance();
+    const Turn turn(*this);
+    guarded([&] { begin_step(); });
   }
 
+  // Waits for one transfer after the other, and asks none whether it is complete: for Gloo to know
+  // that takes a thread.
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
     std::optional<Deadline> deadline;
     if (timeout) deadline.emplace(*timeout);
-    while (!is_completed()) {
-      const std::shared_ptr<Work> transfer = first_open();
-      if (transfer == nullptr) {
-        std::this_thread::yield();  // another thread is moving us
-        continue;
-      }
+    while (!finished_.load(std::memory_order_acquire)) {
+      const std::shared_ptr<Work> transfer = next_to_wait_for();
+      if (transfer == nullptr) continue;
       std::optional<std::chrono::milliseconds> left;
       if (deadline) left = std::chrono::ceil<std::chrono::milliseconds>(deadline->remaining());
       wait_for(transfer, left);
@@ -145,21 +145,26 @@ class ScheduleWork final : public Work,
     return static_cast<std::int64_t>(most);
   }
 
+  // With the turn. What goes wrong is the operation's.
+  template <class Call>
+  void guarded(Call&& call) noexcept {
+    try {
+      call();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+
   // With the turn. True when anything moved.
   bool move() noexcept {
     bool moved = false;
-    try {
-      while (!finished_.load(std::memory_order_relaxed)) {
-        if (started_ && !transfers_are_complete(moved)) return moved;
-        if (started_) end_step();
+    guarded([&] {
+      while (!finished_.load(std::memory_order_relaxed) && transfers_are_complete(moved)) {
         moved = true;
-        begin_step();
+        next_step();
       }
-    } catch (...) {
-      fail(std::current_exception());
-      moved = true;
-    }
-    return moved;
+    });
+    return moved || finished_.load(std::memory_order_relaxed);
   }
 
   bool transfers_are_complete(bool& moved) {
@@ -182,6 +187,11 @@ class ScheduleWork final : public Work,
     if (trace_ == nullptr) return;
     transfer.event.end_ns = now_ns();
     trace_->events.push_back(transfer.event);
+  }
+
+  void next_step() {
+    end_step();
+    begin_step();
   }
 
   void end_step() {
@@ -221,7 +231,6 @@ class ScheduleWork final : public Work,
   }
 
   void begin_step() {
-    started_ = true;
     while (step_ < schedule_.size() && schedule_[step_].empty()) ++step_;
     if (step_ == schedule_.size()) return finish();
     const ScheduleStep& step = schedule_[step_];
@@ -310,12 +319,19 @@ class ScheduleWork final : public Work,
     }
   }
 
-  std::shared_ptr<Work> first_open() {
+  // Null where this thread should look again: a step ended, or another thread is moving us.
+  std::shared_ptr<Work> next_to_wait_for() {
     const Turn turn(*this);
-    if (!turn) return nullptr;
-    for (const Transfer& transfer : transfers_) {
-      if (transfer.open) return transfer.work;
+    if (!turn) {
+      std::this_thread::yield();
+      return nullptr;
     }
+    // The sends, which come last, first: they are over when a message is on its way, and the trace
+    // should show when.
+    for (auto transfer = transfers_.rbegin(); transfer != transfers_.rend(); ++transfer) {
+      if (transfer->open) return transfer->work;
+    }
+    if (!finished_.load(std::memory_order_relaxed)) guarded([&] { next_step(); });
     return nullptr;
   }
 
@@ -357,7 +373,6 @@ class ScheduleWork final : public Work,
   torch::Tensor scratch_;  // arrivals that are to be combined
   Schedule schedule_;
   std::size_t step_ = 0;
-  bool started_ = false;
   std::vector<Transfer> transfers_;
   std::shared_ptr<ScheduleWork> self_;
   std::exception_ptr error_;
@@ -378,8 +393,8 @@ std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Back
   const auto work =
       std::make_shared<ScheduleWork>(algorithm, std::move(backend), rank, size,
                                      schedule_tag(operation), std::move(flat), op, trace);
-  if (progress != nullptr) progress->add(work);
   work->start();
+  if (progress != nullptr) progress->add(work);
   return work;
 }
 
