@@ -15,14 +15,16 @@ namespace lockstep {
 struct ProcessGroupOptions {
   /// "auto": NCCL when every rank's `device` is a GPU of its own; shared memory when all ranks are proved
   /// to be on one host; "hierarchical" for several hosts of which one has several ranks; else Gloo. Or
-  /// one of "shm", "gloo", "nccl", "hierarchical". Hosts are told apart by the boot of their kernel and the
-  /// namespaces of processes and network, or by LOCKSTEP_HOST_ID where that is set.
+  /// one of "shm", "gloo", "nccl", "hierarchical".
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait that is not given its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Where the tensors live that will be communicated. CUDA tensors of a backend that has no GPUs of its
   /// own go through pinned host memory.
   torch::Device device = torch::kCPU;
+  /// Ranks with the same one are taken to be on one host; whether they can share memory is tried. Absent:
+  /// LOCKSTEP_HOST_ID, else the boot of the kernel and the namespaces of processes and network.
+  std::optional<std::string> host_id;
   /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks that
   /// names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;

@@ -21,7 +21,8 @@ std::uint64_t name_space(const char* path) {
 
 // One boot of one kernel, and there one space of process numbers, by which segments are found. Ranks with
 // different networks count as different hosts: containers, and how two hosts are played in tests.
-std::string host_identity() {
+std::string host_identity(const ProcessGroupOptions& options) {
+  if (options.host_id) return *options.host_id;
   if (const auto given = environment_string("LOCKSTEP_HOST_ID")) return *given;
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -50,7 +51,7 @@ Profile own_profile(const ProcessGroupOptions& options, int world_rank, const st
   return {.backend = options.backend,
           .device = cuda ? "cuda" : "cpu",
           .gpu = cuda ? nccl::device_identity(options.device) : "",
-          .host = host_identity(),
+          .host = host_identity(options),
           .world_rank = world_rank,
           .label = label};
 }

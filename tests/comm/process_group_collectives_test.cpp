@@ -26,7 +26,8 @@ class Collectives : public testing::TestWithParam<Setting> {
 };
 INSTANTIATE_TEST_SUITE_P(All, Collectives,
                          testing::Values(Setting{"shm", 3}, Setting{"gloo", 3}, Setting{"auto", 1},
-                                         Setting{"shm", 5}),
+                                         Setting{"shm", 5}, Setting{"hierarchical", 4},
+                                         Setting{"hierarchical", 5}),
                          [](const auto& info) {
                            const std::string name = info.param.size == 1 ? "single" : info.param.backend;
                            return lockstep::str(name, info.param.size);

@@ -152,7 +152,7 @@ TEST_P(Mismatches, AreNamedOnEveryRank) {
 }
 
 class Failures : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "gloo"),
+INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
@@ -197,6 +197,7 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
   const auto errors = run_threads(2, [&](int rank) {
     auto group = init_process_group({.backend = GetParam(),
                                      .timeout = std::chrono::seconds(30),
+                                     .host_id = lockstep::str(GetParam() == "hierarchical" ? rank : 0),
                                      .flight_recorder_directory = directory.path() / "flight",
                                      .environment = environment_of(rank, 2, fd)});
     group.barrier();

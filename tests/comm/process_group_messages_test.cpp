@@ -14,7 +14,7 @@ namespace {
 using namespace testing_support;
 
 class Messages : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, Messages, testing::Values("shm", "gloo"),
+INSTANTIATE_TEST_SUITE_P(All, Messages, testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Messages, ArriveWhateverTheirTypeSizeAndLayout) {
@@ -75,6 +75,13 @@ TEST_P(Messages, OfOneTagKeepTheirOrder) {
 }
 
 TEST_P(Messages, ArriveFromAnySource) {
+  if (GetParam() == "hierarchical") {
+    run_group(4, GetParam(), [](ProcessGroup group) {
+      EXPECT_THROW(group.recv(torch::zeros({4})), ConfigError);
+      group.barrier();
+    });
+    return;
+  }
   const auto errors = run_group(4, GetParam(), [](ProcessGroup group) {
     if (group.rank() != 0) {
       group.send(torch::full({4}, group.rank()), 0, 3);

@@ -1,6 +1,7 @@
 // Process groups for tests: every rank is a thread with its own environment.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,10 +22,18 @@ inline WorkerEnvironment environment_of(int rank, int size, int listen_fd) {
           .listen_fd = listen_fd};
 }
 
+/// "hierarchical": every two ranks have a host, of two ranks each its own.
 inline ProcessGroup join_group(int rank, int size, const std::string& backend, int listen_fd) {
-  return init_process_group({.backend = backend,
-                             .timeout = std::chrono::seconds(30),
-                             .environment = environment_of(rank, size, listen_fd)});
+  ProcessGroupOptions options{.backend = backend,
+                              .timeout = std::chrono::seconds(30),
+                              .environment = environment_of(rank, size, listen_fd)};
+  if (backend == "hierarchical") {
+    const int together = size == 2 ? 1 : 2;
+    options.host_id = str(rank / together);
+    options.environment->local_rank = rank % together;
+    options.environment->local_world_size = std::min(together, size - rank / together * together);
+  }
+  return init_process_group(options);
 }
 
 /// Calls `body` with each rank's group, on one thread a rank; returns what run_threads returns.
