@@ -148,9 +148,10 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
     // 16-bit floats may travel as float32.
     const TraceEvent& first = run.traces.at(0).events.at(0);
     const std::size_t on_wire = first.bytes / first.range.count;
-    const ScheduleRequest request{.size = group.size(),
-                                  .count = count,
-                                  .chunk = default_chunk(explain.algorithm, group.size(), on_wire)};
+    const ScheduleRequest request{
+        .size = group.size(),
+        .count = count,
+        .chunk = default_chunk(explain.algorithm, group.backend(), group.size(), on_wire)};
     run.predicted_seconds =
         predict_seconds(make_schedules(explain.algorithm, request), on_wire, model);
     show(explain, run);

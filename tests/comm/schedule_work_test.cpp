@@ -4,6 +4,7 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/schedule_work.h>
+#include <lockstep/comm/backends/c10d/reduction.h>
 #include <lockstep/comm/reduce.h>
 #include <lockstep/comm/tensor_type.h>
 #include <tests/comm/loopback_backend.h>
@@ -315,35 +316,23 @@ TEST(ScheduleTag, IsNegativeAndReturnsLate) {
   EXPECT_LT(schedule_tag(~0U), 0);
 }
 
-struct Choice {
-  const char* backend;
-  DataType type;
-  ReduceOp op;
-  bool native;
-};
-
-TEST(ChooseAlgorithm, TakesOursWhereABackendLacksTheOperation) {
-  for (const Choice& choice : {
-           Choice{"shm", DataType::kBFloat16, ReduceOp::premultiplied_sum(2), true},
-           Choice{"gloo", DataType::kInt64, ReduceOp::kBitwiseXor, true},
-           Choice{"gloo", DataType::kInt32, ReduceOp::kMin, true},
-           Choice{"gloo", DataType::kInt16, ReduceOp::kSum, false},
-           Choice{"gloo", DataType::kBool, ReduceOp::kSum, false},
-           Choice{"gloo", DataType::kFloat16, ReduceOp::kSum, false},
-           Choice{"gloo", DataType::kFloat32, ReduceOp::kMax, false},
-           Choice{"gloo", DataType::kFloat64, ReduceOp::premultiplied_sum(2), false},
-           Choice{"nccl", DataType::kFloat16, ReduceOp::premultiplied_sum(2), true},
-           Choice{"nccl", DataType::kInt16, ReduceOp::kSum, false},
-           Choice{"nccl", DataType::kInt32, ReduceOp::kBitwiseOr, false},
-       }) {
-    EXPECT_EQ(has_native_all_reduce(choice.backend, choice.type, choice.op), choice.native);
-    for (const int ranks : {2, 3, 8}) {
-      for (const std::size_t bytes : {0U, 1000U, 100'000'000U}) {
-        const Algorithm chosen =
-            choose_algorithm(choice.backend, ranks, bytes, choice.type, choice.op);
-        if (choice.native) continue;
-        EXPECT_NE(chosen, Algorithm::kNative);
-        EXPECT_NE(chosen, Algorithm::kAuto);
+TEST(ChooseAlgorithm, TakesOursWhereGlooWouldGatherMuch) {
+  constexpr std::size_t kLittle = 4096, kMuch = 100'000'000;
+  for (int type = 0; type < static_cast<int>(DataType::kByte); ++type) {
+    for (const ReduceOp op : kOps) {
+      const auto data_type = static_cast<DataType>(type);
+      if (!why_not_reducible(data_type, op).empty()) continue;
+      const bool reduces =
+          c10d_adapter::library_reduces(c10d_adapter::Library::kGloo, data_type, op);
+      for (const int ranks : {2, 3, 8}) {
+        const auto choice = [&](const char* backend, std::size_t bytes) {
+          return choose_algorithm(backend, ranks, bytes, data_type, op);
+        };
+        EXPECT_EQ(choice("gloo", kMuch) == Algorithm::kNative, reduces)
+            << data_type_name(data_type) << " " << reduce_op_name(op.kind);
+        EXPECT_NE(choice("gloo", kMuch), Algorithm::kAuto);
+        EXPECT_EQ(choice("gloo", kLittle), Algorithm::kNative);
+        EXPECT_EQ(choice("nccl", kMuch), Algorithm::kNative);
       }
     }
   }

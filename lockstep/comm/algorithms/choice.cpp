@@ -5,53 +5,37 @@
 namespace lockstep {
 namespace {
 
-bool is_bitwise(ReduceOp op) {
-  return op.kind == ReduceOp::Kind::kBitwiseAnd || op.kind == ReduceOp::Kind::kBitwiseOr ||
-         op.kind == ReduceOp::Kind::kBitwiseXor;
-}
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1024 * kKiB;
 
-// Gloo through LibTorch knows no 16-bit integers and treats bool as bytes to add; it rounds 16-bit
-// floats after every addition, and its minimum and maximum overlook NaN.
+// As library_reduces() of backends/c10d/reduction.h; a test compares them.
 bool gloo_reduces(DataType type, ReduceOp op) {
-  if (type == DataType::kInt16 || type == DataType::kBool || type == DataType::kFloat16 ||
-      type == DataType::kBFloat16) {
-    return false;
-  }
-  if (op.kind == ReduceOp::Kind::kPreMultipliedSum) return false;
+  if (type == DataType::kInt16) return false;
   const bool picks = op.kind == ReduceOp::Kind::kMin || op.kind == ReduceOp::Kind::kMax;
   return !(picks && is_floating_point(type));
 }
 
-// Among ours, for a transport whose latency is tens of microseconds.
-Algorithm choose_ours(int ranks, std::size_t bytes) {
-  if (ranks == 2 && bytes <= (std::size_t{64} << 10)) return Algorithm::kAllToAll;
-  return Algorithm::kHalvingDoubling;
-}
-
 }  // namespace
 
-bool has_native_all_reduce(const std::string& backend, DataType type, ReduceOp op) {
-  if (backend == "gloo") return gloo_reduces(type, op);
-  if (backend == "nccl") return type != DataType::kInt16 && !is_bitwise(op);
-  return true;
-}
-
+// What Gloo cannot reduce it gathers, and every rank adds all of it: faster than any of ours while
+// little is gathered. For what it can reduce, its own ring moves in smaller pieces than our steps.
 Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
                            ReduceOp op) {
-  if (!has_native_all_reduce(backend, type, op)) return choose_ours(ranks, bytes);
-  return Algorithm::kNative;
+  if (backend != "gloo" || gloo_reduces(type, op)) return Algorithm::kNative;
+  if (bytes <= kMiB / static_cast<std::size_t>(std::max(ranks, 1))) return Algorithm::kNative;
+  return ranks == 2 ? Algorithm::kAllToAll : Algorithm::kRing;
 }
 
-std::size_t default_chunk(Algorithm algorithm, int size, std::size_t element_bytes) {
+std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int size,
+                          std::size_t element_bytes) {
   const auto peers = static_cast<std::size_t>(std::max(size - 1, 1));
   switch (algorithm) {
-    // Arrivals of one chunk from all peers: 64 MiB of memory, and no chunk so short that latency
-    // counts.
+    // What arrives from all peers together: 8 MiB, which fit into a cache.
     case Algorithm::kAllToAll:
-      return std::max<std::size_t>((std::size_t{64} << 20) / peers, std::size_t{1} << 20) /
-             element_bytes;
+      return std::max(8 * kMiB / peers, 256 * kKiB) / element_bytes;
+    // Gloo's latency is thousands of times that of shared memory.
     case Algorithm::kTree:
-      return (std::size_t{256} << 10) / element_bytes;
+      return (backend == "gloo" ? 4 * kMiB : 256 * kKiB) / element_bytes;
     default:
       return 0;
   }

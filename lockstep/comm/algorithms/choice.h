@@ -11,17 +11,13 @@
 
 namespace lockstep {
 
-/// What kAuto stands for on this backend, for `bytes` of one rank's tensor: kNative, or one of ours
-/// where that is faster or the backend lacks the type or operation. The measurements that this
-/// follows are in docs/algorithms.md.
+/// What kAuto stands for on this backend, for `bytes` of one rank's tensor: kNative, or one of ours where
+/// that is faster. The measurements that this follows are in docs/algorithms.md.
 Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
                            ReduceOp op);
 
-/// Whether the backend's own all-reduce takes this type and operation, so that kNative can be asked
-/// for.
-bool has_native_all_reduce(const std::string& backend, DataType type, ReduceOp op);
-
 /// Elements of a chunk (ScheduleRequest::chunk); 0 for algorithms that have none.
-std::size_t default_chunk(Algorithm algorithm, int size, std::size_t element_bytes);
+std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int size,
+                          std::size_t element_bytes);
 
 }  // namespace lockstep

@@ -63,7 +63,8 @@ class ScheduleWork final : public Work,
     working_ = arithmetic_.widen ? flat_.to(torch::kFloat32) : flat_;
     if (arithmetic_.before != 1) scale_tensor(working_, arithmetic_.before);
     const auto count = static_cast<std::size_t>(flat_.numel());
-    const std::size_t chunk = default_chunk(algorithm, size, working_.element_size());
+    const std::size_t chunk =
+        default_chunk(algorithm, backend_->name(), size, working_.element_size());
     schedule_ =
         make_schedule(algorithm, {.rank = rank, .size = size, .count = count, .chunk = chunk});
     scratch_ = torch::empty({scratch_elements()}, working_.options());
