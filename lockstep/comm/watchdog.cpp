@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds kUrgentBeat{50};
 constexpr std::chrono::milliseconds kUrgency{1500};
 constexpr std::chrono::milliseconds kDepartureGrace{1000};
 constexpr std::chrono::milliseconds kFarewellLimit{300};
+constexpr std::chrono::milliseconds kTimeToTell{600};
+constexpr std::chrono::milliseconds kTellPause{20};
 
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
@@ -39,16 +41,17 @@ std::string seconds_text(std::chrono::nanoseconds time) {
 struct Status {
   std::uint64_t beat = 0;
   std::int64_t number = -1;  ///< of the last collective that it called
+  bool knows_end = false;    ///< it has read why the group ended
   bool left = false;
   std::string words = "has called nothing yet";
 
   std::string to_text() const {
-    return lockstep::str(beat, ' ', number, ' ', left ? 1 : 0, ' ', words);
+    return lockstep::str(beat, ' ', number, ' ', knows_end ? 1 : 0, ' ', left ? 1 : 0, ' ', words);
   }
   static Status from_text(const std::string& text) {
     Status status;
     std::istringstream in(text);
-    in >> status.beat >> status.number >> status.left;
+    in >> status.beat >> status.number >> status.knows_end >> status.left;
     in.ignore(1);
     std::getline(in, status.words);
     return status;
@@ -102,7 +105,7 @@ class Watchdog::State {
   void abort(End end);
   void throw_if_ended() const;
   std::string explanation();
-  std::string departed() const;
+  std::string departed(std::uint64_t number) const;
   void wait_for_news(std::chrono::milliseconds timeout);
   std::string missing(std::optional<std::uint64_t> number) const;
   std::string whereabouts() const;
@@ -130,9 +133,10 @@ class Watchdog::State {
   void note(int rank, const std::string& text);
   void judge(Lock& lock);
   void judge_departed(Lock& lock, int rank);
+  void end_if_alone();
+  void let_peers_read(Lock& lock);
   void say_farewell(Lock& lock);
   bool is_silent(const Peer& peer) const;
-  bool is_store_lost_with(int rank) const { return store_gone_ && rank == options_.store_rank; }
   std::string words() const;
   std::string name(int rank) const { return str("rank ", world_rank(rank)); }
   std::string names(const std::vector<int>& ranks) const;
@@ -224,7 +228,7 @@ void Watchdog::State::look(Lock& lock) {
 }
 
 void Watchdog::State::publish(Lock& lock, bool leaves) {
-  const std::string status = Status{++beat_, last_number_, leaves, words()}.to_text();
+  const std::string status = Status{++beat_, last_number_, end_.has_value(), leaves, words()}.to_text();
   const std::string end = end_ && !end_published_ ? end_->to_text() : "";
   const bool first = looks_ == 0;
   if (with_store(lock, [&] {
@@ -238,7 +242,7 @@ void Watchdog::State::publish(Lock& lock, bool leaves) {
 
 void Watchdog::State::read(Lock& lock) {
   std::vector<int> ranks;
-  std::vector<std::string> keys{kAbortKey};
+  std::vector<std::string> keys;
   bool all_reported = true;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     if (static_cast<int>(rank) == rank_) continue;
@@ -246,6 +250,8 @@ void Watchdog::State::read(Lock& lock) {
     keys.push_back(status_key(ranks.back()));
     all_reported = all_reported && peers_[rank].reported;
   }
+  // The last one: who left because it ended the group wrote that first.
+  keys.push_back(kAbortKey);
   std::vector<std::string> texts(keys.size());
   const bool found = with_store(lock, [&] {
     if (all_reported) {
@@ -260,12 +266,12 @@ void Watchdog::State::read(Lock& lock) {
   });
   if (!found) return;
   looked_ = Clock::now();
-  if (!texts[0].empty() && texts[0] != kRunning) {
-    end_ = End::from_text(texts[0]);  // the first reason, which may not be ours
+  if (!texts.back().empty() && texts.back() != kRunning) {
+    end_ = End::from_text(texts.back());  // the first reason, which may not be ours
     end_published_ = true;
     ended_ = true;
   }
-  for (std::size_t i = 0; i < ranks.size(); ++i) note(ranks[i], texts[i + 1]);
+  for (std::size_t i = 0; i < ranks.size(); ++i) note(ranks[i], texts[i]);
 }
 
 void Watchdog::State::note(int rank, const std::string& text) {
@@ -294,9 +300,9 @@ void Watchdog::State::judge(Lock& lock) {
   for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
     const int rank = static_cast<int>(i);
     if (rank == rank_) continue;
-    if (peers_[i].status.left || is_store_lost_with(rank)) {
+    if (peers_[i].status.left || store_gone_) {
       judge_departed(lock, rank);
-    } else if (is_silent(peers_[i]) && !store_gone_) {
+    } else if (is_silent(peers_[i])) {
       bool disconnected = false;
       if (options_.disconnected) outside(lock, [&] { disconnected = options_.disconnected(rank); });
       if (disconnected && !end_) {
@@ -310,6 +316,7 @@ void Watchdog::State::judge(Lock& lock) {
       }
     }
   }
+  end_if_alone();
 }
 
 void Watchdog::State::judge_departed(Lock& lock, int rank) {
@@ -319,12 +326,47 @@ void Watchdog::State::judge_departed(Lock& lock, int rank) {
   if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
 }
 
+// A receive from any rank fails with no connection: it ends when there is none left.
+void Watchdog::State::end_if_alone() {
+  if (end_ || calls_.empty()) return;
+  int last = -1;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    const auto since = peers_[rank].gone_since;
+    if (!since || Clock::now() - *since < kDepartureGrace) return;
+    last = static_cast<int>(rank);
+  }
+  end_ = End{rank_, false,
+             str(departure(last), " while ", name(rank_), " was in ", calls_.begin()->second.text())};
+  ended_ = true;
+}
+
+// Whoever serves the store takes it along: not before the others have read why the group ended, or are
+// not there to read.
+void Watchdog::State::let_peers_read(Lock& lock) {
+  for (const Deadline limit(kTimeToTell); !limit.expired() && !store_gone_;) {
+    read(lock);
+    bool all = true;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const Status& status = peers_[rank].status;
+      all = all && (static_cast<int>(rank) == rank_ || status.knows_end || status.left);
+    }
+    if (all) return;
+    news_.wait_for(lock, kTellPause);
+  }
+}
+
 // The last one to leave takes the group's keys along.
 void Watchdog::State::say_farewell(Lock& lock) {
   const auto size = static_cast<int>(peers_.size());
   publish(lock, /*leaves=*/true);
+  if (end_ && rank_ == options_.store_rank) let_peers_read(lock);
+  // A peer that has never reported may still need what the farewell deletes.
+  const bool all_reported = std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    return peer.reported || &peer == &peers_[static_cast<std::size_t>(rank_)];
+  });
   with_store(lock, [&] {
-    if (options_.farewell) options_.farewell();
+    if (options_.farewell && all_reported) options_.farewell();
     if (store_->add(kLeftKey, 1) != size) return;
     for (int rank = 0; rank < size; ++rank) store_->deleteKey(status_key(rank));
     store_->deleteKey(kAbortKey);
@@ -413,9 +455,11 @@ std::string Watchdog::State::death() const {
 }
 
 std::string Watchdog::State::departure(int rank) const {
-  return is_store_lost_with(rank) && !peers_[static_cast<std::size_t>(rank)].status.left
-             ? name(rank) + " died (its store is gone)"
-             : name(rank) + " left the group";
+  if (peers_[static_cast<std::size_t>(rank)].status.left) return name(rank) + " left the group";
+  if (options_.store_rank < 0 || options_.store_rank == rank_) return "the store is gone";
+  const bool server_left = peers_[static_cast<std::size_t>(options_.store_rank)].status.left;
+  return name(options_.store_rank) +
+         (server_left ? " left the group, and its store with it" : " died (its store is gone)");
 }
 
 std::string Watchdog::State::explanation() {
@@ -424,10 +468,7 @@ std::string Watchdog::State::explanation() {
   hurry_ = Clock::now() >= urgent_until_;
   urgent_until_ = Clock::now() + kUrgency;
   if (hurry_) wake_.notify_all();
-  if (store_gone_) {
-    return options_.store_rank < 0 || options_.store_rank == rank_ ? "the store is gone"
-                                                                  : departure(options_.store_rank);
-  }
+  if (store_gone_) return departure(std::max(options_.store_rank, 0));
   std::string text = death();
   for (std::size_t rank = 0; rank < peers_.size() && text.empty(); ++rank) {
     if (peers_[rank].status.left) text = departure(static_cast<int>(rank));
@@ -435,11 +476,14 @@ std::string Watchdog::State::explanation() {
   return text;
 }
 
-std::string Watchdog::State::departed() const {
+std::string Watchdog::State::departed(std::uint64_t number) const {
   const Lock lock(mutex_);
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     const auto since = peers_[rank].gone_since;
-    if (since && Clock::now() - *since >= kDepartureGrace) return departure(static_cast<int>(rank));
+    if (!since || Clock::now() - *since < kDepartureGrace) continue;
+    // Who called it and left may have done its part. A status that could not be read any more says little.
+    const bool called = peers_[rank].status.number >= static_cast<std::int64_t>(number);
+    if (!called || !peers_[rank].status.left) return departure(static_cast<int>(rank));
   }
   return "";
 }
@@ -499,7 +543,7 @@ void Watchdog::abort(const std::string& reason, bool late) {
 }
 void Watchdog::throw_if_ended() const { state_->throw_if_ended(); }
 std::string Watchdog::explanation() { return state_->explanation(); }
-std::string Watchdog::departed() const { return state_->departed(); }
+std::string Watchdog::departed(std::uint64_t number) const { return state_->departed(number); }
 void Watchdog::wait_for_news(std::chrono::milliseconds timeout) { state_->wait_for_news(timeout); }
 std::string Watchdog::missing(std::optional<std::uint64_t> number) const {
   return state_->missing(number);

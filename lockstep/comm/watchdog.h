@@ -63,9 +63,9 @@ class Watchdog {
   /// group", "rank 0 died (its store is gone)". Empty where nothing is known. Asking makes the next
   /// looks more frequent.
   std::string explanation();
-  /// The same for an operation that has not failed: who has been gone for a second, its connection
-  /// closed.
-  std::string departed() const;
+  /// The same for collective `number` that has not failed: who has been gone for a second, its connection
+  /// closed, without having called it.
+  std::string departed(std::uint64_t number) const;
   /// Until the watchdog has looked again, at most `timeout`.
   void wait_for_news(std::chrono::milliseconds timeout);
 

@@ -225,7 +225,7 @@ inline void check_messages(Caller& caller, std::int64_t count, bool any_source) 
     received.push_back(torch::empty({count}));
     if (peer == rank) continue;
     works.push_back(backend.recv(received.back(), peer, /*tag=*/rank));
-    works.push_back(backend.send(torch::full({count}, rank * 100 + peer), peer, /*tag=*/peer));
+    works.push_back(backend.send(torch::full({count}, rank * 100.0F + peer), peer, /*tag=*/peer));
   }
   while (!works.back()->is_completed()) std::this_thread::yield();
   for (auto& work : works) work->wait();
@@ -242,7 +242,7 @@ inline void check_messages(Caller& caller, std::int64_t count, bool any_source) 
       expect_equal(tensor, torch::full({count}, work->source_rank()), "recv from any rank");
     }
   } else if (any_source) {
-    backend.send(torch::full({count}, rank), 0, /*tag=*/7)->wait();
+    backend.send(torch::full({count}, static_cast<float>(rank)), 0, /*tag=*/7)->wait();
   }
 }
 

@@ -1,6 +1,7 @@
 // Gloo backends that meet at a listening socket, for tests of what lies under ProcessGroup.
 #pragma once
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -12,6 +13,7 @@
 namespace lockstep::testing_support {
 
 inline c10::intrusive_ptr<c10d::Store> connect_store(int rank, int listen_fd) {
+  FLAGS_caffe2_log_level = 2;  // errors: PyTorch warns of every store that is gone
   c10d::TCPStoreOptions options;
   options.port = bound_port(listen_fd);
   options.waitWorkers = false;

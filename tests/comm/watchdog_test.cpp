@@ -192,7 +192,7 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
     return watchdog.explanation() == "rank 0 died (its store is gone)";
   }));
   EXPECT_TRUE(eventually(watchdog, [&] {
-    return watchdog.departed() == "rank 0 died (its store is gone)";
+    return watchdog.departed(0) == "rank 0 died (its store is gone)";
   }));
   watchdog.abort("enough");
   EXPECT_EQ(end_of(watchdog), "CommError: enough");

@@ -17,6 +17,16 @@ using Finish = std::function<void()>;
 // What is only moved is moved as bytes: so the library's choice of types does not matter.
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
+// The library knows no negative tags, which are those of our own algorithms (schedule_tag): they get the
+// upper half.
+int wire_tag_of(int tag) {
+  constexpr int kOwn = 1 << 30;
+  if (tag >= kOwn) {
+    throw ConfigError(lockstep::str("send, recv: tags of this backend must be below ", kOwn, ", got ", tag));
+  }
+  return tag >= 0 ? tag : kOwn + (-1 - tag);
+}
+
 // Of operations that move nothing.
 class NothingToDo final : public Work {
  public:
@@ -30,6 +40,7 @@ class C10dBackend final : public Backend {
   explicit C10dBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   const std::string& name() const override { return context_->name(); }
+  Watchdog& watchdog() { return context_->watchdog(); }
 
   std::shared_ptr<Work> start(const Collective& call) override {
     const CallKind kind = call.description.kind;
@@ -55,8 +66,9 @@ class C10dBackend final : public Backend {
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
     std::vector<at::Tensor> message = message_of(tensor);
+    const int wire_tag = wire_tag_of(tag);
     return point_to_point(CallKind::kSend, tensor, destination,
-                          [&] { return library().send(message, destination, tag); });
+                          [&] { return library().send(message, destination, wire_tag); });
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
@@ -64,8 +76,10 @@ class C10dBackend final : public Backend {
       throw ConfigError("recv: NCCL cannot receive from any rank; name the source");
     }
     std::vector<at::Tensor> message = message_of(tensor);
+    const int wire_tag = wire_tag_of(tag);
     return point_to_point(CallKind::kRecv, tensor, source.value_or(-1), [&] {
-      return source ? library().recv(message, *source, tag) : library().recvAnysource(message, tag);
+      return source ? library().recv(message, *source, wire_tag)
+                    : library().recvAnysource(message, wire_tag);
     });
   }
 
@@ -269,6 +283,11 @@ std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options) {
   return std::make_shared<C10dBackend>(
       std::make_shared<Context>(std::move(backend), std::move(store), std::move(options)));
+}
+
+Watchdog* watchdog_of(Backend& backend) {
+  auto* const ours = dynamic_cast<C10dBackend*>(&backend);
+  return ours == nullptr ? nullptr : &ours->watchdog();
 }
 
 }  // namespace lockstep::c10d_adapter

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backend.h>
+#include <lockstep/comm/watchdog.h>
 #include <lockstep/comm/worker_environment.h>
 
 namespace lockstep::c10d_adapter {
@@ -32,5 +33,8 @@ int store_rank(const WorkerEnvironment& environment, const std::vector<int>& wor
 /// `store` is this group's alone; see Watchdog for what it is used for.
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
+
+/// That of a backend made here, and as long as it; null for any other.
+Watchdog* watchdog_of(Backend& backend);
 
 }  // namespace lockstep::c10d_adapter

@@ -115,7 +115,7 @@ void Context::check_departed(const Call& call) {
   watchdog_->throw_if_ended();
   // A message from another peer may still come.
   if (!call.number) return;
-  const std::string reason = watchdog_->departed();
+  const std::string reason = watchdog_->departed(*call.number);
   if (!reason.empty()) {
     end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
   }

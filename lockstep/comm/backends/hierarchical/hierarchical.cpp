@@ -1,0 +1,100 @@
+#include <lockstep/comm/backends/hierarchical/hierarchical.h>
+
+#include <utility>
+
+#include <lockstep/comm/backends/hierarchical/pipeline.h>
+#include <lockstep/comm/backends/hierarchical/stages.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::hierarchical {
+namespace {
+
+// Of collectives of no elements.
+class NothingToDo final : public Work {
+ public:
+  void wait(std::optional<std::chrono::milliseconds>) override {}
+  bool is_completed() override { return true; }
+  std::exception_ptr error() const override { return nullptr; }
+};
+
+// A message inside a host, with the sender's rank in the whole group.
+class LocalMessage final : public Work {
+ public:
+  LocalMessage(WorkPtr work, int source) : work_(std::move(work)), source_(source) {}
+  void wait(std::optional<std::chrono::milliseconds> timeout) override { work_->wait(timeout); }
+  bool is_completed() override { return work_->is_completed(); }
+  std::exception_ptr error() const override { return work_->error(); }
+  int source_rank() const override { return source_; }
+
+ private:
+  const WorkPtr work_;
+  const int source_;
+};
+
+class HierarchicalBackend final : public Backend {
+ public:
+  explicit HierarchicalBackend(Parts parts)
+      : parts_(std::move(parts)),
+        stages_(std::make_shared<Stages>(parts_)),
+        pipeline_(std::make_shared<Pipeline>(parts_)) {
+    if (parts_.progress) parts_.progress->add(pipeline_);
+  }
+
+  const std::string& name() const override {
+    static const std::string name = "hierarchical";
+    return name;
+  }
+
+  std::shared_ptr<Work> start(const Collective& call) override {
+    if (!Stages::has(call)) return parts_.flat->start(call);
+    if (call.description.kind != CallKind::kBarrier && call.description.count == 0) {
+      check();
+      return std::make_shared<NothingToDo>();
+    }
+    auto operation = stages_->of(call);
+    // The stages are part of what it does: they live as long.
+    operation->finish = [stages = stages_, finish = std::move(operation->finish)] {
+      if (finish) finish();
+    };
+    return pipeline_->start(std::move(operation));
+  }
+
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+    if (!is_local(destination)) return parts_.flat->send(std::move(tensor), destination, tag);
+    return parts_.local->send(std::move(tensor), place(destination).local_rank, tag);
+  }
+
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
+    if (!source) {
+      throw ConfigError(
+          "recv: the hierarchical backend cannot receive from any rank; name the source, or choose gloo");
+    }
+    if (!is_local(*source)) return parts_.flat->recv(std::move(tensor), source, tag);
+    return std::make_shared<LocalMessage>(
+        parts_.local->recv(std::move(tensor), place(*source).local_rank, tag), *source);
+  }
+
+  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
+    pipeline_->start_all_local(parts_.timeout);
+    return parts_.local->allocate(shape, dtype);
+  }
+
+  void abort(const std::string& reason) override { pipeline_->abort(reason); }
+  void check() override { pipeline_->check(); }
+
+ private:
+  const Place& place(int rank) const { return parts_.places[static_cast<std::size_t>(rank)]; }
+  bool is_local(int rank) const { return place(rank).host == place(parts_.rank).host; }
+
+  const Parts parts_;
+  const std::shared_ptr<Stages> stages_;
+  const std::shared_ptr<Pipeline> pipeline_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make(Parts parts) {
+  return std::make_shared<HierarchicalBackend>(std::move(parts));
+}
+
+}  // namespace lockstep::hierarchical

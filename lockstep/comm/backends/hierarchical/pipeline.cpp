@@ -1,0 +1,279 @@
+#include <lockstep/comm/backends/hierarchical/pipeline.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::hierarchical {
+namespace {
+
+// A wait polls: no one thing could wake it for all levels. First without sleeping.
+constexpr std::chrono::microseconds kImpatience{100};
+constexpr std::chrono::microseconds kPause{100};
+constexpr std::chrono::milliseconds kDoubt{400};
+
+bool is_complete(const WorkPtr& work) {
+  if (!work) return true;
+  if (!work->is_completed()) return false;
+  if (const auto error = work->error()) std::rethrow_exception(error);
+  return true;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& caught) {
+    return caught.what();
+  }
+}
+
+class HierarchicalWork final : public Work {
+ public:
+  HierarchicalWork(std::shared_ptr<Pipeline> pipeline, std::shared_ptr<Operation> operation,
+                   std::chrono::milliseconds timeout)
+      : pipeline_(std::move(pipeline)), operation_(std::move(operation)), timeout_(timeout) {}
+
+  void wait(std::optional<std::chrono::milliseconds> timeout) override {
+    pipeline_->wait(*operation_, timeout.value_or(timeout_));
+  }
+  bool is_completed() override { return pipeline_->test(*operation_); }
+  std::exception_ptr error() const override { return pipeline_->error_of(*operation_); }
+
+ private:
+  const std::shared_ptr<Pipeline> pipeline_;
+  const std::shared_ptr<Operation> operation_;
+  const std::chrono::milliseconds timeout_;
+};
+
+}  // namespace
+
+Pipeline::Pipeline(const Parts& parts)
+    : local_(parts.local),
+      leaders_(parts.leaders),
+      flat_(parts.flat),
+      progress_(parts.progress),
+      watchdog_(c10d_adapter::watchdog_of(*parts.flat)),
+      rank_(parts.rank),
+      timeout_(parts.timeout) {}
+
+WorkPtr Pipeline::start(std::shared_ptr<Operation> operation) {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  if (watchdog_) operation->ticket = watchdog_->started(operation->description, operation->number);
+  operations_.push_back(operation);
+  move_all();
+  return std::make_shared<HierarchicalWork>(shared_from_this(), std::move(operation), timeout_);
+}
+
+// --- Moving --------------------------------------------------------------------------------------
+
+bool Pipeline::advance() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && move_all();
+}
+
+bool Pipeline::move_all() {
+  // A stage that starts may have to make room first, and so come back here.
+  if (failure_ || std::exchange(moving_, true)) return false;
+  bool moved = false;
+  try {
+    check_network();
+    bool may_start_local = true;
+    if (!doubt_) {
+      for (const auto& operation : operations_) {
+        moved = move(*operation, may_start_local) || moved;
+        may_start_local = may_start_local && operation->all_local_started;
+      }
+      std::erase_if(operations_, [](const auto& operation) { return operation->ended; });
+    }
+    if (doubt_ && doubt_until_->expired()) std::rethrow_exception(doubt_);
+  } catch (...) {
+    fail(std::current_exception());
+    moved = true;
+  }
+  moving_ = false;
+  return moved;
+}
+
+// Also a stage's failure comes from here, if the network knows the reason.
+void Pipeline::check_network() {
+  flat_->check();
+  if (!watchdog_ || operations_.empty()) return;
+  const Operation& first = *operations_.front();
+  const std::string gone = watchdog_->departed(first.number);
+  if (!gone.empty()) {
+    throw CommError(str(gone, " while rank ", watchdog_->world_rank(rank_), " was in ",
+                        describe_numbered(first.description, first.number)));
+  }
+}
+
+bool Pipeline::move(Operation& operation, bool may_start_local) {
+  try {
+    if (!operation.ups_started) {
+      if (!may_start_local) return false;
+      operation.ups_started = true;
+      for (Piece& piece : operation.pieces) {
+        if (piece.up) piece.up_work = piece.up();
+      }
+    }
+    return start_stages(operation) || finish_if_complete(operation);
+  } catch (const std::exception&) {
+    doubt_ = std::current_exception();
+    doubt_until_.emplace(kDoubt);
+    return false;
+  }
+}
+
+// In the order of the pieces: across on the leaders' group, down on the local one.
+bool Pipeline::start_stages(Operation& operation) {
+  bool moved = false;
+  bool across_in_order = true;
+  bool down_in_order = true;
+  for (Piece& piece : operation.pieces) {
+    if (!piece.across_started && across_in_order && is_complete(piece.up_work)) {
+      piece.across_started = moved = true;
+      if (piece.across) piece.across_work = piece.across();
+    }
+    if (!piece.down_started && down_in_order && piece.across_started && is_complete(piece.across_work)) {
+      piece.down_started = moved = true;
+      if (piece.down) piece.down_work = piece.down();
+    }
+    across_in_order = piece.across_started;
+    down_in_order = piece.down_started;
+  }
+  operation.all_local_started =
+      std::all_of(operation.pieces.begin(), operation.pieces.end(),
+                  [](const Piece& piece) { return piece.down_started || !piece.down; });
+  return moved;
+}
+
+bool Pipeline::finish_if_complete(Operation& operation) {
+  for (const Piece& piece : operation.pieces) {
+    if (!piece.down_started || !is_complete(piece.down_work)) return false;
+  }
+  if (operation.finish) operation.finish();
+  end(operation);
+  return true;
+}
+
+// --- Waiting -------------------------------------------------------------------------------------
+
+template <class Condition>
+void Pipeline::move_until(const Condition& condition, std::chrono::milliseconds timeout,
+                          const std::function<void()>& expired) {
+  const Deadline deadline(timeout);
+  auto last_moved = Clock::now();
+  for (;;) {
+    bool moved = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      moved = move_all();
+      if (condition()) return;
+    }
+    if (deadline.expired()) expired();
+    if (progress_) moved = progress_->advance(this) || moved;
+    if (moved) {
+      last_moved = Clock::now();
+    } else if (Clock::now() - last_moved < kImpatience) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+void Pipeline::wait(Operation& operation, std::chrono::milliseconds timeout) {
+  move_until([&] { return operation.ended; }, timeout, [&] { time_out(operation, timeout); });
+  if (const auto error = error_of(operation)) std::rethrow_exception(error);
+}
+
+void Pipeline::start_all_local(std::chrono::milliseconds timeout) {
+  const auto all_started = [&] {
+    return std::all_of(operations_.begin(), operations_.end(),
+                       [](const auto& operation) { return operation->all_local_started; });
+  };
+  move_until([&] { return failure_ || all_started(); }, timeout,
+             [&] {
+               const std::scoped_lock lock(mutex_);
+               if (!operations_.empty()) time_out(*operations_.front(), timeout);
+             });
+  check();
+}
+
+bool Pipeline::test(Operation& operation) {
+  const std::scoped_lock lock(mutex_);
+  move_all();
+  return operation.ended;
+}
+
+std::exception_ptr Pipeline::error_of(const Operation& operation) {
+  const std::scoped_lock lock(mutex_);
+  return operation.error;
+}
+
+// --- Ending --------------------------------------------------------------------------------------
+
+void Pipeline::end(Operation& operation) {
+  operation.ended = true;
+  operation.pieces.clear();  // and the memory that they hold
+  operation.finish = nullptr;
+  if (watchdog_) watchdog_->completed(operation.ticket);
+}
+
+// Every level ends, so that nobody waits on any for a rank that has given up.
+void Pipeline::fail(const std::exception_ptr& error) {
+  const std::string reason = text_of(error);
+  failure_ = error;
+  flat_->abort(reason);
+  local_->abort(reason);
+  if (leaders_) leaders_->abort(reason);
+  for (const auto& operation : operations_) {
+    operation->error = error;
+    end(*operation);
+  }
+  operations_.clear();
+}
+
+void Pipeline::time_out(const Operation& operation, std::chrono::milliseconds timeout) {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) return;
+  const auto number = operation.number;
+  std::string reason = str("rank ", watchdog_ ? watchdog_->world_rank(rank_) : rank_, " waited ",
+                           static_cast<double>(timeout.count()) / 1e3, " s in ",
+                           describe_numbered(operation.description, number), " over hierarchical");
+  if (watchdog_) {
+    const std::string missing = watchdog_->missing(number);
+    reason += str(missing.empty() ? ", which all ranks have called" : " for " + missing, "; ",
+                  watchdog_->whereabouts());
+    watchdog_->abort(reason, /*late=*/true);
+  }
+  try {
+    flat_->check();
+    throw TimeoutError(reason);
+  } catch (const CommError&) {
+    fail(std::current_exception());
+  }
+}
+
+void Pipeline::abort(const std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) return;
+  flat_->abort(reason);
+  try {
+    flat_->check();
+    throw CommError(reason);
+  } catch (const CommError&) {
+    fail(std::current_exception());
+  }
+}
+
+void Pipeline::check() {
+  const std::scoped_lock lock(mutex_);
+  move_all();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+}  // namespace lockstep::hierarchical

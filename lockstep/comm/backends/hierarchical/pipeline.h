@@ -1,0 +1,99 @@
+// Collectives in stages, several in flight, in one order on all ranks.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/backends/hierarchical/hierarchical.h>
+#include <lockstep/comm/watchdog.h>
+#include <lockstep/core/clock.h>
+
+namespace lockstep::hierarchical {
+
+using WorkPtr = std::shared_ptr<Work>;
+using Start = std::function<WorkPtr()>;
+
+/// What this rank does for one piece of a collective; what it has no part in is empty.
+struct Piece {
+  Start up;      ///< on the local group
+  Start across;  ///< on the leaders' group, once up is complete
+  Start down;    ///< on the local group; on leaders once across is complete
+  WorkPtr up_work, across_work, down_work;
+  bool across_started = false;
+  bool down_started = false;
+};
+
+/// A collective. All local starts of an operation precede those of the next one, on all ranks, and of an
+/// operation all ups precede all downs: so the order on the local group does not depend on time.
+struct Operation {
+  CallDescription description;
+  std::uint64_t number = 0;
+  std::vector<Piece> pieces;
+  std::function<void()> finish;  ///< when all stages are complete
+
+  bool ups_started = false;
+  bool all_local_started = false;
+  bool ended = false;
+  std::exception_ptr error;
+  Watchdog::Ticket ticket = 0;
+};
+
+/// One rank's operations under way. Safe to use from several threads.
+class Pipeline : public Progressing, public std::enable_shared_from_this<Pipeline> {
+ public:
+  explicit Pipeline(const Parts& parts);
+
+  WorkPtr start(std::shared_ptr<Operation> operation);
+  /// Until every operation has started all that it has to start on the local group: then others may use
+  /// it.
+  void start_all_local(std::chrono::milliseconds timeout);
+
+  bool advance() noexcept override;
+
+  void wait(Operation& operation, std::chrono::milliseconds timeout);
+  /// Moves everything; whether `operation` has ended.
+  bool test(Operation& operation);
+  std::exception_ptr error_of(const Operation& operation);
+
+  /// Ends all groups; the first reason wins.
+  void abort(const std::string& reason);
+  void check();
+
+ private:
+  bool move_all();
+  bool move(Operation& operation, bool may_start_local);
+  bool start_stages(Operation& operation);
+  bool finish_if_complete(Operation& operation);
+  void check_network();
+  void end(Operation& operation);
+  void fail(const std::exception_ptr& error);
+  void time_out(const Operation& operation, std::chrono::milliseconds timeout);
+  template <class Condition>
+  void move_until(const Condition& condition, std::chrono::milliseconds timeout,
+                  const std::function<void()>& expired);
+
+  const std::shared_ptr<Backend> local_;
+  const std::shared_ptr<Backend> leaders_;
+  const std::shared_ptr<Backend> flat_;
+  const std::shared_ptr<Progress> progress_;
+  Watchdog* const watchdog_;  // flat_'s, for statuses; null where it has none
+  const int rank_;
+  const std::chrono::milliseconds timeout_;
+
+  // Guards what follows, and the operations. Recursive: what a stage starts may move all groups.
+  std::recursive_mutex mutex_;
+  bool moving_ = false;
+  std::deque<std::shared_ptr<Operation>> operations_;
+  // A stage failed: until the deadline somebody may say why on the network, which all ranks share.
+  std::exception_ptr doubt_;
+  std::optional<Deadline> doubt_until_;
+  std::exception_ptr failure_;  // the group has ended
+};
+
+}  // namespace lockstep::hierarchical

@@ -1,0 +1,274 @@
+#include <lockstep/comm/backends/hierarchical/stages.h>
+
+#include <algorithm>
+
+#include <lockstep/comm/tensor_type.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::hierarchical {
+namespace {
+
+using torch::Tensor;
+
+// While one piece is on the network the next one is combined inside the host.
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
+
+bool is_half(const Tensor& tensor) {
+  return tensor.scalar_type() == torch::kFloat16 || tensor.scalar_type() == torch::kBFloat16;
+}
+
+Tensor wide(const Tensor& tensor) {
+  return is_half(tensor) ? tensor.detach().to(torch::kFloat32) : tensor.detach();
+}
+
+Tensor scratch(std::int64_t count, const Tensor& like) {
+  return torch::empty({count}, torch::TensorOptions().dtype(like.dtype()).device(like.device()));
+}
+
+// The average is a sum, divided when all levels have added; the factor comes in on the first level.
+ReduceOp first_op(ReduceOp op) {
+  return op.kind == ReduceOp::Kind::kAverage ? ReduceOp::kSum : op;
+}
+ReduceOp next_op(ReduceOp op) {
+  const bool sum = op.kind == ReduceOp::Kind::kAverage || op.kind == ReduceOp::Kind::kPreMultipliedSum;
+  return sum ? ReduceOp::kSum : op;
+}
+
+void divide_if_average(Tensor tensor, ReduceOp op, int size) {
+  const torch::NoGradGuard no_grad;
+  if (op.kind == ReduceOp::Kind::kAverage) tensor.div_(size);
+}
+
+void store(Tensor destination, const Tensor& source) {
+  const torch::NoGradGuard no_grad;
+  if (!destination.is_same(source)) destination.detach().copy_(source);
+}
+
+std::vector<Tensor> cut(const Tensor& tensor) {
+  const std::int64_t count =
+      std::max<std::int64_t>(1, kPieceBytes / static_cast<std::int64_t>(tensor.element_size()));
+  return tensor.split(count);
+}
+
+}  // namespace
+
+WorkPtr Level::start(CallKind kind, std::int64_t count, Tensor input, Tensor output, ReduceOp op,
+                     int root) {
+  Collective call;
+  const Tensor& any = output.defined() ? output : input;
+  call.description.kind = kind;
+  call.description.op = op;
+  call.description.root = root;
+  if (any.defined()) {
+    count *= units_per_element(any.scalar_type());
+    call.description.type = data_type_of(any.scalar_type());
+    call.description.count = static_cast<std::uint64_t>(count);
+    call.description.shape.dimensions = 1;
+    call.description.shape.sizes[0] = static_cast<std::uint32_t>(count);
+  }
+  call.input = std::move(input);
+  call.output = std::move(output);
+  call.number = number_++;
+  return backend_->start(call);
+}
+
+Stages::Stages(const Parts& parts)
+    : places_(parts.places),
+      me_(parts.places[static_cast<std::size_t>(parts.rank)]),
+      local_(parts.local),
+      leaders_(parts.leaders) {
+  for (const Place& place : places_) {
+    const auto host = static_cast<std::size_t>(place.host);
+    if (local_sizes_.size() <= host) local_sizes_.resize(host + 1);
+    ++local_sizes_[host];
+  }
+  most_local_ = *std::max_element(local_sizes_.begin(), local_sizes_.end());
+}
+
+bool Stages::has(const Collective& call) {
+  const CallKind kind = call.description.kind;
+  return kind != CallKind::kGather && kind != CallKind::kScatter && kind != CallKind::kAllToAll;
+}
+
+std::shared_ptr<Operation> Stages::of(const Collective& call) {
+  const torch::NoGradGuard no_grad;
+  auto operation = std::make_shared<Operation>();
+  operation->description = call.description;
+  operation->number = call.number;
+  switch (call.description.kind) {
+    case CallKind::kBarrier: barrier(*operation); break;
+    case CallKind::kBroadcast: broadcast(*operation, call); break;
+    case CallKind::kReduce: reduce(*operation, call); break;
+    case CallKind::kAllReduce: all_reduce(*operation, call); break;
+    case CallKind::kAllGather: all_gather(*operation, call); break;
+    case CallKind::kReduceScatter: reduce_scatter(*operation, call); break;
+    default: throw InternalError(str(call_name(call.description.kind), " has no stages"));
+  }
+  return operation;
+}
+
+void Stages::barrier(Operation& operation) {
+  Piece piece;
+  piece.up = piece.down = [this] { return local_.start(CallKind::kBarrier, 0, {}, {}); };
+  if (leaders_) piece.across = [this] { return leaders_.start(CallKind::kBarrier, 0, {}, {}); };
+  operation.pieces.push_back(std::move(piece));
+}
+
+// On the root's host the root tells everybody, also the leader; elsewhere the leader does.
+void Stages::broadcast(Operation& operation, const Collective& call) {
+  const Place root = place(call.description.root);
+  for (const Tensor& part : cut(call.output.detach())) {
+    const auto tell = [this, part](int from) {
+      return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
+    };
+    Piece piece;
+    if (me_.host == root.host) {
+      piece.up = [tell, from = root.local_rank] { return tell(from); };
+    } else {
+      piece.down = [tell] { return tell(0); };
+    }
+    if (leaders_) {
+      piece.across = [this, part, from = root.host] {
+        return leaders_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
+      };
+    }
+    operation.pieces.push_back(std::move(piece));
+  }
+}
+
+void Stages::all_reduce(Operation& operation, const Collective& call) {
+  const Tensor output = call.output.detach();
+  const Tensor values = wide(output);
+  const ReduceOp op = call.description.op;
+  for (const Tensor& part : cut(values)) {
+    Piece piece;
+    piece.up = [this, part, op] {
+      return local_.start(CallKind::kReduce, part.numel(), part, is_leader() ? part : Tensor(),
+                          first_op(op), 0);
+    };
+    if (leaders_) {
+      piece.across = [this, part, op] {
+        return leaders_.start(CallKind::kAllReduce, part.numel(), {}, part, next_op(op));
+      };
+    }
+    piece.down = [this, part, op] {
+      if (is_leader()) divide_if_average(part, op, size());
+      return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, 0);
+    };
+    operation.pieces.push_back(std::move(piece));
+  }
+  operation.finish = [output, values] { store(output, values); };
+}
+
+// The leader of the root's host tells the sum to all of its ranks, of which the root keeps it.
+void Stages::reduce(Operation& operation, const Collective& call) {
+  const Place root = place(call.description.root);
+  const bool on_roots_host = me_.host == root.host;
+  const Tensor values = wide(call.input);
+  const ReduceOp op = call.description.op;
+  const bool told = on_roots_host && root.local_rank != 0;
+  const Tensor sum = is_leader() || told ? scratch(values.numel(), values) : Tensor();
+  Piece piece;
+  piece.up = [this, values, sum, op] {
+    return local_.start(CallKind::kReduce, values.numel(), values, is_leader() ? sum : Tensor(),
+                        first_op(op), 0);
+  };
+  if (leaders_) {
+    piece.across = [this, sum, op, on_roots_host, to = root.host] {
+      return leaders_.start(CallKind::kReduce, sum.numel(), sum, on_roots_host ? sum : Tensor(),
+                            next_op(op), to);
+    };
+  }
+  if (told) {
+    piece.down = [this, sum] {
+      return local_.start(CallKind::kBroadcast, sum.numel(), {}, sum, ReduceOp::kSum, 0);
+    };
+  }
+  operation.pieces.push_back(std::move(piece));
+  if (call.output.defined()) {
+    operation.finish = [this, sum, op, output = call.output] {
+      divide_if_average(sum, op, size());
+      store(output, sum);
+    };
+  }
+}
+
+// Hosts with fewer ranks than others send rows that nobody reads.
+void Stages::all_gather(Operation& operation, const Collective& call) {
+  const Tensor input = call.input.detach();
+  const Tensor output = call.output.detach();
+  const std::int64_t count = input.numel();
+  const auto hosts = static_cast<std::int64_t>(local_sizes_.size());
+  const Tensor rows = is_leader() ? scratch(most_local_ * count, output) : Tensor();
+  const Tensor all = leaders_ ? scratch(hosts * most_local_ * count, output) : rows;
+  Piece piece;
+  piece.up = [this, input, rows, count] {
+    return local_.start(CallKind::kGather, count, input,
+                        is_leader() ? rows.slice(0, 0, local_size() * count) : Tensor(), ReduceOp::kSum,
+                        0);
+  };
+  if (leaders_) {
+    piece.across = [this, rows, all] {
+      return leaders_.start(CallKind::kAllGather, rows.numel(), rows, all);
+    };
+  }
+  piece.down = [this, all, output, count] {
+    if (is_leader()) store(output, by_rank(all, count));
+    return local_.start(CallKind::kBroadcast, output.numel(), {}, output, ReduceOp::kSum, 0);
+  };
+  operation.pieces.push_back(std::move(piece));
+}
+
+void Stages::reduce_scatter(Operation& operation, const Collective& call) {
+  const Tensor output = call.output.detach();
+  const Tensor values = wide(call.input);
+  const std::int64_t count = output.numel();
+  const ReduceOp op = call.description.op;
+  const Tensor total = is_leader() ? scratch(values.numel(), values) : Tensor();
+  const Tensor mine = is_leader() ? scratch(most_local_ * count, values) : Tensor();
+  const Tensor share = is_half(output) ? scratch(count, values) : output;
+  Piece piece;
+  piece.up = [this, values, total, op] {
+    return local_.start(CallKind::kReduce, values.numel(), values, is_leader() ? total : Tensor(),
+                        first_op(op), 0);
+  };
+  if (leaders_) {
+    piece.across = [this, total, mine, op, count] {
+      return leaders_.start(CallKind::kReduceScatter, mine.numel(), by_place(total, count), mine,
+                            next_op(op));
+    };
+  }
+  piece.down = [this, total, mine, share, op, count] {
+    Tensor shares;
+    if (is_leader()) {
+      if (!leaders_) store(mine, by_place(total, count));
+      divide_if_average(mine, op, size());
+      shares = mine.slice(0, 0, local_size() * count);
+    }
+    return local_.start(CallKind::kScatter, count, shares, share, ReduceOp::kSum, 0);
+  };
+  operation.pieces.push_back(std::move(piece));
+  operation.finish = [output, share] { store(output, share); };
+}
+
+// From [host][local rank][count], padded, to [rank][count].
+Tensor Stages::by_rank(const Tensor& by_place, std::int64_t count) const {
+  const torch::NoGradGuard no_grad;
+  const Tensor rows = by_place.view({-1, count});
+  std::vector<Tensor> ordered;
+  for (const Place& place : places_) ordered.push_back(rows[place.host * most_local_ + place.local_rank]);
+  return torch::cat(ordered);
+}
+
+Tensor Stages::by_place(const Tensor& by_rank, std::int64_t count) const {
+  const torch::NoGradGuard no_grad;
+  const auto hosts = static_cast<std::int64_t>(local_sizes_.size());
+  Tensor result = torch::zeros({hosts * most_local_, count}, by_rank.options());
+  const Tensor rows = by_rank.view({-1, count});
+  for (int rank = 0; rank < size(); ++rank) {
+    result[place(rank).host * most_local_ + place(rank).local_rank].copy_(rows[rank]);
+  }
+  return result.flatten();
+}
+
+}  // namespace lockstep::hierarchical

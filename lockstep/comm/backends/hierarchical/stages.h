@@ -1,0 +1,59 @@
+// Which stages a collective has on this rank.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <lockstep/comm/backends/hierarchical/hierarchical.h>
+#include <lockstep/comm/backends/hierarchical/pipeline.h>
+
+namespace lockstep::hierarchical {
+
+/// A group that stages run on. Its collectives are started in one order, and numbered in it.
+class Level {
+ public:
+  explicit Level(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit operator bool() const { return backend_ != nullptr; }
+
+  /// `count`: elements of a rank's piece. See Collective for the tensors.
+  WorkPtr start(CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,
+                ReduceOp op = ReduceOp::kSum, int root = -1);
+
+ private:
+  const std::shared_ptr<Backend> backend_;
+  std::uint64_t number_ = 0;
+};
+
+/// Halves travel and are combined in float32, and rounded once, at the end.
+class Stages {
+ public:
+  explicit Stages(const Parts& parts);
+
+  /// Whether the collective has stages; if not it belongs on the flat group.
+  static bool has(const Collective& call);
+  std::shared_ptr<Operation> of(const Collective& call);
+
+ private:
+  bool is_leader() const { return me_.local_rank == 0; }
+  int size() const { return static_cast<int>(places_.size()); }
+  int local_size() const { return local_sizes_[static_cast<std::size_t>(me_.host)]; }
+  const Place& place(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
+
+  void barrier(Operation& operation);
+  void broadcast(Operation& operation, const Collective& call);
+  void reduce(Operation& operation, const Collective& call);
+  void all_reduce(Operation& operation, const Collective& call);
+  void all_gather(Operation& operation, const Collective& call);
+  void reduce_scatter(Operation& operation, const Collective& call);
+  torch::Tensor by_rank(const torch::Tensor& by_place, std::int64_t count) const;
+  torch::Tensor by_place(const torch::Tensor& by_rank, std::int64_t count) const;
+
+  const std::vector<Place> places_;
+  const Place me_;
+  std::vector<int> local_sizes_;  // of all hosts
+  int most_local_ = 0;
+  Level local_;
+  Level leaders_;
+};
+
+}  // namespace lockstep::hierarchical
