@@ -26,6 +26,10 @@ class Backend {
   /// later is the Work's.
   virtual std::shared_ptr<Work> start(const Collective& call) = 0;
 
+  /// start() and wait() in one; with a transport as fast as shared memory a Work of its own would be a
+  /// good part of a small call.
+  virtual void run(const Collective& call) { start(call)->wait(); }
+
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with one tag
   /// arrive in the order in which they were sent. No `source`: any rank. The sizes of both sides must be
   /// the same.

@@ -15,19 +15,23 @@ PrepareOptions prepare_options(const Membership& membership, const std::string& 
   return {.rank = membership.rank,
           .size = membership.size,
           .world_rank = membership.world_rank(),
-          .memory = backend == "single" ? Memory::kAny : backend == "nccl" ? Memory::kCuda : Memory::kHost,
+          .memory = backend == "single" ? Memory::kAny
+                    : backend == "nccl" ? Memory::kCuda
+                                        : Memory::kHost,
           .device = membership.options.device};
 }
 
 bool reduces(CallKind kind) {
-  return kind == CallKind::kAllReduce || kind == CallKind::kReduce || kind == CallKind::kReduceScatter;
+  return kind == CallKind::kAllReduce || kind == CallKind::kReduce ||
+         kind == CallKind::kReduceScatter;
 }
 
 // Index of the first NaN, or the number of elements.
 std::size_t first_nan(const torch::Tensor& flat, DataType type) {
   const auto count = static_cast<std::size_t>(flat.numel());
   if (!is_floating_point(type) || count == 0) return count;
-  if (flat.is_cpu()) return find_nan(static_cast<const std::byte*>(flat.const_data_ptr()), count, type);
+  if (flat.is_cpu())
+    return find_nan(static_cast<const std::byte*>(flat.const_data_ptr()), count, type);
   const auto places = flat.isnan().nonzero();
   return places.numel() == 0 ? count : static_cast<std::size_t>(places[0].item<std::int64_t>());
 }
@@ -38,22 +42,56 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
     : membership(std::move(membership_in)),
       backend(std::move(backend_in)),
       prepare(prepare_options(membership, backend->name())),
-      log(std::make_shared<CallLog>(membership.recorder,
-                                    flight_recorder_directory(membership.options.flight_recorder_directory),
-                                    membership.name, membership.world_ranks)),
+      log(std::make_shared<CallLog>(
+          membership.recorder,
+          flight_recorder_directory(membership.options.flight_recorder_directory), membership.name,
+          membership.world_ranks)),
       nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")) {
   if (membership.exchange && backend->name() != "shm" && fingerprints_wanted()) {
-    fingerprints_ = std::make_unique<Fingerprints>(*membership.exchange, membership.options.timeout);
+    fingerprints_ =
+        std::make_unique<Fingerprints>(*membership.exchange, membership.options.timeout);
   }
 }
 
 ProcessGroup::Impl::~Impl() = default;
 
-// --- Calls -------------------------------------------------------------------------------------------
+// --- Calls
+// -------------------------------------------------------------------------------------------
 
 void ProcessGroup::Impl::run(Prepared prepared, int tag) {
+  if (run_at_once(prepared)) return;
   auto [work, id] = begin(prepared, tag);
   GroupWork(std::move(work), std::move(prepared.copies), log, id).wait(std::nullopt);
+}
+
+// The short way of a blocking collective that needs nothing but its backend. False where it does.
+bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
+  if (!needs_no_work(prepared.call)) return false;
+  const auto id = log->created(prepared.call);
+  try {
+    log->started(id);
+    backend->run(prepared.call);
+    if (!prepared.copies.empty()) [[unlikely]] {
+      const torch::NoGradGuard no_grad;
+      for (auto& [target, source] : prepared.copies) target.copy_(source);
+    }
+    log->completed(id, -1);
+    return true;
+  } catch (const ConfigError&) {
+    membership.recorder->failed(id);  // a wrong call; the group goes on
+    throw;
+  } catch (...) {
+    std::rethrow_exception(log->failed(id, std::current_exception()));
+  }
+}
+
+bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
+  const CallKind kind = call.description.kind;
+  if (kind == CallKind::kSend || kind == CallKind::kRecv || fingerprints_) return false;
+  if (nan_check_ && reduces(kind)) return false;
+  if (kind != CallKind::kAllReduce) return true;
+  choose_algorithm_of(call);
+  return call.algorithm == Algorithm::kNative;
 }
 
 std::shared_ptr<GroupWork> ProcessGroup::Impl::start(Prepared prepared, int tag) {
@@ -84,53 +122,65 @@ ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int ta
 
 std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
   switch (call.description.kind) {
-    case CallKind::kSend: return backend->send(std::move(call.input), call.description.root, tag);
+    case CallKind::kSend:
+      return backend->send(std::move(call.input), call.description.root, tag);
     case CallKind::kRecv: {
       const int root = call.description.root;
-      return backend->recv(std::move(call.output), root < 0 ? std::nullopt : std::optional<int>(root), tag);
+      return backend->recv(std::move(call.output),
+                           root < 0 ? std::nullopt : std::optional<int>(root), tag);
     }
-    default: break;
+    default:
+      break;
   }
   if (fingerprints_) [[unlikely]] {
     fingerprints_->compare(call.number, call.description, [&] { backend->check(); });
   }
-  if (nan_check_ && reduces(call.description.kind)) [[unlikely]] look_for_nan(call);
-  if (call.description.kind == CallKind::kAllReduce && membership.size > 1) return start_all_reduce(call);
+  if (nan_check_ && reduces(call.description.kind)) [[unlikely]]
+    look_for_nan(call);
+  if (call.description.kind == CallKind::kAllReduce && membership.size > 1)
+    return start_all_reduce(call);
   return backend->start(call);
+}
+
+void ProcessGroup::Impl::choose_algorithm_of(Collective& call) const {
+  if (membership.size == 1) call.algorithm = Algorithm::kNative;
+  if (call.algorithm != Algorithm::kAuto) return;
+  const CallDescription& description = call.description;
+  call.algorithm = choose_algorithm(backend->name(), membership.size,
+                                    description.count * element_size(description.type),
+                                    description.type, description.op);
 }
 
 std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
   const CallDescription& description = call.description;
-  if (call.algorithm == Algorithm::kAuto) {
-    call.algorithm = choose_algorithm(backend->name(), membership.size,
-                                      description.count * element_size(description.type), description.type,
-                                      description.op);
-  }
+  choose_algorithm_of(call);
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
   return lockstep::start_all_reduce(call.algorithm, backend, membership.progress, membership.rank,
-                                    membership.size, static_cast<std::uint32_t>(call.number), call.output,
-                                    description.op);
+                                    membership.size, static_cast<std::uint32_t>(call.number),
+                                    call.output, description.op);
 }
 
 void ProcessGroup::Impl::look_for_nan(const Collective& call) {
   const torch::Tensor& given = call.input.defined() ? call.input : call.output;
   const std::size_t place = first_nan(given, call.description.type);
   if (place == static_cast<std::size_t>(given.numel())) return;
-  const std::string reason =
-      lockstep::str("rank ", membership.world_rank(), " brought NaN to ", describe(call.description),
-                    " (number ", call.number, "), first at element ", place);
+  const std::string reason = lockstep::str("rank ", membership.world_rank(), " brought NaN to ",
+                                           describe(call.description), " (number ", call.number,
+                                           "), first at element ", place);
   backend->abort(reason);
   throw CommError(reason);
 }
 
-// --- Through the store -------------------------------------------------------------------------------
+// --- Through the store
+// -------------------------------------------------------------------------------
 
-std::vector<std::string> ProcessGroup::Impl::tell(const std::string& topic, const std::string& text,
-                                                  std::optional<std::chrono::milliseconds> timeout) {
+std::vector<std::string> ProcessGroup::Impl::tell(
+    const std::string& topic, const std::string& text,
+    std::optional<std::chrono::milliseconds> timeout) {
   if (membership.size == 1) return {text};
   const std::scoped_lock lock(mutex_);
-  return membership.exchange->exchange(lockstep::str(topic, " (number ", told_++, ")"), text,
-                                       [&] { backend->check(); }, timeout);
+  return membership.exchange->exchange(
+      lockstep::str(topic, " (number ", told_++, ")"), text, [&] { backend->check(); }, timeout);
 }
 
 std::uint64_t ProcessGroup::Impl::next_child() {

@@ -32,7 +32,8 @@ class ProcessGroup::Impl {
   std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<Prepared> prepared);
 
-  /// Collective. Texts through the store, under a name that counts the calls; the group's end ends it.
+  /// Collective. Texts through the store, under a name that counts the calls; the group's end ends
+  /// it.
   std::vector<std::string> tell(const std::string& topic, const std::string& text,
                                 std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
@@ -47,6 +48,9 @@ class ProcessGroup::Impl {
     FlightRecorder::Id id;
   };
   Started begin(Prepared& prepared, int tag);
+  bool run_at_once(Prepared& prepared);
+  bool needs_no_work(Collective& call) const;
+  void choose_algorithm_of(Collective& call) const;
   std::shared_ptr<Work> hand_over(Collective& call, int tag);
   std::shared_ptr<Work> start_all_reduce(Collective& call);
   void look_for_nan(const Collective& call);

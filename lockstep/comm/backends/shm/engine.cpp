@@ -65,6 +65,27 @@ Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number, c
   return posted_;
 }
 
+void Engine::run(const CallDescription& call, std::uint64_t number, const std::byte* input,
+                 std::byte* output, std::chrono::milliseconds timeout) {
+  constexpr int kLooks = 64;
+  const Request request{call, number, input, output, call.count * element_size(call.type)};
+  auto place = request.piece_bytes >= options_.in_place_bytes ? find_place(request) : std::nullopt;
+  Ticket ticket = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    throw_if_aborted();
+    post_chunks(request, std::move(place), nullptr);
+    ticket = posted_;
+    for (int look = 0; look < kLooks; ++look) {
+      advance_locked();
+      if (released_ == ticket) return;
+      if (options_.patience.spin.count() == 0) break;  // the peer needs this processor
+      cpu_relax();
+    }
+  }
+  wait(ticket, timeout);
+}
+
 // Where all ranks' inputs lie, if they can be used without a copy.
 std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
   const auto ranks = static_cast<std::size_t>(size_);
@@ -154,6 +175,12 @@ bool Engine::advance() noexcept {
 
 bool Engine::advance_locked() {
   throw_if_aborted();
+  const bool moved = advance_all();
+  if (!published_.empty()) wake_sleepers();
+  return moved;
+}
+
+bool Engine::advance_all() {
   bool moved = false;
   for (bool again = true; again;) {
     again = try_arrive();
@@ -238,11 +265,13 @@ bool Engine::try_arrive() {
   Operation& current = pending_.at(arrived_);
   if (!all_released(chunks_before(current))) return false;
   current.streamed = should_stream(current);
-  stages_.arrive(current);
   RankState& mine = control_.state(rank_);
   mine.chunks[arrived_ % kRing] = current.description;
+  // A peer may be looking at this line all the time: all that goes into it goes at once.
+  const std::uint64_t what = fingerprint(current.description);
   Arrival& arrival = mine.arrival(arrived_);
-  arrival.fingerprint = fingerprint(current.description);
+  stages_.arrive(current);
+  arrival.fingerprint = what;
   publish(arrival.count, ++arrived_);
   mine.arrived.store(arrived_, std::memory_order_release);
   return true;
@@ -278,10 +307,18 @@ bool Engine::advance_channels() {
 }
 
 void Engine::publish(Word& word, std::uint32_t value) {
-  // seq_cst: this store must not pass the load of `sleepers`, or a peer that just fell asleep would
-  // not be woken (the peer counts itself before it looks at the word for the last time).
-  word.store(value, std::memory_order_seq_cst);
-  if (control_.state(rank_).sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(word);
+  word.store(value, std::memory_order_release);
+  published_.push_back(&word);
+}
+
+// A peer counts itself among the sleepers, then looks at the word for the last time, and sleeps. Both
+// touch `sleepers` by an atomic change, and one of them is first: either we see that somebody sleeps, or it
+// sees what we have published. Asked once for all that has been published: it waits for those stores.
+void Engine::wake_sleepers() {
+  if (control_.state(rank_).sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) {
+    for (Word* word : published_) futex_wake_all(*word);
+  }
+  published_.clear();
 }
 
 // Those who have been waited for say what they do in this chunk; it must be what we do.

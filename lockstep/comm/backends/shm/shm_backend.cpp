@@ -1,6 +1,7 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 
 #include <atomic>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -17,11 +18,6 @@ constexpr int kAllToAllTag = -1;
 std::byte* bytes_of(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
 }
-
-struct Owners {
-  torch::Tensor input;
-  torch::Tensor output;
-};
 
 // Common to both kinds of Work: an end that happens once, and its error.
 class ShmWork : public Work {
@@ -115,19 +111,17 @@ class ShmBackend final : public Backend {
 
   std::shared_ptr<Work> start(const Collective& call) override {
     if (call.uneven()) return start_uneven(call);
-    const CallKind kind = call.description.kind;
-    const bool in_place =
-        kind == CallKind::kBroadcast || kind == CallKind::kReduce || kind == CallKind::kAllReduce;
-    if (kind == CallKind::kReduce && call.output.defined() && !call.output.is_alias_of(call.input)) {
-      const torch::NoGradGuard no_grad;
-      call.output.copy_(call.input);
-    }
-    const torch::Tensor& input =
-        in_place && call.output.defined() ? call.output : call.input;
-    const torch::Tensor& output = in_place ? input : call.output;
-    const auto ticket = engine_->post(call.description, call.number, bytes_of(input), bytes_of(output),
-                                      std::make_shared<Owners>(Owners{input, output}));
+    const auto [input, output] = buffers(call);
+    const auto owners = std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(call.input, call.output);
+    const auto ticket = engine_->post(call.description, call.number, input, output, owners);
     return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
+  }
+
+  // The caller holds the tensors until the operation is complete or the engine touches nothing any more.
+  void run(const Collective& call) override {
+    if (call.uneven()) return start_uneven(call)->wait();
+    const auto [input, output] = buffers(call);
+    engine_->run(call.description, call.number, input, output, timeout_);
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
@@ -161,6 +155,21 @@ class ShmBackend final : public Backend {
     CallDescription call{.kind = kind, .type = data_type_of(tensor.scalar_type()), .root = peer, .count = count};
     std::byte* const data = bytes_of(tensor);
     return engine_->post(call, tag, data, std::make_shared<torch::Tensor>(std::move(tensor)));
+  }
+
+  // As the engine has them: in place, both are the same memory.
+  static std::pair<const std::byte*, std::byte*> buffers(const Collective& call) {
+    std::byte* const input = bytes_of(call.input);
+    std::byte* const output = bytes_of(call.output);
+    switch (call.description.kind) {
+      case CallKind::kBroadcast:
+      case CallKind::kAllReduce: return {output, output};
+      case CallKind::kReduce:
+        if (output == nullptr) return {input, input};
+        if (output != input) std::memcpy(output, input, call.input.nbytes());
+        return {output, output};
+      default: return {input, output};
+    }
   }
 
   // Only each pair knows how much it exchanges, so the pieces travel as messages.

@@ -110,7 +110,10 @@ void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
   }
   // The peer may have done its part just before it went.
   if (reached(goal)) return;
-  failed_ = true;
+  {
+    const std::scoped_lock lock(mutex_);  // who moves something is through with it
+    failed_ = true;
+  }
   abort(reason);
   if (late) throw TimeoutError(reason);
   throw CommError(reason);
