@@ -89,7 +89,8 @@ class Picture {
     arrows_ = arrows_of(run);
     for (const Arrow& arrow : arrows_)
       most = std::max(most, ++counts[static_cast<std::size_t>(arrow.step)]);
-    column_ = most > static_cast<std::size_t>(ranks_) ? 300 : steps_ > 12 ? 74 : 104;
+    const auto each = static_cast<std::size_t>(ranks_);
+    column_ = most > 2 * each ? 300 : most > each ? 160 : steps_ > 12 ? 74 : 104;
     steps_width_ = std::max(1, steps_) * column_;
     timeline_width_ = std::max(kLeastTimeline, steps_width_ - kTotals);
     width_ = kLeft + std::max(steps_width_, timeline_width_ + kTotals) + kRight;
@@ -106,9 +107,9 @@ class Picture {
     out_ << "<rect width=\"100%\" height=\"100%\" class=\"back\"/>\n"
          << text_at(16, 28, "t", title_of(run_))
          << text_at(16, 48, "s",
-                    str("Each arrow is a message, named after the piece of the tensor it carries",
+                    str("An arrow is a message, its label the piece of the tensor",
                         names_.pieces() > 1 ? str(" (0 to ", names_.pieces() - 1, ")") : "",
-                        ". Solid: added to what is there. Dashed: replaces it."));
+                        ". Solid: added there. Dashed: replaces it."));
     draw_lanes();
     for (const Arrow& arrow : arrows_) draw_arrow(arrow);
     draw_timeline();
