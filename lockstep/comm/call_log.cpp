@@ -18,11 +18,11 @@ CallLog::CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path
 
 CallLog::~CallLog() { recorder_->remove_group(group_); }
 
-FlightRecorder::Id CallLog::created(Collective& call) noexcept {
+FlightRecorder::Id CallLog::created(Collective& call, bool begun) noexcept {
   const CallKind kind = call.description.kind;
   const bool message = kind == CallKind::kSend || kind == CallKind::kRecv;
   call.number = (message ? messages_ : collectives_).fetch_add(1, std::memory_order_relaxed);
-  return recorder_->created(group_, call.number, call.description);
+  return recorder_->created(group_, call.number, call.description, begun);
 }
 
 std::exception_ptr CallLog::failed(FlightRecorder::Id id, std::exception_ptr error) noexcept {
@@ -50,7 +50,8 @@ std::exception_ptr CallLog::with_dump(std::exception_ptr error) {
   }
 }
 
-std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted) {
+std::filesystem::path flight_recorder_directory(
+    const std::optional<std::filesystem::path>& wanted) {
   if (wanted) return *wanted;
   if (const auto named = environment_string("LOCKSTEP_FLIGHT_RECORDER")) return *named;
   return std::filesystem::temp_directory_path() / lockstep::str("lockstep_flight_", geteuid());

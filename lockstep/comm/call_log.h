@@ -1,4 +1,5 @@
-// Numbers the calls of a group, keeps them in the flight recorder, and writes that at the first failure.
+// Numbers the calls of a group, keeps them in the flight recorder, and writes that at the first
+// failure.
 #pragma once
 
 #include <atomic>
@@ -19,19 +20,19 @@ namespace lockstep {
 class CallLog {
  public:
   /// `recorder` is shared by a first group and those made from it; its dumps go to `directory`.
-  CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path directory, std::string group,
-          std::vector<int> world_ranks);
+  CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path directory,
+          std::string group, std::vector<int> world_ranks);
   ~CallLog();
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
   /// Gives the call its number; returns its id in the recorder.
-  FlightRecorder::Id created(Collective& call) noexcept;
+  FlightRecorder::Id created(Collective& call, bool begun = false) noexcept;
   void started(FlightRecorder::Id id) noexcept { recorder_->started(id); }
   void completed(FlightRecorder::Id id, int source) noexcept { recorder_->completed(id, source); }
 
-  /// Notes the failure. At the group's first one the recorder is written, and the result is `error`, of the
-  /// same type, that says where; else `error` as it is.
+  /// Notes the failure. At the group's first one the recorder is written, and the result is
+  /// `error`, of the same type, that says where; else `error` as it is.
   std::exception_ptr failed(FlightRecorder::Id id, std::exception_ptr error) noexcept;
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
@@ -48,8 +49,8 @@ class CallLog {
   std::atomic<bool> dumped_{false};
 };
 
-/// The folder that the options name, else LOCKSTEP_FLIGHT_RECORDER, else one of this user's in the folder
-/// for temporary files.
+/// The folder that the options name, else LOCKSTEP_FLIGHT_RECORDER, else one of this user's in the
+/// folder for temporary files.
 std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted);
 
 }  // namespace lockstep

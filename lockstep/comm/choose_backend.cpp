@@ -25,10 +25,11 @@ StorePointer part_of(const Membership& membership, const std::string& prefix) {
 WorkerEnvironment place_among(int rank, int size) { return {.rank = rank, .world_size = size}; }
 
 // Tensors of GPUs come to these transports through host memory.
-std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix, int rank,
-                                      const std::vector<int>& world_ranks) {
-  return gloo::connect(part_of(membership, prefix), place_among(rank, static_cast<int>(world_ranks.size())),
-                       membership.own_address, torch::kCPU, membership.options.timeout, world_ranks);
+std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
+                                      int rank, const std::vector<int>& world_ranks) {
+  return gloo::connect(
+      part_of(membership, prefix), place_among(rank, static_cast<int>(world_ranks.size())),
+      membership.own_address, torch::kCPU, membership.options.timeout, world_ranks);
 }
 
 std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExchange& exchange,
@@ -42,12 +43,13 @@ std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExc
 
 std::shared_ptr<Backend> connect_nccl(const Membership& membership) {
   return nccl::connect(part_of(membership, "nccl"), place_among(membership.rank, membership.size),
-                       membership.options.device, membership.options.timeout, membership.world_ranks);
+                       membership.options.device, membership.options.timeout,
+                       membership.world_ranks);
 }
 
 // The shared memory of this host's ranks. Null, on all ranks of all hosts, where one host has none.
-std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<int>& members, int host,
-                                      int local_rank, std::string& why_not) {
+std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<int>& members,
+                                      int host, int local_rank, std::string& why_not) {
   std::shared_ptr<Backend> local;
   if (members.size() == 1) {
     local = single::make(torch::kCPU);
@@ -67,7 +69,8 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
 }
 
 std::shared_ptr<Backend> try_hierarchy(Membership& membership,
-                                       const std::vector<std::vector<int>>& hosts, std::string& why_not) {
+                                       const std::vector<std::vector<int>>& hosts,
+                                       std::string& why_not) {
   hierarchical::Parts parts{.rank = membership.rank,
                             .places = std::vector<hierarchical::Place>(membership.profiles.size()),
                             .progress = membership.progress,
@@ -77,12 +80,12 @@ std::shared_ptr<Backend> try_hierarchy(Membership& membership,
     leaders.push_back(hosts[host][0]);
     for (std::size_t local = 0; local < hosts[host].size(); ++local) {
       parts.places[static_cast<std::size_t>(hosts[host][local])] = {static_cast<int>(host),
-                                                                     static_cast<int>(local)};
+                                                                    static_cast<int>(local)};
     }
   }
   const auto own = parts.places[static_cast<std::size_t>(membership.rank)];
-  parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host, own.local_rank,
-                             why_not);
+  parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host,
+                             own.local_rank, why_not);
   if (!parts.local) return nullptr;
   if (own.local_rank == 0) {
     parts.leaders = connect_gloo(membership, "leaders", own.host, membership.named(leaders));
@@ -91,9 +94,11 @@ std::shared_ptr<Backend> try_hierarchy(Membership& membership,
   return hierarchical::make(std::move(parts));
 }
 
-bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<int>>& hosts, int size) {
+bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<int>>& hosts,
+                     int size) {
   if (wanted == "hierarchical" && hosts.size() == 1) {
-    throw ConfigError("backend hierarchical is for several hosts, all ranks are on one; choose shm");
+    throw ConfigError(
+        "backend hierarchical is for several hosts, all ranks are on one; choose shm");
   }
   const bool some_together = static_cast<int>(hosts.size()) < size;
   return hosts.size() > 1 && (wanted == "hierarchical" || (wanted == "auto" && some_together));
@@ -111,18 +116,19 @@ std::shared_ptr<Backend> choose_backend(Membership& membership) {
   if (wanted == "shm" || (wanted == "auto" && hosts.size() == 1)) {
     if (auto backend = try_shared_memory(membership, *membership.exchange, why_not)) return backend;
     if (wanted == "shm") {
-      throw CommError(lockstep::str("backend shm needs all ranks on one host, by one user; ", why_not,
-                                    "; choose gloo"));
+      throw CommError(lockstep::str("backend shm needs all ranks on one host, by one user; ",
+                                    why_not, "; choose gloo"));
     }
     log_info("shared memory cannot be used (", why_not, "), using Gloo");
   }
   if (wants_hierarchy(wanted, hosts, membership.size)) {
     if (auto backend = try_hierarchy(membership, hosts, why_not)) return backend;
     if (wanted == "hierarchical") {
-      throw CommError(lockstep::str("backend hierarchical needs shared memory inside each host; ", why_not,
-                                    "; choose gloo"));
+      throw CommError(lockstep::str("backend hierarchical needs shared memory inside each host; ",
+                                    why_not, "; choose gloo"));
     }
-    log_info("shared memory inside the hosts cannot be used (", why_not, "), using Gloo between all ranks");
+    log_info("shared memory inside the hosts cannot be used (", why_not,
+             "), using Gloo between all ranks");
   }
   return connect_gloo(membership, "gloo", membership.rank, membership.world_ranks);
 }

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Collective over the members, of which there are at least two. See ProcessGroupOptions::backend for the
-/// rule. CommError where the wanted backend cannot connect them.
+/// Collective over the members, of which there are at least two. See ProcessGroupOptions::backend
+/// for the rule. CommError where the wanted backend cannot connect them.
 std::shared_ptr<Backend> choose_backend(Membership& membership);
 
 }  // namespace lockstep

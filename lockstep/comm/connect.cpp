@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-// What the groups that a process joins apart from each other have in common: one may be waited for while
-// another must move. By rank, because the ranks of a test are threads.
+// What the groups that a process joins apart from each other have in common: one may be waited for
+// while another must move. By rank, because the ranks of a test are threads.
 struct Shared {
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
@@ -51,7 +51,8 @@ std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool s
     return address_for_peers(tcp->getHost(), tcp->getPort(), several_hosts);
   }
   if (!several_hosts) return "127.0.0.1";
-  throw ConfigError("join_store: ranks on several hosts need a TCPStore, which tells the way between them");
+  throw ConfigError(
+      "join_store: ranks on several hosts need a TCPStore, which tells the way between them");
 }
 
 std::shared_ptr<Backend> connect_members(Membership& membership) {
@@ -63,8 +64,8 @@ std::shared_ptr<Backend> connect_members(Membership& membership) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("rank ", membership.world_rank(), " could not connect to its peers: ",
-                                  first_line(error)));
+    throw CommError(lockstep::str("rank ", membership.world_rank(),
+                                  " could not connect to its peers: ", first_line(error)));
   }
 }
 
@@ -85,10 +86,12 @@ void check_options(const ProcessGroupOptions& options) {
 ProcessGroup connect(Membership membership) {
   if (membership.size == 1) {
     auto backend = single::make(membership.options.device);
-    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
+    return ProcessGroup(
+        std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
   }
   auto backend = connect_members(membership);
-  return ProcessGroup(std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
+  return ProcessGroup(
+      std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
 }
 
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -106,7 +109,8 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   membership.options = options;
   membership.progress = shared.progress;
   membership.recorder = shared.recorder;
-  const Profile own = own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
+  const Profile own =
+      own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
   membership.profiles = {own};
   if (size > 1) {
     TextExchange exchange = call_the_roll(store, rank, size, options.timeout);
@@ -114,7 +118,8 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
     membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
     membership.exchange = std::move(exchange);
   }
-  for (const auto& profile : membership.profiles) membership.world_ranks.push_back(profile.world_rank);
+  for (const auto& profile : membership.profiles)
+    membership.world_ranks.push_back(profile.world_rank);
   if (membership.exchange) membership.exchange->rename(membership.world_ranks);
   membership.name = membership.profiles[0].label;
   membership.find_local_place();

@@ -58,7 +58,7 @@ ProcessGroup::Impl::~Impl() = default;
 // --- Calls
 // -------------------------------------------------------------------------------------------
 
-void ProcessGroup::Impl::run(Prepared prepared, int tag) {
+void ProcessGroup::Impl::run(Prepared&& prepared, int tag) {
   if (run_at_once(prepared)) return;
   auto [work, id] = begin(prepared, tag);
   GroupWork(std::move(work), std::move(prepared.copies), log, id).wait(std::nullopt);
@@ -67,9 +67,8 @@ void ProcessGroup::Impl::run(Prepared prepared, int tag) {
 // The short way of a blocking collective that needs nothing but its backend. False where it does.
 bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
   if (!needs_no_work(prepared.call)) return false;
-  const auto id = log->created(prepared.call);
+  const auto id = log->created(prepared.call, /*begun=*/true);
   try {
-    log->started(id);
     backend->run(prepared.call);
     if (!prepared.copies.empty()) [[unlikely]] {
       const torch::NoGradGuard no_grad;

@@ -28,7 +28,7 @@ class ProcessGroup::Impl {
   const std::shared_ptr<CallLog> log;
 
   /// A prepared collective or message, to its end or as a handle.
-  void run(Prepared prepared, int tag = 0);
+  void run(Prepared&& prepared, int tag = 0);
   std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<Prepared> prepared);
 

@@ -15,8 +15,8 @@ namespace lockstep {
 
 using TensorPairs = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
 
-/// Copies results to where the caller wants them, once, and tells the log how it ended. Safe to use from
-/// several threads.
+/// Copies results to where the caller wants them, once, and tells the log how it ended. Safe to use
+/// from several threads.
 class GroupWork final : public Work {
  public:
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,

@@ -20,10 +20,10 @@ struct Membership {
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  std::vector<int> world_ranks;        ///< of all members
-  std::vector<Profile> profiles;       ///< of all members
+  std::vector<int> world_ranks;          ///< of all members
+  std::vector<Profile> profiles;         ///< of all members
   std::optional<TextExchange> exchange;  ///< nothing in a group of one
-  std::string own_address;             ///< of this host, for connections from its peers
+  std::string own_address;               ///< of this host, for connections from its peers
   ProcessGroupOptions options;
   // Shared by a first group and those made from it.
   std::shared_ptr<Progress> progress;

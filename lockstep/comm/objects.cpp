@@ -42,7 +42,8 @@ torch::Device transport_device(ProcessGroup& group, const torch::Device& device)
   return group.backend() == "nccl" ? device : torch::Device(torch::kCPU);
 }
 
-torch::Tensor all_sizes(ProcessGroup& group, const std::string& object, const torch::Device& device) {
+torch::Tensor all_sizes(ProcessGroup& group, const std::string& object,
+                        const torch::Device& device) {
   auto sizes = torch::empty({group.size()}, torch::dtype(torch::kInt64).device(device));
   group.all_gather_into_tensor(sizes, sizes_tensor({object}).to(device));
   return sizes.cpu();
@@ -89,8 +90,9 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
   const auto device = transport_device(*this, impl_->membership.options.device);
   impl_->prepare.check_root("scatter_object", root);
   if (rank() == root && static_cast<int>(objects.size()) != size()) {
-    throw ConfigError(lockstep::str("rank ", impl_->membership.world_rank(), ": scatter_object: got ",
-                                    objects.size(), " objects, expected ", size(), ", one for each rank"));
+    throw ConfigError(lockstep::str("rank ", impl_->membership.world_rank(),
+                                    ": scatter_object: got ", objects.size(), " objects, expected ",
+                                    size(), ", one for each rank"));
   }
   auto sizes = rank() == root ? sizes_tensor(objects).to(device)
                               : torch::empty({size()}, torch::dtype(torch::kInt64).device(device));

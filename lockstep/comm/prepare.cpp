@@ -25,10 +25,10 @@ Prepared of_kind(CallKind kind) {
   return prepared;
 }
 
-
 }  // namespace
 
-// --- Memory ----------------------------------------------------------------------------------------
+// --- Memory
+// ----------------------------------------------------------------------------------------
 
 // Of memory that stands in for a tensor. For one on a GPU it is pinned, so that copies are fast.
 torch::TensorOptions Prepare::scratch_options(const Tensor& tensor) const {
@@ -58,7 +58,8 @@ Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
 }
 
 torch::Tensor Prepare::read(const Tensor& tensor) const {
-  if (tensor.is_contiguous() && !staged(tensor)) [[likely]] return flat_alias(tensor);
+  if (tensor.is_contiguous() && !staged(tensor)) [[likely]]
+    return flat_alias(tensor);
   const torch::NoGradGuard no_grad;
   return flat_alias(at::empty(tensor.sizes(), scratch_options(tensor)).copy_(tensor));
 }
@@ -72,7 +73,8 @@ torch::Tensor Prepare::read_list(const Tensors& list) const {
 }
 
 torch::Tensor Prepare::write(const Tensor& tensor, Prepared& prepared) const {
-  if (tensor.is_contiguous() && !staged(tensor)) [[likely]] return flat_alias(tensor);
+  if (tensor.is_contiguous() && !staged(tensor)) [[likely]]
+    return flat_alias(tensor);
   const torch::NoGradGuard no_grad;
   const Tensor memory = at::empty(tensor.sizes(), scratch_options(tensor));
   prepared.copies.emplace_back(tensor, memory);
@@ -87,13 +89,15 @@ torch::Tensor Prepare::write_list(const Tensors& list, Prepared& prepared) const
   const Tensor memory = at::empty({count}, scratch_options(list[0]));
   std::int64_t offset = 0;
   for (const auto& tensor : list) {
-    prepared.copies.emplace_back(tensor, memory.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    prepared.copies.emplace_back(tensor,
+                                 memory.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
     offset += tensor.numel();
   }
   return flat_alias(memory);
 }
 
-// --- Collectives -----------------------------------------------------------------------------------
+// --- Collectives
+// -----------------------------------------------------------------------------------
 
 Prepared Prepare::barrier() const { return of_kind(CallKind::kBarrier); }
 
@@ -151,8 +155,8 @@ Prepared Prepare::all_gather_into_tensor(const Tensor& output, const Tensor& inp
   check_written(kCall, "output", output);
   check_types(kCall, output, input);
   if (output.numel() != input.numel() * options_.size) {
-    fail(kCall, "output has ", output.numel(), " elements, expected ", input.numel() * options_.size, ", ",
-         options_.size, " ranks times those of the input");
+    fail(kCall, "output has ", output.numel(), " elements, expected ",
+         input.numel() * options_.size, ", ", options_.size, " ranks times those of the input");
   }
   Prepared prepared = of_kind(CallKind::kAllGather);
   describe_piece(prepared.call.description, input);
@@ -175,7 +179,8 @@ Prepared Prepare::gather(const Tensor& input, const Tensors& outputs, int root) 
     }
     prepared.call.output = write_list(outputs, prepared);
   } else if (!outputs.empty()) {
-    fail("gather", "outputs has ", outputs.size(), " tensors, expected none on a rank that is not the root");
+    fail("gather", "outputs has ", outputs.size(),
+         " tensors, expected none on a rank that is not the root");
   }
   return prepared;
 }
@@ -190,7 +195,8 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
     check_list("scatter", "inputs", inputs, output, "output");
     prepared.call.input = read_list(inputs);
   } else if (!inputs.empty()) {
-    fail("scatter", "inputs has ", inputs.size(), " tensors, expected none on a rank that is not the root");
+    fail("scatter", "inputs has ", inputs.size(),
+         " tensors, expected none on a rank that is not the root");
   }
   prepared.call.output = write(output, prepared);
   return prepared;
@@ -208,15 +214,16 @@ Prepared Prepare::reduce_scatter(const Tensor& output, const Tensors& inputs, Re
   return prepared;
 }
 
-Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op) const {
+Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& input,
+                                        ReduceOp op) const {
   constexpr const char* kCall = "reduce_scatter_tensor";
   check_tensor(kCall, "input", input);
   check_written(kCall, "output", output);
   check_types(kCall, output, input);
   check_reducible(kCall, output.scalar_type(), op);
   if (input.numel() != output.numel() * options_.size) {
-    fail(kCall, "input has ", input.numel(), " elements, expected ", output.numel() * options_.size, ", ",
-         options_.size, " ranks times those of the output");
+    fail(kCall, "input has ", input.numel(), " elements, expected ", output.numel() * options_.size,
+         ", ", options_.size, " ranks times those of the output");
   }
   Prepared prepared = of_kind(CallKind::kReduceScatter);
   describe_piece(prepared.call.description, output);
@@ -237,10 +244,11 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
     for (int i = 0; i < options_.size; ++i) {
       const Tensor& tensor = list[static_cast<std::size_t>(i)];
       check_written("all_to_all", name, tensor, i);
-      if (tensor.scalar_type() != inputs[0].scalar_type() || tensor.device() != inputs[0].device()) {
-        fail("all_to_all", name, '[', i, "] is ", type_name(tensor.scalar_type()), " on ", tensor.device(),
-             ", expected ", type_name(inputs[0].scalar_type()), " on ", inputs[0].device(),
-             " like inputs[0]");
+      if (tensor.scalar_type() != inputs[0].scalar_type() ||
+          tensor.device() != inputs[0].device()) {
+        fail("all_to_all", name, '[', i, "] is ", type_name(tensor.scalar_type()), " on ",
+             tensor.device(), ", expected ", type_name(inputs[0].scalar_type()), " on ",
+             inputs[0].device(), " like inputs[0]");
       }
     }
   }
@@ -257,8 +265,8 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
   return prepared;
 }
 
-Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input, const Splits& output_splits,
-                                    const Splits& input_splits) const {
+Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
+                                    const Splits& output_splits, const Splits& input_splits) const {
   constexpr const char* kCall = "all_to_all_single";
   check_tensor(kCall, "input", input);
   check_written(kCall, "output", output);
@@ -270,7 +278,8 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input, c
   const auto received = check_splits(kCall, "output", output, output_splits, call.output_splits);
   if (input_splits.empty() && output_splits.empty()) {
     if (sent != received) {
-      fail(kCall, "output has ", output.numel(), " elements, expected ", input.numel(), " like the input");
+      fail(kCall, "output has ", output.numel(), " elements, expected ", input.numel(),
+           " like the input");
     }
     call.description.count = static_cast<std::uint64_t>(call.input_splits[0]);
     call.input_splits.clear();
@@ -281,14 +290,17 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input, c
   return prepared;
 }
 
-// --- Several tensors ---------------------------------------------------------------------------------
+// --- Several tensors
+// ---------------------------------------------------------------------------------
 
-std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call, const Tensors& tensors) const {
+std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call,
+                                         const Tensors& tensors) const {
   std::vector<std::pair<torch::ScalarType, Tensors>> types;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check_written(call, "tensors", tensors[i], static_cast<int>(i));
     const auto type = tensors[i].scalar_type();
-    auto place = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == type; });
+    auto place =
+        std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == type; });
     if (place == types.end()) place = types.insert(types.end(), {type, {}});
     place->second.push_back(tensors[i]);
   }
@@ -325,7 +337,8 @@ std::vector<Prepared> Prepare::broadcast_coalesced(const Tensors& tensors, int r
   return calls;
 }
 
-// --- Point-to-point ----------------------------------------------------------------------------------
+// --- Point-to-point
+// ----------------------------------------------------------------------------------
 
 Prepared Prepare::send(const Tensor& tensor, int destination, int tag) const {
   check_peer("send", destination, tag);
@@ -343,7 +356,8 @@ Prepared Prepare::recv(const Tensor& tensor, std::optional<int> source, int tag)
   } else if (options_.size == 1) {
     fail("recv", "this rank is alone in its group: nobody can send");
   }
-  if (tag < 0) fail("recv", "tag must be at least 0, got ", tag, "; negative ones are the library's own");
+  if (tag < 0)
+    fail("recv", "tag must be at least 0, got ", tag, "; negative ones are the library's own");
   check_written("recv", "tensor", tensor);
   Prepared prepared = of_kind(CallKind::kRecv);
   describe_piece(prepared.call.description, tensor);

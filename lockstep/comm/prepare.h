@@ -1,12 +1,12 @@
-// From the tensors of a call to what a backend is given: checked, flat, and with what is left to do at
-// its end.
+// From the tensors of a call to what a backend is given: checked, flat, and with what is left to do
+// at its end.
 //
-// Tensors that a backend can use where they lie are used there. A call that keeps the shape of its one
-// tensor (all_reduce, broadcast, reduce) takes every tensor without gaps as the memory it is, whatever the
-// order of its dimensions; the shape that ranks compare then has the sizes in the order of memory, so
-// that [2, 3, 4, 5] in channels_last is "2x4x5x3", on all ranks. Every other call means elements in their
-// logical order. What has gaps, is in pieces that do not follow each other, or is on a GPU that the backend
-// cannot reach, goes through a copy.
+// Tensors that a backend can use where they lie are used there. A call that keeps the shape of its
+// one tensor (all_reduce, broadcast, reduce) takes every tensor without gaps as the memory it is,
+// whatever the order of its dimensions; the shape that ranks compare then has the sizes in the
+// order of memory, so that [2, 3, 4, 5] in channels_last is "2x4x5x3", on all ranks. Every other
+// call means elements in their logical order. What has gaps, is in pieces that do not follow each
+// other, or is on a GPU that the backend cannot reach, goes through a copy.
 #pragma once
 
 #include <optional>
@@ -41,8 +41,8 @@ struct PrepareOptions {
   torch::Device device = torch::kCPU;
 };
 
-/// Wrong arguments are a ConfigError: "rank 1: all_gather: outputs[2] has shape [3], expected [4] like
-/// the input". Immutable; safe to use from several threads.
+/// Wrong arguments are a ConfigError: "rank 1: all_gather: outputs[2] has shape [3], expected [4]
+/// like the input". Immutable; safe to use from several threads.
 class Prepare {
  public:
   using Tensor = torch::Tensor;
@@ -76,7 +76,8 @@ class Prepare {
   template <class... Values>
   [[noreturn]] void fail(const char* call, const Values&... values) const;
   void check_tensor(const char* call, const char* name, const Tensor& tensor, int index = -1) const;
-  void check_written(const char* call, const char* name, const Tensor& tensor, int index = -1) const;
+  void check_written(const char* call, const char* name, const Tensor& tensor,
+                     int index = -1) const;
   void check_reducible(const char* call, torch::ScalarType type, ReduceOp op) const;
   void check_list(const char* call, const char* name, const Tensors& list, const Tensor& like,
                   const char* like_name) const;

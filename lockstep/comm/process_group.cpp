@@ -4,7 +4,6 @@
 
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/group_impl.h>
-#include <lockstep/core/strings.h>
 
 namespace lockstep {
 
@@ -14,9 +13,12 @@ int ProcessGroup::local_rank() const { return impl_->membership.local_rank; }
 int ProcessGroup::local_size() const { return impl_->membership.local_size; }
 const std::string& ProcessGroup::backend() const { return impl_->backend->name(); }
 const std::vector<int>& ProcessGroup::world_ranks() const { return impl_->membership.world_ranks; }
-std::chrono::milliseconds ProcessGroup::timeout() const { return impl_->membership.options.timeout; }
+std::chrono::milliseconds ProcessGroup::timeout() const {
+  return impl_->membership.options.timeout;
+}
 
-// --- One tensor in, or out, on each rank -------------------------------------------------------------
+// --- One tensor in, or out, on each rank
+// -------------------------------------------------------------
 
 void ProcessGroup::all_reduce(torch::Tensor tensor, ReduceOp op, Algorithm algorithm) {
   impl_->run(impl_->prepare.all_reduce(tensor, op, algorithm));
@@ -46,7 +48,8 @@ void ProcessGroup::monitored_barrier(std::optional<std::chrono::milliseconds> ti
   impl_->tell("monitored barrier", "", timeout);
 }
 
-// --- One piece for each rank -------------------------------------------------------------------------
+// --- One piece for each rank
+// -------------------------------------------------------------------------
 
 void ProcessGroup::all_gather(Tensors outputs, torch::Tensor input) {
   impl_->run(impl_->prepare.all_gather(outputs, input));
@@ -84,7 +87,8 @@ WorkPtr ProcessGroup::async_reduce_scatter(torch::Tensor output, Tensors inputs,
 void ProcessGroup::reduce_scatter_tensor(torch::Tensor output, torch::Tensor input, ReduceOp op) {
   impl_->run(impl_->prepare.reduce_scatter_tensor(output, input, op));
 }
-WorkPtr ProcessGroup::async_reduce_scatter_tensor(torch::Tensor output, torch::Tensor input, ReduceOp op) {
+WorkPtr ProcessGroup::async_reduce_scatter_tensor(torch::Tensor output, torch::Tensor input,
+                                                  ReduceOp op) {
   return impl_->start(impl_->prepare.reduce_scatter_tensor(output, input, op));
 }
 
@@ -105,7 +109,8 @@ WorkPtr ProcessGroup::async_all_to_all_single(torch::Tensor output, torch::Tenso
   return impl_->start(impl_->prepare.all_to_all_single(output, input, output_splits, input_splits));
 }
 
-// --- Many tensors ------------------------------------------------------------------------------------
+// --- Many tensors
+// ------------------------------------------------------------------------------------
 
 void ProcessGroup::all_reduce_coalesced(Tensors tensors, ReduceOp op) {
   async_all_reduce_coalesced(std::move(tensors), op)->wait();
@@ -120,7 +125,8 @@ WorkPtr ProcessGroup::async_broadcast_coalesced(Tensors tensors, int root) {
   return impl_->start(impl_->prepare.broadcast_coalesced(tensors, root));
 }
 
-// --- Point-to-point ----------------------------------------------------------------------------------
+// --- Point-to-point
+// ----------------------------------------------------------------------------------
 
 void ProcessGroup::send(torch::Tensor tensor, int destination, int tag) {
   impl_->run(impl_->prepare.send(tensor, destination, tag), tag);
@@ -153,16 +159,14 @@ std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& o
   return works;
 }
 
-// --- The group ---------------------------------------------------------------------------------------
+// --- The group
+// ---------------------------------------------------------------------------------------
 
 torch::Tensor ProcessGroup::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
   return impl_->backend->allocate(shape, dtype);
 }
 
-void ProcessGroup::abort(const std::string& reason) {
-  impl_->backend->abort(
-      lockstep::str("rank ", impl_->membership.world_rank(), " ended the group: ", reason));
-}
+void ProcessGroup::abort(const std::string& reason) { impl_->backend->abort(reason); }
 
 bool nccl_available() { return nccl::is_available(); }
 

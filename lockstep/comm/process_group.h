@@ -161,8 +161,8 @@ class ProcessGroup {
   /// MPI_Comm_split; nothing where color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and this
-  /// rank's name. The first reason wins. Does not block.
+  /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on the
+  /// other ranks, this one's name. The first reason wins. Does not block.
   void abort(const std::string& reason);
 
   class Impl;

@@ -19,14 +19,16 @@ std::uint64_t name_space(const char* path) {
   return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-// One boot of one kernel, and there one space of process numbers, by which segments are found. Ranks with
-// different networks count as different hosts: containers, and how two hosts are played in tests.
+// One boot of one kernel, and there one space of process numbers, by which segments are found.
+// Ranks with different networks count as different hosts: containers, and how two hosts are played
+// in tests.
 std::string host_identity(const ProcessGroupOptions& options) {
   if (options.host_id) return *options.host_id;
   if (const auto given = environment_string("LOCKSTEP_HOST_ID")) return *given;
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return lockstep::str(boot, ' ', name_space("/proc/self/ns/pid"), ' ', name_space("/proc/self/ns/net"));
+  return lockstep::str(boot, ' ', name_space("/proc/self/ns/pid"), ' ',
+                       name_space("/proc/self/ns/net"));
 }
 
 std::string to_text(const Profile& profile) {
@@ -65,9 +67,10 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
   for (std::size_t rank = 1; rank < profiles.size(); ++rank) {
     const Profile& other = profiles[rank];
     if (other.backend != first.backend || other.device != first.device) {
-      throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank, " backend ",
-                                      first.backend, " on ", first.device, ", rank ", other.world_rank,
-                                      " backend ", other.backend, " on ", other.device));
+      throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,
+                                      " backend ", first.backend, " on ", first.device, ", rank ",
+                                      other.world_rank, " backend ", other.backend, " on ",
+                                      other.device));
     }
   }
   return profiles;

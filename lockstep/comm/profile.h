@@ -15,7 +15,7 @@ struct Profile {
   std::string gpu;      ///< which one in the world; empty without NCCL
   std::string host;     ///< equal where processes may be able to share memory
   int world_rank = 0;
-  std::string label;    ///< how it would name the group; rank 0's is taken
+  std::string label;  ///< how it would name the group; rank 0's is taken
 };
 
 Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label);

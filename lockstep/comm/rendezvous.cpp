@@ -16,8 +16,9 @@
 namespace lockstep {
 namespace {
 
-// Writing to the connection of a dead peer raises SIGPIPE, whose default is to end the process without
-// a word; ignored, the write fails and becomes a CommError. Python does the same at its start.
+// Writing to the connection of a dead peer raises SIGPIPE, whose default is to end the process
+// without a word; ignored, the write fails and becomes a CommError. Python does the same at its
+// start.
 void ignore_broken_pipes() {
   struct sigaction current {};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
@@ -74,8 +75,8 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   const std::string mine = str(size);
   const std::string agreed = open.store().compareSet("world_size", "", mine);
   if (agreed != mine) {
-    open.refuse(str("rank ", rank, " was started with a world of ", mine, " ranks, the others with ",
-                    agreed, " (WORLD_SIZE)"));
+    open.refuse(str("rank ", rank, " was started with a world of ", mine,
+                    " ranks, the others with ", agreed, " (WORLD_SIZE)"));
   }
   if (open.store().add(str("rank/", rank), 1) != 1) {
     open.refuse(str("rank ", rank, " is there twice: two processes have the same RANK"));
@@ -86,14 +87,15 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   return {c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout};
 }
 
-std::string address_for_peers(const std::string& meeting_host, std::uint16_t port, bool several_hosts) {
+std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
+                              bool several_hosts) {
   const std::string route = local_address_towards(meeting_host, port);
   // On rank 0's host the way to a name that means loopback there is loopback.
   const std::string address =
       resolve_address(meeting_host) == route ? meeting_address(meeting_host, several_hosts) : route;
   if (address == kAnyAddress) {
-    throw ConfigError(str("this host has several addresses, and none leads to MASTER_ADDR=", meeting_host,
-                          "; give an address instead of a name"));
+    throw ConfigError(str("this host has several addresses, and none leads to MASTER_ADDR=",
+                          meeting_host, "; give an address instead of a name"));
   }
   return address;
 }
@@ -103,17 +105,18 @@ Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::millisecon
   try {
     auto store = connect_store(environment, timeout);
     // Attempts of an elastic job, and what else uses the launcher's store, must not meet our keys.
-    auto ours = c10::make_intrusive<c10d::PrefixStore>(
-        str("lockstep/", environment.restart_count), std::move(store));
+    auto ours = c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", environment.restart_count),
+                                                       std::move(store));
     warn_of_strangers(environment);
-    TextExchange exchange = call_the_roll(std::move(ours), environment.rank, environment.world_size, timeout);
+    TextExchange exchange =
+        call_the_roll(std::move(ours), environment.rank, environment.world_size, timeout);
     return {std::move(exchange), address_for_peers(environment.master_addr, environment.master_port,
                                                    on_several_hosts(environment))};
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommError(str("rank ", environment.rank, " lost the store at ", environment.master_addr, ":",
-                        environment.master_port, " (did rank 0 end?): ", first_line(error)));
+    throw CommError(str("rank ", environment.rank, " lost the store at ", environment.master_addr,
+                        ":", environment.master_port, " (did rank 0 end?): ", first_line(error)));
   }
 }
 

@@ -15,18 +15,20 @@ struct Meeting {
   std::string own_address;  ///< of this host, for connections from its peers
 };
 
-/// Collective. Rank 0 serves PyTorch's TCPStore, bound to the interface of MASTER_ADDR alone (unless
-/// the launcher serves one already); the others connect. Then every rank reports, and all wait until
-/// all have: TimeoutError names the missing ranks, CommError a rank that is there twice or that
-/// believes in another world size, or that does not know the secret of the others (secret.h).
+/// Collective. Rank 0 serves PyTorch's TCPStore, bound to the interface of MASTER_ADDR alone
+/// (unless the launcher serves one already); the others connect. Then every rank reports, and all
+/// wait until all have: TimeoutError names the missing ranks, CommError a rank that is there twice
+/// or that believes in another world size, or that does not know the secret of the others
+/// (secret.h).
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout);
 
-/// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange from
-/// then on, which is sealed where they have a secret.
+/// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
+/// from then on, which is sealed where they have a secret.
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                            std::chrono::milliseconds timeout);
 
 /// This host's address that peers reach who reach `meeting_host`.
-std::string address_for_peers(const std::string& meeting_host, std::uint16_t port, bool several_hosts);
+std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
+                              bool several_hosts);
 
 }  // namespace lockstep

@@ -36,8 +36,9 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
 std::optional<std::string> job_secret() {
   auto secret = environment_string("LOCKSTEP_SECRET");
   if (secret && secret->size() < kFewestCharacters) {
-    throw ConfigError(lockstep::str("LOCKSTEP_SECRET has ", secret->size(), " characters, expected at least ",
-                                    kFewestCharacters, "; make one with: openssl rand -hex 32"));
+    throw ConfigError(lockstep::str("LOCKSTEP_SECRET has ", secret->size(),
+                                    " characters, expected at least ", kFewestCharacters,
+                                    "; make one with: openssl rand -hex 32"));
   }
   return secret;
 }
@@ -45,19 +46,22 @@ std::optional<std::string> job_secret() {
 std::string secret_greeting(const std::optional<std::string>& secret) {
   if (!secret) return kNoSecret;
   std::string nonce(32, '\0');
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) != 1) {
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) !=
+      1) {
     throw CommError("no random numbers for the proof of LOCKSTEP_SECRET");
   }
   return nonce;
 }
 
-std::optional<std::string> prove_secret(TextExchange& exchange, const std::vector<std::string>& greetings,
+std::optional<std::string> prove_secret(TextExchange& exchange,
+                                        const std::vector<std::string>& greetings,
                                         const std::optional<std::string>& secret) {
   for (std::size_t rank = 1; rank < greetings.size(); ++rank) {
     const bool has = greetings[rank] != kNoSecret;
     if (has == (greetings[0] != kNoSecret)) continue;
-    throw CommError(lockstep::str("rank ", has ? rank : 0, " was started with LOCKSTEP_SECRET, rank ",
-                                  has ? 0 : rank, " without; give all ranks the same"));
+    throw CommError(lockstep::str("rank ", has ? rank : 0,
+                                  " was started with LOCKSTEP_SECRET, rank ", has ? 0 : rank,
+                                  " without; give all ranks the same"));
   }
   if (!secret) return std::nullopt;
   const std::string transcript = transcript_of(greetings);
@@ -65,8 +69,9 @@ std::optional<std::string> prove_secret(TextExchange& exchange, const std::vecto
   const auto proofs = exchange.exchange("proof of the secret", proof(*secret, own, transcript));
   for (std::size_t rank = 0; rank < proofs.size(); ++rank) {
     if (equal_in_constant_time(proofs[rank], proof(*secret, rank, transcript))) continue;
-    throw CommError(lockstep::str("ranks ", std::min(own, rank), " and ", std::max(own, rank),
-                                  " have different secrets (LOCKSTEP_SECRET); give all ranks the same"));
+    throw CommError(
+        lockstep::str("ranks ", std::min(own, rank), " and ", std::max(own, rank),
+                      " have different secrets (LOCKSTEP_SECRET); give all ranks the same"));
   }
   return hmac_sha256(*secret, "lockstep meeting " + transcript);
 }

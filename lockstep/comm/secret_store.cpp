@@ -32,7 +32,8 @@ c10::intrusive_ptr<c10d::Store> SecretStore::clone() {
   return c10::intrusive_ptr<SecretStore>::reclaim(new SecretStore(store_->clone(), *this));
 }
 
-// --- Sealing ---------------------------------------------------------------------------------------
+// --- Sealing
+// ---------------------------------------------------------------------------------------
 
 std::string SecretStore::hidden(const std::string& name) const {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -59,14 +60,15 @@ std::string SecretStore::tag(const std::string& name, const Bytes& content) cons
 // Counter mode: the same call encrypts and decrypts.
 SecretStore::Bytes SecretStore::encrypt(const std::uint8_t* data, std::size_t size,
                                         const std::string& tag) const {
-  const std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)> context(EVP_CIPHER_CTX_new(),
-                                                                                &EVP_CIPHER_CTX_free);
+  const std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)> context(
+      EVP_CIPHER_CTX_new(), &EVP_CIPHER_CTX_free);
   Bytes result(size);
   int length = 0;
   const bool done =
-      context && EVP_EncryptInit_ex(context.get(), EVP_aes_256_ctr(), nullptr,
-                                    reinterpret_cast<const unsigned char*>(content_key_.data()),
-                                    reinterpret_cast<const unsigned char*>(tag.data())) == 1 &&
+      context &&
+      EVP_EncryptInit_ex(context.get(), EVP_aes_256_ctr(), nullptr,
+                         reinterpret_cast<const unsigned char*>(content_key_.data()),
+                         reinterpret_cast<const unsigned char*>(tag.data())) == 1 &&
       EVP_EncryptUpdate(context.get(), result.data(), &length, data, static_cast<int>(size)) == 1;
   LOCKSTEP_CHECK(done && length == static_cast<int>(size), "AES-256-CTR failed");
   return result;
@@ -89,7 +91,8 @@ SecretStore::Bytes SecretStore::open(const std::string& name, const Bytes& seale
   throw CommError("somebody who does not know LOCKSTEP_SECRET wrote into the store of this job");
 }
 
-// --- The store ---------------------------------------------------------------------------------------
+// --- The store
+// ---------------------------------------------------------------------------------------
 
 void SecretStore::set(const std::string& name, const Bytes& content) {
   store_->set(hidden(name), seal(name, content));
@@ -113,19 +116,26 @@ std::int64_t SecretStore::add(const std::string& name, std::int64_t value) {
 
 bool SecretStore::deleteKey(const std::string& name) { return store_->deleteKey(hidden(name)); }
 
-bool SecretStore::check(const std::vector<std::string>& names) { return store_->check(hidden(names)); }
+bool SecretStore::check(const std::vector<std::string>& names) {
+  return store_->check(hidden(names));
+}
 
 std::int64_t SecretStore::getNumKeys() { return store_->getNumKeys(); }
 
 void SecretStore::wait(const std::vector<std::string>& names) { store_->wait(hidden(names)); }
 
-void SecretStore::wait(const std::vector<std::string>& names, const std::chrono::milliseconds& timeout) {
+void SecretStore::wait(const std::vector<std::string>& names,
+                       const std::chrono::milliseconds& timeout) {
   store_->wait(hidden(names), timeout);
 }
 
-const std::chrono::milliseconds& SecretStore::getTimeout() const noexcept { return store_->getTimeout(); }
+const std::chrono::milliseconds& SecretStore::getTimeout() const noexcept {
+  return store_->getTimeout();
+}
 
-void SecretStore::setTimeout(const std::chrono::milliseconds& timeout) { store_->setTimeout(timeout); }
+void SecretStore::setTimeout(const std::chrono::milliseconds& timeout) {
+  store_->setTimeout(timeout);
+}
 
 std::vector<SecretStore::Bytes> SecretStore::multiGet(const std::vector<std::string>& names) {
   std::vector<Bytes> contents = store_->multiGet(hidden(names));
@@ -133,7 +143,8 @@ std::vector<SecretStore::Bytes> SecretStore::multiGet(const std::vector<std::str
   return contents;
 }
 
-void SecretStore::multiSet(const std::vector<std::string>& names, const std::vector<Bytes>& contents) {
+void SecretStore::multiSet(const std::vector<std::string>& names,
+                           const std::vector<Bytes>& contents) {
   for (std::size_t i = 0; i < names.size(); ++i) set(names[i], contents[i]);
 }
 

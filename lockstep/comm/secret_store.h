@@ -8,11 +8,12 @@
 
 namespace lockstep {
 
-/// Names become their HMAC-SHA256; contents are encrypted with AES-256 in counter mode under a synthetic
-/// initial value, the first 16 bytes of the HMAC-SHA256 of name and content (the construction of SIV,
-/// Rogaway & Shrimpton 2006): equal contents of one name look alike, which compareSet needs, and every
-/// change is noticed. Counters (add) have hidden names but open values. CommError where a content was not
-/// written with the key. Safe to use from several threads if `store` is.
+/// Names become their HMAC-SHA256; contents are encrypted with AES-256 in counter mode under a
+/// synthetic initial value, the first 16 bytes of the HMAC-SHA256 of name and content (the
+/// construction of SIV, Rogaway & Shrimpton 2006): equal contents of one name look alike, which
+/// compareSet needs, and every change is noticed. Counters (add) have hidden names but open values.
+/// CommError where a content was not written with the key. Safe to use from several threads if
+/// `store` is.
 class SecretStore final : public c10d::Store {
  public:
   using Bytes = std::vector<std::uint8_t>;
@@ -31,12 +32,15 @@ class SecretStore final : public c10d::Store {
   bool check(const std::vector<std::string>& names) override;
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& names) override;
-  void wait(const std::vector<std::string>& names, const std::chrono::milliseconds& timeout) override;
+  void wait(const std::vector<std::string>& names,
+            const std::chrono::milliseconds& timeout) override;
   const std::chrono::milliseconds& getTimeout() const noexcept override;
   void setTimeout(const std::chrono::milliseconds& timeout) override;
   std::vector<Bytes> multiGet(const std::vector<std::string>& names) override;
   void multiSet(const std::vector<std::string>& names, const std::vector<Bytes>& contents) override;
-  bool hasExtendedApi() const override { return false; }  // nothing can be appended to a sealed content
+  bool hasExtendedApi() const override {
+    return false;
+  }  // nothing can be appended to a sealed content
 
  private:
   SecretStore(c10::intrusive_ptr<c10d::Store> store, const SecretStore& keys);

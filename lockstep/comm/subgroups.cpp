@@ -13,10 +13,12 @@
 #include <lockstep/core/error.h>
 
 namespace lockstep {
-ProcessGroup ProcessGroup::Impl::make_child(const std::string& name, const std::vector<int>& members) {
+ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
+                                            const std::vector<int>& members) {
   Membership child;
   child.name = membership.name + "/" + name;
-  child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) - members.begin());
+  child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) -
+                                members.begin());
   child.size = static_cast<int>(members.size());
   child.world_ranks = membership.named(members);
   for (const int member : members) {
@@ -44,7 +46,8 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   std::set<int> seen;
   for (const int rank : ranks) {
     if (rank < 0 || rank >= size() || !seen.insert(rank).second) {
-      throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks must be different and from 0 to ",
+      throw ConfigError(lockstep::str("rank ", own,
+                                      ": new_group: ranks must be different and from 0 to ",
                                       size() - 1, ", got ", join(ranks)));
     }
   }
@@ -52,8 +55,9 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const auto told = impl_->tell("new_group", mine);
   for (std::size_t rank = 1; rank < told.size(); ++rank) {
     if (told[rank] == told[0]) continue;
-    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ", told[rank], ", rank ",
-                                    world_ranks()[0], " gave ", told[0], "; give all the same"));
+    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
+                                    told[rank], ", rank ", world_ranks()[0], " gave ", told[0],
+                                    "; give all the same"));
   }
   const std::string name = lockstep::str(impl_->next_child());
   if (!seen.contains(rank())) return std::nullopt;

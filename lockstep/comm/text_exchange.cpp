@@ -50,7 +50,8 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
     store_->set(given[rank_], to_bytes(text));
     await(given, topic, check, limit);
     std::vector<std::string> texts;
-    for (const auto& bytes : store_->multiGet(given)) texts.emplace_back(bytes.begin(), bytes.end());
+    for (const auto& bytes : store_->multiGet(given))
+      texts.emplace_back(bytes.begin(), bytes.end());
     store_->set(read[rank_], to_bytes(""));
     if (rank_ == 0) {
       await(read, topic, check, limit);

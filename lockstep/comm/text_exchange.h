@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-/// Every wait looks at the store again and again instead of blocking in it: so it can end when a rank
-/// refuses, and say whom it waited for. Messages name the ranks by their place in the first group. Not
-/// thread-safe.
+/// Every wait looks at the store again and again instead of blocking in it: so it can end when a
+/// rank refuses, and say whom it waited for. Messages name the ranks by their place in the first
+/// group. Not thread-safe.
 class TextExchange {
  public:
   using Check = std::function<void()>;
@@ -23,14 +23,14 @@ class TextExchange {
   TextExchange(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                std::chrono::milliseconds timeout, std::vector<int> world_ranks = {});
 
-  /// Collective. The texts that all ranks gave under `topic`, in the order of the ranks; each topic can
-  /// be used once. Rank 0, which may serve the store, returns after all have read, and leaves none of
-  /// the texts in the store. TimeoutError names the ranks that did not come and what they were awaited
-  /// for (`topic`); CommError when a rank refused. `check`, if given, is called while waiting and may
-  /// throw. `timeout`: the one of the constructor where absent.
-  std::vector<std::string> exchange(const std::string& topic, const std::string& text,
-                                    const Check& check = {},
-                                    std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// Collective. The texts that all ranks gave under `topic`, in the order of the ranks; each topic
+  /// can be used once. Rank 0, which may serve the store, returns after all have read, and leaves
+  /// none of the texts in the store. TimeoutError names the ranks that did not come and what they
+  /// were awaited for (`topic`); CommError when a rank refused. `check`, if given, is called while
+  /// waiting and may throw. `timeout`: the one of the constructor where absent.
+  std::vector<std::string> exchange(
+      const std::string& topic, const std::string& text, const Check& check = {},
+      std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   /// Ends the meeting for all ranks: they throw CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& reason);

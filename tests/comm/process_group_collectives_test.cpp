@@ -29,7 +29,8 @@ INSTANTIATE_TEST_SUITE_P(All, Collectives,
                                          Setting{"shm", 5}, Setting{"hierarchical", 4},
                                          Setting{"hierarchical", 5}),
                          [](const auto& info) {
-                           const std::string name = info.param.size == 1 ? "single" : info.param.backend;
+                           const std::string name =
+                               info.param.size == 1 ? "single" : info.param.backend;
                            return lockstep::str(name, info.param.size);
                          });
 
@@ -37,13 +38,14 @@ const std::vector<torch::ScalarType> kTypes = {
     torch::kFloat32, torch::kFloat64, torch::kFloat16, torch::kBFloat16, torch::kInt8,
     torch::kInt16,   torch::kInt32,   torch::kInt64,   torch::kUInt8,    torch::kBool};
 const std::vector<ReduceOp> kOps = {
-    ReduceOp::kSum,        ReduceOp::kProduct,   ReduceOp::kMin,        ReduceOp::kMax,
-    ReduceOp::kAverage,    ReduceOp::kBitwiseAnd, ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor,
-    ReduceOp::premultiplied_sum(0.5)};
+    ReduceOp::kSum,       ReduceOp::kProduct,    ReduceOp::kMin,
+    ReduceOp::kMax,       ReduceOp::kAverage,    ReduceOp::kBitwiseAnd,
+    ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor, ReduceOp::premultiplied_sum(0.5)};
 
 bool is_defined(torch::ScalarType type, ReduceOp op) {
   using Kind = ReduceOp::Kind;
-  const bool bitwise = op.kind == Kind::kBitwiseAnd || op.kind == Kind::kBitwiseOr || op.kind == Kind::kBitwiseXor;
+  const bool bitwise =
+      op.kind == Kind::kBitwiseAnd || op.kind == Kind::kBitwiseOr || op.kind == Kind::kBitwiseXor;
   const bool fractional = op.kind == Kind::kAverage || op.kind == Kind::kPreMultipliedSum;
   return c10::isFloatingType(type) ? !bitwise : !fractional;
 }
@@ -70,12 +72,14 @@ TEST_P(Collectives, ReduceEveryTypeByEveryOperation) {
         tensor.copy_(mine);
         const int root = group.size() - 1;
         group.reduce(tensor, root, op);
-        require_equal(tensor, group.rank() == root ? expected : mine, "reduce " + case_name(type, op));
+        require_equal(tensor, group.rank() == root ? expected : mine,
+                      "reduce " + case_name(type, op));
 
         auto output = torch::empty({9}, type);
         auto input = values({group.size(), 9}, type, group.rank());
         group.reduce_scatter_tensor(output, input, op);
-        require_equal(output, reduced_values({group.size(), 9}, type, group.size(), op)[group.rank()],
+        require_equal(output,
+                      reduced_values({group.size(), 9}, type, group.size(), op)[group.rank()],
                       "reduce_scatter " + case_name(type, op));
       }
     }
@@ -97,7 +101,8 @@ TEST_P(Collectives, MoveEveryType) {
 
       auto all = torch::empty({size, 2, 3}, type);
       group.all_gather_into_tensor(all, values({2, 3}, type, rank));
-      for (int r = 0; r < size; ++r) require_equal(all[r], values({2, 3}, type, r), "all_gather " + name);
+      for (int r = 0; r < size; ++r)
+        require_equal(all[r], values({2, 3}, type, r), "all_gather " + name);
 
       auto exchanged = torch::empty({size, 4}, type);
       group.all_to_all_single(exchanged, values({size, 4}, type, rank));
@@ -111,16 +116,18 @@ TEST_P(Collectives, MoveEveryType) {
 TEST_P(Collectives, TakeTensorsOfAnyShapeAndLayout) {
   run([](ProcessGroup group) {
     const auto type = torch::kFloat32;
-    for (const std::vector<std::int64_t>& shape :
-         std::vector<std::vector<std::int64_t>>{{}, {1}, {0}, {3, 0}, {7}, {1000, 3}, {2, 3, 4, 5}}) {
+    for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{
+             {}, {1}, {0}, {3, 0}, {7}, {1000, 3}, {2, 3, 4, 5}}) {
       for (const Layout layout : all_layouts()) {
-        const std::string what = lockstep::str("layout ", static_cast<int>(layout), " of ", at::IntArrayRef(shape));
+        const std::string what =
+            lockstep::str("layout ", static_cast<int>(layout), " of ", at::IntArrayRef(shape));
         const auto mine = values(shape, type, group.rank());
         const int root = group.size() - 1;
 
         auto tensor = in_layout(mine, layout);
         group.all_reduce(tensor);
-        require_equal(tensor, reduced_values(shape, type, group.size(), ReduceOp::kSum), "all_reduce " + what);
+        require_equal(tensor, reduced_values(shape, type, group.size(), ReduceOp::kSum),
+                      "all_reduce " + what);
 
         tensor = in_layout(mine, layout);
         group.broadcast(tensor, root);
@@ -128,10 +135,12 @@ TEST_P(Collectives, TakeTensorsOfAnyShapeAndLayout) {
 
         tensor = in_layout(mine, layout);
         Tensors outputs;
-        for (int r = 0; r < group.size(); ++r) outputs.push_back(in_layout(torch::zeros(shape), layout));
+        for (int r = 0; r < group.size(); ++r)
+          outputs.push_back(in_layout(torch::zeros(shape), layout));
         group.all_gather(outputs, tensor);
         for (int r = 0; r < group.size(); ++r) {
-          require_equal(outputs[static_cast<std::size_t>(r)], values(shape, type, r), "all_gather " + what);
+          require_equal(outputs[static_cast<std::size_t>(r)], values(shape, type, r),
+                        "all_gather " + what);
         }
         require_equal(tensor, mine, "input of all_gather " + what);
 
@@ -139,8 +148,10 @@ TEST_P(Collectives, TakeTensorsOfAnyShapeAndLayout) {
         for (int r = 0; r < group.size(); ++r) inputs.push_back(in_layout(mine + r, layout));
         auto output = in_layout(torch::zeros(shape), layout);
         group.reduce_scatter(output, inputs);
-        require_equal(output, reduced_values(shape, type, group.size(), ReduceOp::kSum) + group.rank() * group.size(),
-                      "reduce_scatter " + what);
+        require_equal(
+            output,
+            reduced_values(shape, type, group.size(), ReduceOp::kSum) + group.rank() * group.size(),
+            "reduce_scatter " + what);
       }
     }
   });
@@ -148,10 +159,12 @@ TEST_P(Collectives, TakeTensorsOfAnyShapeAndLayout) {
 
 TEST_P(Collectives, KeepTheOrderOfChannelsLast) {
   run([](ProcessGroup group) {
-    auto tensor = values({2, 3, 4, 5}, torch::kFloat32, group.rank()).contiguous(at::MemoryFormat::ChannelsLast);
+    auto tensor = values({2, 3, 4, 5}, torch::kFloat32, group.rank())
+                      .contiguous(at::MemoryFormat::ChannelsLast);
     const void* memory = tensor.data_ptr();
     group.all_reduce(tensor);
-    require_equal(tensor, reduced_values({2, 3, 4, 5}, torch::kFloat32, group.size(), ReduceOp::kSum), "sum");
+    require_equal(
+        tensor, reduced_values({2, 3, 4, 5}, torch::kFloat32, group.size(), ReduceOp::kSum), "sum");
     EXPECT_TRUE(tensor.is_contiguous(at::MemoryFormat::ChannelsLast));
     EXPECT_EQ(tensor.data_ptr(), memory);
   });
@@ -226,8 +239,9 @@ TEST_P(Collectives, ExchangeUnevenPieces) {
 TEST_P(Collectives, ReduceAndBroadcastManyTensorsAtOnce) {
   run([](ProcessGroup group) {
     const auto make = [&](int rank) {
-      auto tensors = Tensors{values({3}, torch::kFloat32, rank), values({2, 2}, torch::kInt64, rank),
-                             values({}, torch::kFloat32, rank), values({4, 6}, torch::kFloat32, rank)};
+      auto tensors =
+          Tensors{values({3}, torch::kFloat32, rank), values({2, 2}, torch::kInt64, rank),
+                  values({}, torch::kFloat32, rank), values({4, 6}, torch::kFloat32, rank)};
       tensors[3] = in_layout(tensors[3], Layout::kTransposed);
       return tensors;
     };
@@ -235,8 +249,10 @@ TEST_P(Collectives, ReduceAndBroadcastManyTensorsAtOnce) {
     group.all_reduce_coalesced(tensors);
     const auto last = make(group.size() - 1);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      require_equal(tensors[i], reduced_values(last[i].sizes(), last[i].scalar_type(), group.size(), ReduceOp::kSum),
-                    lockstep::str("sum ", i));
+      require_equal(
+          tensors[i],
+          reduced_values(last[i].sizes(), last[i].scalar_type(), group.size(), ReduceOp::kSum),
+          lockstep::str("sum ", i));
     }
     tensors = make(group.rank());
     group.broadcast_coalesced(tensors, group.size() - 1);
@@ -270,7 +286,8 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
     }
     for (int i = 0; i < 12; ++i) {
       const auto place = static_cast<std::size_t>(2 * i);
-      require_equal(tensors[place], torch::full({i * 300 + 1}, size * (size - 1) / 2 + size * i), "sum");
+      require_equal(tensors[place], torch::full({i * 300 + 1}, size * (size - 1) / 2 + size * i),
+                    "sum");
       require_equal(tensors[place + 1], torch::full({6, 4}, i % size + i), "broadcast");
     }
   });
@@ -296,7 +313,8 @@ TEST_P(Collectives, TakeTensorsThatRequireGradients) {
     auto weight = torch::ones({2, 3}, torch::requires_grad());
     group.all_reduce(weight);
     EXPECT_TRUE(weight.requires_grad() && weight.is_leaf());
-    require_equal(weight.detach(), torch::full({2, 3}, static_cast<float>(group.size())), "contiguous");
+    require_equal(weight.detach(), torch::full({2, 3}, static_cast<float>(group.size())),
+                  "contiguous");
     auto strided = torch::ones({3, 2}, torch::requires_grad());
     group.all_reduce(strided.detach().select(1, 1));
     require_equal(strided.detach().select(1, 0), torch::ones({3}), "beside");
@@ -309,7 +327,8 @@ TEST_P(Collectives, RunEveryAlgorithm) {
       for (const std::int64_t count : {0, 1, 2, 1000}) {
         auto tensor = values({count}, torch::kFloat32, group.rank());
         group.all_reduce(tensor, ReduceOp::kAverage, algorithm);
-        require_equal(tensor, reduced_values({count}, torch::kFloat32, group.size(), ReduceOp::kAverage),
+        require_equal(tensor,
+                      reduced_values({count}, torch::kFloat32, group.size(), ReduceOp::kAverage),
                       algorithm_name(algorithm));
       }
     }
@@ -318,7 +337,9 @@ TEST_P(Collectives, RunEveryAlgorithm) {
 
 TEST_P(Collectives, ExchangeObjects) {
   run([](ProcessGroup group) {
-    const auto object = [](int rank) { return std::string(static_cast<std::size_t>(rank) * 100, 'a') + '\0'; };
+    const auto object = [](int rank) {
+      return std::string(static_cast<std::size_t>(rank) * 100, 'a') + '\0';
+    };
     const int size = group.size();
     const int last = size - 1;
     std::vector<std::string> all;
@@ -329,7 +350,8 @@ TEST_P(Collectives, ExchangeObjects) {
     EXPECT_EQ(group.broadcast_object(object(group.rank()), last), object(last));
     EXPECT_EQ(group.scatter_object(group.rank() == last ? all : std::vector<std::string>{}, last),
               object(group.rank()));
-    EXPECT_EQ(group.all_gather_object(""), std::vector<std::string>(static_cast<std::size_t>(size)));
+    EXPECT_EQ(group.all_gather_object(""),
+              std::vector<std::string>(static_cast<std::size_t>(size)));
   });
 }
 

@@ -51,42 +51,68 @@ const std::vector<WrongCall> kWrongCalls = {
      "rank 1: gather_object: root must be from 0 to 1, got 5"},
     {"TooFewOutputs", [](auto& g) { g.all_gather({ones(3)}, ones(3)); },
      "rank 1: all_gather: outputs has 1 tensors, expected 2, one for each rank"},
-    {"ShapeOfAnOutput", [](auto& g) { g.all_gather({ones(4), ones(3)}, ones(4)); },
+    {"ShapeOfAnOutput",
+     [](auto& g) {
+       g.all_gather({ones(4), ones(3)}, ones(4));
+     },
      "rank 1: all_gather: outputs[1] has shape [3], expected [4] like the input"},
-    {"TypeOfAnOutput", [](auto& g) { g.all_gather({ones(4, torch::kInt8), ones(4)}, ones(4)); },
+    {"TypeOfAnOutput",
+     [](auto& g) {
+       g.all_gather({ones(4, torch::kInt8), ones(4)}, ones(4));
+     },
      "rank 1: all_gather: outputs[0] is int8 on cpu, expected float32 on cpu like the input"},
     {"SizeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(7), ones(4)); },
-     "rank 1: all_gather_into_tensor: output has 7 elements, expected 8, 2 ranks times those of the input"},
+     "rank 1: all_gather_into_tensor: output has 7 elements, expected 8, 2 ranks times those of "
+     "the input"},
     {"TypeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(8, torch::kInt32), ones(4)); },
      "output is int32 on cpu, expected float32 on cpu like the input"},
-    {"OutputsNotOnTheRoot", [](auto& g) { g.gather(ones(3), {ones(3), ones(3)}, 0); },
+    {"OutputsNotOnTheRoot",
+     [](auto& g) {
+       g.gather(ones(3), {ones(3), ones(3)}, 0);
+     },
      "rank 1: gather: outputs has 2 tensors, expected none on a rank that is not the root"},
     {"InputsNotOnTheRoot", [](auto& g) { g.scatter(ones(3), {ones(3)}, 0); },
      "rank 1: scatter: inputs has 1 tensors, expected none on a rank that is not the root"},
     {"InputOfReduceScatter", [](auto& g) { g.reduce_scatter_tensor(ones(3), ones(5)); },
      "rank 1: reduce_scatter_tensor: input has 5 elements, expected 6"},
     {"RowsNotDivisible", [](auto& g) { g.all_to_all_single(ones(3), ones(3)); },
-     "rank 1: all_to_all_single: input has 3 rows, expected a multiple of the 2 ranks; or give splits"},
-    {"NumberOfSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {3}, {1, 2}); },
+     "rank 1: all_to_all_single: input has 3 rows, expected a multiple of the 2 ranks; or give "
+     "splits"},
+    {"NumberOfSplits",
+     [](auto& g) {
+       g.all_to_all_single(ones(3), ones(3), {3}, {1, 2});
+     },
      "rank 1: all_to_all_single: output_splits has 1 numbers, expected 2, one for each rank"},
-    {"SumOfSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {1, 1}); },
+    {"SumOfSplits",
+     [](auto& g) {
+       g.all_to_all_single(ones(3), ones(3), {1, 2}, {1, 1});
+     },
      "rank 1: all_to_all_single: input_splits sum to 2, expected 3, the rows of input"},
-    {"NegativeSplit", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {4, -1}, {1, 2}); },
+    {"NegativeSplit",
+     [](auto& g) {
+       g.all_to_all_single(ones(3), ones(3), {4, -1}, {1, 2});
+     },
      "rank 1: all_to_all_single: output_splits has -1, expected at least 0"},
     {"ScalarInput", [](auto& g) { g.all_to_all_single(torch::tensor(1.0), torch::tensor(1.0)); },
      "input has no dimension 0 to cut along"},
     {"ToItself", [](auto& g) { g.send(ones(3), 1); },
      "rank 1: send: peer is rank 1 of the group, this rank itself"},
-    {"PeerTooLarge", [](auto& g) { g.recv(ones(3), 2); }, "rank 1: recv: peer must be from 0 to 1, got 2"},
-    {"NegativeTag", [](auto& g) { g.send(ones(3), 0, -1); }, "rank 1: send: tag must be at least 0, got -1"},
-    {"NegativeTagOfAny", [](auto& g) { g.recv(ones(3), std::nullopt, -2); }, "tag must be at least 0, got -2"},
+    {"PeerTooLarge", [](auto& g) { g.recv(ones(3), 2); },
+     "rank 1: recv: peer must be from 0 to 1, got 2"},
+    {"NegativeTag", [](auto& g) { g.send(ones(3), 0, -1); },
+     "rank 1: send: tag must be at least 0, got -1"},
+    {"NegativeTagOfAny", [](auto& g) { g.recv(ones(3), std::nullopt, -2); },
+     "tag must be at least 0, got -2"},
     {"BatchWithOneWrong",
      [](auto& g) {
        g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), 0}, {P2POp::Kind::kRecv, ones(3), 3}});
      },
      "peer must be from 0 to 1, got 3"},
     {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
-    {"GroupWithTwins", [](auto& g) { g.new_group({0, 0}); },
+    {"GroupWithTwins",
+     [](auto& g) {
+       g.new_group({0, 0});
+     },
      "rank 1: new_group: ranks must be different and from 0 to 1, got 0, 0"},
 };
 
@@ -94,7 +120,8 @@ TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     for (const WrongCall& wrong : kWrongCalls) {
       if (group.rank() != 1) continue;
-      EXPECT_THAT(testing::message_of<ConfigError>([&] { wrong.call(group); }), HasSubstr(wrong.expected))
+      EXPECT_THAT(testing::message_of<ConfigError>([&] { wrong.call(group); }),
+                  HasSubstr(wrong.expected))
           << wrong.name;
     }
     auto tensor = torch::ones({3});
@@ -114,10 +141,13 @@ class Mismatches : public ::testing::TestWithParam<Mismatch> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, Mismatches,
     ::testing::Values(
-        Mismatch{"Shape", [](auto& g) { g.all_reduce(torch::ones({4 + g.rank()})); },
+        Mismatch{"Shape",
+                 [](auto& g) { g.all_reduce(torch::ones({4 + g.rank()})); },
                  {"all_reduce[float32, 4]", "all_reduce[float32, 5]"}},
-        Mismatch{"Type", [](auto& g) { g.all_reduce(ones(4, g.rank() == 0 ? torch::kFloat32 : torch::kInt32)); },
-                 {"all_reduce[float32, 4]", "all_reduce[int32, 4]"}},
+        Mismatch{
+            "Type",
+            [](auto& g) { g.all_reduce(ones(4, g.rank() == 0 ? torch::kFloat32 : torch::kInt32)); },
+            {"all_reduce[float32, 4]", "all_reduce[int32, 4]"}},
         Mismatch{"Order of dimensions",
                  [](auto& g) {
                    auto tensor = torch::ones({2, 3, 4, 5});
@@ -125,9 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
                    g.all_reduce(tensor);
                  },
                  {"2x3x4x5", "2x4x5x3"}},
-        Mismatch{"Operation", [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
+        Mismatch{"Operation",
+                 [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
                  {"barrier", "all_reduce[float32, 4]"}},
-        Mismatch{"Root", [](auto& g) { g.reduce(torch::ones({4}), g.rank()); }, {"root 0", "root 1"}}),
+        Mismatch{
+            "Root", [](auto& g) { g.reduce(torch::ones({4}), g.rank()); }, {"root 0", "root 1"}}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase(name, ' ');
@@ -171,7 +203,8 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
     }
   });
   EXPECT_THAT(errors,
-              Each(HasSubstr("rank 1 brought NaN to all_reduce[float32, 4] (number 1), first at element 2")));
+              Each(HasSubstr(
+                  "rank 1 brought NaN to all_reduce[float32, 4] (number 1), first at element 2")));
 }
 
 TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
@@ -187,7 +220,8 @@ TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
       throw;
     }
   });
-  EXPECT_THAT(errors, Each(HasSubstr("rank 1 ended the group: the loss is infinite")));
+  EXPECT_THAT(errors, Each(HasSubstr("the loss is infinite")));
+  EXPECT_THAT(errors[0], ::testing::StartsWith("rank 1 ended the group: the loss is infinite"));
 }
 
 TEST_P(Failures, LeaveTheFlightRecorder) {
@@ -195,16 +229,19 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
   std::latch seen(2);
   const int fd = listen_on("127.0.0.1", 0);
   const auto errors = run_threads(2, [&](int rank) {
-    auto group = init_process_group({.backend = GetParam(),
-                                     .timeout = std::chrono::seconds(30),
-                                     .host_id = lockstep::str(GetParam() == "hierarchical" ? rank : 0),
-                                     .flight_recorder_directory = directory.path() / "flight",
-                                     .environment = environment_of(rank, 2, fd)});
+    auto group =
+        init_process_group({.backend = GetParam(),
+                            .timeout = std::chrono::seconds(30),
+                            .host_id = lockstep::str(GetParam() == "hierarchical" ? rank : 0),
+                            .flight_recorder_directory = directory.path() / "flight",
+                            .environment = environment_of(rank, 2, fd)});
     group.barrier();
     if (rank == 0) {
       auto work = group.async_all_reduce(torch::ones({4}));
-      const auto message = testing::message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); });
-      EXPECT_THAT(message, AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("; flight recorder in ")));
+      const auto message =
+          testing::message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); });
+      EXPECT_THAT(message,
+                  AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("; flight recorder in ")));
       EXPECT_TRUE(work->is_completed());
       EXPECT_NE(work->error(), nullptr);
       EXPECT_THROW(work->wait(), TimeoutError);  // as often as one asks
@@ -221,9 +258,11 @@ TEST_P(Failures, AMonitoredBarrierNamesTheMissing) {
     group.monitored_barrier();
     std::string message;
     if (group.rank() != 1) {
-      message = testing::message_of<TimeoutError>([&] { group.monitored_barrier(std::chrono::milliseconds(300)); });
-      EXPECT_EQ(message, lockstep::str("rank ", group.rank(),
-                                       " waited 0.3 s for rank 1 of 3 in the monitored barrier (number 1)"));
+      message = testing::message_of<TimeoutError>(
+          [&] { group.monitored_barrier(std::chrono::milliseconds(300)); });
+      EXPECT_EQ(message,
+                lockstep::str("rank ", group.rank(),
+                              " waited 0.3 s for rank 1 of 3 in the monitored barrier (number 1)"));
     }
     seen.arrive_and_wait();
   });

@@ -45,7 +45,8 @@ TEST_P(Messages, AreToldApartByTheirTags) {
     for (int i = 0; i < 6; ++i) {
       // Rank 1 asks in the reverse order.
       const int tag = group.rank() == 0 ? i : 5 - i;
-      tensors.push_back(group.rank() == 0 ? torch::full({50}, tag) : torch::zeros({50}, torch::kInt64));
+      tensors.push_back(group.rank() == 0 ? torch::full({50}, tag)
+                                          : torch::zeros({50}, torch::kInt64));
       works.push_back(group.rank() == 0 ? group.isend(tensors.back(), 1, tag)
                                         : group.irecv(tensors.back(), 0, tag));
     }

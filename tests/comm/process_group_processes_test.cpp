@@ -23,7 +23,8 @@ TEST_P(Processes, AgreeOnTheBitsOfASum) {
     torch::manual_seed(group.rank());
     auto tensor = torch::randn({12345});
     group.all_reduce(tensor, ReduceOp::kAverage);
-    const auto texts = group.all_gather_object(str(tensor.view(torch::kInt32).to(torch::kInt64).sum().item<std::int64_t>()));
+    const auto texts = group.all_gather_object(
+        str(tensor.view(torch::kInt32).to(torch::kInt64).sum().item<std::int64_t>()));
     for (const auto& text : texts) {
       if (text != texts[0]) throw Error(str(text, " is not ", texts[0]));
     }
@@ -51,16 +52,19 @@ TEST_P(Processes, APeersDeathEndsAWait) {
 }
 
 TEST_P(Processes, AnAbortTellsTheReason) {
-  const auto errors = run_group_processes(2, GetParam(), [](ProcessGroup group) {
-    group.barrier();
-    if (group.rank() == 1) {
-      group.abort("the loss is not a number");
-      // It stays until rank 0 has seen it: not the end of a connection tells, but the abort.
-      while (true) pause();
-    }
-    group.barrier();
-    throw Error("the barrier is over");
-  }, /*limit=*/std::chrono::seconds(3));
+  const auto errors = run_group_processes(
+      2, GetParam(),
+      [](ProcessGroup group) {
+        group.barrier();
+        if (group.rank() == 1) {
+          group.abort("the loss is not a number");
+          // It stays until rank 0 has seen it: not the end of a connection tells, but the abort.
+          while (true) pause();
+        }
+        group.barrier();
+        throw Error("the barrier is over");
+      },
+      /*limit=*/std::chrono::seconds(3));
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
 }
 

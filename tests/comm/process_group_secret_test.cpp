@@ -37,19 +37,26 @@ std::vector<std::string> meet(const std::vector<const char*>& secrets) {
     TextExchange exchange(store, rank, size, std::chrono::seconds(10));
     const auto greetings = exchange.exchange("roll call", secret_greeting(secret));
     const auto key = prove_secret(exchange, greetings, secret);
-    if (key.has_value() != secret.has_value()) throw Error("a key without a secret, or the reverse");
+    if (key.has_value() != secret.has_value())
+      throw Error("a key without a secret, or the reverse");
   });
 }
 
 TEST(Secret, IsKnownToAllOrRefused) {
   EXPECT_EQ(meet({kSecret, kSecret, kSecret}), no_errors(3));
   EXPECT_EQ(meet({nullptr, nullptr}), no_errors(2));
-  EXPECT_THAT(meet({kSecret, "another secret of some length"}),
-              Each(std::string("ranks 0 and 1 have different secrets (LOCKSTEP_SECRET); give all ranks the same")));
-  EXPECT_THAT(meet({kSecret, nullptr, kSecret}),
-              Each(std::string("rank 0 was started with LOCKSTEP_SECRET, rank 1 without; give all ranks the same")));
-  EXPECT_THAT(meet({nullptr, kSecret}),
-              Each(std::string("rank 1 was started with LOCKSTEP_SECRET, rank 0 without; give all ranks the same")));
+  EXPECT_THAT(
+      meet({kSecret, "another secret of some length"}),
+      Each(std::string(
+          "ranks 0 and 1 have different secrets (LOCKSTEP_SECRET); give all ranks the same")));
+  EXPECT_THAT(
+      meet({kSecret, nullptr, kSecret}),
+      Each(std::string(
+          "rank 0 was started with LOCKSTEP_SECRET, rank 1 without; give all ranks the same")));
+  EXPECT_THAT(
+      meet({nullptr, kSecret}),
+      Each(std::string(
+          "rank 1 was started with LOCKSTEP_SECRET, rank 0 without; give all ranks the same")));
 }
 
 TEST(Secret, OfFewCharactersIsRefused) {
@@ -105,13 +112,15 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
   const auto first = plain->get(keys[0]);
   auto changed = first;
   changed.back() ^= 1;
-  for (const auto& forged : {plain->get(keys[1]), changed, SecretStore::Bytes{}, SecretStore::Bytes(20)}) {
+  for (const auto& forged :
+       {plain->get(keys[1]), changed, SecretStore::Bytes{}, SecretStore::Bytes(20)}) {
     plain->set(keys[0], forged);
     const auto read_both = [&] {
       store.get("a");
       store.get("b");
     };
-    EXPECT_THAT(testing::message_of<CommError>(read_both), HasSubstr("who does not know LOCKSTEP_SECRET"));
+    EXPECT_THAT(testing::message_of<CommError>(read_both),
+                HasSubstr("who does not know LOCKSTEP_SECRET"));
   }
   SecretStore stranger(plain, std::string(32, 'x'));
   plain->set(keys[0], first);
@@ -127,7 +136,8 @@ TEST_P(SecretGroups, CommunicateOverASealedStore) {
   environment.set("LOCKSTEP_SECRET", kSecret);
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = run_threads(2, [&](int rank) {
-    auto world = join_store(store, rank, 2, {.backend = GetParam(), .timeout = std::chrono::seconds(30)});
+    auto world =
+        join_store(store, rank, 2, {.backend = GetParam(), .timeout = std::chrono::seconds(30)});
     auto tensor = torch::ones({10});
     world.all_reduce(tensor);
     auto child = *world.split(0);

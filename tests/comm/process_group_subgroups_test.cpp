@@ -69,7 +69,8 @@ TEST_P(Subgroups, OfASplitAreOrderedByTheirKeys) {
     if (world.backend() == "hierarchical") {
       EXPECT_EQ(group->backend(), "shm");  // each color is one host
     }
-    EXPECT_EQ(group->world_ranks(), world.rank() < 2 ? (std::vector<int>{1, 0}) : (std::vector<int>{3, 2}));
+    EXPECT_EQ(group->world_ranks(),
+              world.rank() < 2 ? (std::vector<int>{1, 0}) : (std::vector<int>{3, 2}));
     auto none = world.split(world.rank() == 0 ? -1 : 0);
     EXPECT_EQ(none.has_value(), world.rank() != 0);
     if (none) require_sum(*none, world.rank(), 6, "all but rank 0");
@@ -141,7 +142,9 @@ TEST_P(Subgroups, AreRefusedWhereRanksGiveDifferentLists) {
   const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
     world.new_group(world.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 0});
   });
-  EXPECT_THAT(errors, Each(std::string("new_group: rank 1 gave ranks 1, 0, rank 0 gave 0, 1; give all the same")));
+  EXPECT_THAT(
+      errors,
+      Each(std::string("new_group: rank 1 gave ranks 1, 0, rank 0 gave 0, 1; give all the same")));
 }
 
 TEST_P(Subgroups, OutliveTheirParent) {
@@ -189,7 +192,8 @@ TEST_P(Subgroups, LeaveNothingBehind) {
   std::int64_t keys_before = 0;
   std::int64_t keys_after = 0;
   const auto errors = run_threads(2, [&](int rank) {
-    auto world = join_store(store, rank, 2, {.backend = GetParam(), .timeout = std::chrono::seconds(30)});
+    auto world =
+        join_store(store, rank, 2, {.backend = GetParam(), .timeout = std::chrono::seconds(30)});
     const auto make = [&](int count) {
       for (int i = 0; i < count; ++i) {
         auto group = *world.new_group({0, 1});

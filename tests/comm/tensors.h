@@ -1,5 +1,5 @@
-// Tensors for tests of collectives: values that every rank can compute of every other, and reductions as
-// one process would compute them.
+// Tensors for tests of collectives: values that every rank can compute of every other, and
+// reductions as one process would compute them.
 #pragma once
 
 #include <string>
@@ -24,13 +24,20 @@ inline torch::Tensor combine(const torch::Tensor& a, const torch::Tensor& b, Red
   using Kind = ReduceOp::Kind;
   const bool boolean = a.scalar_type() == torch::kBool;
   switch (op.kind) {
-    case Kind::kProduct: return boolean ? torch::logical_and(a, b) : a * b;
-    case Kind::kMin: return torch::minimum(a, b);
-    case Kind::kMax: return torch::maximum(a, b);
-    case Kind::kBitwiseAnd: return torch::bitwise_and(a, b);
-    case Kind::kBitwiseOr: return torch::bitwise_or(a, b);
-    case Kind::kBitwiseXor: return torch::bitwise_xor(a, b);
-    default: return boolean ? torch::logical_or(a, b) : a + b;
+    case Kind::kProduct:
+      return boolean ? torch::logical_and(a, b) : a * b;
+    case Kind::kMin:
+      return torch::minimum(a, b);
+    case Kind::kMax:
+      return torch::maximum(a, b);
+    case Kind::kBitwiseAnd:
+      return torch::bitwise_and(a, b);
+    case Kind::kBitwiseOr:
+      return torch::bitwise_or(a, b);
+    case Kind::kBitwiseXor:
+      return torch::bitwise_xor(a, b);
+    default:
+      return boolean ? torch::logical_or(a, b) : a + b;
   }
 }
 
@@ -49,18 +56,22 @@ inline torch::Tensor reduced(const std::vector<torch::Tensor>& inputs, ReduceOp 
 }
 
 /// reduced() of the values() of all ranks.
-inline torch::Tensor reduced_values(at::IntArrayRef shape, torch::ScalarType type, int size, ReduceOp op) {
+inline torch::Tensor reduced_values(at::IntArrayRef shape, torch::ScalarType type, int size,
+                                    ReduceOp op) {
   std::vector<torch::Tensor> inputs;
   for (int rank = 0; rank < size; ++rank) inputs.push_back(values(shape, type, rank));
   return reduced(inputs, op);
 }
 
 /// Throws, so that it can be used on the threads of ranks. Floats may differ in their last bits.
-inline void require_equal(const torch::Tensor& got, const torch::Tensor& expected, const std::string& what) {
-  const bool same = got.sizes() == expected.sizes() && got.scalar_type() == expected.scalar_type() &&
+inline void require_equal(const torch::Tensor& got, const torch::Tensor& expected,
+                          const std::string& what) {
+  const bool same = got.sizes() == expected.sizes() &&
+                    got.scalar_type() == expected.scalar_type() &&
                     (got.is_floating_point() ? torch::allclose(got, expected, 1e-5, 1e-6, true)
                                              : torch::equal(got, expected));
-  if (!same) throw Error(lockstep::str(what, ": got ", got.flatten(), ", expected ", expected.flatten()));
+  if (!same)
+    throw Error(lockstep::str(what, ": got ", got.flatten(), ", expected ", expected.flatten()));
 }
 
 /// The forms in which a caller may hold a tensor.
@@ -77,7 +88,8 @@ inline torch::Tensor in_layout(const torch::Tensor& tensor, Layout layout) {
   std::vector<std::int64_t> larger(tensor.sizes().begin(), tensor.sizes().end());
   torch::Tensor result;
   switch (layout) {
-    case Layout::kContiguous: return tensor.clone();
+    case Layout::kContiguous:
+      return tensor.clone();
     case Layout::kView: {
       auto memory = torch::empty({tensor.numel() + 3}, tensor.options());
       result = memory.narrow(0, 2, tensor.numel()).view(tensor.sizes());
