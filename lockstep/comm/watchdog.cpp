@@ -154,6 +154,7 @@ class Watchdog::State {
   bool stop_ = false;
   bool finished_ = false;
   bool in_store_ = false;
+  Clock::time_point asked_{};  ///< the store, last
   bool store_gone_ = false;
   bool hurry_ = false;
   bool end_published_ = false;
@@ -202,6 +203,7 @@ template <class Function>
 bool Watchdog::State::with_store(Lock& lock, Function&& function) {
   if (store_gone_) return false;
   in_store_ = true;
+  asked_ = Clock::now();
   bool gone = false;
   outside(lock, [&] {
     try {
@@ -361,12 +363,8 @@ void Watchdog::State::say_farewell(Lock& lock) {
   const auto size = static_cast<int>(peers_.size());
   publish(lock, /*leaves=*/true);
   if (end_ && rank_ == options_.store_rank) let_peers_read(lock);
-  // A peer that has never reported may still need what the farewell deletes.
-  const bool all_reported = std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-    return peer.reported || &peer == &peers_[static_cast<std::size_t>(rank_)];
-  });
   with_store(lock, [&] {
-    if (options_.farewell && all_reported) options_.farewell();
+    if (options_.farewell) options_.farewell();
     if (store_->add(kLeftKey, 1) != size) return;
     for (int rank = 0; rank < size; ++rank) store_->deleteKey(status_key(rank));
     store_->deleteKey(kAbortKey);
@@ -379,10 +377,11 @@ void Watchdog::State::stop(std::thread& thread) {
     Lock lock(mutex_);
     stop_ = true;
     wake_.notify_all();
-    const Deadline limit(kFarewellLimit);
-    while (!finished_ && !(limit.expired() && in_store_)) {
-      news_.wait_for(lock, std::chrono::milliseconds(10));
-    }
+    const auto asked_to_stop = Clock::now();
+    const auto is_mute = [&] {
+      return in_store_ && Clock::now() - std::max(asked_, asked_to_stop) >= kFarewellLimit;
+    };
+    while (!finished_ && !is_mute()) news_.wait_for(lock, std::chrono::milliseconds(10));
     if (!finished_) {
       thread.detach();
       return;
@@ -498,7 +497,7 @@ std::string Watchdog::State::missing(std::optional<std::uint64_t> number) const 
   const Lock lock(mutex_);
   std::vector<int> ranks;
   // A store that does not answer is served by a process that does not run.
-  const bool mute = in_store_ && Clock::now() - looked_ >= kSilentLooks * options_.beat;
+  const bool mute = in_store_ && Clock::now() - asked_ >= kSilentLooks * options_.beat;
   if (mute && options_.store_rank >= 0) return names({options_.store_rank});
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     if (static_cast<int>(rank) == rank_) continue;

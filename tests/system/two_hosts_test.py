@@ -43,6 +43,60 @@ class TwoHosts(SystemTest):
                   "--mount-proc"]
         return self.train("--threads", "1", *arguments, prefix=prefix, environment={**place, **more})
 
+    def ranks_on_host(self, host, count, *arguments, port=29518):
+        """`count` ranks that see each other's processes and network, as on one machine."""
+        places = [self.place(host * count + local, 2 * count, port, MASTER_ADDR=self.ADDRESSES[0],
+                             LOCAL_RANK=local, LOCAL_WORLD_SIZE=count) for local in range(count)]
+        ranks = [" ".join(f"{key}={value}" for key, value in place.items()) + ' "$@" & pids="$pids $!"'
+                 for place in places]
+        # Ends with 1 when a rank does.
+        script = "\n".join([*ranks, "result=0", 'for pid in $pids; do wait "$pid" || result=1; done',
+                            "exit $result"])
+        return self.train("--threads", "1", *arguments,
+                          prefix=["ip", "netns", "exec", self.hosts[host], "unshare", "--pid", "--fork",
+                                  "--kill-child", "--mount-proc", "sh", "-c", script, "sh"])
+
+    def ranks_of(self, run):
+        """The processes of the ranks of a host, by rank: those that have RANK in their environment."""
+        found = {}
+        for pid in descendants(run.pid):
+            try:
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0")
+            except OSError:
+                continue
+            found.update({int(each[5:]): pid for each in variables if each.startswith("RANK=")})
+        return [found[rank] for rank in sorted(found)]
+
+    def test_two_ranks_on_each_host_train_in_two_levels(self):
+        reports = [self.folder / name for name in ("levels.json", "alone.json")]
+        runs = [self.ranks_on_host(host, 2, "--max-epochs", "2", "--json", reports[0]) for host in (0, 1)]
+        self.assertEqual([run.wait() for run in runs], [0, 0], runs[0].text() + runs[1].text())
+        alone = self.train("--threads", "1", "--max-epochs", "2", "--json", reports[1], "--backend", "shm",
+                           "--nproc-per-node", "4")
+        self.assertEqual(alone.wait(), 0, alone.text())
+        levels, one_host = (json.loads(report.read_text()) for report in reports)
+        self.assertEqual((levels["backend"], one_host["backend"]), ("hierarchical", "shm"))
+        for ours, theirs in zip(levels["epochs"], one_host["epochs"]):
+            self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], delta=1e-5)
+
+    def test_a_death_is_named_on_the_other_host(self):
+        for victim in (3, 2, 1):  # a member, a leader, a member beside rank 0
+            with self.subTest(victim=victim):
+                runs = [self.ranks_on_host(host, 2, *ENDLESS, port=29519 + victim) for host in (0, 1)]
+                runs[0].wait_for_text(FIRST_EPOCH)
+                ranks = [pid for run in runs for pid in self.ranks_of(run)]
+                self.assertEqual(len(ranks), 4)
+                begin = time.monotonic()
+                os.kill(ranks[victim], signal.SIGKILL)
+                wait_until(lambda: not any(map(is_running, ranks)), "all ranks are gone", 5)
+                # Two seconds for the error, and what a rank takes to end.
+                self.assertLess(time.monotonic() - begin, 3)
+                self.assertEqual([run.wait(5) for run in runs], [1, 1])
+                for run in runs:
+                    self.assertTrue(run.errors(), run.text())
+                    for error in run.errors():
+                        self.assertRegex(error, rf"rank {victim} .*died", run.text())
+
     def test_they_train_together_over_gloo(self):
         reports = [self.folder / name for name in ("wire.json", "alone.json")]
         # `auto`: that both are ranks of local world size 1 is hearsay; that neither can open the
