@@ -20,8 +20,9 @@ std::size_t ring_bytes_for(int size) {
   return std::max((std::size_t{1} << 20) / ranks, std::size_t{16} << 10);
 }
 
-std::size_t states_at() { return sizeof(ControlHeader); }
-std::size_t channels_at(std::size_t ranks) { return states_at() + ranks * sizeof(RankState); }
+std::size_t channels_at(std::size_t ranks) {
+  return sizeof(ControlHeader) + ranks * sizeof(RankState);
+}
 std::size_t slots_at(std::size_t ranks) {
   return round_up(channels_at(ranks) + ranks * ranks * sizeof(Channel), kPage);
 }
@@ -65,14 +66,6 @@ std::size_t Control::bytes(int size, std::size_t slot_bytes) {
 
 Control::Control(std::byte* memory, int size, std::size_t slot_bytes)
     : memory_(memory), size_(size), slot_bytes_(slot_bytes), ring_bytes_(ring_bytes_for(size)) {}
-
-ControlHeader& Control::header() const {
-  return *std::launder(reinterpret_cast<ControlHeader*>(memory_));
-}
-
-RankState& Control::state(int rank) const {
-  return std::launder(reinterpret_cast<RankState*>(memory_ + states_at()))[rank];
-}
 
 Channel& Control::channel(int from, int to) const {
   const auto ranks = static_cast<std::size_t>(size_);

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 #include <lockstep/comm/backends/shm/futex.h>
 #include <lockstep/comm/description.h>
@@ -117,8 +118,10 @@ class Control {
 
   Control(std::byte* memory, int size, std::size_t slot_bytes);
 
-  ControlHeader& header() const;
-  RankState& state(int rank) const;
+  ControlHeader& header() const { return *std::launder(reinterpret_cast<ControlHeader*>(memory_)); }
+  RankState& state(int rank) const {
+    return std::launder(reinterpret_cast<RankState*>(memory_ + sizeof(ControlHeader)))[rank];
+  }
   std::byte* slot(int rank, std::uint32_t index) const;
   Channel& channel(int from, int to) const;
   std::byte* ring(int from, int to) const;

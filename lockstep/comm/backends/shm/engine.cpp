@@ -138,11 +138,13 @@ void Engine::post_chunks(const Request& request, std::optional<SymmetricPlace> p
   for (std::size_t offset = 0; offset < request.piece_bytes; offset += most) {
     Operation& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
     chunk.small = chunk.bytes <= options_.small_bytes;
+    chunk.keep_alive = keep_alive;
+    if (Stages::is_inline(chunk)) continue;
+    chunk.staged = true;
     chunk.slot = next_slot_;
     chunk.slot_free_at = slot_free_at_[next_slot_];
     slot_free_at_[next_slot_] = posted_;
     next_slot_ = (next_slot_ + 1) % kSlots;
-    chunk.keep_alive = keep_alive;
   }
 }
 
@@ -246,8 +248,7 @@ namespace {
 // and its slot, must not be in use any more.
 std::uint32_t chunks_before(const Operation& operation) {
   const std::uint32_t ring = operation.sequence + 1 - kRing;
-  const bool staged = operation.bytes > 0 && !operation.place;
-  return staged && counter_difference(operation.slot_free_at, ring) > 0 ? operation.slot_free_at : ring;
+  return operation.staged && counter_difference(operation.slot_free_at, ring) > 0 ? operation.slot_free_at : ring;
 }
 
 }  // namespace

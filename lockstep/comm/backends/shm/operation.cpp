@@ -76,11 +76,13 @@ const std::byte* Stages::given(const Operation& operation, int rank) const {
 
 // Where `rank` puts what it gives: a little travels with the word that announces it.
 std::byte* Stages::staging(const Operation& operation, int rank) const {
-  const bool parts = gives_a_part_to_each(operation.description.call.kind);
-  if (operation.small && !parts && operation.bytes <= Arrival::kInlineBytes) {
-    return control_.state(rank).arrival(operation.sequence).data;
-  }
-  return control_.slot(rank, operation.slot);
+  return is_inline(operation) ? control_.state(rank).arrival(operation.sequence).data
+                              : control_.slot(rank, operation.slot);
+}
+
+bool Stages::is_inline(const Operation& operation) {
+  return operation.small && operation.bytes <= Arrival::kInlineBytes &&
+         !gives_a_part_to_each(operation.description.call.kind);
 }
 
 void Stages::arrive(const Operation& operation) const {

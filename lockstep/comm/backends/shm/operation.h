@@ -41,6 +41,7 @@ struct Operation {
   bool small = false;                ///< one stage less: every rank combines everything
   bool streamed = false;  ///< staged past the caches (this rank's own choice)
   std::uint32_t sequence = 0;        ///< the number of this chunk
+  bool staged = false;               ///< has a slot:
   std::uint32_t slot = 0;
   std::uint32_t slot_free_at = 0;    ///< all must have released this many chunks before the slot is ours
   std::shared_ptr<const void> keep_alive;
@@ -53,6 +54,9 @@ std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::si
 class Stages {
  public:
   Stages(const Control& control, int rank) : control_(control), rank_(rank), size_(control.size()) {}
+
+  /// Whether the chunk travels in the arrivals and needs no slot.
+  static bool is_inline(const Operation& operation);
 
   /// Whom a stage waits for.
   enum class Others { kNobody, kRoot, kAll };
