@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include <lockstep/comm/connect.h>
@@ -18,8 +17,18 @@
 namespace lockstep_c10d {
 namespace {
 
-std::mutex backends_mutex;
-std::set<LockstepBackend*> backends;
+/// What outlives its backend when that is shut down at the end of the interpreter.
+struct Live {
+  lockstep::ProcessGroup group;
+  std::shared_ptr<ProgressThread> progress;
+};
+std::mutex live_mutex;
+std::map<const LockstepBackend*, Live> live;
+
+void leave(lockstep::ProcessGroup& group, ProgressThread& progress) {
+  if (progress.is_busy()) group.abort("the group was left with operations under way");
+  progress.stop();
+}
 
 /// The one tensor of a call that could take one for each device of the process.
 const at::Tensor& single(const std::vector<at::Tensor>& tensors, const char* what) {
@@ -59,28 +68,33 @@ LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank
     group_ = lockstep::join_store(std::move(store), rank, size,
                                   {.timeout = timeout,
                                    .environment = lockstep::WorkerEnvironment{.rank = world_rank}});
+    // With more ranks than processors, looking would take the time of the rank that is looked for.
+    const bool processor_for_each = group_->local_size() <= sysconf(_SC_NPROCESSORS_ONLN);
+    const auto spin = lockstep::environment_integer("LOCKSTEP_FUTURE_SPIN_US");
+    spin_ = std::chrono::microseconds(spin.value_or(processor_for_each ? 200 : 0));
   } catch (...) {
     throw_for_python();
   }
-  // With more ranks than processors, looking would take the time of the rank that is looked for.
-  const bool processor_for_each = group_->local_size() <= sysconf(_SC_NPROCESSORS_ONLN);
-  spin_ = std::chrono::microseconds(processor_for_each ? 200 : 0);
-  const std::scoped_lock lock(backends_mutex);
-  backends.insert(this);
+  const std::scoped_lock lock(live_mutex);
+  live.emplace(this, Live{*group_, progress_});
 }
 
 LockstepBackend::~LockstepBackend() {
   {
-    const std::scoped_lock lock(backends_mutex);
-    backends.erase(this);
+    const std::scoped_lock lock(live_mutex);
+    live.erase(this);
   }
   shutdown();
 }
 
 void shut_down_all() {
   const WithoutGil without_gil;
-  const std::scoped_lock lock(backends_mutex);
-  for (LockstepBackend* each : backends) each->shutdown();
+  std::map<const LockstepBackend*, Live> left;
+  {
+    const std::scoped_lock lock(live_mutex);
+    left.swap(live);
+  }
+  for (auto& [backend, each] : left) leave(each.group, *each.progress);
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> LockstepBackend::getBackendOptions() {
@@ -91,8 +105,7 @@ void LockstepBackend::abort() { group_->abort("torch.distributed aborted the gro
 
 void LockstepBackend::shutdown() {
   const WithoutGil without_gil;
-  if (progress_->is_busy()) group_->abort("the group was left with operations under way");
-  progress_->stop();
+  leave(*group_, *progress_);
 }
 
 template <typename Begin>

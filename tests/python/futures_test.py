@@ -1,6 +1,10 @@
 """Works and futures: whoever waits, and in whatever way, the operation completes."""
 from support import *
 
+import subprocess
+
+import lockstep_c10d
+
 
 def started_by_all(rank):
     """For tests in which rank 1 comes late: tells it that rank 0 has started (0), or waits for that (1)."""
@@ -77,16 +81,21 @@ def wait_after_future(rank, world):
         assert tensor.eq(world).all() and future.done()
 
 
-def exit_without_goodbye(rank, world, late):
-    """The interpreter ends with a thread that has completed futures, or still has to."""
-    work = dist.all_reduce(torch.ones(10), async_op=True)
-    future = work.get_future()
-    if not late:
+# The interpreter ends with a thread that has completed futures, or waits for what will never come.
+EXIT_WITHOUT_GOODBYE = """
+import sys
+import torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[1])
+import lockstep_c10d
+alone, rank = sys.argv[2] == "alone", int(sys.argv[4])
+dist.init_process_group("lockstep", init_method=sys.argv[3], rank=rank, world_size=2)
+if rank == 0 or not alone:
+    future = dist.all_reduce(torch.ones(10), async_op=True).get_future()
+    future.then(lambda _: print("callback", flush=True))
+    if not alone:
         future.wait()
-        dist.barrier()
-    dist.destroy_process_group = lambda: None
-    dist.is_initialized = lambda: False
-    globals()["kept"] = (work, future)
+dist.destroy_process_group = None
+"""
 
 
 class Futures(Ranks):
@@ -106,7 +115,18 @@ class Futures(Ranks):
         self.run_ranks(wait_after_future, 2)
 
     def test_a_process_that_just_ends(self):
-        self.run_ranks(exit_without_goodbye, 2, False)
+        for how in ("together", "alone"):
+            with self.subTest(how):
+                command = [sys.executable, "-c", EXIT_WITHOUT_GOODBYE, str(pathlib.Path(lockstep_c10d.__file__).parents[1]),
+                           how, f"file://{self.folder}/{how}"]
+                ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                          text=True) for rank in range(2)]
+                for rank in ranks:
+                    self.addCleanup(rank.kill)
+                for rank in ranks:
+                    output = rank.communicate(timeout=60)[0]
+                    self.assertEqual(rank.returncode, 0, output)
+                    self.assertNotIn("Fatal", output)
 
 
 if __name__ == "__main__":

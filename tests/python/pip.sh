@@ -7,8 +7,9 @@ python=$1 source=$2 work=$3 build=$4
 rm -rf "$work"
 mkdir -p "$work"
 
-# --system-site-packages would show the system's Python, not the environment that has torch.
-"$python" -m venv "$work/venv"
+# Sees torch, pip and setuptools of the environment that has torch; --system-site-packages would show the
+# system's.
+"$python" -m venv --without-pip "$work/venv"
 site=$(echo "$work"/venv/lib/python3*/site-packages)
 "$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' >"$site/torch.pth"
 
