@@ -46,8 +46,8 @@ std::vector<at::Tensor> list_on_root(const std::vector<std::vector<at::Tensor>>&
 
 void check_same_length(const char* what, std::size_t outputs, std::size_t inputs) {
   if (outputs != inputs) {
-    C10_THROW_ERROR(ValueError,
-                    lockstep::str(what, ": got ", outputs, " outputs for ", inputs, " inputs, expected one for each"));
+    C10_THROW_ERROR(ValueError, lockstep::str(what, ": got ", outputs, " outputs for ", inputs,
+                                              " inputs, expected one for each"));
   }
 }
 
@@ -60,14 +60,14 @@ lockstep::WorkPtr one_for_each(std::size_t count, const Begin& begin) {
 
 }  // namespace
 
-LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, int world_rank,
-                                 std::chrono::milliseconds timeout)
+LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                 int world_rank, std::chrono::milliseconds timeout)
     : Backend(rank, size), timeout_(timeout) {
   const WithoutGil without_gil;
   try {
-    group_ = lockstep::join_store(std::move(store), rank, size,
-                                  {.timeout = timeout,
-                                   .environment = lockstep::WorkerEnvironment{.rank = world_rank}});
+    group_ = lockstep::join_store(
+        std::move(store), rank, size,
+        {.timeout = timeout, .environment = lockstep::WorkerEnvironment{.rank = world_rank}});
     // With more ranks than processors, looking would take the time of the rank that is looked for.
     const bool processor_for_each = group_->local_size() <= sysconf(_SC_NPROCESSORS_ONLN);
     const auto spin = lockstep::environment_integer("LOCKSTEP_FUTURE_SPIN_US");
@@ -109,8 +109,8 @@ void LockstepBackend::shutdown() {
 }
 
 template <typename Begin>
-LockstepBackend::WorkPtr LockstepBackend::start(const Call& call, const Tensors& inputs, Tensors outputs,
-                                                const Begin& begin) {
+LockstepBackend::WorkPtr LockstepBackend::start(const Call& call, const Tensors& inputs,
+                                                Tensors outputs, const Begin& begin) {
   const bool message = c10d::isP2POp(call.type);
   const OperationOptions options{
       .type = call.type,
@@ -119,31 +119,40 @@ LockstepBackend::WorkPtr LockstepBackend::start(const Call& call, const Tensors&
       .timeout = call.timeout == c10d::kUnsetTimeout ? timeout_.load() : call.timeout,
       .spin = spin_};
   try {
-    return c10::make_intrusive<Operation>(begin(), inputs, std::move(outputs), rank_, progress_, options);
+    return c10::make_intrusive<Operation>(begin(), inputs, std::move(outputs), rank_, progress_,
+                                          options);
   } catch (...) {
     throw_for_python();
   }
 }
 
-LockstepBackend::WorkPtr LockstepBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return start({c10d::OpType::BROADCAST, "lockstep:broadcast", options.timeout}, tensors, tensors, [&] {
-    return group_->async_broadcast(single(tensors, "broadcast"), static_cast<int>(options.rootRank));
-  });
+LockstepBackend::WorkPtr LockstepBackend::broadcast(Tensors& tensors,
+                                                    const c10d::BroadcastOptions& options) {
+  return start({c10d::OpType::BROADCAST, "lockstep:broadcast", options.timeout}, tensors, tensors,
+               [&] {
+                 return group_->async_broadcast(single(tensors, "broadcast"),
+                                                static_cast<int>(options.rootRank));
+               });
 }
 
-LockstepBackend::WorkPtr LockstepBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return start({c10d::OpType::ALLREDUCE, "lockstep:all_reduce", options.timeout}, tensors, tensors, [&] {
-    return group_->async_all_reduce(single(tensors, "all_reduce"), reduce_op(options.reduceOp));
-  });
+LockstepBackend::WorkPtr LockstepBackend::allreduce(Tensors& tensors,
+                                                    const c10d::AllreduceOptions& options) {
+  return start(
+      {c10d::OpType::ALLREDUCE, "lockstep:all_reduce", options.timeout}, tensors, tensors, [&] {
+        return group_->async_all_reduce(single(tensors, "all_reduce"), reduce_op(options.reduceOp));
+      });
 }
 
-LockstepBackend::WorkPtr LockstepBackend::allreduce_coalesced(Tensors& tensors,
-                                                              const c10d::AllreduceCoalescedOptions& options) {
-  return start({c10d::OpType::ALLREDUCE_COALESCED, "lockstep:all_reduce_coalesced", options.timeout}, tensors,
-               tensors, [&] { return group_->async_all_reduce_coalesced(tensors, reduce_op(options.reduceOp)); });
+LockstepBackend::WorkPtr LockstepBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return start(
+      {c10d::OpType::ALLREDUCE_COALESCED, "lockstep:all_reduce_coalesced", options.timeout},
+      tensors, tensors,
+      [&] { return group_->async_all_reduce_coalesced(tensors, reduce_op(options.reduceOp)); });
 }
 
-LockstepBackend::WorkPtr LockstepBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+LockstepBackend::WorkPtr LockstepBackend::reduce(Tensors& tensors,
+                                                 const c10d::ReduceOptions& options) {
   return start({c10d::OpType::REDUCE, "lockstep:reduce", options.timeout}, tensors, tensors, [&] {
     return group_->async_reduce(single(tensors, "reduce"), static_cast<int>(options.rootRank),
                                 reduce_op(options.reduceOp));
@@ -154,83 +163,94 @@ LockstepBackend::WorkPtr LockstepBackend::allgather(TensorLists& outputs, Tensor
                                                     const c10d::AllgatherOptions& options) {
   check_same_length("all_gather", outputs.size(), inputs.size());
   const Tensor& input = single(inputs, "all_gather");
-  return start({c10d::OpType::ALLGATHER, "lockstep:all_gather", options.timeout}, inputs, outputs.front(),
-               [&] { return group_->async_all_gather(outputs.front(), input); });
+  return start({c10d::OpType::ALLGATHER, "lockstep:all_gather", options.timeout}, inputs,
+               outputs.front(), [&] { return group_->async_all_gather(outputs.front(), input); });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::_allgather_base(Tensor& output, Tensor& input,
                                                           const c10d::AllgatherOptions& options) {
-  return start({c10d::OpType::_ALLGATHER_BASE, "lockstep:all_gather_into_tensor", options.timeout}, {input},
-               {output}, [&] { return group_->async_all_gather_into_tensor(output, input); });
+  return start({c10d::OpType::_ALLGATHER_BASE, "lockstep:all_gather_into_tensor", options.timeout},
+               {input}, {output},
+               [&] { return group_->async_all_gather_into_tensor(output, input); });
 }
 
-LockstepBackend::WorkPtr LockstepBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                                              const c10d::AllgatherOptions& options) {
+LockstepBackend::WorkPtr LockstepBackend::allgather_coalesced(
+    TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   check_same_length("all_gather_coalesced", outputs.size(), static_cast<std::size_t>(size_));
-  for (const Tensors& list : outputs) check_same_length("all_gather_coalesced", list.size(), inputs.size());
+  for (const Tensors& list : outputs)
+    check_same_length("all_gather_coalesced", list.size(), inputs.size());
   Tensors all;
   for (const Tensors& list : outputs) all.insert(all.end(), list.begin(), list.end());
-  return start({c10d::OpType::ALLGATHER_COALESCED, "lockstep:all_gather_coalesced", options.timeout}, inputs,
-               std::move(all), [&] {
-                 return one_for_each(inputs.size(), [&](std::size_t i) {
-                   Tensors pieces;
-                   for (const Tensors& list : outputs) pieces.push_back(list[i]);
-                   return group_->async_all_gather(std::move(pieces), inputs[i]);
-                 });
-               });
+  return start(
+      {c10d::OpType::ALLGATHER_COALESCED, "lockstep:all_gather_coalesced", options.timeout}, inputs,
+      std::move(all), [&] {
+        return one_for_each(inputs.size(), [&](std::size_t i) {
+          Tensors pieces;
+          for (const Tensors& list : outputs) pieces.push_back(list[i]);
+          return group_->async_all_gather(std::move(pieces), inputs[i]);
+        });
+      });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   check_same_length("all_gather_into_tensor_coalesced", outputs.size(), inputs.size());
-  return start({c10d::OpType::COALESCED, "lockstep:all_gather_into_tensor_coalesced", options.timeout}, inputs,
-               outputs, [&] {
-                 return one_for_each(inputs.size(), [&](std::size_t i) {
-                   return group_->async_all_gather_into_tensor(outputs[i], inputs[i]);
-                 });
-               });
+  return start(
+      {c10d::OpType::COALESCED, "lockstep:all_gather_into_tensor_coalesced", options.timeout},
+      inputs, outputs, [&] {
+        return one_for_each(inputs.size(), [&](std::size_t i) {
+          return group_->async_all_gather_into_tensor(outputs[i], inputs[i]);
+        });
+      });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::gather(TensorLists& outputs, Tensors& inputs,
                                                  const c10d::GatherOptions& options) {
-  return start({c10d::OpType::GATHER, "lockstep:gather", options.timeout}, inputs, list_on_root(outputs), [&] {
-    return group_->async_gather(single(inputs, "gather"), list_on_root(outputs),
-                                static_cast<int>(options.rootRank));
-  });
+  return start({c10d::OpType::GATHER, "lockstep:gather", options.timeout}, inputs,
+               list_on_root(outputs), [&] {
+                 return group_->async_gather(single(inputs, "gather"), list_on_root(outputs),
+                                             static_cast<int>(options.rootRank));
+               });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                                   const c10d::ScatterOptions& options) {
-  return start({c10d::OpType::SCATTER, "lockstep:scatter", options.timeout}, list_on_root(inputs), outputs, [&] {
-    return group_->async_scatter(single(outputs, "scatter"), list_on_root(inputs),
-                                 static_cast<int>(options.rootRank));
-  });
+  return start({c10d::OpType::SCATTER, "lockstep:scatter", options.timeout}, list_on_root(inputs),
+               outputs, [&] {
+                 return group_->async_scatter(single(outputs, "scatter"), list_on_root(inputs),
+                                              static_cast<int>(options.rootRank));
+               });
 }
 
-LockstepBackend::WorkPtr LockstepBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                                         const c10d::ReduceScatterOptions& options) {
+LockstepBackend::WorkPtr LockstepBackend::reduce_scatter(
+    Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
   check_same_length("reduce_scatter", outputs.size(), inputs.size());
   const Tensor& output = single(outputs, "reduce_scatter");
-  return start({c10d::OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", options.timeout}, inputs.front(), outputs,
-               [&] { return group_->async_reduce_scatter(output, inputs.front(), reduce_op(options.reduceOp)); });
+  return start({c10d::OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", options.timeout},
+               inputs.front(), outputs, [&] {
+                 return group_->async_reduce_scatter(output, inputs.front(),
+                                                     reduce_op(options.reduceOp));
+               });
 }
 
-LockstepBackend::WorkPtr LockstepBackend::_reduce_scatter_base(Tensor& output, Tensor& input,
-                                                               const c10d::ReduceScatterOptions& options) {
-  return start({c10d::OpType::_REDUCE_SCATTER_BASE, "lockstep:reduce_scatter_tensor", options.timeout}, {input},
-               {output}, [&] {
-                 return group_->async_reduce_scatter_tensor(output, input, reduce_op(options.reduceOp));
-               });
+LockstepBackend::WorkPtr LockstepBackend::_reduce_scatter_base(
+    Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& options) {
+  return start(
+      {c10d::OpType::_REDUCE_SCATTER_BASE, "lockstep:reduce_scatter_tensor", options.timeout},
+      {input}, {output}, [&] {
+        return group_->async_reduce_scatter_tensor(output, input, reduce_op(options.reduceOp));
+      });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   check_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
-  return start({c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "lockstep:reduce_scatter_tensor_coalesced",
-                options.timeout},
+  return start({c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+                "lockstep:reduce_scatter_tensor_coalesced", options.timeout},
                inputs, outputs, [&] {
                  return one_for_each(inputs.size(), [&](std::size_t i) {
-                   return group_->async_reduce_scatter_tensor(outputs[i], inputs[i], reduce_op(options.reduceOp));
+                   return group_->async_reduce_scatter_tensor(outputs[i], inputs[i],
+                                                              reduce_op(options.reduceOp));
                  });
                });
 }
@@ -239,9 +259,10 @@ LockstepBackend::WorkPtr LockstepBackend::alltoall_base(Tensor& output, Tensor& 
                                                         std::vector<std::int64_t>& output_splits,
                                                         std::vector<std::int64_t>& input_splits,
                                                         const c10d::AllToAllOptions& options) {
-  return start({c10d::OpType::ALLTOALL_BASE, "lockstep:all_to_all_single", options.timeout}, {input}, {output}, [&] {
-    return group_->async_all_to_all_single(output, input, output_splits, input_splits);
-  });
+  return start({c10d::OpType::ALLTOALL_BASE, "lockstep:all_to_all_single", options.timeout},
+               {input}, {output}, [&] {
+                 return group_->async_all_to_all_single(output, input, output_splits, input_splits);
+               });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -273,7 +294,8 @@ LockstepBackend::WorkPtr LockstepBackend::barrier(const c10d::BarrierOptions& op
 void LockstepBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
   const WithoutGil without_gil;
   try {
-    group_->monitored_barrier(options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout);
+    group_->monitored_barrier(options.timeout == c10d::kUnsetTimeout ? timeout_.load()
+                                                                     : options.timeout);
   } catch (...) {
     throw_for_python();
   }

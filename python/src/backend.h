@@ -18,13 +18,14 @@
 
 namespace lockstep_c10d {
 
-/// Every call is one of lockstep::ProcessGroup, started at once; see Operation for what completes it.
-/// Meaning, arguments and thread-safety are those of torch.distributed's other backends. Wrong arguments
-/// are a ValueError, what fails later is a torch.distributed.DistBackendError of one line.
+/// Every call is one of lockstep::ProcessGroup, started at once; see Operation for what completes
+/// it. Meaning, arguments and thread-safety are those of torch.distributed's other backends. Wrong
+/// arguments are a ValueError, what fails later is a torch.distributed.DistBackendError of one
+/// line.
 class LockstepBackend final : public c10d::Backend {
  public:
-  /// Collective: the ranks meet over `store`, which PyTorch made for this group alone. Messages call this
-  /// process rank `world_rank`.
+  /// Collective: the ranks meet over `store`, which PyTorch made for this group alone. Messages
+  /// call this process rank `world_rank`.
   LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, int world_rank,
                   std::chrono::milliseconds timeout);
   ~LockstepBackend() override;
@@ -36,7 +37,8 @@ class LockstepBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // all count from zero
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void abort() override;
-  /// Ends the progress thread. With operations under way that only it completes, the group is aborted.
+  /// Ends the progress thread. With operations under way that only it completes, the group is
+  /// aborted.
   void shutdown() override;
 
   using Tensor = at::Tensor;
@@ -46,16 +48,21 @@ class LockstepBackend final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(Tensor& output, Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(Tensor& output, Tensor& input,
@@ -65,7 +72,8 @@ class LockstepBackend final : public c10d::Backend {
   WorkPtr alltoall_base(Tensor& output, Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;

@@ -9,8 +9,9 @@
 
 namespace lockstep_c10d {
 
-/// Throws the exception that is being handled, as ValueError where the caller gave something wrong and as
-/// torch.distributed.DistBackendError where communication failed. LibTorch's own pass as they are.
+/// Throws the exception that is being handled, as ValueError where the caller gave something wrong
+/// and as torch.distributed.DistBackendError where communication failed. LibTorch's own pass as
+/// they are.
 [[noreturn]] inline void throw_for_python() {
   try {
     throw;

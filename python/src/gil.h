@@ -9,8 +9,8 @@
 
 namespace lockstep_c10d {
 
-/// Gives up the lock for a scope where this thread holds it. PyTorch's bindings mostly did already, but
-/// not for all of what may wait, and C++ callers hold it or not.
+/// Gives up the lock for a scope where this thread holds it. PyTorch's bindings mostly did already,
+/// but not for all of what may wait, and C++ callers hold it or not.
 class __attribute__((visibility("hidden"))) WithoutGil {
  public:
   WithoutGil() {

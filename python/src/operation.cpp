@@ -17,10 +17,13 @@ constexpr std::chrono::microseconds kBetweenLooks{200};
 }  // namespace
 
 Operation::Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,
-                     std::vector<at::Tensor> outputs, int rank, std::shared_ptr<ProgressThread> progress,
-                     const OperationOptions& options)
-    : c10d::Work(rank, options.type, options.title, inputs), work_(std::move(work)),
-      outputs_(std::move(outputs)), progress_(std::move(progress)), options_(options) {}
+                     std::vector<at::Tensor> outputs, int rank,
+                     std::shared_ptr<ProgressThread> progress, const OperationOptions& options)
+    : c10d::Work(rank, options.type, options.title, inputs),
+      work_(std::move(work)),
+      outputs_(std::move(outputs)),
+      progress_(std::move(progress)),
+      options_(options) {}
 
 bool Operation::wait(std::chrono::milliseconds timeout) {
   if (!ended_) {
@@ -35,12 +38,15 @@ bool Operation::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-// A wait of ours that reached its deadline would end the operation; the caller's deadline is only this wait's.
-void Operation::look_until(std::chrono::steady_clock::time_point give_up, std::chrono::milliseconds timeout) {
+// A wait of ours that reached its deadline would end the operation; the caller's deadline is only
+// this wait's.
+void Operation::look_until(std::chrono::steady_clock::time_point give_up,
+                           std::chrono::milliseconds timeout) {
   while (!isCompleted()) {
     if (std::chrono::steady_clock::now() >= give_up) {
-      C10_THROW_ERROR(DistBackendError, lockstep::str("rank ", rank_, ": ", options_.title, " is not done after ",
-                                                      timeout.count(), " ms; it goes on"));
+      C10_THROW_ERROR(DistBackendError,
+                      lockstep::str("rank ", rank_, ": ", options_.title, " is not done after ",
+                                    timeout.count(), " ms; it goes on"));
     }
     pause();
   }
@@ -94,7 +100,8 @@ void Operation::end(const std::exception_ptr& error) {
   }
   if (outputs) translated ? outputs->setError(translated) : outputs->markCompleted(outputs_);
   if (result) {
-    result->markCompleted(static_cast<int>(translated ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS));
+    result->markCompleted(
+        static_cast<int>(translated ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS));
   }
 }
 
@@ -124,8 +131,8 @@ c10::intrusive_ptr<Future> Operation::getFutureResult() {
     if (!result_future_) {
       result_future_ = c10::make_intrusive<Future>(c10::IntType::get());
       if (ended_) {
-        result_future_->markCompleted(
-            static_cast<int>(exception() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS));
+        result_future_->markCompleted(static_cast<int>(exception() ? c10d::WorkResult::COMM_ERROR
+                                                                   : c10d::WorkResult::SUCCESS));
       }
     }
     future = result_future_;

@@ -27,10 +27,10 @@ struct OperationOptions {
   std::chrono::microseconds spin{0};
 };
 
-/// Lockstep's operations move when somebody calls in. wait() does so in the calling thread, which is the
-/// quickest. A future completes by itself, as its users expect: it gets the progress thread to wait, but
-/// only where a short look did not find the operation done already, as it does where DDP's ranks keep
-/// pace. Safe to use from several threads; one at a time drives the operation.
+/// Lockstep's operations move when somebody calls in. wait() does so in the calling thread, which
+/// is the quickest. A future completes by itself, as its users expect: it gets the progress thread
+/// to wait, but only where a short look did not find the operation done already, as it does where
+/// DDP's ranks keep pace. Safe to use from several threads; one at a time drives the operation.
 class Operation final : public c10d::Work {
  public:
   Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,

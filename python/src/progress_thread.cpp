@@ -25,7 +25,8 @@ void ProgressThread::add(c10::intrusive_ptr<Operation> operation) {
 
 bool ProgressThread::is_busy() const {
   const std::scoped_lock lock(mutex_);
-  return !std::all_of(operations_.begin(), operations_.end(), [](const auto& each) { return each->has_ended(); });
+  return !std::all_of(operations_.begin(), operations_.end(),
+                      [](const auto& each) { return each->has_ended(); });
 }
 
 void ProgressThread::stop() {
@@ -44,7 +45,8 @@ void ProgressThread::stop() {
 }
 
 bool ProgressThread::has_messages(const std::deque<c10::intrusive_ptr<Operation>>& operations) {
-  return std::any_of(operations.begin(), operations.end(), [](const auto& each) { return each->is_message(); });
+  return std::any_of(operations.begin(), operations.end(),
+                     [](const auto& each) { return each->is_message(); });
 }
 
 void ProgressThread::run() {
