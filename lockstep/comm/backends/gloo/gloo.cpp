@@ -11,6 +11,19 @@
 #include <lockstep/core/error.h>
 
 namespace lockstep::gloo {
+namespace {
+
+constexpr const char* kCountKey = "connected, then left";
+
+// A peer that is still connecting needs our address. The count grows by one when a rank has connected
+// and when it leaves: all have connected if it is above the size, and the last leaves at twice the size.
+void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
+  const std::int64_t count = store.add(kCountKey, 1);
+  if (count > size) addresses.forget();
+  if (count == 2 * size) store.deleteKey(kCountKey);
+}
+
+}  // namespace
 
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
@@ -27,6 +40,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
     addresses->setTimeout(timeout);
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(addresses, environment.rank,
                                                              environment.world_size, options);
+    store->add(kCountKey, 1);
     return c10d_adapter::make(std::move(group),
                               c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
                               {.library = c10d_adapter::Library::kGloo,
@@ -34,7 +48,9 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .device = device,
                                .world_ranks = world_ranks,
                                .store_rank = c10d_adapter::store_rank(environment, world_ranks),
-                               .forget_keys = [addresses] { addresses->forget(); }});
+                               .forget_keys = [addresses, store, size = environment.world_size] {
+                                 forget_addresses(*addresses, *store, size);
+                               }});
   } catch (const std::exception& error) {
     throw CommError(str("rank ", environment.rank, ": cannot connect the ranks over Gloo on ",
                         interface_address, ": ", first_line(error)));
