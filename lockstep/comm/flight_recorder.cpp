@@ -69,7 +69,8 @@ void FlightRecorder::remove_group(Group* group) {
 }
 
 FlightRecorder::Id FlightRecorder::created(Group* group, std::uint64_t sequence,
-                                           const CallDescription& call) noexcept {
+                                           const CallDescription& call,
+                                           bool begun) noexcept {
   const Id id = next_.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = slots_[id % capacity_];
   std::uint64_t before = slot.tag.load(std::memory_order_relaxed);
@@ -91,12 +92,14 @@ FlightRecorder::Id FlightRecorder::created(Group* group, std::uint64_t sequence,
   // Release: who reads one of these words sees the tag that says "being written".
   for (std::size_t i = 0; i < words.size(); ++i)
     slot.record[i].store(words[i], std::memory_order_release);
-  slot.started.store(0, std::memory_order_release);
+  const std::uint64_t now = flight::ticks();
+  slot.started.store(begun ? now : 0, std::memory_order_release);
   slot.ended.store(0, std::memory_order_release);
   slot.source.store(0, std::memory_order_release);
   slot.message.store(0, std::memory_order_release);
-  slot.created.store(flight::ticks(), std::memory_order_release);
-  slot.tag.store(flight::tag(id, flight::kScheduled), std::memory_order_release);
+  slot.created.store(now, std::memory_order_release);
+  slot.tag.store(flight::tag(id, begun ? flight::kStarted : flight::kScheduled),
+                 std::memory_order_release);
   return id;
 }
 

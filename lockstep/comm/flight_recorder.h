@@ -49,7 +49,9 @@ class FlightRecorder {
 
   /// An operation has been called. `sequence` counts the collectives of the group, and its
   /// point-to-point operations (by call.kind) apart; it is the "number 17" of error messages.
-  Id created(Group* group, std::uint64_t sequence, const CallDescription& call) noexcept;
+  /// `begun`: started() at once.
+  Id created(Group* group, std::uint64_t sequence, const CallDescription& call,
+             bool begun = false) noexcept;
   /// Its transport has begun.
   void started(Id id) noexcept;
   /// It has ended well; of a receive from any source with the rank in the group that sent.
