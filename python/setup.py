@@ -13,7 +13,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD_DIR") or ROOT / "build" / "pip")
+GIVEN = os.environ.get("LOCKSTEP_BUILD_DIR")
+BUILD = pathlib.Path(GIVEN) if GIVEN else ROOT / "build" / f"pip-{sys.implementation.cache_tag}"
 
 
 def cmake_arguments():
@@ -31,9 +32,10 @@ def cmake_arguments():
 
 class CMakeBuild(build_ext):
     def build_extension(self, extension):
-        if not (BUILD / "CMakeCache.txt").exists():
+        if not GIVEN:
+            # Fresh: what an earlier run found out was about the torch of then.
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-            subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, *generator, *cmake_arguments()], check=True)
+            subprocess.run(["cmake", "--fresh", "-S", ROOT, "-B", BUILD, *generator, *cmake_arguments()], check=True)
         subprocess.run(["cmake", "--build", BUILD, "--target", "lockstep_c10d", "-j", str(os.cpu_count())], check=True)
         wanted = pathlib.Path(self.get_ext_fullpath(extension.name))
         wanted.parent.mkdir(parents=True, exist_ok=True)
