@@ -133,7 +133,8 @@ TEST(ScheduleSimulator, FindsWhatIsWrong) {
   };
   using testing::HasSubstr;
   EXPECT_EQ(error_of([](auto&) {}), "");
-  EXPECT_THAT(error_of([](auto& s) { s[0][0].sends.clear(); }), HasSubstr("deadlock"));
+  EXPECT_THAT(error_of([](auto& s) { s[0][0].sends.clear(); }),
+              HasSubstr("rank 1, step 0: got a message of step 1"));
   EXPECT_THAT(error_of([](auto& s) { s[1][1].receives.clear(); }), HasSubstr("deadlock"));
   EXPECT_THAT(error_of([](auto& s) { s[0].pop_back(); }), HasSubstr("another number of steps"));
   EXPECT_THAT(error_of([](auto& s) {
