@@ -57,8 +57,8 @@ void Fingerprints::compare(std::uint64_t number, const CallDescription& call,
   if (other == texts.end()) return;
   const std::string first = texts[0].substr(0, texts[0].rfind(" as number "));
   throw CommError(lockstep::str("the ranks do not call the same: rank ",
-                                world_ranks_[static_cast<std::size_t>(other - texts.begin())], " called ",
-                                *other, ", rank ", world_ranks_[0], " called ", first));
+                                world_ranks_[static_cast<std::size_t>(other - texts.begin())],
+                                " called ", *other, ", rank ", world_ranks_[0], " called ", first));
 }
 
 std::vector<std::string> Fingerprints::gather(std::uint64_t number, const std::string& mine,
@@ -67,7 +67,8 @@ std::vector<std::string> Fingerprints::gather(std::uint64_t number, const std::s
   for (std::size_t rank = 0; rank < world_ranks_.size(); ++rank) {
     keys.push_back(key(number, static_cast<int>(rank)));
   }
-  store_->set(keys[static_cast<std::size_t>(rank_)], std::vector<std::uint8_t>(mine.begin(), mine.end()));
+  store_->set(keys[static_cast<std::size_t>(rank_)],
+              std::vector<std::uint8_t>(mine.begin(), mine.end()));
   const Deadline deadline(timeout_);
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
     if (check) check();
@@ -84,12 +85,13 @@ std::vector<std::string> Fingerprints::gather(std::uint64_t number, const std::s
 void Fingerprints::time_out(std::uint64_t number, const std::string& mine) {
   std::vector<int> missing;
   for (std::size_t rank = 0; rank < world_ranks_.size(); ++rank) {
-    if (!store_->check({key(number, static_cast<int>(rank))})) missing.push_back(world_ranks_[rank]);
+    if (!store_->check({key(number, static_cast<int>(rank))}))
+      missing.push_back(world_ranks_[rank]);
   }
-  throw TimeoutError(lockstep::str("rank ", world_ranks_[static_cast<std::size_t>(rank_)], " called ", mine,
-                                   " and waited ", static_cast<double>(timeout_.count()) / 1e3, " s for ",
-                                   missing.size() == 1 ? "rank " : "ranks ", join(missing),
-                                   ", which called nothing"));
+  throw TimeoutError(lockstep::str(
+      "rank ", world_ranks_[static_cast<std::size_t>(rank_)], " called ", mine, " and waited ",
+      static_cast<double>(timeout_.count()) / 1e3, " s for ",
+      missing.size() == 1 ? "rank " : "ranks ", join(missing), ", which called nothing"));
 }
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 // LOCKSTEP_DEBUG=detail: before every collective the ranks compare what they call.
 //
-// A program whose ranks call different things hangs, or adds up garbage, some operations later. With
-// this it ends at the first difference, on all ranks with the same words: "rank 1 called
-// all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Costs some round trips
-// to the store for each collective. Shared memory compares by itself, at no cost.
+// A program whose ranks call different things hangs, or adds up garbage, some operations later.
+// With this it ends at the first difference, on all ranks with the same words: "rank 1 called
+// all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Costs some
+// round trips to the store for each collective. Shared memory compares by itself, at no cost.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ namespace lockstep {
 /// Whether the environment asks for it.
 bool fingerprints_wanted();
 
-/// Of one group. Safe to use from several threads, which must agree with the other ranks' on the order
-/// of their calls.
+/// Of one group. Safe to use from several threads, which must agree with the other ranks' on the
+/// order of their calls.
 class Fingerprints {
  public:
   /// Uses the store of `exchange`, which must be this group's alone, and its names of the ranks.
@@ -32,7 +32,8 @@ class Fingerprints {
 
   /// Collective, before collective `number` starts. CommError when a rank calls something else;
   /// TimeoutError names the ranks that call nothing. `check` is called while waiting and may throw.
-  void compare(std::uint64_t number, const CallDescription& call, const std::function<void()>& check);
+  void compare(std::uint64_t number, const CallDescription& call,
+               const std::function<void()>& check);
 
  private:
   std::string key(std::uint64_t number, int rank) const;

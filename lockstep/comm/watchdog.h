@@ -1,9 +1,9 @@
-// What a rank's group without shared memory knows of its peers: whether they live, what they do, and
-// whether somebody ended the group.
+// What a rank's group without shared memory knows of its peers: whether they live, what they do,
+// and whether somebody ended the group.
 //
-// Every rank has one thread that, four times a second, writes its status into the store and reads those
-// of the others. Waits look at what it found and never ask the store themselves: a store whose host is
-// stopped does not answer.
+// Every rank has one thread that, four times a second, writes its status into the store and reads
+// those of the others. Waits look at what it found and never ask the store themselves: a store
+// whose host is stopped does not answer.
 #pragma once
 
 #include <chrono>
@@ -27,12 +27,13 @@ struct WatchdogOptions {
   std::vector<int> world_ranks;
   /// Which rank of this group serves the store, and went when the store is gone. -1: none.
   int store_rank = 0;
-  /// Asked on the watchdog's thread about a peer that is silent or has left: is the connection to it
-  /// closed? That tells a dead process from a stopped one.
+  /// Asked on the watchdog's thread about a peer that is silent or has left: is the connection to
+  /// it closed? That tells a dead process from a stopped one.
   std::function<bool(int rank)> disconnected;
   /// Called once, on the watchdog's thread, when the group has ended: wakes what waits.
   std::function<void()> ended;
-  /// Called on the watchdog's thread when this rank leaves, the store being alive: deletes its keys.
+  /// Called on the watchdog's thread when this rank leaves, the store being alive: deletes its
+  /// keys.
   std::function<void()> farewell;
 };
 
@@ -43,8 +44,8 @@ class Watchdog {
 
   /// `store` holds nothing but this group's; the watchdog's thread is the only one that it blocks.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int rank, int size, WatchdogOptions options);
-  /// Tells the peers that this rank leaves. Waits for its thread, unless that waits for a store that
-  /// does not answer: then the thread ends by itself when the store does.
+  /// Tells the peers that this rank leaves. Waits for its thread, unless that waits for a store
+  /// that does not answer: then the thread ends by itself when the store does.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -53,8 +54,8 @@ class Watchdog {
   Ticket started(const CallDescription& call, std::optional<std::uint64_t> number);
   void completed(Ticket ticket);
 
-  /// Ends the group, here at once and at the peers when they look. The first reason wins. `late`: as
-  /// TimeoutError.
+  /// Ends the group, here at once and at the peers when they look. The first reason wins. `late`:
+  /// as TimeoutError.
   void abort(const std::string& reason, bool late = false);
   /// Throws the reason, as CommError or TimeoutError, once the group has ended.
   void throw_if_ended() const;
@@ -63,14 +64,14 @@ class Watchdog {
   /// group", "rank 0 died (its store is gone)". Empty where nothing is known. Asking makes the next
   /// looks more frequent.
   std::string explanation();
-  /// The same for collective `number` that has not failed: who has been gone for a second, its connection
-  /// closed, without having called it.
+  /// The same for collective `number` that has not failed: who has been gone for a second, its
+  /// connection closed, without having called it.
   std::string departed(std::uint64_t number) const;
   /// Until the watchdog has looked again, at most `timeout`.
   void wait_for_news(std::chrono::milliseconds timeout);
 
-  /// For an operation that reached its deadline: "rank 2" or "ranks 1, 2", those that have not called
-  /// collective `number` (none: those that are silent); empty where all did.
+  /// For an operation that reached its deadline: "rank 2" or "ranks 1, 2", those that have not
+  /// called collective `number` (none: those that are silent); empty where all did.
   std::string missing(std::optional<std::uint64_t> number) const;
   /// "rank 1 is in barrier (operation 3), rank 2 last completed ... and has been silent for 4.2 s".
   std::string whereabouts() const;

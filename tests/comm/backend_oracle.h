@@ -30,8 +30,8 @@ class Caller {
     call.description.op = op;
     call.description.root = root;
     if (any.defined()) {
-      const bool input_is_piece = kind == CallKind::kGather || kind == CallKind::kAllGather ||
-                                  kind == CallKind::kReduce;
+      const bool input_is_piece =
+          kind == CallKind::kGather || kind == CallKind::kAllGather || kind == CallKind::kReduce;
       const auto piece = kind == CallKind::kAllToAll ? any.numel() / size
                          : input_is_piece            ? input.numel()
                                                      : output.numel();
@@ -68,8 +68,8 @@ inline torch::Tensor reduced(int size, std::int64_t count, torch::ScalarType typ
   using Kind = ReduceOp::Kind;
   const auto wide = [&](int rank) {
     const auto values = values_of(rank, count, type);
-    const auto result = c10::isFloatingType(type) ? values.to(torch::kFloat64)
-                                                  : values.to(torch::kInt64);
+    const auto result =
+        c10::isFloatingType(type) ? values.to(torch::kFloat64) : values.to(torch::kInt64);
     return op.kind == Kind::kPreMultipliedSum ? result * op.factor : result;
   };
   torch::Tensor sum = wide(0);
@@ -78,13 +78,27 @@ inline torch::Tensor reduced(int size, std::int64_t count, torch::ScalarType typ
     switch (op.kind) {
       case Kind::kSum:
       case Kind::kAverage:
-      case Kind::kPreMultipliedSum: sum = sum + next; break;
-      case Kind::kProduct: sum = sum * next; break;
-      case Kind::kMin: sum = torch::minimum(sum, next); break;
-      case Kind::kMax: sum = torch::maximum(sum, next); break;
-      case Kind::kBitwiseAnd: sum = torch::bitwise_and(sum, next); break;
-      case Kind::kBitwiseOr: sum = torch::bitwise_or(sum, next); break;
-      case Kind::kBitwiseXor: sum = torch::bitwise_xor(sum, next); break;
+      case Kind::kPreMultipliedSum:
+        sum = sum + next;
+        break;
+      case Kind::kProduct:
+        sum = sum * next;
+        break;
+      case Kind::kMin:
+        sum = torch::minimum(sum, next);
+        break;
+      case Kind::kMax:
+        sum = torch::maximum(sum, next);
+        break;
+      case Kind::kBitwiseAnd:
+        sum = torch::bitwise_and(sum, next);
+        break;
+      case Kind::kBitwiseOr:
+        sum = torch::bitwise_or(sum, next);
+        break;
+      case Kind::kBitwiseXor:
+        sum = torch::bitwise_xor(sum, next);
+        break;
     }
   }
   return (op.kind == Kind::kAverage ? sum / size : sum).to(type);
@@ -107,8 +121,8 @@ inline const std::vector<torch::ScalarType>& reducible_types() {
 
 inline const std::vector<ReduceOp>& reduce_ops() {
   static const std::vector<ReduceOp> ops = {
-      ReduceOp::kSum,       ReduceOp::kAverage,   ReduceOp::kProduct,
-      ReduceOp::kMin,       ReduceOp::kMax,       ReduceOp::kBitwiseAnd,
+      ReduceOp::kSum,       ReduceOp::kAverage,    ReduceOp::kProduct,
+      ReduceOp::kMin,       ReduceOp::kMax,        ReduceOp::kBitwiseAnd,
       ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor, ReduceOp::premultiplied_sum(0.5)};
   return ops;
 }
@@ -128,8 +142,8 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
 
       for (int root = 0; root < size; ++root) {
         const auto input = values_of(rank, count, type);
-        auto output = rank == root ? (root % 2 == 0 ? input : torch::empty_like(input))
-                                   : torch::Tensor();
+        auto output =
+            rank == root ? (root % 2 == 0 ? input : torch::empty_like(input)) : torch::Tensor();
         caller.start(CallKind::kReduce, input, output, op, root)->wait();
         if (rank == root) {
           expect_equal(output, reduced(size, count, type, op), "reduce" + what);
@@ -139,7 +153,8 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
       }
 
       auto piece = torch::empty({count}, type);
-      caller.start(CallKind::kReduceScatter, values_of(rank, count * size, type), piece, op)->wait();
+      caller.start(CallKind::kReduceScatter, values_of(rank, count * size, type), piece, op)
+          ->wait();
       expect_equal(piece,
                    reduced(size, count * size, type, op).slice(0, rank * count, (rank + 1) * count),
                    "reduce_scatter" + what);
@@ -177,8 +192,9 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
     if (rank == root) expect_equal(output, together, "gather" + what);
 
     auto piece = torch::empty({count}, type);
-    caller.start(CallKind::kScatter, rank == root ? together * (root + 1) : torch::Tensor(), piece,
-                 ReduceOp::kSum, root)
+    caller
+        .start(CallKind::kScatter, rank == root ? together * (root + 1) : torch::Tensor(), piece,
+               ReduceOp::kSum, root)
         ->wait();
     expect_equal(piece, mine * (root + 1), "scatter" + what);
   }
@@ -197,7 +213,9 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
   Collective uneven;
   uneven.description.kind = CallKind::kAllToAll;
   uneven.description.type = data_type_of(type);
-  const auto split = [](int from, int to) { return static_cast<std::int64_t>((from + 2 * to) % 4); };
+  const auto split = [](int from, int to) {
+    return static_cast<std::int64_t>((from + 2 * to) % 4);
+  };
   std::vector<torch::Tensor> expected;
   std::int64_t total_in = 0;
   std::int64_t total_out = 0;
@@ -231,7 +249,8 @@ inline void check_messages(Caller& caller, std::int64_t count, bool any_source) 
   for (auto& work : works) work->wait();
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank) {
-      expect_equal(received[static_cast<std::size_t>(peer)], torch::full({count}, peer * 100 + rank), "recv");
+      expect_equal(received[static_cast<std::size_t>(peer)],
+                   torch::full({count}, peer * 100 + rank), "recv");
     }
   }
   if (any_source && rank == 0) {

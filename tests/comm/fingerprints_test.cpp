@@ -64,15 +64,16 @@ struct Difference {
 class Differences : public ::testing::TestWithParam<Difference> {};
 INSTANTIATE_TEST_SUITE_P(
     Fingerprints, Differences,
-    ::testing::Values(Difference{"Kind", call_of(CallKind::kBroadcast, 4, 0), call_of(CallKind::kAllReduce, 4),
-                               "rank 1 called all_reduce[float32, 4] as number 17, rank 0 called "
-                               "broadcast[float32, 4, root 0]"},
-                    Difference{"Count", call_of(CallKind::kAllReduce, 4), call_of(CallKind::kAllReduce, 5),
-                               "rank 1 called all_reduce[float32, 5] as number 17, rank 0 called "
-                               "all_reduce[float32, 4]"},
-                    Difference{"Root", call_of(CallKind::kReduce, 4, 2), call_of(CallKind::kReduce, 4, 1),
-                               "rank 1 called reduce[float32, 4, root 1] as number 17, rank 0 called "
-                               "reduce[float32, 4, root 2]"}),
+    ::testing::Values(
+        Difference{"Kind", call_of(CallKind::kBroadcast, 4, 0), call_of(CallKind::kAllReduce, 4),
+                   "rank 1 called all_reduce[float32, 4] as number 17, rank 0 called "
+                   "broadcast[float32, 4, root 0]"},
+        Difference{"Count", call_of(CallKind::kAllReduce, 4), call_of(CallKind::kAllReduce, 5),
+                   "rank 1 called all_reduce[float32, 5] as number 17, rank 0 called "
+                   "all_reduce[float32, 4]"},
+        Difference{"Root", call_of(CallKind::kReduce, 4, 2), call_of(CallKind::kReduce, 4, 1),
+                   "rank 1 called reduce[float32, 4, root 1] as number 17, rank 0 called "
+                   "reduce[float32, 4, root 2]"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(Differences, EndAllRanksWithTheSameWords) {
@@ -92,15 +93,17 @@ TEST(Fingerprints, NameWhoCallsNothing) {
         if (rank != 2) fingerprints.compare(0, call_of(CallKind::kAllReduce, 4), {});
       },
       milliseconds(100));
-  EXPECT_THAT(errors[0], HasSubstr("rank 0 called all_reduce[float32, 4] as number 0 and waited 0.1 s for "
-                                   "rank 2, which called nothing"));
+  EXPECT_THAT(errors[0],
+              HasSubstr("rank 0 called all_reduce[float32, 4] as number 0 and waited 0.1 s for "
+                        "rank 2, which called nothing"));
   EXPECT_EQ(errors[2], "");
 }
 
 TEST(Fingerprints, EndWithTheGroup) {
   const auto errors = run(2, [](int rank, Fingerprints& fingerprints) {
     if (rank == 0) {
-      fingerprints.compare(0, call_of(CallKind::kBarrier, 0), [] { throw CommError("rank 1 died"); });
+      fingerprints.compare(0, call_of(CallKind::kBarrier, 0),
+                           [] { throw CommError("rank 1 died"); });
     }
   });
   EXPECT_EQ(errors[0], "rank 1 died");

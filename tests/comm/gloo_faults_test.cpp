@@ -1,5 +1,5 @@
-// Gloo under our adapter: what it computes, and what every rank says when one dies, stops, leaves or ends
-// the group.
+// Gloo under our adapter: what it computes, and what every rank says when one dies, stops, leaves
+// or ends the group.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,8 @@ TEST(Gloo, NotANumberWinsInMinAndMax) {
 
 TEST(Gloo, SendsAndReceives) {
   const auto errors = run_gloo_threads(3, [](Caller& caller) {
-    for (const std::int64_t count : {0, 1, 300000}) check_messages(caller, count, /*any_source=*/true);
+    for (const std::int64_t count : {0, 1, 300000})
+      check_messages(caller, count, /*any_source=*/true);
   });
   EXPECT_EQ(errors, no_errors(3));
 }
@@ -112,7 +113,8 @@ TEST(Gloo, AnAbortEndsEveryKindOfWait) {
     EXPECT_NE(work->error(), nullptr);
   });
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(errors[static_cast<std::size_t>(rank)], "rank 3 ended the group: the loss is not a number");
+    EXPECT_EQ(errors[static_cast<std::size_t>(rank)],
+              "rank 3 ended the group: the loss is not a number");
   }
   EXPECT_EQ(errors[3], "the loss is not a number");
 }
@@ -156,9 +158,10 @@ TEST(Gloo, ADeadlineNamesWhoDidNotComeAndWhatItDid) {
         }
       },
       seconds(1));
-  EXPECT_THAT(errors[0], HasSubstr("rank 0 waited 1 s in all_reduce[float32, 4, max] (operation 1) over "
-                                   "gloo for rank 1; rank 1 last completed all_reduce[float32, 4] "
-                                   "(operation 0)"));
+  EXPECT_THAT(errors[0],
+              HasSubstr("rank 0 waited 1 s in all_reduce[float32, 4, max] (operation 1) over "
+                        "gloo for rank 1; rank 1 last completed all_reduce[float32, 4] "
+                        "(operation 0)"));
 }
 
 std::size_t entries(const char* path) {
@@ -171,7 +174,8 @@ std::size_t entries(const char* path) {
 
 TEST(Gloo, AThousandGroupsLeaveNothing) {
   const int fd = listen_on("127.0.0.1", 0);
-  const auto round = [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int first, int count) {
+  const auto round = [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int first,
+                        int count) {
     for (int i = first; i < first + count; ++i) {
       Caller caller(connect_gloo(store, str("group", i), rank, 2, seconds(30)), rank, 2);
       caller.barrier();
@@ -275,7 +279,8 @@ TEST(Gloo, ADeathIsNamedWhereNoOperationFails) {
         }
       },
       seconds(30), seconds(4));
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 2 died (no sign of life for "), HasSubstr(" in time")));
+  EXPECT_THAT(errors[0],
+              AllOf(HasSubstr("rank 2 died (no sign of life for "), HasSubstr(" in time")));
 }
 
 class Stops : public testing::TestWithParam<int> {};
@@ -301,9 +306,10 @@ TEST_P(Stops, EndAtTheDeadlineWithTheNameOfTheStoppedRank) {
     if (rank == stopped) {
       EXPECT_EQ(error, "ran longer than its limit");
     } else {
-      EXPECT_THAT(error, AllOf(HasSubstr("TimeoutError: "), HasSubstr(str("for rank ", stopped, "; ")),
-                               HasSubstr("all_reduce[float32, 1000] (operation 1)"),
-                               HasSubstr("has been silent for")));
+      EXPECT_THAT(error,
+                  AllOf(HasSubstr("TimeoutError: "), HasSubstr(str("for rank ", stopped, "; ")),
+                        HasSubstr("all_reduce[float32, 1000] (operation 1)"),
+                        HasSubstr("has been silent for")));
     }
   }
 }

@@ -28,8 +28,8 @@ inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Stor
   WorkerEnvironment environment;
   environment.rank = rank;
   environment.world_size = size;
-  return gloo::connect(c10::make_intrusive<c10d::PrefixStore>(group, store), environment, "127.0.0.1",
-                       torch::kCPU, timeout);
+  return gloo::connect(c10::make_intrusive<c10d::PrefixStore>(group, store), environment,
+                       "127.0.0.1", torch::kCPU, timeout);
 }
 
 /// Calls `body` with each rank's backend, on one thread a rank.
@@ -46,7 +46,8 @@ inline std::vector<std::string> run_gloo_threads(
 }
 
 /// The same with forked processes, which do not wait for each other at the end.
-inline std::vector<std::string> run_gloo_processes(int size, const std::function<void(Caller&)>& body,
+inline std::vector<std::string> run_gloo_processes(int size,
+                                                   const std::function<void(Caller&)>& body,
                                                    std::chrono::milliseconds timeout,
                                                    std::chrono::seconds limit) {
   const int fd = listen_on("127.0.0.1", 0);

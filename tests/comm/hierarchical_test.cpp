@@ -37,7 +37,8 @@ const Places kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 const Places kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
 const Places kOneHost{{0, 0}, {0, 1}, {0, 2}};
 
-std::vector<int> ranks_of(const Places& places, const std::function<bool(const Place&)>& are_meant) {
+std::vector<int> ranks_of(const Places& places,
+                          const std::function<bool(const Place&)>& are_meant) {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     if (are_meant(places[rank])) ranks.push_back(static_cast<int>(rank));
@@ -54,10 +55,11 @@ std::shared_ptr<Backend> connect_local(const c10::intrusive_ptr<c10d::Store>& st
   const std::string name = str("host", me.host);
   if (size == 1) return single::make(torch::kCPU);
   if (kind == "gloo") return connect_gloo(store, name, me.local_rank, size, timeout);
-  TextExchange exchange(c10::make_intrusive<c10d::PrefixStore>(name, store), me.local_rank, size, timeout,
-                        ranks);
+  TextExchange exchange(c10::make_intrusive<c10d::PrefixStore>(name, store), me.local_rank, size,
+                        timeout, ranks);
   std::string why_not;
-  auto engine = shm::shake_hands(exchange, {.world_ranks = ranks, .progress = std::move(progress)}, why_not);
+  auto engine =
+      shm::shake_hands(exchange, {.world_ranks = ranks, .progress = std::move(progress)}, why_not);
   if (!engine) throw Error(why_not);
   return shm::make(std::move(engine), timeout);
 }
@@ -73,7 +75,8 @@ Caller join(const c10::intrusive_ptr<c10d::Store>& store, const std::string& loc
   parts.progress = std::make_shared<Progress>();
   parts.local = connect_local(store, local_kind, places, rank, timeout, parts.progress);
   if (me.local_rank == 0 && leaders.size() > 1) {
-    parts.leaders = connect_gloo(store, "leaders", me.host, static_cast<int>(leaders.size()), timeout);
+    parts.leaders =
+        connect_gloo(store, "leaders", me.host, static_cast<int>(leaders.size()), timeout);
   }
   const int size = static_cast<int>(places.size());
   parts.flat = connect_gloo(store, "flat", rank, size, timeout);
@@ -98,11 +101,12 @@ struct Case {
 };
 
 class Hierarchical : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, Hierarchical,
-    testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo}, Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
-                    Case{"MixedShm", "shm", kMixed}, Case{"OneHost", "shm", kOneHost}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layouts, Hierarchical,
+                         testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo},
+                                         Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
+                                         Case{"MixedShm", "shm", kMixed},
+                                         Case{"OneHost", "shm", kOneHost}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(Hierarchical, Reduces) {
   const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
@@ -116,7 +120,8 @@ TEST_P(Hierarchical, MovesAndSends) {
     for (const auto type : {torch::kFloat32, torch::kInt16, torch::kBFloat16}) {
       for (const std::int64_t count : {1, 1000}) check_moves(caller, count, type);
     }
-    for (const std::int64_t count : {1, 300000}) check_messages(caller, count, /*any_source=*/false);
+    for (const std::int64_t count : {1, 300000})
+      check_messages(caller, count, /*any_source=*/false);
     auto tensor = torch::ones({4});
     EXPECT_THROW(caller.backend->recv(tensor, std::nullopt, 0), ConfigError);
   });
@@ -132,7 +137,8 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
       tensors.push_back(i == 0 ? memory : torch::empty({500'000 * i}));
       tensors.back().fill_(caller.rank + i);
       works.push_back(caller.start(CallKind::kAllReduce, {}, tensors.back(), ReduceOp::kAverage));
-      works.push_back(caller.start(CallKind::kBroadcast, {}, tensors.back(), ReduceOp::kSum, i % caller.size));
+      works.push_back(
+          caller.start(CallKind::kBroadcast, {}, tensors.back(), ReduceOp::kSum, i % caller.size));
     }
     for (auto work = works.rbegin(); work != works.rend(); ++work) {
       while (!(*work)->is_completed()) std::this_thread::yield();
@@ -140,7 +146,8 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
     }
     for (int i = 0; i < 6; ++i) {
       const float expected = (caller.size - 1) / 2.0F + i;
-      if (!torch::allclose(tensors[i], torch::full_like(tensors[i], expected))) throw Error("wrong");
+      if (!torch::allclose(tensors[i], torch::full_like(tensors[i], expected)))
+        throw Error("wrong");
     }
   });
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
@@ -175,7 +182,8 @@ TEST_P(Hierarchical, AnAbortReachesAllLevels) {
 // --- Processes that die --------------------------------------------------------------------------
 
 class HierarchicalFaults : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, HierarchicalFaults, testing::Values(1, 2, 3));  // member, leader, member
+INSTANTIATE_TEST_SUITE_P(Ranks, HierarchicalFaults,
+                         testing::Values(1, 2, 3));  // member, leader, member
 
 TEST_P(HierarchicalFaults, ADeathIsNamedOnBothHostsWithinTwoSeconds) {
   const int victim = GetParam();

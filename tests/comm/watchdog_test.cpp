@@ -48,7 +48,8 @@ TEST(Watchdog, TellsWhatPeersDo) {
   Watchdog third(store, 2, 3, quick());
   const auto ticket = second.started(barrier(), 0);
   EXPECT_TRUE(eventually(first, [&] {
-    return first.whereabouts() == "rank 1 is in barrier (operation 0), rank 2 has called nothing yet";
+    return first.whereabouts() ==
+           "rank 1 is in barrier (operation 0), rank 2 has called nothing yet";
   })) << first.whereabouts();
   EXPECT_EQ(first.missing(0), "rank 2");
   EXPECT_EQ(first.missing(1), "ranks 1, 2");
@@ -147,13 +148,16 @@ class FaultyStore final : public c10d::Store {
     answer();
     store_->set(key, value);
   }
-  std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
+  std::vector<std::uint8_t> compareSet(const std::string& key,
+                                       const std::vector<std::uint8_t>& expected,
                                        const std::vector<std::uint8_t>& desired) override {
     answer();
     return store_->compareSet(key, expected, desired);
   }
   std::vector<std::uint8_t> get(const std::string& key) override { return store_->get(key); }
-  std::int64_t add(const std::string& key, std::int64_t value) override { return store_->add(key, value); }
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    return store_->add(key, value);
+  }
   bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
   bool check(const std::vector<std::string>& keys) override {
     answer();
@@ -188,12 +192,10 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
   options.disconnected = [](int rank) { return rank == 0; };
   Watchdog watchdog(store, 1, 2, options);
   store->gone = true;
-  EXPECT_TRUE(eventually(watchdog, [&] {
-    return watchdog.explanation() == "rank 0 died (its store is gone)";
-  }));
-  EXPECT_TRUE(eventually(watchdog, [&] {
-    return watchdog.departed(0) == "rank 0 died (its store is gone)";
-  }));
+  EXPECT_TRUE(eventually(
+      watchdog, [&] { return watchdog.explanation() == "rank 0 died (its store is gone)"; }));
+  EXPECT_TRUE(eventually(
+      watchdog, [&] { return watchdog.departed(0) == "rank 0 died (its store is gone)"; }));
   watchdog.abort("enough");
   EXPECT_EQ(end_of(watchdog), "CommError: enough");
 }

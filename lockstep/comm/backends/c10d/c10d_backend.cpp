@@ -17,12 +17,13 @@ using Finish = std::function<void()>;
 // What is only moved is moved as bytes: so the library's choice of types does not matter.
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-// The library knows no negative tags, which are those of our own algorithms (schedule_tag): they get the
-// upper half.
+// The library knows no negative tags, which are those of our own algorithms (schedule_tag): they
+// get the upper half.
 int wire_tag_of(int tag) {
   constexpr int kOwn = 1 << 30;
   if (tag >= kOwn) {
-    throw ConfigError(lockstep::str("send, recv: tags of this backend must be below ", kOwn, ", got ", tag));
+    throw ConfigError(
+        lockstep::str("send, recv: tags of this backend must be below ", kOwn, ", got ", tag));
   }
   return tag >= 0 ? tag : kOwn + (-1 - tag);
 }
@@ -49,17 +50,27 @@ class C10dBackend final : public Backend {
       return std::make_shared<NothingToDo>();
     }
     switch (kind) {
-      case CallKind::kBarrier: return barrier(call);
-      case CallKind::kBroadcast: return broadcast(call);
-      case CallKind::kReduce: return reduce(call);
-      case CallKind::kAllReduce: return all_reduce(call);
-      case CallKind::kGather: return gather(call, call.output, {});
-      case CallKind::kAllGather: return all_gather(call, call.input, call.output, {});
-      case CallKind::kScatter: return scatter(call);
-      case CallKind::kReduceScatter: return reduce_scatter(call);
-      case CallKind::kAllToAll: return all_to_all(call, call.output, {});
+      case CallKind::kBarrier:
+        return barrier(call);
+      case CallKind::kBroadcast:
+        return broadcast(call);
+      case CallKind::kReduce:
+        return reduce(call);
+      case CallKind::kAllReduce:
+        return all_reduce(call);
+      case CallKind::kGather:
+        return gather(call, call.output, {});
+      case CallKind::kAllGather:
+        return all_gather(call, call.input, call.output, {});
+      case CallKind::kScatter:
+        return scatter(call);
+      case CallKind::kReduceScatter:
+        return reduce_scatter(call);
+      case CallKind::kAllToAll:
+        return all_to_all(call, call.output, {});
       case CallKind::kSend:
-      case CallKind::kRecv: break;
+      case CallKind::kRecv:
+        break;
     }
     throw InternalError(lockstep::str(call_name(kind), " is no collective"));
   }
@@ -101,7 +112,8 @@ class C10dBackend final : public Backend {
   c10d::Backend& library() { return context_->library(); }
   std::chrono::milliseconds timeout() const { return context_->options().timeout; }
 
-  std::shared_ptr<Work> collective(const Collective& call, const std::function<WorkHandle()>& function,
+  std::shared_ptr<Work> collective(const Collective& call,
+                                   const std::function<WorkHandle()>& function,
                                    Finish finish = {}) {
     const Call named{call.description, call.number};
     auto handle = context_->start(named, function);
@@ -157,7 +169,8 @@ class C10dBackend final : public Backend {
   }
 
   LibraryReduction prepared(const Collective& call, const torch::Tensor& tensor, bool in_place) {
-    return prepare(context_->options().library, call.description, tensor, in_place, context_->size());
+    return prepare(context_->options().library, call.description, tensor, in_place,
+                   context_->size());
   }
 
   // Where the library cannot: everybody gets all values and combines them, in the same order.
@@ -172,8 +185,9 @@ class C10dBackend final : public Backend {
     options.reduceOp = reduction.op;
     options.timeout = timeout();
     std::vector<at::Tensor> tensors{reduction.tensor};
-    return collective(call, [&] { return library().allreduce(tensors, options); },
-                      [reduction, output] { reduction.finish(output); });
+    return collective(
+        call, [&] { return library().allreduce(tensors, options); },
+        [reduction, output] { reduction.finish(output); });
   }
 
   // The library writes into the tensors of all ranks; only the root's may change.
@@ -190,10 +204,11 @@ class C10dBackend final : public Backend {
     options.rootRank = call.description.root;
     options.timeout = timeout();
     std::vector<at::Tensor> tensors{reduction.tensor};
-    return collective(call, [&] { return library().reduce(tensors, options); },
-                      [reduction, output = call.output] {
-                        if (output.defined()) reduction.finish(output);
-                      });
+    return collective(
+        call, [&] { return library().reduce(tensors, options); },
+        [reduction, output = call.output] {
+          if (output.defined()) reduction.finish(output);
+        });
   }
 
   // Gloo's own sends everything to everybody, and NCCL's lacks what library_reduces() says.
@@ -208,11 +223,11 @@ class C10dBackend final : public Backend {
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduction.op;
     options.timeout = timeout();
-    return collective(call, [&] { return library()._reduce_scatter_base(output, input, options); },
-                      [output, result = call.output.detach()] {
-                        result.copy_(result.scalar_type() == torch::kBool ? output.view(torch::kBool)
-                                                                          : output);
-                      });
+    return collective(
+        call, [&] { return library()._reduce_scatter_base(output, input, options); },
+        [output, result = call.output.detach()] {
+          result.copy_(result.scalar_type() == torch::kBool ? output.view(torch::kBool) : output);
+        });
   }
 
   Finish combining(const Collective& call, torch::Tensor destination, torch::Tensor pieces) {
@@ -227,8 +242,8 @@ class C10dBackend final : public Backend {
     std::vector<at::Tensor> inputs{bytes_of(call.input)};
     std::vector<std::vector<at::Tensor>> outputs;
     if (context_->rank() == call.description.root) outputs = {pieces_of(output)};
-    return collective(call, [&] { return library().gather(outputs, inputs, options); },
-                      std::move(finish));
+    return collective(
+        call, [&] { return library().gather(outputs, inputs, options); }, std::move(finish));
   }
 
   std::shared_ptr<Work> scatter(const Collective& call) {
@@ -247,11 +262,12 @@ class C10dBackend final : public Backend {
     options.timeout = timeout();
     auto from = bytes_of(input);
     auto to = bytes_of(output);
-    return collective(call, [&] { return library()._allgather_base(to, from, options); },
-                      std::move(finish));
+    return collective(
+        call, [&] { return library()._allgather_base(to, from, options); }, std::move(finish));
   }
 
-  std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output, Finish finish) {
+  std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output,
+                                   Finish finish) {
     c10d::AllToAllOptions options;
     options.timeout = timeout();
     auto from = bytes_of(call.input);

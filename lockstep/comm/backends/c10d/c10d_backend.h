@@ -21,8 +21,8 @@ struct AdapterOptions {
   Library library = Library::kGloo;
   std::chrono::milliseconds timeout{0};
   torch::Device device = torch::kCPU;  ///< of the tensors
-  std::vector<int> world_ranks;        ///< of the members, for messages; empty: this is the first group
-  int store_rank = 0;                  ///< who serves the store; -1: none of this group
+  std::vector<int> world_ranks;  ///< of the members, for messages; empty: this is the first group
+  int store_rank = 0;            ///< who serves the store; -1: none of this group
   /// Called when this rank leaves the group while the store is alive: deletes what it left there.
   std::function<void()> forget_keys;
 };

@@ -115,8 +115,8 @@ void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   rethrow();
 }
 
-// Makes the current stream wait, not this thread, if no timeout is given; the library's own watchdog
-// keeps the group's.
+// Makes the current stream wait, not this thread, if no timeout is given; the library's own
+// watchdog keeps the group's.
 void CollectiveWork::wait_on_stream(std::optional<std::chrono::milliseconds> timeout) {
   if (!is_settled()) {
     settle_with_error_of([&] {
@@ -137,7 +137,8 @@ void CollectiveWork::wait_on_stream(std::optional<std::chrono::milliseconds> tim
 }
 
 void CollectiveWork::fail_on_stream(const std::string& failure, std::chrono::milliseconds timeout) {
-  if (failure.find("imed out") != std::string::npos || failure.find("imeout") != std::string::npos) {
+  if (failure.find("imed out") != std::string::npos ||
+      failure.find("imeout") != std::string::npos) {
     context_->time_out(call_, timeout);
   }
   for (const Deadline deadline(kInquiry);;) {
@@ -183,7 +184,8 @@ PointToPointWork::~PointToPointWork() {
 
 void PointToPointWork::hand_over() {
   if (std::exchange(handed_over_, true)) return;
-  context_->waiters().run([job = job_, timeout = context_->options().timeout] { job->run(timeout); });
+  context_->waiters().run(
+      [job = job_, timeout = context_->options().timeout] { job->run(timeout); });
 }
 
 bool PointToPointWork::library_ended(std::string& failure) {
@@ -212,7 +214,8 @@ void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
       continue;
     }
     std::unique_lock lock(job_->mutex);
-    if (!job_->changed.wait_for(lock, std::min(left(deadline), kLook), [&] { return job_->done; }) &&
+    if (!job_->changed.wait_for(lock, std::min(left(deadline), kLook),
+                                [&] { return job_->done; }) &&
         left(deadline).count() == 0) {
       lock.unlock();
       settle_with_error_of([&] { context_->time_out(call_, limit); });

@@ -63,8 +63,8 @@ class CollectiveWork final : public OperationWork {
   std::function<void()> finish_;
 };
 
-/// Gloo's sends and receives, which can only be waited for: a thread of the group's Waiters does so for
-/// who asks whether one is complete.
+/// Gloo's sends and receives, which can only be waited for: a thread of the group's Waiters does so
+/// for who asks whether one is complete.
 class PointToPointWork final : public OperationWork {
  public:
   PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call);

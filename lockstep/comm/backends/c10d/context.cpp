@@ -41,14 +41,15 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
 }
 
 // Gloo's destructor joins the thread of an operation that a peer never enters. Where closing the
-// connections does not end that operation the group is left to the end of the process: no destructor of
-// ours waits for a peer.
+// connections does not end that operation the group is left to the end of the process: no
+// destructor of ours waits for a peer.
 Context::~Context() {
   watchdog_.reset();
   if (!all_ended()) {
     break_connections();
     const Deadline limit(kEndLimit);
-    while (!all_ended() && !limit.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!all_ended() && !limit.expired())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   waiters_.join();
   if (!all_ended()) backend_.release();
@@ -129,8 +130,8 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
   }
   end_group(lockstep::str(own_name(), " waited ", static_cast<double>(timeout.count()) / 1e3,
                           " s in ", call.text(), " over ", name_,
-                          missing.empty() ? ", which all ranks have called" : " for " + missing, "; ",
-                          watchdog_->whereabouts()),
+                          missing.empty() ? ", which all ranks have called" : " for " + missing,
+                          "; ", watchdog_->whereabouts()),
             /*late=*/true);
 }
 

@@ -52,9 +52,9 @@ class Context {
   /// The operation has ended.
   void release(const WorkHandle& work);
 
-  /// What became of an operation that failed in the library with `text`: throws the reason once it is
-  /// known (a peer died or left, somebody ended the group), or at `deadline` what the library said.
-  /// Before that returns. Ends the group.
+  /// What became of an operation that failed in the library with `text`: throws the reason once it
+  /// is known (a peer died or left, somebody ended the group), or at `deadline` what the library
+  /// said. Before that returns. Ends the group.
   void explain(const Call& call, const std::string& text, const Deadline& deadline);
   /// Throws when a peer has been gone for so long that `call` will not end.
   void check_departed(const Call& call);
@@ -72,7 +72,7 @@ class Context {
   const c10::intrusive_ptr<c10d::Store> store_;
   const AdapterOptions options_;
   const std::string name_;
-  std::mutex mutex_;  // guards outstanding_
+  std::mutex mutex_;                     // guards outstanding_
   std::vector<WorkHandle> outstanding_;  // what Gloo may still be working on
   c10::intrusive_ptr<c10d::Backend> backend_;
   Waiters waiters_;

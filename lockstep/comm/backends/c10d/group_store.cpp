@@ -64,7 +64,8 @@ std::int64_t GroupStore::getNumKeys() { return store_->getNumKeys(); }
 
 void GroupStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
 
-void GroupStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+void GroupStore::wait(const std::vector<std::string>& keys,
+                      const std::chrono::milliseconds& timeout) {
   const Deadline deadline(timeout);
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
     if (deadline.expired()) {

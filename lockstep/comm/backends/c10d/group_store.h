@@ -19,11 +19,12 @@ class GroupStore final : public c10d::Store {
   /// Deletes all keys that were set through this object.
   void forget();
 
-  using c10d::Store::set;
   using c10d::Store::compareSet;
+  using c10d::Store::set;
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
-  std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
+  std::vector<std::uint8_t> compareSet(const std::string& key,
+                                       const std::vector<std::uint8_t>& expected,
                                        const std::vector<std::uint8_t>& desired) override;
   std::vector<std::uint8_t> get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t value) override;
@@ -31,7 +32,8 @@ class GroupStore final : public c10d::Store {
   bool check(const std::vector<std::string>& keys) override;
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
 
  private:
   void remember(const std::string& key);

@@ -18,10 +18,13 @@ bool is_half(DataType type) { return type == DataType::kFloat16 || type == DataT
 Kind as_bytes(Kind kind) {
   switch (kind) {
     case Kind::kSum:
-    case Kind::kBitwiseOr: return Kind::kMax;
+    case Kind::kBitwiseOr:
+      return Kind::kMax;
     case Kind::kProduct:
-    case Kind::kBitwiseAnd: return Kind::kMin;
-    default: return kind;
+    case Kind::kBitwiseAnd:
+      return Kind::kMin;
+    default:
+      return kind;
   }
 }
 
@@ -30,13 +33,20 @@ c10d::ReduceOp library_op(Library library, Kind kind) {
     case Kind::kAverage:
       return library == Library::kNccl ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
     case Kind::kSum:
-    case Kind::kPreMultipliedSum: return c10d::ReduceOp::SUM;
-    case Kind::kProduct: return c10d::ReduceOp::PRODUCT;
-    case Kind::kMin: return c10d::ReduceOp::MIN;
-    case Kind::kMax: return c10d::ReduceOp::MAX;
-    case Kind::kBitwiseAnd: return c10d::ReduceOp::BAND;
-    case Kind::kBitwiseOr: return c10d::ReduceOp::BOR;
-    case Kind::kBitwiseXor: return c10d::ReduceOp::BXOR;
+    case Kind::kPreMultipliedSum:
+      return c10d::ReduceOp::SUM;
+    case Kind::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+    case Kind::kMin:
+      return c10d::ReduceOp::MIN;
+    case Kind::kMax:
+      return c10d::ReduceOp::MAX;
+    case Kind::kBitwiseAnd:
+      return c10d::ReduceOp::BAND;
+    case Kind::kBitwiseOr:
+      return c10d::ReduceOp::BOR;
+    case Kind::kBitwiseXor:
+      return c10d::ReduceOp::BXOR;
   }
   throw InternalError("no such reduction");
 }
@@ -45,13 +55,27 @@ void accumulate(torch::Tensor& sum, const torch::Tensor& value, Kind kind) {
   switch (kind) {
     case Kind::kSum:
     case Kind::kAverage:
-    case Kind::kPreMultipliedSum: sum.add_(value); return;
-    case Kind::kProduct: sum.mul_(value); return;
-    case Kind::kMin: sum.copy_(torch::minimum(sum, value)); return;
-    case Kind::kMax: sum.copy_(torch::maximum(sum, value)); return;
-    case Kind::kBitwiseAnd: sum.bitwise_and_(value); return;
-    case Kind::kBitwiseOr: sum.bitwise_or_(value); return;
-    case Kind::kBitwiseXor: sum.bitwise_xor_(value); return;
+    case Kind::kPreMultipliedSum:
+      sum.add_(value);
+      return;
+    case Kind::kProduct:
+      sum.mul_(value);
+      return;
+    case Kind::kMin:
+      sum.copy_(torch::minimum(sum, value));
+      return;
+    case Kind::kMax:
+      sum.copy_(torch::maximum(sum, value));
+      return;
+    case Kind::kBitwiseAnd:
+      sum.bitwise_and_(value);
+      return;
+    case Kind::kBitwiseOr:
+      sum.bitwise_or_(value);
+      return;
+    case Kind::kBitwiseXor:
+      sum.bitwise_xor_(value);
+      return;
   }
 }
 
@@ -80,11 +104,14 @@ bool library_reduces(Library library, DataType type, ReduceOp op) {
   }
   switch (op.kind) {
     case Kind::kMin:
-    case Kind::kMax: return !is_floating_point(type);
+    case Kind::kMax:
+      return !is_floating_point(type);
     case Kind::kBitwiseAnd:
     case Kind::kBitwiseOr:
-    case Kind::kBitwiseXor: return library == Library::kGloo;
-    default: return true;
+    case Kind::kBitwiseXor:
+      return library == Library::kGloo;
+    default:
+      return true;
   }
 }
 

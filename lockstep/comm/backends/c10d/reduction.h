@@ -1,15 +1,15 @@
 // Which reductions PyTorch's libraries can do, and what is done here where they cannot.
 //
-// Gloo and NCCL have no 16-bit integers; Gloo rounds halves after every addition; NCCL has no bitwise
-// operations; neither lets a NaN win in min and max. Bools are theirs as bytes, with other names for
-// the operations; Gloo's averages are sums that are divided, and all pre-multiplied sums are multiplied
-// here first.
+// Gloo and NCCL have no 16-bit integers; Gloo rounds halves after every addition; NCCL has no
+// bitwise operations; neither lets a NaN win in min and max. Bools are theirs as bytes, with other
+// names for the operations; Gloo's averages are sums that are divided, and all pre-multiplied sums
+// are multiplied here first.
 #pragma once
 
 #include <functional>
 
-#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/description.h>
@@ -27,11 +27,13 @@ struct LibraryReduction {
   std::function<void(torch::Tensor destination)> finish;
 };
 
-/// `tensor` is this rank's values; it is used in place (and so destroyed) where `in_place`, else copied.
+/// `tensor` is this rank's values; it is used in place (and so destroyed) where `in_place`, else
+/// copied.
 LibraryReduction prepare(Library library, const CallDescription& call, torch::Tensor tensor,
                          bool in_place, int size);
 
-/// The reduction of `size` pieces that lie in `pieces`, [size n], one after the other, in their order.
+/// The reduction of `size` pieces that lie in `pieces`, [size n], one after the other, in their
+/// order.
 void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,
              const CallDescription& call);
 

@@ -1,5 +1,5 @@
-// Threads that wait for what can only be waited for: Gloo's sends and receives cannot be asked whether
-// they are complete.
+// Threads that wait for what can only be waited for: Gloo's sends and receives cannot be asked
+// whether they are complete.
 #pragma once
 
 #include <condition_variable>

@@ -15,8 +15,9 @@ namespace {
 
 constexpr const char* kCountKey = "connected, then left";
 
-// A peer that is still connecting needs our address. The count grows by one when a rank has connected
-// and when it leaves: all have connected if it is above the size, and the last leaves at twice the size.
+// A peer that is still connecting needs our address. The count grows by one when a rank has
+// connected and when it leaves: all have connected if it is above the size, and the last leaves at
+// twice the size.
 void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   const std::int64_t count = store.add(kCountKey, 1);
   if (count > size) addresses.forget();
@@ -32,8 +33,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const std::vector<int>& world_ranks) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   try {
-    options->devices.push_back(
-        c10d::ProcessGroupGloo::createDeviceForHostname(interface_address));
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(interface_address));
     options->threads = 2;
     auto addresses = c10::make_intrusive<c10d_adapter::GroupStore>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", store));

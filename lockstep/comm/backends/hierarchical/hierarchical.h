@@ -1,8 +1,8 @@
-// Several hosts of which some have several ranks: shared memory inside a host, the network between one
-// leader per host (its first rank).
+// Several hosts of which some have several ranks: shared memory inside a host, the network between
+// one leader per host (its first rank).
 //
-// Collectives go up (inside each host, to its leader), across (between the leaders) and down (from the
-// leader). Only across uses the network, with one message per host instead of one per rank.
+// Collectives go up (inside each host, to its leader), across (between the leaders) and down (from
+// the leader). Only across uses the network, with one message per host instead of one per rank.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,8 @@
 
 namespace lockstep::hierarchical {
 
-/// Where a rank is. Hosts are numbered from 0, and the leader of host h is rank h among the leaders.
+/// Where a rank is. Hosts are numbered from 0, and the leader of host h is rank h among the
+/// leaders.
 struct Place {
   int host = 0;
   int local_rank = 0;  ///< 0: the leader
@@ -22,19 +23,21 @@ struct Place {
 
 struct Parts {
   int rank = 0;
-  std::vector<Place> places;         ///< of all ranks
-  std::shared_ptr<Backend> local;    ///< the ranks of this host, by local rank; a group of one if alone
-  std::shared_ptr<Backend> leaders;  ///< the leaders, by host; null on other ranks and with one host
-  /// All ranks, over the network: messages between hosts, and what has no better way. Gloo: its watchdog
-  /// tells who died or stopped on another host.
+  std::vector<Place> places;  ///< of all ranks
+  std::shared_ptr<Backend>
+      local;  ///< the ranks of this host, by local rank; a group of one if alone
+  std::shared_ptr<Backend>
+      leaders;  ///< the leaders, by host; null on other ranks and with one host
+  /// All ranks, over the network: messages between hosts, and what has no better way. Gloo: its
+  /// watchdog tells who died or stopped on another host.
   std::shared_ptr<Backend> flat;
   /// What this process has under way in all groups; may be null.
   std::shared_ptr<Progress> progress;
   std::chrono::milliseconds timeout{0};
 };
 
-/// No other collective may be started on the parts. Receiving from any rank is refused: it would have to
-/// take from two transports.
+/// No other collective may be started on the parts. Receiving from any rank is refused: it would
+/// have to take from two transports.
 std::shared_ptr<Backend> make(Parts parts);
 
 }  // namespace lockstep::hierarchical

@@ -137,7 +137,8 @@ bool Pipeline::start_stages(Operation& operation) {
       piece.across_started = moved = true;
       if (piece.across) piece.across_work = piece.across();
     }
-    if (!piece.down_started && down_in_order && piece.across_started && is_complete(piece.across_work)) {
+    if (!piece.down_started && down_in_order && piece.across_started &&
+        is_complete(piece.across_work)) {
       piece.down_started = moved = true;
       if (piece.down) piece.down_work = piece.down();
     }

@@ -29,8 +29,9 @@ struct Piece {
   bool down_started = false;
 };
 
-/// A collective. All local starts of an operation precede those of the next one, on all ranks, and of an
-/// operation all ups precede all downs: so the order on the local group does not depend on time.
+/// A collective. All local starts of an operation precede those of the next one, on all ranks, and
+/// of an operation all ups precede all downs: so the order on the local group does not depend on
+/// time.
 struct Operation {
   CallDescription description;
   std::uint64_t number = 0;
@@ -50,8 +51,8 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   explicit Pipeline(const Parts& parts);
 
   WorkPtr start(std::shared_ptr<Operation> operation);
-  /// Until every operation has started all that it has to start on the local group: then others may use
-  /// it.
+  /// Until every operation has started all that it has to start on the local group: then others may
+  /// use it.
   void start_all_local(std::chrono::milliseconds timeout);
 
   bool advance() noexcept override;

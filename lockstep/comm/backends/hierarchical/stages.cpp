@@ -26,11 +26,10 @@ Tensor scratch(std::int64_t count, const Tensor& like) {
 }
 
 // The average is a sum, divided when all levels have added; the factor comes in on the first level.
-ReduceOp first_op(ReduceOp op) {
-  return op.kind == ReduceOp::Kind::kAverage ? ReduceOp::kSum : op;
-}
+ReduceOp first_op(ReduceOp op) { return op.kind == ReduceOp::Kind::kAverage ? ReduceOp::kSum : op; }
 ReduceOp next_op(ReduceOp op) {
-  const bool sum = op.kind == ReduceOp::Kind::kAverage || op.kind == ReduceOp::Kind::kPreMultipliedSum;
+  const bool sum =
+      op.kind == ReduceOp::Kind::kAverage || op.kind == ReduceOp::Kind::kPreMultipliedSum;
   return sum ? ReduceOp::kSum : op;
 }
 
@@ -96,13 +95,26 @@ std::shared_ptr<Operation> Stages::of(const Collective& call) {
   operation->description = call.description;
   operation->number = call.number;
   switch (call.description.kind) {
-    case CallKind::kBarrier: barrier(*operation); break;
-    case CallKind::kBroadcast: broadcast(*operation, call); break;
-    case CallKind::kReduce: reduce(*operation, call); break;
-    case CallKind::kAllReduce: all_reduce(*operation, call); break;
-    case CallKind::kAllGather: all_gather(*operation, call); break;
-    case CallKind::kReduceScatter: reduce_scatter(*operation, call); break;
-    default: throw InternalError(str(call_name(call.description.kind), " has no stages"));
+    case CallKind::kBarrier:
+      barrier(*operation);
+      break;
+    case CallKind::kBroadcast:
+      broadcast(*operation, call);
+      break;
+    case CallKind::kReduce:
+      reduce(*operation, call);
+      break;
+    case CallKind::kAllReduce:
+      all_reduce(*operation, call);
+      break;
+    case CallKind::kAllGather:
+      all_gather(*operation, call);
+      break;
+    case CallKind::kReduceScatter:
+      reduce_scatter(*operation, call);
+      break;
+    default:
+      throw InternalError(str(call_name(call.description.kind), " has no stages"));
   }
   return operation;
 }
@@ -204,8 +216,8 @@ void Stages::all_gather(Operation& operation, const Collective& call) {
   Piece piece;
   piece.up = [this, input, rows, count] {
     return local_.start(CallKind::kGather, count, input,
-                        is_leader() ? rows.slice(0, 0, local_size() * count) : Tensor(), ReduceOp::kSum,
-                        0);
+                        is_leader() ? rows.slice(0, 0, local_size() * count) : Tensor(),
+                        ReduceOp::kSum, 0);
   };
   if (leaders_) {
     piece.across = [this, rows, all] {
@@ -256,7 +268,8 @@ Tensor Stages::by_rank(const Tensor& by_place, std::int64_t count) const {
   const torch::NoGradGuard no_grad;
   const Tensor rows = by_place.view({-1, count});
   std::vector<Tensor> ordered;
-  for (const Place& place : places_) ordered.push_back(rows[place.host * most_local_ + place.local_rank]);
+  for (const Place& place : places_)
+    ordered.push_back(rows[place.host * most_local_ + place.local_rank]);
   return torch::cat(ordered);
 }
 

@@ -28,7 +28,8 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  std::chrono::milliseconds timeout,
                                  const std::vector<int>& world_ranks) {
   if (!device.is_cuda()) {
-    throw ConfigError(lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
+    throw ConfigError(
+        lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
   }
   try {
     // NCCL's collectives run on the current device of the calling thread.
@@ -47,8 +48,9 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .store_rank = c10d_adapter::store_rank(environment, world_ranks),
                                .forget_keys = {}});
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("rank ", environment.rank, ": cannot connect the ranks over NCCL on ",
-                                  device, ": ", first_line(error)));
+    throw CommError(lockstep::str("rank ", environment.rank,
+                                  ": cannot connect the ranks over NCCL on ", device, ": ",
+                                  first_line(error)));
   }
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backend.h>
 #include <lockstep/comm/worker_environment.h>
@@ -20,10 +20,11 @@ bool is_available();
 /// What tells a GPU from all others in the world; empty in builds without NCCL.
 std::string device_identity(torch::Device device);
 
-/// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters are
-/// those of gloo::connect. ConfigError in builds without NCCL.
+/// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
+/// are those of gloo::connect. ConfigError in builds without NCCL.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
-                                 std::chrono::milliseconds timeout, const std::vector<int>& world_ranks = {});
+                                 std::chrono::milliseconds timeout,
+                                 const std::vector<int>& world_ranks = {});
 
 }  // namespace lockstep::nccl

@@ -1,0 +1,246 @@
+// The watchdog's thread: it writes, reads, and judges what it read.
+#include <lockstep/comm/watchdog_state.h>
+
+#include <thread>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using watching::kDepartureGrace;
+using watching::kSilentLooks;
+
+constexpr const char* kAbortKey = "abort";
+constexpr const char* kLeftKey = "left";  // counts the ranks that left
+constexpr const char* kRunning = "-";     // under kAbortKey, until a reason stands there
+constexpr std::chrono::milliseconds kUrgentBeat{50};
+constexpr std::chrono::milliseconds kFarewellLimit{300};
+constexpr std::chrono::milliseconds kTimeToTell{600};
+constexpr std::chrono::milliseconds kTellPause{20};
+
+std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+}  // namespace
+
+void Watchdog::State::run() {
+  Lock lock(mutex_);
+  while (!stop_) {
+    look(lock);
+    if (stop_) break;
+    const auto pause =
+        Clock::now() < urgent_until_ ? std::min(kUrgentBeat, options_.beat) : options_.beat;
+    wake_.wait_for(lock, pause, [&] { return stop_ || hurry_ || (end_ && !end_announced_); });
+    hurry_ = false;
+  }
+  say_farewell(lock);
+  finished_ = true;
+  news_.notify_all();
+}
+
+// `function` without the lock. What it touches stays: stop() waits for it.
+template <class Function>
+void Watchdog::State::outside(Lock& lock, Function&& function) {
+  lock.unlock();
+  function();
+  lock.lock();
+}
+
+// The same for a call of the store, which may not answer: then stop() does not wait. False when the
+// store is gone.
+template <class Function>
+bool Watchdog::State::with_store(Lock& lock, Function&& function) {
+  if (store_gone_) return false;
+  in_store_ = true;
+  asked_ = Clock::now();
+  bool gone = false;
+  outside(lock, [&] {
+    try {
+      function();
+    } catch (const std::exception&) {
+      gone = true;  // the process that served it has ended
+    }
+  });
+  in_store_ = false;
+  store_gone_ = gone;
+  return !gone;
+}
+
+void Watchdog::State::look(Lock& lock) {
+  publish(lock);
+  if (!stop_) read(lock);
+  if (!stop_) judge(lock);
+  if (end_ && !end_announced_ && !stop_) {
+    end_announced_ = true;
+    if (options_.ended) outside(lock, options_.ended);
+  }
+  ++looks_;
+  news_.notify_all();
+}
+
+void Watchdog::State::publish(Lock& lock, bool leaves) {
+  const std::string status =
+      Status{++beat_, last_number_, end_.has_value(), leaves, words()}.to_text();
+  const std::string end = end_ && !end_published_ ? end_->to_text() : "";
+  const bool first = looks_ == 0;
+  if (with_store(lock, [&] {
+        if (first) store_->compareSet(kAbortKey, "", kRunning);
+        if (!end.empty()) store_->compareSet(kAbortKey, kRunning, end);
+        store_->set(status_key(rank_), to_bytes(status));
+      })) {
+    end_published_ = end_published_ || !end.empty();
+  }
+}
+
+void Watchdog::State::read(Lock& lock) {
+  std::vector<int> ranks;
+  std::vector<std::string> keys;
+  bool all_reported = true;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    ranks.push_back(static_cast<int>(rank));
+    keys.push_back(status_key(ranks.back()));
+    all_reported = all_reported && peers_[rank].reported;
+  }
+  // The last one: who left because it ended the group wrote that first.
+  keys.push_back(kAbortKey);
+  std::vector<std::string> texts(keys.size());
+  const bool found = with_store(lock, [&] {
+    if (all_reported) {
+      const auto values = store_->multiGet(keys);
+      std::transform(values.begin(), values.end(), texts.begin(), to_text);
+      return;
+    }
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      // Never a get of what may not be there: it would block, and everybody else with it.
+      if (store_->check({keys[i]})) texts[i] = to_text(store_->get(keys[i]));
+    }
+  });
+  if (!found) return;
+  looked_ = Clock::now();
+  if (!texts.back().empty() && texts.back() != kRunning) {
+    end_ = End::from_text(texts.back());  // the first reason, which may not be ours
+    end_published_ = true;
+    ended_ = true;
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) note(ranks[i], texts[i]);
+}
+
+void Watchdog::State::note(int rank, const std::string& text) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (!text.empty()) {
+    Status status = Status::from_text(text);
+    const bool is_new = !peer.reported || status.beat != peer.status.beat || status.left;
+    peer.reported = true;
+    peer.status = std::move(status);
+    if (is_new) {
+      peer.seen = looked_;
+      peer.silent_looks = 0;
+      return;
+    }
+  }
+  ++peer.silent_looks;
+}
+
+bool Watchdog::State::is_silent(const Peer& peer) const {
+  return !peer.status.left && peer.silent_looks >= kSilentLooks &&
+         looked_ - peer.seen >= kSilentLooks * options_.beat;
+}
+
+// A silent peer may be stopped; one whose connection is closed, too, is dead.
+void Watchdog::State::judge(Lock& lock) {
+  for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
+    const int rank = static_cast<int>(i);
+    if (rank == rank_) continue;
+    if (peers_[i].status.left || store_gone_) {
+      judge_departed(lock, rank);
+    } else if (is_silent(peers_[i])) {
+      bool disconnected = false;
+      if (options_.disconnected) outside(lock, [&] { disconnected = options_.disconnected(rank); });
+      if (disconnected && !end_) {
+        const std::string reason = death();
+        const std::string mine =
+            calls_.empty() ? ""
+                           : str(" while ", name(rank_), " was in ", calls_.begin()->second.text());
+        end_ = End{rank_, false, reason + mine};
+        ended_ = true;
+        publish(lock);
+        read(lock);
+      }
+    }
+  }
+  end_if_alone();
+}
+
+void Watchdog::State::judge_departed(Lock& lock, int rank) {
+  if (peers_[static_cast<std::size_t>(rank)].gone_since || !options_.disconnected) return;
+  bool disconnected = false;
+  outside(lock, [&] { disconnected = options_.disconnected(rank); });
+  if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
+}
+
+// A receive from any rank fails with no connection: it ends when there is none left.
+void Watchdog::State::end_if_alone() {
+  if (end_ || calls_.empty()) return;
+  int last = -1;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    const auto since = peers_[rank].gone_since;
+    if (!since || Clock::now() - *since < kDepartureGrace) return;
+    last = static_cast<int>(rank);
+  }
+  end_ =
+      End{rank_, false,
+          str(departure(last), " while ", name(rank_), " was in ", calls_.begin()->second.text())};
+  ended_ = true;
+}
+
+// Whoever serves the store takes it along: not before the others have read why the group ended, or
+// are not there to read.
+void Watchdog::State::let_peers_read(Lock& lock) {
+  for (const Deadline limit(kTimeToTell); !limit.expired() && !store_gone_;) {
+    read(lock);
+    bool all = true;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const Status& status = peers_[rank].status;
+      all = all && (static_cast<int>(rank) == rank_ || status.knows_end || status.left);
+    }
+    if (all) return;
+    news_.wait_for(lock, kTellPause);
+  }
+}
+
+// The last one to leave takes the group's keys along.
+void Watchdog::State::say_farewell(Lock& lock) {
+  const auto size = static_cast<int>(peers_.size());
+  publish(lock, /*leaves=*/true);
+  if (end_ && rank_ == options_.store_rank) let_peers_read(lock);
+  with_store(lock, [&] {
+    if (options_.farewell) options_.farewell();
+    if (store_->add(kLeftKey, 1) != size) return;
+    for (int rank = 0; rank < size; ++rank) store_->deleteKey(status_key(rank));
+    store_->deleteKey(kAbortKey);
+    store_->deleteKey(kLeftKey);
+  });
+}
+
+void Watchdog::State::stop(std::thread& thread) {
+  {
+    Lock lock(mutex_);
+    stop_ = true;
+    wake_.notify_all();
+    const auto asked_to_stop = Clock::now();
+    const auto is_mute = [&] {
+      return in_store_ && Clock::now() - std::max(asked_, asked_to_stop) >= kFarewellLimit;
+    };
+    while (!finished_ && !is_mute()) news_.wait_for(lock, std::chrono::milliseconds(10));
+    if (!finished_) {
+      thread.detach();
+      return;
+    }
+  }
+  thread.join();
+}
+
+}  // namespace lockstep
