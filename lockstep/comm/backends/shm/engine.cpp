@@ -1,5 +1,6 @@
 #include <lockstep/comm/backends/shm/engine.h>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,12 +43,21 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
   LOCKSTEP_CHECK(size <= kMaxRanks, "a group on one host has at most ", kMaxRanks, " ranks, got ", size);
   LOCKSTEP_CHECK(memory_->bytes() >= control_bytes(size, options_));
   control_.state(rank).pid.store(getpid(), std::memory_order_relaxed);
+  const std::size_t outgoing = static_cast<std::size_t>(size) * control_.ring_bytes();
+  if (size > 1) madvise(control_.ring(rank, 0), outgoing, MADV_POPULATE_WRITE);
 }
 
 Engine::~Engine() {
   // A peer that sleeps on one of our words must look again and find that we are gone.
   control_.state(rank_).left.store(1, std::memory_order_seq_cst);
   wake_all(rank_);
+}
+
+// Failing is no harm: a kernel before 5.14 does not know it, and the pages come when they are touched.
+void Engine::map_incoming() const {
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_) madvise(control_.ring(peer, rank_), control_.ring_bytes(), MADV_POPULATE_READ);
+  }
 }
 
 void Engine::watch(const std::vector<pid_t>& pids) { liveness_.emplace(pids); }

@@ -67,6 +67,10 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
+  /// Puts the pages of the rings there in which this rank's messages come, when all ranks have attached
+  /// (and so have put there those that they fill): else the first messages would.
+  void map_incoming() const;
+
   /// From now on waits notice the death of a peer. `pids[r]` is the process of rank r.
   void watch(const std::vector<pid_t>& pids);
 

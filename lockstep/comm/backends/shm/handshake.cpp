@@ -153,6 +153,7 @@ std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions option
     watching = refusal(error);
   }
   if (!all_said_yes(exchange.exchange("shared-memory watch", watching), why_not)) return nullptr;
+  engine->map_incoming();
   if (exchange.rank() == 0) control->close_descriptor();
   if (options.progress) options.progress->add(engine);
   return engine;
