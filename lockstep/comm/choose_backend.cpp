@@ -22,13 +22,17 @@ StorePointer part_of(const Membership& membership, const std::string& prefix) {
   return c10::make_intrusive<c10d::PrefixStore>(prefix, membership.exchange->store_pointer());
 }
 
-WorkerEnvironment place_among(int rank, int size) { return {.rank = rank, .world_size = size}; }
+WorkerEnvironment place_among(const Membership& membership, int rank, std::size_t size) {
+  return {.rank = rank,
+          .world_size = static_cast<int>(size),
+          .agent_store = membership.foreign_store};
+}
 
 // Tensors of GPUs come to these transports through host memory.
 std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
                                       int rank, const std::vector<int>& world_ranks) {
   return gloo::connect(
-      part_of(membership, prefix), place_among(rank, static_cast<int>(world_ranks.size())),
+      part_of(membership, prefix), place_among(membership, rank, world_ranks.size()),
       membership.own_address, torch::kCPU, membership.options.timeout, world_ranks);
 }
 
@@ -42,7 +46,8 @@ std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExc
 }
 
 std::shared_ptr<Backend> connect_nccl(const Membership& membership) {
-  return nccl::connect(part_of(membership, "nccl"), place_among(membership.rank, membership.size),
+  return nccl::connect(part_of(membership, "nccl"),
+                       place_among(membership, membership.rank, membership.world_ranks.size()),
                        membership.options.device, membership.options.timeout,
                        membership.world_ranks);
 }

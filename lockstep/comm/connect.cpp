@@ -106,6 +106,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   Membership membership;
   membership.rank = rank;
   membership.size = size;
+  membership.foreign_store = true;  // for all that we know
   membership.options = options;
   membership.progress = shared.progress;
   membership.recorder = shared.recorder;

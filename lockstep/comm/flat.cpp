@@ -42,6 +42,12 @@ torch::Tensor flat_alias(const torch::Tensor& tensor) {
   return is_flat ? tensor : alias_of(tensor, tensor.numel());
 }
 
+bool is_memory_format(const torch::Tensor& tensor) {
+  return tensor.is_contiguous() ||
+         (tensor.dim() == 4 && tensor.is_contiguous(at::MemoryFormat::ChannelsLast)) ||
+         (tensor.dim() == 5 && tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+}
+
 bool are_consecutive(const std::vector<torch::Tensor>& tensors) {
   const auto& first = tensors[0];
   const std::byte* end = static_cast<const std::byte*>(first.const_data_ptr());

@@ -14,6 +14,11 @@ namespace lockstep {
 /// moved become bytes.
 torch::Tensor flat_alias(const torch::Tensor& tensor);
 
+/// Whether the elements lie in memory without gaps in logical order or as channels_last (2d or 3d):
+/// in an order that all ranks mean when they have the same shape. Any other, of a transposed view
+/// say, is this rank's own.
+bool is_memory_format(const torch::Tensor& tensor);
+
 /// Whether the tensors are contiguous pieces of one memory, each behind the one before.
 bool are_consecutive(const std::vector<torch::Tensor>& tensors);
 

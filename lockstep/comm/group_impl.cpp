@@ -47,7 +47,7 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
           flight_recorder_directory(membership.options.flight_recorder_directory), membership.name,
           membership.world_ranks)),
       nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")) {
-  if (membership.exchange && backend->name() != "shm" && fingerprints_wanted()) {
+  if (membership.exchange && fingerprints_wanted()) {
     fingerprints_ =
         std::make_unique<Fingerprints>(*membership.exchange, membership.options.timeout);
   }
@@ -86,7 +86,7 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
 
 bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
   const CallKind kind = call.description.kind;
-  if (kind == CallKind::kSend || kind == CallKind::kRecv || fingerprints_) return false;
+  if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first(call)) return false;
   if (nan_check_ && reduces(kind)) return false;
   if (kind != CallKind::kAllReduce) return true;
   choose_algorithm_of(call);
@@ -131,14 +131,32 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
     default:
       break;
   }
-  if (fingerprints_) [[unlikely]] {
-    fingerprints_->compare(call.number, call.description, [&] { backend->check(); });
-  }
+  if (compares_first(call)) [[unlikely]] compare(call);
   if (nan_check_ && reduces(call.description.kind)) [[unlikely]]
     look_for_nan(call);
   if (call.description.kind == CallKind::kAllReduce && membership.size > 1)
     return start_all_reduce(call);
   return backend->start(call);
+}
+
+// Shared memory compares by itself, but for what travels as messages.
+bool ProcessGroup::Impl::compares_first(const Collective& call) const {
+  return fingerprints_ && (backend->name() != "shm" || call.uneven());
+}
+
+void ProcessGroup::Impl::compare(const Collective& call) {
+  try {
+    fingerprints_->compare(call.number, call.description, [&] { look_around(); });
+  } catch (const CommError& error) {
+    backend->abort(error.what());  // for those that do not compare now
+    throw;
+  }
+}
+
+// Called again and again while this rank waits for the store: what is under way must go on.
+void ProcessGroup::Impl::look_around() {
+  if (membership.progress) membership.progress->advance(nullptr);
+  backend->check();
 }
 
 void ProcessGroup::Impl::choose_algorithm_of(Collective& call) const {
@@ -179,7 +197,7 @@ std::vector<std::string> ProcessGroup::Impl::tell(
   if (membership.size == 1) return {text};
   const std::scoped_lock lock(mutex_);
   return membership.exchange->exchange(
-      lockstep::str(topic, " (number ", told_++, ")"), text, [&] { backend->check(); }, timeout);
+      lockstep::str(topic, " (number ", told_++, ")"), text, [&] { look_around(); }, timeout);
 }
 
 std::uint64_t ProcessGroup::Impl::next_child() {

@@ -50,6 +50,9 @@ class ProcessGroup::Impl {
   Started begin(Prepared& prepared, int tag);
   bool run_at_once(Prepared& prepared);
   bool needs_no_work(Collective& call) const;
+  bool compares_first(const Collective& call) const;
+  void compare(const Collective& call);
+  void look_around();
   void choose_algorithm_of(Collective& call) const;
   std::shared_ptr<Work> hand_over(Collective& call, int tag);
   std::shared_ptr<Work> start_all_reduce(Collective& call);

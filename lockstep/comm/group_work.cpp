@@ -10,6 +10,12 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
     if (state_ == State::kDone) return;
     if (state_ == State::kFailed) std::rethrow_exception(error_);
   }
+  const std::scoped_lock turn(work_mutex_);
+  {
+    const std::scoped_lock lock(mutex_);  // another thread may have waited meanwhile
+    if (state_ == State::kDone) return;
+    if (state_ == State::kFailed) std::rethrow_exception(error_);
+  }
   try {
     work_->wait(timeout);
   } catch (...) {
@@ -19,6 +25,12 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 }
 
 bool GroupWork::is_completed() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::kRunning) return true;
+  }
+  const std::unique_lock turn(work_mutex_, std::try_to_lock);
+  if (!turn) return false;  // somebody waits for it just now
   {
     const std::scoped_lock lock(mutex_);
     if (state_ != State::kRunning) return true;

@@ -38,6 +38,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   membership.world_ranks.resize(static_cast<std::size_t>(environment.world_size));
   std::iota(membership.world_ranks.begin(), membership.world_ranks.end(), 0);
   membership.recorder = std::make_shared<FlightRecorder>(environment.rank, environment.world_size);
+  membership.foreign_store = environment.agent_store;
   if (environment.world_size > 1) {
     if (!options.environment) claim_environment();
     Meeting meeting = rendezvous(environment, options.timeout);

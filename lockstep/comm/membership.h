@@ -24,6 +24,7 @@ struct Membership {
   std::vector<Profile> profiles;         ///< of all members
   std::optional<TextExchange> exchange;  ///< nothing in a group of one
   std::string own_address;               ///< of this host, for connections from its peers
+  bool foreign_store = false;            ///< none of the ranks serves the store
   ProcessGroupOptions options;
   // Shared by a first group and those made from it.
   std::shared_ptr<Progress> progress;

@@ -41,7 +41,7 @@ Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
   CallDescription& description = prepared.call.description;
   description.type = data_type_of(tensor.scalar_type());
   description.count = units_of(tensor);
-  const bool dense = tensor.is_contiguous() || tensor.is_non_overlapping_and_dense();
+  const bool dense = is_memory_format(tensor);
   description.shape = dense ? shape_in_memory(tensor) : logical_shape(tensor);
   if (dense && !staged(tensor)) [[likely]] {
     prepared.call.output = flat_alias(tensor);

@@ -2,11 +2,11 @@
 // at its end.
 //
 // Tensors that a backend can use where they lie are used there. A call that keeps the shape of its
-// one tensor (all_reduce, broadcast, reduce) takes every tensor without gaps as the memory it is,
-// whatever the order of its dimensions; the shape that ranks compare then has the sizes in the
-// order of memory, so that [2, 3, 4, 5] in channels_last is "2x4x5x3", on all ranks. Every other
-// call means elements in their logical order. What has gaps, is in pieces that do not follow each
-// other, or is on a GPU that the backend cannot reach, goes through a copy.
+// one tensor (all_reduce, broadcast, reduce) takes a contiguous or channels_last tensor as the
+// memory it is; the shape that ranks compare then has the sizes in the order of memory, so that
+// [2, 3, 4, 5] in channels_last is "2x4x5x3", on all ranks. Every other call and tensor means
+// elements in their logical order. What has gaps or another order, is in pieces that do not follow
+// each other, or is on a GPU that the backend cannot reach, goes through a copy.
 #pragma once
 
 #include <optional>

@@ -26,6 +26,7 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   }
   child.find_local_place();
   child.own_address = membership.own_address;
+  child.foreign_store = membership.foreign_store;
   child.options = membership.options;
   // Its members may be on one host, or each on its own.
   if (child.options.backend == "hierarchical") child.options.backend = "auto";
@@ -41,6 +42,14 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
+  // Told before it is checked: a rank that throws alone would leave the others waiting for it.
+  const auto told = impl_->tell("new_group", join(ranks));
+  for (std::size_t rank = 1; rank < told.size(); ++rank) {
+    if (told[rank] == told[0]) continue;
+    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
+                                    told[rank], ", rank ", world_ranks()[0], " gave ", told[0],
+                                    "; give all the same"));
+  }
   const int own = impl_->membership.world_rank();
   if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
   std::set<int> seen;
@@ -50,14 +59,6 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
                                       ": new_group: ranks must be different and from 0 to ",
                                       size() - 1, ", got ", join(ranks)));
     }
-  }
-  const std::string mine = join(ranks);
-  const auto told = impl_->tell("new_group", mine);
-  for (std::size_t rank = 1; rank < told.size(); ++rank) {
-    if (told[rank] == told[0]) continue;
-    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
-                                    told[rank], ", rank ", world_ranks()[0], " gave ", told[0],
-                                    "; give all the same"));
   }
   const std::string name = lockstep::str(impl_->next_child());
   if (!seen.contains(rank())) return std::nullopt;

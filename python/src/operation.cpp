@@ -58,6 +58,8 @@ void Operation::pause() {
 }
 
 bool Operation::isCompleted() {
+  if (ended_) return true;
+  const WithoutGil without_gil;
   if (!ended_ && claim()) {
     if (!ended_ && work_->is_completed()) {
       end(work_->error());

@@ -293,6 +293,19 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
   });
 }
 
+// Strides are a rank's own business where they are not a memory format.
+TEST_P(Collectives, MeanElementsWhateverTheirOrderInMemory) {
+  run([](ProcessGroup group) {
+    const int size = group.size();
+    const auto numbers = torch::arange(12, torch::kFloat32).view({3, 4});
+    auto tensor = group.rank() == 0 ? numbers.clone() : torch::zeros({4, 3}).t();
+    group.broadcast(tensor, 0);
+    require_equal(tensor, numbers, "broadcast");
+    group.all_reduce(tensor);
+    require_equal(tensor, numbers * size, "all_reduce");
+  });
+}
+
 TEST_P(Collectives, CommunicateInAllocatedMemory) {
   run([](ProcessGroup group) {
     auto buffer = group.allocate({5, 7}, torch::kFloat32);

@@ -81,6 +81,23 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
   }
 }
 
+// The root of a broadcast waits for nobody, so two roots see no difference: their next call does.
+TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::vector<float> mine(4);
+    std::byte* const data = bytes_of(mine.data());
+    engine->wait(engine->post({.kind = CallKind::kBroadcast, .root = rank, .count = 16}, 0, data, data),
+                 kTimeout);
+    engine->wait(post_all_reduce(*engine, data, 4, DataType::kFloat32, 1), kTimeout);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] (number 0)"));
+    EXPECT_THAT(error, HasSubstr("rank 1 called broadcast[bytes, 16, root 1] (number 0)"));
+  }
+}
+
 TEST(ShmEngine, ChecksTheSizesOfAnAllocation) {
   Group group(2);
   const auto errors = run_threads(2, [&](int rank) {

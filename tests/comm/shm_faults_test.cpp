@@ -66,6 +66,25 @@ TEST_P(Killed, IsNamedByAllOthersWithinTwoSeconds) {
   }
 }
 
+// Who never waits but only asks hears of it, too.
+TEST(KilledRank, IsNamedByWhoOnlyAsks) {
+  const ShmGroup group(kSize);
+  const auto start = Clock::now();
+  const auto errors = run_processes(kSize, [&](int rank) {
+    auto engine = watched_engine(group, rank);
+    std::vector<float> data(10);
+    const auto ticket = all_reduce(*engine, data, 2);
+    if (rank == kVictim) raise(SIGKILL);
+    while (!engine->test(ticket)) continue;
+    const auto next = all_reduce(*engine, data, 3);
+    while (!engine->test(next)) continue;
+  });
+  EXPECT_LT(seconds_since(start), 2);
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(errors[rank], AllOf(HasSubstr("rank 1 (process "), HasSubstr(") died while rank ")));
+  }
+}
+
 TEST(KilledSender, IsNamedByWhoReceives) {
   const ShmGroup group(kSize);
   const auto start = Clock::now();

@@ -158,6 +158,25 @@ TEST(ShmMessages, OfTwoSizesEndTheGroup) {
   }
 }
 
+TEST(ShmMessages, OfTwoSizesEndTheGroupAlsoWhenTheyWerePutAside) {
+  const ShmGroup group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    Bytes first(12), second(4), larger(16);
+    if (rank == 0) {
+      engine->wait(*send(*engine, first, 1, 1), kTimeout);
+      engine->wait(*send(*engine, second, 1, 2), kTimeout);
+    } else {
+      engine->wait(*receive(*engine, second, 0, 2), kTimeout);
+      engine->wait(*receive(*engine, larger, 0, 1), kTimeout);
+    }
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr), kTimeout);
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, HasSubstr("rank 0 sent 12 of bytes to rank 1, which receives 16 of bytes"));
+  }
+}
+
 TEST(ShmMessages, AWaitForOneThatLeftOrIsLateSaysSo) {
   const ShmGroup group(2);
   auto waiting = group.engine(0);

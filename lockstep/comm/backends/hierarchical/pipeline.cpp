@@ -22,6 +22,11 @@ bool is_complete(const WorkPtr& work) {
   return true;
 }
 
+bool all_across_started(const Operation& operation) {
+  return std::all_of(operation.pieces.begin(), operation.pieces.end(),
+                     [](const Piece& piece) { return piece.across_started; });
+}
+
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -82,10 +87,12 @@ bool Pipeline::move_all() {
   try {
     check_network();
     bool may_start_local = true;
+    bool may_start_across = true;
     if (!doubt_) {
       for (const auto& operation : operations_) {
-        moved = move(*operation, may_start_local) || moved;
+        moved = move(*operation, may_start_local, may_start_across) || moved;
         may_start_local = may_start_local && operation->all_local_started;
+        may_start_across = may_start_across && all_across_started(*operation);
       }
       std::erase_if(operations_, [](const auto& operation) { return operation->ended; });
     }
@@ -110,7 +117,7 @@ void Pipeline::check_network() {
   }
 }
 
-bool Pipeline::move(Operation& operation, bool may_start_local) {
+bool Pipeline::move(Operation& operation, bool may_start_local, bool may_start_across) {
   try {
     if (!operation.ups_started) {
       if (!may_start_local) return false;
@@ -119,7 +126,7 @@ bool Pipeline::move(Operation& operation, bool may_start_local) {
         if (piece.up) piece.up_work = piece.up();
       }
     }
-    return start_stages(operation) || finish_if_complete(operation);
+    return start_stages(operation, may_start_across) || finish_if_complete(operation);
   } catch (const std::exception&) {
     doubt_ = std::current_exception();
     doubt_until_.emplace(kDoubt);
@@ -127,10 +134,10 @@ bool Pipeline::move(Operation& operation, bool may_start_local) {
   }
 }
 
-// In the order of the pieces: across on the leaders' group, down on the local one.
-bool Pipeline::start_stages(Operation& operation) {
+// In the order of the operations and their pieces: across on the leaders' group, down on the local one.
+bool Pipeline::start_stages(Operation& operation, bool may_start_across) {
   bool moved = false;
-  bool across_in_order = true;
+  bool across_in_order = may_start_across;
   bool down_in_order = true;
   for (Piece& piece : operation.pieces) {
     if (!piece.across_started && across_in_order && is_complete(piece.up_work)) {
@@ -142,7 +149,7 @@ bool Pipeline::start_stages(Operation& operation) {
       piece.down_started = moved = true;
       if (piece.down) piece.down_work = piece.down();
     }
-    across_in_order = piece.across_started;
+    across_in_order = across_in_order && piece.across_started;
     down_in_order = piece.down_started;
   }
   operation.all_local_started =

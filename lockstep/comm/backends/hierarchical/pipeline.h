@@ -68,8 +68,8 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
 
  private:
   bool move_all();
-  bool move(Operation& operation, bool may_start_local);
-  bool start_stages(Operation& operation);
+  bool move(Operation& operation, bool may_start_local, bool may_start_across);
+  bool start_stages(Operation& operation, bool may_start_across);
   bool finish_if_complete(Operation& operation);
   void check_network();
   void end(Operation& operation);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include <lockstep/comm/copy.h>
 #include <lockstep/core/strings.h>
@@ -177,7 +178,13 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
   if (found == receives_.end()) {
     // Left where it is, unless what somebody waits for may lie behind it.
     if (!wanted_elsewhere(peer)) return false;
-    in.strays.push_back({header, std::vector<std::byte>(header.bytes), 0, nullptr});
+    try {
+      in.strays.push_back({header, std::vector<std::byte>(header.bytes), 0, nullptr});
+    } catch (const std::bad_alloc&) {
+      mismatch = str("rank ", rank_, " has no memory to put aside a message of ", header.bytes,
+                     " bytes from rank ", peer);
+      return false;
+    }
     in.into_stray = true;
   } else {
     mismatch = check(header, peer, **found);

@@ -44,7 +44,9 @@ class Channels {
   bool advance(std::string& mismatch);
 
   /// Whether anything waits for a peer, and for which words.
-  bool idle() const { return sends_under_way_ == 0 && receives_.empty() && claimed_ == 0; }
+  bool idle() const {
+    return sends_under_way_ == 0 && receives_.empty() && claimed_ == 0 && early_mismatch_.empty();
+  }
   void awaited_words(std::vector<AwaitedWord>& words) const;
   /// Whether this transfer needs rank `peer` to go on.
   static bool needs(const Transfer& transfer, int peer);

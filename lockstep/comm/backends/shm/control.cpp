@@ -38,12 +38,14 @@ std::string describe(const ChunkDescription& chunk) {
              chunk.number, ")");
 }
 
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15;
+  return hash ^ (hash >> 32);
+}
+
 std::uint64_t fingerprint(const ChunkDescription& chunk) {
   std::uint64_t hash = 0;
-  const auto add = [&](std::uint64_t value) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15;
-    hash ^= hash >> 32;
-  };
+  const auto add = [&](std::uint64_t value) { hash = mix(hash, value); };
   const CallDescription& call = chunk.call;
   add(static_cast<std::uint64_t>(call.kind) | static_cast<std::uint64_t>(call.type) << 8 |
       static_cast<std::uint64_t>(call.op.kind) << 16 | std::uint64_t{chunk.at_own_piece} << 24 |

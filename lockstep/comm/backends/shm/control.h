@@ -49,6 +49,7 @@ struct ChunkDescription {
 
 /// Equal for equal descriptions; different for different ones but for a chance of 2^-64.
 std::uint64_t fingerprint(const ChunkDescription& chunk);
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 
 /// The number of calls that are the engine's own.
 inline constexpr std::uint64_t kInternalCall = ~std::uint64_t{0};
@@ -69,7 +70,7 @@ struct alignas(kCacheLine) Arrival {
   static constexpr std::size_t kInlineBytes = 48;
   Word count;                 ///< chunks arrived at, this one included
   std::uint32_t padding;
-  std::uint64_t fingerprint;  ///< of its ChunkDescription
+  std::uint64_t history;      ///< fingerprint of all ChunkDescriptions up to this one
   std::byte data[kInlineBytes];
 };
 static_assert(sizeof(Arrival) == kCacheLine);

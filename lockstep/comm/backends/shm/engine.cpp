@@ -77,6 +77,21 @@ Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number, c
 
 void Engine::run(const CallDescription& call, std::uint64_t number, const std::byte* input,
                  std::byte* output, std::chrono::milliseconds timeout) {
+  try {
+    run_unguarded(call, number, input, output, timeout);
+  } catch (...) {
+    // The caller's memory is about to go: nothing of this group may touch it any more.
+    {
+      const std::scoped_lock lock(mutex_);
+      failed_ = true;
+    }
+    abort(str(rank_name(rank_), " failed in ", describe(call)));  // a no-op where the reason is known
+    throw;
+  }
+}
+
+void Engine::run_unguarded(const CallDescription& call, std::uint64_t number, const std::byte* input,
+                           std::byte* output, std::chrono::milliseconds timeout) {
   constexpr int kLooks = 64;
   const Request request{call, number, input, output, call.count * element_size(call.type)};
   auto place = request.piece_bytes >= options_.in_place_bytes ? find_place(request) : std::nullopt;
@@ -258,7 +273,9 @@ namespace {
 // and its slot, must not be in use any more.
 std::uint32_t chunks_before(const Operation& operation) {
   const std::uint32_t ring = operation.sequence + 1 - kRing;
-  return operation.staged && counter_difference(operation.slot_free_at, ring) > 0 ? operation.slot_free_at : ring;
+  // A slot that has not been used for so long may have a number of any age.
+  const bool slot_is_later = operation.sequence - operation.slot_free_at < kRing - 1;
+  return operation.staged && slot_is_later ? operation.slot_free_at : ring;
 }
 
 }  // namespace
@@ -279,10 +296,10 @@ bool Engine::try_arrive() {
   RankState& mine = control_.state(rank_);
   mine.chunks[arrived_ % kRing] = current.description;
   // A peer may be looking at this line all the time: all that goes into it goes at once.
-  const std::uint64_t what = fingerprint(current.description);
+  history_ = mix(history_, fingerprint(current.description));
   Arrival& arrival = mine.arrival(arrived_);
   stages_.arrive(current);
-  arrival.fingerprint = what;
+  arrival.history = history_;
   publish(arrival.count, ++arrived_);
   mine.arrived.store(arrived_, std::memory_order_release);
   return true;
@@ -294,8 +311,12 @@ bool Engine::try_work() {
   if (not_arrived(current)) return false;
   compare(current, stages_.before_work(current));
   stages_.work(current);
-  ++worked_;
-  if (stages_.work_is_awaited(current)) publish(control_.state(rank_).worked, worked_);
+  Word& worked = control_.state(rank_).worked;
+  if (stages_.work_is_awaited(current)) {
+    publish(worked, ++worked_);
+  } else {
+    worked.store(++worked_, std::memory_order_release);
+  }
   return true;
 }
 
@@ -335,18 +356,35 @@ void Engine::wake_sleepers() {
 // Those who have been waited for say what they do in this chunk; it must be what we do.
 void Engine::compare(const Operation& operation, Stages::Others others) {
   if (others == Stages::Others::kNobody) return;
-  const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).fingerprint;
+  const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).history;
   const bool one = others == Stages::Others::kRoot;
   const int first = one ? operation.description.call.root : 0;
   for (int peer = first; peer < (one ? first + 1 : size_); ++peer) {
-    if (peer == rank_ || control_.state(peer).arrival(operation.sequence).fingerprint == mine) continue;
-    fail(str("ranks disagree: ", rank_name(rank_), " called ", describe(operation.description), ", ",
-             rank_name(peer), " called ",
-             describe(control_.state(peer).chunks[operation.sequence % kRing])));
+    if (peer == rank_ || control_.state(peer).arrival(operation.sequence).history == mine) continue;
+    fail(disagreement(operation.sequence, peer));
   }
   if (operation.bytes < SharingCost::kLeastBytes) return;
   const int peer = one ? first : rank_ == 0 ? size_ - 1 : 0;
   if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[operation.sequence % kRing]);
+}
+
+// The last chunk, now or before, in which a peer did something else. A rank that needed nobody, such as the
+// root of a broadcast, has not compared until now.
+std::string Engine::disagreement(std::uint32_t sequence, int peer) const {
+  RankState& mine = control_.state(rank_);
+  RankState& theirs = control_.state(peer);
+  for (std::uint32_t back = 0; back < kRing; ++back) {
+    const std::uint32_t chunk = sequence - back;
+    const bool is_kept = theirs.arrival(chunk).count.load(std::memory_order_acquire) == chunk + 1 &&
+                         mine.arrival(chunk).count.load(std::memory_order_relaxed) == chunk + 1;
+    const ChunkDescription& own = mine.chunks[chunk % kRing];
+    const ChunkDescription& other = theirs.chunks[chunk % kRing];
+    if (!is_kept || own == other) continue;
+    return str("ranks disagree: ", rank_name(rank_), " called ", describe(own), ", ", rank_name(peer),
+               " called ", describe(other));
+  }
+  return str("ranks disagree: ", rank_name(rank_), " and ", rank_name(peer),
+             " called different things before ", describe(mine.chunks[sequence % kRing]));
 }
 
 // A rank that gives without taking, the root of a broadcast, learns the cost from those who read.
@@ -418,7 +456,10 @@ void Engine::check() {
   throw_if_aborted();
   for (int peer = 0; peer < size_; ++peer) {
     const std::string gone = peer == rank_ ? "" : why_gone(peer);
-    if (!gone.empty()) fail(gone);
+    if (gone.empty()) continue;
+    // Who left has done its part of what it could, and others may be about to take it.
+    if (control_.state(peer).left.load(std::memory_order_acquire) != 0) throw CommError(gone);
+    fail(gone);
   }
 }
 

@@ -141,7 +141,10 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   bool advance_channels();
   void publish(Word& word, std::uint32_t value);
   void wake_sleepers();
+  void run_unguarded(const CallDescription& call, std::uint64_t number, const std::byte* input,
+                     std::byte* output, std::chrono::milliseconds timeout);
   void compare(const Operation& operation, Stages::Others others);
+  std::string disagreement(std::uint32_t sequence, int peer) const;
   bool should_stream(const Operation& operation) const;
   bool all_released(std::uint32_t wanted);
   template <class WordOf>
@@ -153,8 +156,11 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::optional<Blocker> blocker() const;
 
   bool reached(const Goal& goal);
+  bool test_goal(const Goal& goal);
   void wait_for(const Goal& goal, std::chrono::milliseconds timeout);
   void give_up_if_hopeless(const Goal& goal, const Deadline& deadline, std::chrono::milliseconds timeout);
+  std::string reason_to_give_up(const Goal& goal, const Deadline& deadline,
+                                std::chrono::milliseconds timeout, bool& late);
   std::string what(const Goal& goal) const;
   std::string why_gone(const Goal& goal) const;
   std::string why_gone(int rank) const;
@@ -176,6 +182,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::optional<Liveness> liveness_;
   SymmetricRegistry registry_;
   std::atomic<std::uint32_t> next_range_ = 0;
+  std::atomic<Clock::rep> next_doubt_ = 0;  // when a test looks again whether the peers live
   std::atomic<bool> failed_ = false;  // this rank gave up: nothing of its moves any more
 
   std::mutex mutex_;  // guards what follows
@@ -185,6 +192,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   OperationQueue pending_;  // chunks released_ ... posted_ - 1
   std::array<std::uint32_t, kSlots> slot_free_at_{};
   std::uint32_t next_slot_ = 0;
+  std::uint64_t history_ = 0;  // of all that this rank has arrived at
   std::uint32_t posted_ = 0;
   std::uint32_t arrived_ = 0;
   std::uint32_t worked_ = 0;

@@ -29,7 +29,8 @@ inline void futex_wait(Word& word, std::uint32_t expected, std::chrono::nanoseco
 }
 
 /// Sleeps while each of `words` has its `expected` value, at most `timeout`; the first 128 count. May
-/// return early for no reason. Kernels before 5.16 cannot: there it sleeps on the first word, shortly.
+/// return early for no reason. Where it cannot watch all of them (more words; a kernel before 5.16, or one
+/// that forbids it) it sleeps shortly.
 struct ExpectedWord {
   Word* word;
   std::uint32_t expected;
@@ -50,15 +51,16 @@ inline void futex_wait_any(std::span<const ExpectedWord> words, std::chrono::nan
   for (std::size_t i = 0; i < count; ++i) {
     waiters[i] = {words[i].expected, reinterpret_cast<std::uintptr_t>(words[i].word), kSize32, 0};
   }
+  constexpr std::chrono::milliseconds kShortly{1};
+  if (words.size() > kMost) timeout = std::min<std::chrono::nanoseconds>(timeout, kShortly);
   timespec until{};
   clock_gettime(CLOCK_MONOTONIC, &until);
   const auto nanoseconds = until.tv_nsec + timeout.count();
   until.tv_sec += static_cast<time_t>(nanoseconds / 1'000'000'000);
   until.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
-  if (syscall(kFutexWaitv, waiters.data(), count, 0, &until, CLOCK_MONOTONIC) < 0 && errno == ENOSYS) {
-    futex_wait(*words[0].word, words[0].expected,
-               std::min<std::chrono::nanoseconds>(timeout, std::chrono::milliseconds(1)));
-  }
+  if (syscall(kFutexWaitv, waiters.data(), count, 0, &until, CLOCK_MONOTONIC) >= 0) return;
+  if (errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) return;
+  futex_wait(*words[0].word, words[0].expected, std::min<std::chrono::nanoseconds>(timeout, kShortly));
 }
 
 inline void futex_wake_all(Word& word) {

@@ -139,6 +139,10 @@ std::shared_ptr<Segment> share_memory(TextExchange& exchange, const EngineOption
 }  // namespace
 
 std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options, std::string& why_not) {
+  if (exchange.size() > kMaxRanks) {
+    why_not = str("at most ", kMaxRanks, " ranks share memory, there are ", exchange.size());
+    return nullptr;
+  }
   std::vector<Member> members;
   const auto control = share_memory(exchange, options, members, why_not);
   if (!control) return nullptr;

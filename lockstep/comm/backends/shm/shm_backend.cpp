@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <limits>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -12,8 +14,9 @@
 namespace lockstep::shm {
 namespace {
 
-// The tag of the messages of an uneven all_to_all; those of users are not negative.
-constexpr int kAllToAllTag = -1;
+// The tag of the messages of an uneven all_to_all; those of users are not negative, those of algorithms
+// not so far below.
+constexpr int kAllToAllTag = std::numeric_limits<int>::min();
 
 std::byte* bytes_of(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
@@ -26,37 +29,55 @@ class ShmWork : public Work {
       : engine_(std::move(engine)), timeout_(timeout) {}
 
   void wait(std::optional<std::chrono::milliseconds> timeout) final {
-    if (error_) std::rethrow_exception(error_);
-    if (done_) return;
+    if (has_ended()) return rethrow();
     try {
       wait_for_engine(*engine_, timeout.value_or(timeout_));
-      done_ = true;
+      end(nullptr);
     } catch (...) {
-      error_ = std::current_exception();
-      throw;
+      end(std::current_exception());
     }
+    rethrow();
   }
 
   bool is_completed() final {
-    if (done_ || error_) return true;
+    if (has_ended()) return true;
     try {
-      done_ = test_engine(*engine_);
+      if (!test_engine(*engine_)) return false;
+      end(nullptr);
     } catch (...) {
-      error_ = std::current_exception();
+      end(std::current_exception());
     }
-    return done_ || error_;
+    return true;
   }
 
-  std::exception_ptr error() const final { return error_; }
+  std::exception_ptr error() const final {
+    const std::scoped_lock lock(mutex_);
+    return error_;
+  }
 
  protected:
   virtual void wait_for_engine(Engine& engine, std::chrono::milliseconds timeout) = 0;
   virtual bool test_engine(Engine& engine) = 0;
 
  private:
+  bool has_ended() const {
+    const std::scoped_lock lock(mutex_);
+    return ended_;
+  }
+  // Several threads may come to it; the first says how.
+  void end(std::exception_ptr error) {
+    const std::scoped_lock lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    error_ = std::move(error);
+  }
+  void rethrow() const {
+    if (const auto failure = error()) std::rethrow_exception(failure);
+  }
+
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
-  bool done_ = false;
+  mutable std::mutex mutex_;  // guards what follows
+  bool ended_ = false;
   std::exception_ptr error_;
 };
 

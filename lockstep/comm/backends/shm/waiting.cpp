@@ -31,8 +31,23 @@ bool read_last_transfer(const LastTransfer& shared, CallDescription& call) {
 
 }  // namespace
 
-bool Engine::test(Ticket ticket) { return reached({nullptr, ticket}); }
-bool Engine::test(const Transfer& transfer) { return reached({&transfer, 0}); }
+bool Engine::test(Ticket ticket) { return test_goal({nullptr, ticket}); }
+bool Engine::test(const Transfer& transfer) { return test_goal({&transfer, 0}); }
+
+// Who only ever asks must hear of a death as well.
+bool Engine::test_goal(const Goal& goal) {
+  if (reached(goal)) return true;
+  const auto now = Clock::now();
+  Clock::rep due = next_doubt_.load(std::memory_order_relaxed);
+  if (now.time_since_epoch().count() < due) return false;
+  const auto next = (now + kLivenessInterval).time_since_epoch().count();
+  if (due != 0 && next_doubt_.compare_exchange_strong(due, next)) {
+    give_up_if_hopeless(goal, Deadline(std::chrono::hours(1)), std::chrono::hours(1));
+    return reached(goal);
+  }
+  next_doubt_.store(next, std::memory_order_relaxed);
+  return false;
+}
 
 void Engine::wait(Ticket ticket, std::chrono::milliseconds timeout) {
   wait_for({nullptr, ticket}, timeout);
@@ -64,18 +79,29 @@ void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
   Patience patience(options_.patience, timeout);
   std::vector<AwaitedWord> words;
   const auto others_moved = [&] { return options_.progress && options_.progress->advance(this); };
+  auto next_doubt = Clock::now() + kLivenessInterval;
+  // Also where something else moves all the time.
+  const auto doubt = [&] {
+    if (Clock::now() < next_doubt) return;
+    next_doubt = Clock::now() + kLivenessInterval;
+    if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
+  };
   for (;;) {
     if (reached(goal)) return;
     if (patience.pause()) continue;
     if (others_moved()) {
       patience.reset();
+      doubt();
       continue;
     }
     words.clear();
     awaited_words(words);
     if (options_.progress) options_.progress->awaited_words(this, words);
     // What the words just read stand for may have come after the last look.
-    if (advance() || others_moved()) continue;
+    if (advance() || others_moved()) {
+      doubt();
+      continue;
+    }
     if (reached(goal)) return;
     sleep_on(words, std::min<std::chrono::nanoseconds>(deadline.remaining(), kLivenessInterval));
     if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
@@ -90,26 +116,14 @@ void Engine::awaited_words(std::vector<AwaitedWord>& words) {
   if (!channels_.idle()) channels_.awaited_words(words);
 }
 
-// Called when a sleep did not help: is a peer gone, or the time over?
+// Called when a sleep did not help: is a peer gone, or the time over? Asked twice: a peer may do its part just
+// before it goes, and then another is waited for.
 void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
                                  std::chrono::milliseconds timeout) {
-  std::string reason;
   bool late = false;
-  {
-    const std::scoped_lock lock(mutex_);
-    const std::string gone = why_gone(goal);
-    if (!gone.empty()) {
-      reason = str(gone, " while ", rank_name(rank_), " was in ", what(goal));
-    } else if (deadline.expired()) {
-      late = true;
-      reason = str(rank_name(rank_), " waited ", static_cast<double>(timeout.count()) / 1e3, " s in ",
-                   what(goal), whom(goal));
-    } else {
-      return;
-    }
-  }
-  // The peer may have done its part just before it went.
-  if (reached(goal)) return;
+  if (reason_to_give_up(goal, deadline, timeout, late).empty() || reached(goal)) return;
+  const std::string reason = reason_to_give_up(goal, deadline, timeout, late);
+  if (reason.empty()) return;
   {
     const std::scoped_lock lock(mutex_);  // who moves something is through with it
     failed_ = true;
@@ -117,6 +131,17 @@ void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
   abort(reason);
   if (late) throw TimeoutError(reason);
   throw CommError(reason);
+}
+
+std::string Engine::reason_to_give_up(const Goal& goal, const Deadline& deadline,
+                                      std::chrono::milliseconds timeout, bool& late) {
+  const std::scoped_lock lock(mutex_);
+  const std::string gone = why_gone(goal);
+  late = gone.empty() && deadline.expired();
+  if (!gone.empty()) return str(gone, " while ", rank_name(rank_), " was in ", what(goal));
+  if (!late) return "";
+  return str(rank_name(rank_), " waited ", static_cast<double>(timeout.count()) / 1e3, " s in ",
+             what(goal), whom(goal));
 }
 
 std::string Engine::what(const Goal& goal) const {
