@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <latch>
 
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
@@ -151,6 +152,25 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
     }
   });
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+}
+
+// The first broadcast comes from a member that is late, the second from the other host: its leader could
+// send it across at once, and the other leader would take it for the first.
+TEST(HierarchicalOrder, IsTheSameAtAllLeaders) {
+  std::latch others_have_begun(3);
+  const auto errors = run("shm", kTwoByTwo, [&](Caller& caller) {
+    auto first = torch::full({1000}, caller.rank), second = torch::full({1000}, 10 * caller.rank);
+    if (caller.rank == 1) others_have_begun.wait();
+    auto a = caller.start(CallKind::kBroadcast, {}, first, ReduceOp::kSum, 1);
+    auto b = caller.start(CallKind::kBroadcast, {}, second, ReduceOp::kSum, 2);
+    for (int look = 0; look < 1000; ++look) b->is_completed();
+    if (caller.rank != 1) others_have_begun.count_down();
+    b->wait();
+    a->wait();
+    if (!torch::equal(first, torch::full({1000}, 1))) throw Error("wrong first");
+    if (!torch::equal(second, torch::full({1000}, 20))) throw Error("wrong second");
+  });
+  EXPECT_EQ(errors, no_errors(4));
 }
 
 TEST_P(Hierarchical, AgreesOnEveryBit) {
