@@ -1,7 +1,9 @@
 # Compiler flags that every target shares.
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                       $<$<CONFIG:Release>:-O3>)
+                       $<$<AND:$<CONFIG:Release>,$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_TEST>>>>:-O3>
+                       # Tests are compiled more often than run: a quarter of their compilation.
+                       $<$<AND:$<CONFIG:Release>,$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_TEST>>>:-O1>)
 # Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
 # agree on every bit, and the oracles compare with PyTorch.
 target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
