@@ -42,14 +42,6 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
-  // Told before it is checked: a rank that throws alone would leave the others waiting for it.
-  const auto told = impl_->tell("new_group", join(ranks));
-  for (std::size_t rank = 1; rank < told.size(); ++rank) {
-    if (told[rank] == told[0]) continue;
-    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
-                                    told[rank], ", rank ", world_ranks()[0], " gave ", told[0],
-                                    "; give all the same"));
-  }
   const int own = impl_->membership.world_rank();
   if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
   std::set<int> seen;
@@ -59,6 +51,13 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
                                       ": new_group: ranks must be different and from 0 to ",
                                       size() - 1, ", got ", join(ranks)));
     }
+  }
+  const auto told = impl_->tell("new_group", join(ranks));
+  for (std::size_t rank = 1; rank < told.size(); ++rank) {
+    if (told[rank] == told[0]) continue;
+    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
+                                    told[rank], ", rank ", world_ranks()[0], " gave ", told[0],
+                                    "; give all the same"));
   }
   const std::string name = lockstep::str(impl_->next_child());
   if (!seen.contains(rank())) return std::nullopt;
