@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import statistics
@@ -27,8 +26,8 @@ import tempfile
 import time
 
 import comm_chart
+from provenance import ROOT, commit, machine
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
 OTHERS = ("broadcast", "reduce_scatter", "all_gather", "all_to_all", "send_recv")
 SYMMETRIC, PRIVATE, OPENMPI, GLOO = SERIES = ("Lockstep, symmetric", "Lockstep, private", "Open MPI", "Gloo")
@@ -300,18 +299,6 @@ def tables(figures, options):
         f"- Made by `python3 benchmarks/comm_table.py --rounds {options.rounds} --seconds "
         f"{options.seconds:g}`."]
     return "\n".join(lines)
-
-
-def machine():
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
-                  if line.startswith("model name")), platform.machine())
-    return f"{len(os.sched_getaffinity(0))} cores of {model}, Linux {platform.release()}"
-
-
-def commit():
-    result = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True)
-    return result.stdout.strip() or "unknown"
 
 
 def panels(figures):

@@ -14,14 +14,14 @@ import gzip
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from provenance import ROOT, commit, machine
+
 SHARED = ["--batch-size", "128", "--lr", "0.01"]
 LIMIT_SECONDS = 120  # of one run: the peer's data workers can hang at their start
 STEPS_PER_EPOCH = 469  # ceil(60,000 / 128)
@@ -71,18 +71,6 @@ def step_milliseconds(command):
     """Of one step in compute alone: one thread, a rank's batch of 64, no data and no communication."""
     output = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
     return float(re.search(r"\bstep +([0-9.]+) ms", output).group(1))
-
-
-def machine():
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
-                  if line.startswith("model name")), platform.machine())
-    return f"{len(os.sched_getaffinity(0))} cores of {model}, Linux {platform.release()}"
-
-
-def commit():
-    result = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True)
-    return result.stdout.strip() or "unknown"
 
 
 def table(pairs, workers, versions, options):
