@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <bit>
@@ -61,6 +62,28 @@ TEST(ShmEngine, KeepsManyOperationsInFlight) {
     engine->wait(post_barrier(*engine), kTimeout);
   });
   EXPECT_EQ(errors, no_errors(kSize));
+}
+
+// The patience is for each short wait, not for all of them together: a long operation would end up
+// asleep at every chunk.
+TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
+  constexpr std::size_t kChunks = 4096;
+  constexpr std::size_t kSlot = 4096;
+  Group group(2, {.slot_bytes = kSlot});
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::vector<float> mine(kChunks * kSlot / sizeof(float), 1.0F);
+    rusage before{};
+    rusage after{};
+    getrusage(RUSAGE_THREAD, &before);
+    engine->wait(post_all_reduce(*engine, bytes_of(mine.data()), mine.size(), DataType::kFloat32), kTimeout);
+    getrusage(RUSAGE_THREAD, &after);
+    const auto sleeps = static_cast<std::size_t>(after.ru_nvcsw - before.ru_nvcsw);
+    if (sleeps > kChunks / 8) throw Error(str("slept ", sleeps, " times in ", kChunks, " chunks"));
+    if (mine.back() != 2) throw Error("wrong sum");
+    engine->wait(post_barrier(*engine, 1), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(ShmEngine, NamesBothSidesOfADisagreement) {

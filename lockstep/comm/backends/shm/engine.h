@@ -156,6 +156,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::optional<Blocker> blocker() const;
 
   bool reached(const Goal& goal);
+  bool reached(const Goal& goal, bool& moved);
   bool test_goal(const Goal& goal);
   void wait_for(const Goal& goal, std::chrono::milliseconds timeout);
   void give_up_if_hopeless(const Goal& goal, const Deadline& deadline, std::chrono::milliseconds timeout);

@@ -57,6 +57,11 @@ void Engine::wait(const Transfer& transfer, std::chrono::milliseconds timeout) {
 }
 
 bool Engine::reached(const Goal& goal) {
+  bool moved = false;
+  return reached(goal, moved);
+}
+
+bool Engine::reached(const Goal& goal, bool& moved) {
   if (goal.transfer != nullptr) {
     if (goal.transfer->done.load(std::memory_order_acquire)) return true;
   } else {
@@ -69,7 +74,7 @@ bool Engine::reached(const Goal& goal) {
     return counter_difference(released_, goal.ticket) >= 0;
   };
   if (there()) return true;
-  advance_locked();
+  moved = advance_locked();
   return there();
 }
 
@@ -80,31 +85,33 @@ void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
   std::vector<AwaitedWord> words;
   const auto others_moved = [&] { return options_.progress && options_.progress->advance(this); };
   auto next_doubt = Clock::now() + kLivenessInterval;
-  // Also where something else moves all the time.
-  const auto doubt = [&] {
+  // A long operation is many short waits, each with a patience of its own; and it may never sleep.
+  const auto note_move = [&] {
+    patience.reset();
     if (Clock::now() < next_doubt) return;
     next_doubt = Clock::now() + kLivenessInterval;
     if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
   };
   for (;;) {
-    if (reached(goal)) return;
-    if (patience.pause()) continue;
-    if (others_moved()) {
-      patience.reset();
-      doubt();
+    bool moved = false;
+    if (reached(goal, moved)) return;
+    if (!moved && patience.pause()) continue;
+    if (moved || others_moved()) {
+      note_move();
       continue;
     }
     words.clear();
     awaited_words(words);
     if (options_.progress) options_.progress->awaited_words(this, words);
     // What the words just read stand for may have come after the last look.
-    if (advance() || others_moved()) {
-      doubt();
+    if (reached(goal, moved)) return;
+    if (moved || others_moved()) {
+      note_move();
       continue;
     }
-    if (reached(goal)) return;
     sleep_on(words, std::min<std::chrono::nanoseconds>(deadline.remaining(), kLivenessInterval));
-    if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
+    if (reached(goal, moved)) return;
+    moved ? note_move() : give_up_if_hopeless(goal, deadline, timeout);
   }
 }
 
