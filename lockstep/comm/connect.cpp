@@ -114,7 +114,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
       own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
   membership.profiles = {own};
   if (size > 1) {
-    TextExchange exchange = call_the_roll(store, rank, size, options.timeout);
+    TextExchange exchange = call_the_roll(store, rank, size, options.timeout, world_rank);
     membership.profiles = exchange_profiles(exchange, own);
     membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
     membership.exchange = std::move(exchange);

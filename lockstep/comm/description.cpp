@@ -16,6 +16,10 @@ bool has_root(CallKind kind) {
 }
 
 void append_shape(std::ostringstream& out, const CallDescription& call) {
+  if (call.kind == CallKind::kAllToAll && call.root == CallDescription::kWithSplits) {
+    out << "with splits";
+    return;
+  }
   if (call.shape.dimensions < 2) {
     out << call.count;
     return;

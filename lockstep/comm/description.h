@@ -41,6 +41,9 @@ struct CallDescription {
   CallKind kind = CallKind::kBarrier;
   DataType type = DataType::kByte;
   ReduceOp op;              ///< of reductions
+  /// Instead of a root, of an all_to_all whose pieces differ from pair to pair.
+  static constexpr std::int32_t kWithSplits = -2;
+
   std::int32_t root = -1;   ///< of rooted collectives; the peer of kSend and kRecv (-1: any source)
   std::uint64_t count = 0;  ///< elements of one rank's piece: what it gives, or of a scatter what it gets
   Shape shape;              ///< of that piece

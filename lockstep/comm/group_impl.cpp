@@ -86,7 +86,7 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
 
 bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
   const CallKind kind = call.description.kind;
-  if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first(call)) return false;
+  if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first()) return false;
   if (nan_check_ && reduces(kind)) return false;
   if (kind != CallKind::kAllReduce) return true;
   choose_algorithm_of(call);
@@ -131,7 +131,7 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
     default:
       break;
   }
-  if (compares_first(call)) [[unlikely]] compare(call);
+  if (compares_first()) [[unlikely]] compare(call);
   if (nan_check_ && reduces(call.description.kind)) [[unlikely]]
     look_for_nan(call);
   if (call.description.kind == CallKind::kAllReduce && membership.size > 1)
@@ -139,10 +139,7 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
   return backend->start(call);
 }
 
-// Shared memory compares by itself, but for what travels as messages.
-bool ProcessGroup::Impl::compares_first(const Collective& call) const {
-  return fingerprints_ && (backend->name() != "shm" || call.uneven());
-}
+bool ProcessGroup::Impl::compares_first() const { return fingerprints_ != nullptr; }
 
 void ProcessGroup::Impl::compare(const Collective& call) {
   try {

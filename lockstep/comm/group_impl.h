@@ -50,7 +50,7 @@ class ProcessGroup::Impl {
   Started begin(Prepared& prepared, int tag);
   bool run_at_once(Prepared& prepared);
   bool needs_no_work(Collective& call) const;
-  bool compares_first(const Collective& call) const;
+  bool compares_first() const;
   void compare(const Collective& call);
   void look_around();
   void choose_algorithm_of(Collective& call) const;
@@ -59,7 +59,7 @@ class ProcessGroup::Impl {
   void look_for_nan(const Collective& call);
 
   const bool nan_check_;
-  /// Compares what the ranks call; null where the backend does, or nobody asked for it.
+  /// Compares what the ranks call; null where nobody asked for it.
   std::unique_ptr<Fingerprints> fingerprints_;
   std::mutex mutex_;  // guards the exchange and the counters
   std::uint64_t told_ = 0;

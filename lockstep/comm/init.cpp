@@ -1,5 +1,6 @@
 #include <atomic>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include <lockstep/comm/connect.h>
@@ -10,15 +11,40 @@
 namespace lockstep {
 namespace {
 
-// A process has one environment, and one place in it.
-void claim_environment() {
-  static std::atomic<bool> claimed = false;
-  if (claimed.exchange(true)) {
+// A process has one environment, and one place in it. It can be tried again after a failure, unless
+// a launcher's store keeps what the failed attempt left there.
+class Claim {
+ public:
+  explicit Claim(const WorkerEnvironment& environment) : lasts_(environment.agent_store) {
+    State free = State::kFree;
+    if (state().compare_exchange_strong(free, State::kJoined)) return;
+    if (free == State::kFailed) {
+      throw ConfigError(
+          "init_process_group: this process has failed to join its group, and the launcher's store "
+          "keeps what it left there; end all ranks and let the launcher start them again");
+    }
     throw ConfigError(
         "init_process_group: this process has joined its group already; keep a copy of that "
         "ProcessGroup, copies share it");
   }
-}
+  ~Claim() {
+    if (!joined_) state() = lasts_ ? State::kFailed : State::kFree;
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  void joined() { joined_ = true; }
+
+ private:
+  enum class State { kFree, kJoined, kFailed };
+  static std::atomic<State>& state() {
+    static std::atomic<State> state = State::kFree;
+    return state;
+  }
+
+  const bool lasts_;
+  bool joined_ = false;
+};
 
 }  // namespace
 
@@ -39,14 +65,17 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   std::iota(membership.world_ranks.begin(), membership.world_ranks.end(), 0);
   membership.recorder = std::make_shared<FlightRecorder>(environment.rank, environment.world_size);
   membership.foreign_store = environment.agent_store;
+  std::optional<Claim> claim;
   if (environment.world_size > 1) {
-    if (!options.environment) claim_environment();
+    if (!options.environment) claim.emplace(environment);
     Meeting meeting = rendezvous(environment, options.timeout);
     membership.exchange = std::move(meeting.exchange);
     membership.own_address = std::move(meeting.own_address);
     membership.profiles = exchange_profiles(*membership.exchange, own);
   }
-  return connect(std::move(membership));
+  ProcessGroup group = connect(std::move(membership));
+  if (claim) claim->joined();
+  return group;
 }
 
 }  // namespace lockstep

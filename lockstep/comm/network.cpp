@@ -142,6 +142,16 @@ std::string meeting_address(const std::string& host, bool several_hosts) {
   return kAnyAddress;
 }
 
+bool is_reached_from_outside(const std::string& host, bool several_hosts) {
+  if (is_loopback(host) || host == "localhost") return false;
+  if (several_hosts) return true;
+  try {
+    return !is_loopback(resolve_address(host));
+  } catch (const CommError&) {
+    return true;
+  }
+}
+
 int listen_on(const std::string& host, std::uint16_t port) {
   const Address address = resolve(host, port);
   Socket listener(address.family(), SOCK_STREAM);

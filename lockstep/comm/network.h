@@ -20,6 +20,10 @@ inline constexpr const char* kAnyAddress = "0.0.0.0";
 /// translated or virtual one).
 std::string meeting_address(const std::string& host, bool several_hosts);
 
+/// Whether meeting_address() leads past loopback, so that other machines and their users reach the
+/// meeting point. A name that cannot be resolved counts as one that does.
+bool is_reached_from_outside(const std::string& host, bool several_hosts);
+
 /// A socket that listens on `host` at `port` (0: any free one) and on no other interface. The caller
 /// owns the descriptor. CommError names the address and the reason: in use, not an address of this
 /// machine, not permitted.

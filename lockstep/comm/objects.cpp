@@ -89,15 +89,19 @@ std::string ProcessGroup::broadcast_object(const std::string& object, int root) 
 std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects, int root) {
   const auto device = transport_device(*this, impl_->membership.options.device);
   impl_->prepare.check_root("scatter_object", root);
-  if (rank() == root && static_cast<int>(objects.size()) != size()) {
-    throw ConfigError(lockstep::str("rank ", impl_->membership.world_rank(),
-                                    ": scatter_object: got ", objects.size(), " objects, expected ",
-                                    size(), ", one for each rank"));
-  }
-  auto sizes = rank() == root ? sizes_tensor(objects).to(device)
-                              : torch::empty({size()}, torch::dtype(torch::kInt64).device(device));
+  const auto given = static_cast<std::int64_t>(objects.size());
+  // Of a wrong number all ranks must hear: it goes instead of the sizes, as a negative one.
+  auto sizes = rank() == root && given == size()
+                   ? sizes_tensor(objects)
+                   : torch::full({size()}, -1 - given, torch::kInt64);
+  sizes = sizes.to(device);
   broadcast(sizes, root);
   sizes = sizes.cpu();
+  if (const auto first = sizes[0].item<std::int64_t>(); first < 0) {
+    throw ConfigError(lockstep::str("rank ", world_ranks()[static_cast<std::size_t>(root)],
+                                    ": scatter_object: got ", -1 - first, " objects, expected ",
+                                    size(), ", one for each rank"));
+  }
   const auto longest = sizes.max().item<std::int64_t>();
   Tensors inputs;
   if (rank() == root) {

@@ -260,6 +260,7 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
   for (const auto& output : outputs) {
     prepared.call.output_splits.push_back(static_cast<std::int64_t>(units_of(output)));
   }
+  describe_splits("all_to_all", prepared.call);
   prepared.call.input = read_list(inputs);
   prepared.call.output = write_list(outputs, prepared);
   return prepared;
@@ -284,6 +285,8 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
     call.description.count = static_cast<std::uint64_t>(call.input_splits[0]);
     call.input_splits.clear();
     call.output_splits.clear();
+  } else {
+    describe_splits(kCall, call);
   }
   call.input = read(input);
   call.output = write(output, prepared);

@@ -83,6 +83,7 @@ class Prepare {
                   const char* like_name) const;
   void check_types(const char* call, const Tensor& output, const Tensor& input) const;
   void check_peer(const char* call, int peer, int tag) const;
+  void describe_splits(const char* call, Collective& collective) const;
   std::int64_t check_splits(const char* call, const char* name, const Tensor& tensor,
                             const Splits& splits, Splits& elements) const;
 

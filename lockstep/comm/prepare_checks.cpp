@@ -107,6 +107,16 @@ void Prepare::check_peer(const char* call, int peer, int tag) const {
     fail(call, "tag must be at least 0, got ", tag, "; negative ones are the library's own");
 }
 
+// Only each pair knows how much it exchanges; that there are splits is told to all.
+void Prepare::describe_splits(const char* call, Collective& collective) const {
+  const auto own = static_cast<std::size_t>(options_.rank);
+  if (collective.input_splits[own] != collective.output_splits[own]) {
+    fail(call, "gives itself ", collective.input_splits[own], " elements and expects ",
+         collective.output_splits[own]);
+  }
+  collective.description.root = CallDescription::kWithSplits;
+}
+
 // Elements of all pieces together. Without splits every rank's piece is as large as the others'.
 std::int64_t Prepare::check_splits(const char* call, const char* name, const Tensor& tensor,
                                    const Splits& splits, Splits& elements) const {

@@ -151,7 +151,9 @@ class ProcessGroup {
 
   /// Collective. A zeroed tensor in symmetric memory: collectives on it (and on views of it) copy
   /// nothing. On one host's CPU it is shared between the ranks, elsewhere it is plain. It must be
-  /// used at the same place by all ranks, and it outlives the group if it is held longer.
+  /// used at the same place by all ranks, and it outlives the group if it is held longer. After a
+  /// failure of the group its contents are undefined, on every rank: a peer may have written a part of
+  /// its results, or still be writing.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// Collective over this group. A group of the given ranks of this one, in that order; nothing on

@@ -1,13 +1,18 @@
 #include <lockstep/comm/rendezvous.h>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
 
+#include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <utility>
 
 #include <lockstep/comm/network.h>
+#include <lockstep/comm/quiet_store.h>
 #include <lockstep/comm/secret.h>
 #include <lockstep/comm/secret_store.h>
 #include <lockstep/core/error.h>
@@ -30,6 +35,13 @@ bool on_several_hosts(const WorkerEnvironment& environment) {
   return environment.local_world_size < environment.world_size;
 }
 
+// Where the store may close it: ours must listen on for another attempt, if this one fails.
+int duplicate(int listen_fd) {
+  const int copy = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) throw CommError(str("cannot duplicate a socket: ", errno_text(errno)));
+  return copy;
+}
+
 c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environment,
                                               std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -41,7 +53,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
   if (options.isServer) {
     // Without a descriptor TCPStore would listen on every interface of the machine.
     if (environment.listen_fd) {
-      options.masterListenFd = environment.listen_fd;
+      options.masterListenFd = duplicate(*environment.listen_fd);
     } else {
       const std::string address = meeting_address(host, on_several_hosts(environment));
       options.masterListenFd = listen_on(address, environment.master_port);
@@ -49,42 +61,66 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
     }
     options.port = bound_port(*options.masterListenFd);
   } else {
-    // TCPStore retries once a second and with warnings on the terminal; ours is quick and silent.
+    // TCPStore retries once a second; ours is quick.
     wait_for_listener(host, environment.master_port, timeout);
   }
+  const QuietLibTorch quiet;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-// Without a secret the port asks nobody who he is.
-void warn_of_strangers(const WorkerEnvironment& environment) {
-  if (environment.rank != 0 || job_secret()) return;
-  const std::string address = resolve_address(environment.master_addr);
-  if (address.rfind("127.", 0) == 0 || address == "::1") return;
-  log_warning("whoever reaches ", environment.master_addr, ":", environment.master_port,
-              " can join this job; to prevent it start all ranks with one LOCKSTEP_SECRET "
-              "(openssl rand -hex 32)");
+// Without a secret the port asks nobody who he is. A launcher's own store is as open to strangers as
+// the launcher made it: there we can only warn.
+void require_secret(const WorkerEnvironment& environment) {
+  if (job_secret() ||
+      !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {
+    return;
+  }
+  const std::string reason =
+      str("whoever reaches the meeting point ", environment.master_addr, ":",
+          environment.master_port, " could join this job; start all ranks with the same "
+          "LOCKSTEP_SECRET in their environment (made once, by: openssl rand -hex 32)");
+  if (!environment.agent_store) throw ConfigError(reason);
+  if (environment.rank == 0) log_warning(reason);
+}
+
+// "7 greeting": the rank of the first group, which the others may not know, goes before. Not proven
+// by the secret: it only serves messages.
+std::vector<int> take_names(std::vector<std::string>& greetings) {
+  std::vector<int> names;
+  for (std::string& greeting : greetings) {
+    int name = static_cast<int>(names.size());
+    const char* const end = greeting.data() + greeting.size();
+    const char* const rest = std::from_chars(greeting.data(), end, name).ptr;
+    greeting.erase(0, static_cast<std::size_t>(rest - greeting.data()) + (rest == end ? 0 : 1));
+    names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace
 
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                           std::chrono::milliseconds timeout) {
+                           std::chrono::milliseconds timeout, int world_rank) {
   ignore_broken_pipes();
   const auto secret = job_secret();
+  store = c10::make_intrusive<QuietStore>(std::move(store));
   TextExchange open(store, rank, size, timeout);
+  if (world_rank != rank) open.call_me(world_rank);
   const std::string mine = str(size);
   const std::string agreed = open.store().compareSet("world_size", "", mine);
   if (agreed != mine) {
-    open.refuse(str("rank ", rank, " was started with a world of ", mine,
+    open.refuse(str("rank ", world_rank, " was started with a world of ", mine,
                     " ranks, the others with ", agreed, " (WORLD_SIZE)"));
   }
   if (open.store().add(str("rank/", rank), 1) != 1) {
-    open.refuse(str("rank ", rank, " is there twice: two processes have the same RANK"));
+    open.refuse(str("rank ", world_rank, " is there twice: two processes have the same RANK"));
   }
-  const auto greetings = open.exchange("roll call", secret_greeting(secret));
+  auto greetings = open.exchange("roll call", str(world_rank, ' ', secret_greeting(secret)));
+  open.rename(take_names(greetings));
   const auto key = prove_secret(open, greetings, secret);
   if (!key) return open;
-  return {c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout};
+  return {c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout,
+          open.world_ranks()};
 }
 
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
@@ -102,14 +138,15 @@ std::string address_for_peers(const std::string& meeting_host, std::uint16_t por
 
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout) {
   ignore_broken_pipes();
+  require_secret(environment);
   try {
     auto store = connect_store(environment, timeout);
     // Attempts of an elastic job, and what else uses the launcher's store, must not meet our keys.
     auto ours = c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", environment.restart_count),
                                                        std::move(store));
-    warn_of_strangers(environment);
-    TextExchange exchange =
-        call_the_roll(std::move(ours), environment.rank, environment.world_size, timeout);
+    TextExchange exchange = call_the_roll(std::move(ours), environment.rank,
+                                          environment.world_size, timeout, environment.rank);
+    if (environment.listen_fd && environment.rank == 0) close(*environment.listen_fd);
     return {std::move(exchange), address_for_peers(environment.master_addr, environment.master_port,
                                                    on_several_hosts(environment))};
   } catch (const Error&) {

@@ -19,13 +19,16 @@ struct Meeting {
 /// (unless the launcher serves one already); the others connect. Then every rank reports, and all
 /// wait until all have: TimeoutError names the missing ranks, CommError a rank that is there twice
 /// or that believes in another world size, or that does not know the secret of the others
-/// (secret.h).
+/// (secret.h). ConfigError where a store of ours would be reached from other machines and there is
+/// no secret. After a failure rank 0 still listens where environment.listen_fd does: another attempt
+/// may follow, if the store is ours.
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout);
 
 /// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
-/// from then on, which is sealed where they have a secret.
+/// from then on, which is sealed where they have a secret. `world_rank`: this rank in the first
+/// group, for messages.
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                           std::chrono::milliseconds timeout);
+                           std::chrono::milliseconds timeout, int world_rank);
 
 /// This host's address that peers reach who reach `meeting_host`.
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,

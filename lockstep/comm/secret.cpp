@@ -56,12 +56,13 @@ std::string secret_greeting(const std::optional<std::string>& secret) {
 std::optional<std::string> prove_secret(TextExchange& exchange,
                                         const std::vector<std::string>& greetings,
                                         const std::optional<std::string>& secret) {
+  const std::vector<int>& names = exchange.world_ranks();
   for (std::size_t rank = 1; rank < greetings.size(); ++rank) {
     const bool has = greetings[rank] != kNoSecret;
     if (has == (greetings[0] != kNoSecret)) continue;
-    throw CommError(lockstep::str("rank ", has ? rank : 0,
-                                  " was started with LOCKSTEP_SECRET, rank ", has ? 0 : rank,
-                                  " without; give all ranks the same"));
+    throw CommError(lockstep::str("rank ", names[has ? rank : 0],
+                                  " was started with LOCKSTEP_SECRET, rank ",
+                                  names[has ? 0 : rank], " without; give all ranks the same"));
   }
   if (!secret) return std::nullopt;
   const std::string transcript = transcript_of(greetings);
@@ -70,7 +71,7 @@ std::optional<std::string> prove_secret(TextExchange& exchange,
   for (std::size_t rank = 0; rank < proofs.size(); ++rank) {
     if (equal_in_constant_time(proofs[rank], proof(*secret, rank, transcript))) continue;
     throw CommError(
-        lockstep::str("ranks ", std::min(own, rank), " and ", std::max(own, rank),
+        lockstep::str("ranks ", names[std::min(own, rank)], " and ", names[std::max(own, rank)],
                       " have different secrets (LOCKSTEP_SECRET); give all ranks the same"));
   }
   return hmac_sha256(*secret, "lockstep meeting " + transcript);

@@ -1,7 +1,8 @@
 // The secret of a job: who does not know it cannot take part.
 //
 // A store at a port asks nobody who he is: without a secret whoever reaches the port can join, read
-// and change what ranks tell each other. With LOCKSTEP_SECRET in the environment of all ranks (a
+// and change what ranks tell each other. So a meeting point of ours that other machines reach needs
+// one, and our own launcher makes one for every job (docs/launching.md). With LOCKSTEP_SECRET in the environment of all ranks (a
 // launcher's work; `openssl rand -hex 32` makes one)
 //   * every rank proves to every other that it knows the secret, by HMAC-SHA256 over numbers that
 //   all
@@ -29,7 +30,8 @@ std::optional<std::string> job_secret();
 /// What a rank says first: a fresh random number, or that it has no secret.
 std::string secret_greeting(const std::optional<std::string>& secret);
 
-/// Collective; `greetings` are those of all ranks, in their order. The key of this meeting, 32
+/// Collective; `greetings` are those of all ranks, in their order, which errors call by the names of
+/// `exchange`. The key of this meeting, 32
 /// bytes; nothing where no rank has a secret. CommError, on all ranks, names the rank that has none
 /// or another.
 std::optional<std::string> prove_secret(TextExchange& exchange,

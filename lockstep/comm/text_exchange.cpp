@@ -127,7 +127,8 @@ std::string TextExchange::missing_ranks(const std::vector<std::string>& keys) {
     const auto place = static_cast<std::size_t>(rank);
     if (!store_->check({keys[place]})) missing.push_back(world_ranks_[place]);
   }
-  return lockstep::str(missing.size() == 1 ? "rank " : "ranks ", join(missing));
+  return lockstep::str(own_name_ ? "the group's own " : "",
+                       missing.size() == 1 ? "rank " : "ranks ", join(missing));
 }
 
 }  // namespace lockstep

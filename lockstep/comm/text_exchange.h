@@ -41,8 +41,16 @@ class TextExchange {
   int size() const { return size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
-  void rename(std::vector<int> world_ranks) { world_ranks_ = std::move(world_ranks); }
-  int world_rank() const { return world_ranks_[static_cast<std::size_t>(rank_)]; }
+  void rename(std::vector<int> world_ranks) {
+    world_ranks_ = std::move(world_ranks);
+    own_name_.reset();
+  }
+  /// Until rename(): this rank is `world_rank` in the first group, and what the others are there is
+  /// not known.
+  void call_me(int world_rank) { own_name_ = world_rank; }
+  int world_rank() const {
+    return own_name_.value_or(world_ranks_[static_cast<std::size_t>(rank_)]);
+  }
 
  private:
   void await(const std::vector<std::string>& keys, const std::string& topic, const Check& check,
@@ -56,6 +64,7 @@ class TextExchange {
   int size_;
   std::chrono::milliseconds timeout_;
   std::vector<int> world_ranks_;
+  std::optional<int> own_name_;  // set: world_ranks_ are places in this group
 };
 
 }  // namespace lockstep

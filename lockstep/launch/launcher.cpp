@@ -14,11 +14,13 @@
 #include <vector>
 
 #include <lockstep/comm/network.h>
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/launch/process_clock.h>
+#include <lockstep/launch/random_secret.h>
 #include <lockstep/launch/signal_inbox.h>
 #include <lockstep/launch/supervisor.h>
 
@@ -48,8 +50,8 @@ MeetingPoint open_meeting_point(std::uint16_t port) {
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
 // What torchrun gives its workers, for one host. Variables of a launcher around us do not apply.
-void write_environment(int rank, int world_size, const MeetingPoint& meeting_point,
-                       pid_t launcher) {
+void write_environment(int rank, int world_size, const MeetingPoint& meeting_point, pid_t launcher,
+                       const std::string& secret) {
   const std::string rank_text = std::to_string(rank);
   const std::string size_text = std::to_string(world_size);
   for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"}) set_variable(name, rank_text);
@@ -67,6 +69,7 @@ void write_environment(int rank, int world_size, const MeetingPoint& meeting_poi
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   unsetenv("TORCHELASTIC_ERROR_FILE");
   unsetenv("LOCKSTEP_LISTEN_FD");
+  set_variable("LOCKSTEP_SECRET", secret);
   if (rank == 0) set_variable("LOCKSTEP_LISTEN_FD", std::to_string(meeting_point.fd));
 }
 
@@ -96,11 +99,18 @@ Pipe open_pipe() {
   _exit(code);
 }
 
+// Also on loopback: every user of the host reaches that. The variable is written after the fork, so
+// it is in no command line and not in the environment that /proc shows.
+std::string secret_of_job() {
+  return environment_string("LOCKSTEP_SECRET").value_or(random_secret());
+}
+
 // The ranks of one launch: forks them, and closes what the launcher holds of them.
 class Ranks {
  public:
   explicit Ranks(const LaunchOptions& options)
       : world_size_(options.nproc_per_node),
+        secret_(secret_of_job()),
         meeting_point_(open_meeting_point(options.master_port)) {}
   ~Ranks() {
     for (const RankProcess& process : processes_) close(process.report_fd);
@@ -125,7 +135,7 @@ class Ranks {
       if (getppid() != launcher) _exit(1);
       close(pipe.read_end);
       for (const RankProcess& other : processes_) close(other.report_fd);
-      write_environment(rank, world_size_, meeting_point_, launcher);
+      write_environment(rank, world_size_, meeting_point_, launcher, secret_);
       inbox.restore_in_child();
       run_rank(rank_main, pipe.write_end);
     }
@@ -148,7 +158,8 @@ class Ranks {
     meeting_point_.fd = -1;
   }
 
-  int world_size_;
+  const int world_size_;
+  const std::string secret_;
   MeetingPoint meeting_point_;
   std::vector<RankProcess> processes_;
 };

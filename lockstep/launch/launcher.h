@@ -35,7 +35,8 @@ struct LaunchResult {
 
 /// Forks `nproc_per_node` ranks of the calling process; each runs `rank_main` with torchrun's
 /// environment variables and ends without running static destructors. Rank 0 inherits the listening
-/// socket of the meeting point as LOCKSTEP_LISTEN_FD. Returns when all have ended: by themselves,
+/// socket of the meeting point as LOCKSTEP_LISTEN_FD, and all inherit LOCKSTEP_SECRET: the caller's,
+/// else a random one, so that no other user of the host can join (comm/secret.h). Returns when all have ended: by themselves,
 /// or within two seconds after the first failed or SIGINT, SIGTERM or SIGHUP reached the caller.
 /// Failures that only follow from another rank's are not reported. A rank cannot outlive its
 /// launcher, not even one ended by SIGKILL.

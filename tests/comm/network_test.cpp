@@ -50,6 +50,22 @@ TEST(Network, GivesUpAtTheDeadline) {
   EXPECT_LT(seconds_since(start), 2);
 }
 
+TEST(Network, KnowsWhoIsReachedFromOutside) {
+  struct Case {
+    const char* host;
+    bool several_hosts;
+    bool expected;
+  };
+  const Case cases[] = {{"127.0.0.1", true, false},   {"127.0.0.1", false, false},
+                        {"localhost", true, false},   {"::1", true, false},
+                        {"10.213.77.1", true, true},  {"10.213.77.1", false, true},
+                        {"0.0.0.0", false, true},     {"no such host.", false, true},
+                        {"no such host.", true, true}};
+  for (const Case& each : cases) {
+    EXPECT_EQ(is_reached_from_outside(each.host, each.several_hosts), each.expected) << each.host;
+  }
+}
+
 TEST(Network, ResolvesAndRoutes) {
   EXPECT_EQ(resolve_address("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(local_address_towards("127.0.0.1", 1), "127.0.0.1");

@@ -93,6 +93,11 @@ const std::vector<WrongCall> kWrongCalls = {
        g.all_to_all_single(ones(3), ones(3), {4, -1}, {1, 2});
      },
      "rank 1: all_to_all_single: output_splits has -1, expected at least 0"},
+    {"OwnPiece",
+     [](auto& g) {
+       g.all_to_all_single(ones(3), ones(3), {1, 2}, {2, 1});
+     },
+     "rank 1: all_to_all_single: gives itself 1 elements and expects 2"},
     {"ScalarInput", [](auto& g) { g.all_to_all_single(torch::tensor(1.0), torch::tensor(1.0)); },
      "input has no dimension 0 to cut along"},
     {"ToItself", [](auto& g) { g.send(ones(3), 1); },
@@ -131,6 +136,18 @@ TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// Only the root sees that its list is wrong.
+TEST(ProcessGroupErrors, AWrongNumberOfObjectsIsToldToAllRanks) {
+  const auto errors = run_group(3, "shm", [](ProcessGroup group) {
+    const std::vector<std::string> objects(group.rank() == 1 ? 2 : 0, "object");
+    EXPECT_EQ(testing::message_of<ConfigError>([&] { group.scatter_object(objects, 1); }),
+              "rank 1: scatter_object: got 2 objects, expected 3, one for each rank");
+    EXPECT_EQ(group.scatter_object({"a", "", "c"}, 1),
+              (std::vector<std::string>{"a", "", "c"})[static_cast<std::size_t>(group.rank())]);
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
 struct Mismatch {
   const char* name;
   std::function<void(ProcessGroup&)> call;
@@ -158,6 +175,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mismatch{"Operation",
                  [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
                  {"barrier", "all_reduce[float32, 4]"}},
+        Mismatch{"Splits",
+                 [](auto& g) {
+                   const std::vector<std::int64_t> splits(g.rank() == 0 ? 0 : 2, 2);
+                   g.all_to_all_single(ones(4), ones(4), splits, splits);
+                 },
+                 {"all_to_all[float32, 2]", "all_to_all[float32, with splits]"}},
         Mismatch{
             "Root", [](auto& g) { g.reduce(torch::ones({4}), g.rank()); }, {"root 0", "root 1"}}),
     [](const auto& info) {
@@ -205,6 +228,54 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
   EXPECT_THAT(errors,
               Each(HasSubstr(
                   "rank 1 brought NaN to all_reduce[float32, 4] (number 1), first at element 2")));
+}
+
+// Rank 1 calls what shared memory does with messages, which it does not compare by itself.
+TEST_P(Failures, ADesynchronisedProgramEndsWithTheSameWordsEverywhere) {
+  testing::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_DEBUG", "detail");
+  std::latch seen(3);
+  const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
+    for (int i = 0; i < 17; ++i) group.barrier();
+    auto tensor = torch::ones({4});
+    try {
+      if (group.rank() == 1) {
+        group.all_reduce(tensor, ReduceOp::kSum, Algorithm::kRing);
+      } else {
+        group.broadcast(tensor, 0);
+      }
+    } catch (...) {
+      seen.arrive_and_wait();
+      throw;
+    }
+    seen.arrive_and_wait();
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1 called all_reduce[float32, 4] as number 17, rank 0 "
+                                     "called broadcast[float32, 4, root 0]")));
+}
+
+// Where the sizes agree the libraries move the pieces all the same; shared memory refuses.
+TEST_P(Failures, SplitsThatSomeGiveAndOthersNotAreNoHang) {
+  std::latch seen(3);
+  const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
+    const auto input = torch::arange(6) + 10 * group.rank();
+    auto output = torch::zeros({6}, torch::kInt64);
+    const std::vector<std::int64_t> splits(group.rank() == 1 ? 3 : 0, 2);
+    try {
+      group.all_to_all_single(output, input, splits, splits);
+    } catch (...) {
+      seen.arrive_and_wait();
+      throw;
+    }
+    const auto first = torch::arange(2) + 2 * group.rank();
+    EXPECT_TRUE(torch::equal(output, torch::cat({first, first + 10, first + 20})));
+    seen.arrive_and_wait();
+  });
+  if (GetParam() == "shm") {
+    EXPECT_THAT(errors, Each(HasSubstr("all_to_all[int64, with splits]")));
+  } else {
+    EXPECT_EQ(errors, no_errors(3));
+  }
 }
 
 TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {

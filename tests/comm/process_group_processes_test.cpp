@@ -2,20 +2,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <filesystem>
 
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group_processes;
 
-class Processes : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, Processes, testing::Values("auto", "shm", "gloo"),
+class Processes : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Processes, ::testing::Values("auto", "shm", "gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Processes, AgreeOnTheBitsOfASum) {
@@ -45,9 +50,9 @@ TEST_P(Processes, APeersDeathEndsAWait) {
   EXPECT_EQ(errors[2], "killed by signal 9");
   for (int rank : {0, 1}) {
     EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("all_reduce"));
-    if (GetParam() != "gloo") {
-      EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("rank 2 (process "));
-    }
+    const bool across_hosts = GetParam() == "gloo" || GetParam() == "hierarchical";
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)],
+                HasSubstr(across_hosts ? "rank 2" : "rank 2 (process "));
   }
 }
 
@@ -66,6 +71,24 @@ TEST_P(Processes, AnAbortTellsTheReason) {
       },
       /*limit=*/std::chrono::seconds(3));
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
+}
+
+// LibTorch's store would tell on the terminal, with a backtrace, that it has lost rank 0.
+TEST(StandardError, IsLeftToTheProgram) {
+  const testing::TemporaryDirectory directory;
+  const auto file_of = [&](int rank) { return directory.path() / std::to_string(rank); };
+  const auto errors = run_group_processes(3, "gloo", [&](ProcessGroup group) {
+    group.barrier();
+    const int file = open(file_of(group.rank()).c_str(), O_WRONLY | O_CREAT, 0600);
+    if (dup2(file, STDERR_FILENO) < 0) throw Error("dup2");
+    group.barrier();
+    if (group.rank() == 0) raise(SIGKILL);
+    for (;;) group.barrier();
+  });
+  for (const int rank : {1, 2}) {
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("rank 0"));
+    EXPECT_EQ(std::filesystem::file_size(file_of(rank)), 0U);
+  }
 }
 
 }  // namespace

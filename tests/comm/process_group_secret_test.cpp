@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <lockstep/comm/connect.h>
 #include <lockstep/comm/process_group.h>
@@ -28,13 +29,14 @@ using namespace testing_support;
 constexpr const char* kSecret = "a secret of more than sixteen characters";
 
 // What the ranks of a job with these secrets (null: none) say to each other.
-std::vector<std::string> meet(const std::vector<const char*>& secrets) {
+std::vector<std::string> meet(const std::vector<const char*>& secrets,
+                              const std::vector<int>& world_ranks = {}) {
   const int size = static_cast<int>(secrets.size());
   auto store = c10::make_intrusive<c10d::HashStore>();
   return run_threads(size, [&](int rank) {
     const char* text = secrets[static_cast<std::size_t>(rank)];
     const auto secret = text == nullptr ? std::nullopt : std::optional<std::string>(text);
-    TextExchange exchange(store, rank, size, std::chrono::seconds(10));
+    TextExchange exchange(store, rank, size, std::chrono::seconds(10), world_ranks);
     const auto greetings = exchange.exchange("roll call", secret_greeting(secret));
     const auto key = prove_secret(exchange, greetings, secret);
     if (key.has_value() != secret.has_value())
@@ -57,6 +59,13 @@ TEST(Secret, IsKnownToAllOrRefused) {
       meet({nullptr, kSecret}),
       Each(std::string(
           "rank 1 was started with LOCKSTEP_SECRET, rank 0 without; give all ranks the same")));
+}
+
+TEST(Secret, OfAnotherIsNamedByTheRankOfTheWorld) {
+  EXPECT_THAT(meet({kSecret, nullptr}, {4, 7}),
+              Each(HasSubstr("rank 4 was started with LOCKSTEP_SECRET, rank 7 without")));
+  EXPECT_THAT(meet({kSecret, "another secret of some length"}, {4, 7}),
+              Each(HasSubstr("ranks 4 and 7 have different secrets")));
 }
 
 TEST(Secret, OfFewCharactersIsRefused) {
@@ -151,18 +160,70 @@ TEST_P(SecretGroups, CommunicateOverASealedStore) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// The name of a machine that is reached from others, to a port that asks nobody who he is.
-TEST(Secret, IsMissedWhereStrangersReachThePort) {
+// A machine that is reached from others, and a port that asks nobody who he is.
+TEST(Secret, IsDemandedWhereStrangersReachThePort) {
+  testing::ScopedEnvironment variables;
+  variables.set("LOCKSTEP_SECRET", std::nullopt);
+  const int fd = listen_on("127.0.0.1", 0);
+  for (const int rank : {0, 1}) {
+    auto environment = environment_of(rank, 2, fd);
+    environment.master_addr = "0.0.0.0";
+    const auto message = testing::message_of<ConfigError>(
+        [&] { rendezvous(environment, std::chrono::seconds(10)); });
+    EXPECT_THAT(message, HasSubstr(lockstep::str("0.0.0.0:", bound_port(fd), " could join")));
+    EXPECT_THAT(message, HasSubstr("with the same LOCKSTEP_SECRET in their environment"));
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  }
+  close(fd);
+}
+
+TEST(Secret, IsEnoughWhereStrangersReachThePort) {
+  testing::ScopedEnvironment variables;
+  variables.set("LOCKSTEP_SECRET", kSecret);
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto environment = environment_of(rank, 2, fd);
+    environment.master_addr = "0.0.0.0";  // leads to the socket on loopback
+    rendezvous(environment, std::chrono::seconds(20));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// torchrun's own store is as open as torchrun has made it.
+TEST(Secret, IsMissedInTheStoreOfALauncher) {
+  testing::ScopedEnvironment variables;
+  variables.set("LOCKSTEP_SECRET", std::nullopt);
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel level, const std::string& text) {
     if (level == LogLevel::kWarning) warnings.push_back(text);
   });
   const int fd = listen_on("127.0.0.1", 0);
+  c10d::TCPStoreOptions serving;
+  serving.port = bound_port(fd);
+  serving.isServer = true;
+  serving.waitWorkers = false;
+  serving.masterListenFd = fd;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", serving);
   auto environment = environment_of(0, 2, fd);
   environment.master_addr = "0.0.0.0";
+  environment.agent_store = true;
+  environment.listen_fd.reset();
   EXPECT_THROW(rendezvous(environment, std::chrono::milliseconds(100)), TimeoutError);
   set_log_sink(nullptr);
-  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("can join this job")));
+  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("could join this job")));
+}
+
+TEST(RollCall, NamesTheRanksOfTheWorld) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    const auto exchange = call_the_roll(store, rank, 2, std::chrono::seconds(10), 7 - rank);
+    EXPECT_EQ(exchange.world_ranks(), (std::vector<int>{7, 6}));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  auto empty = c10::make_intrusive<c10d::HashStore>();
+  const auto message = testing::message_of<TimeoutError>(
+      [&] { call_the_roll(empty, 0, 2, std::chrono::milliseconds(100), 7); });
+  EXPECT_EQ(message, "rank 7 waited 0.1 s for the group's own rank 1 of 2 in the roll call");
 }
 
 }  // namespace

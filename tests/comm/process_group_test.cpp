@@ -7,15 +7,20 @@
 
 #include <latch>
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
 #include <lockstep/comm/network.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 #include <tests/support/ranks.h>
+#include <tests/support/scoped_environment.h>
 
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using testing::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::run_threads;
@@ -54,7 +59,7 @@ struct Contradiction {
   const char* expected;      // in the error of either
 };
 
-class Rendezvous : public testing::TestWithParam<Contradiction> {};
+class Rendezvous : public ::testing::TestWithParam<Contradiction> {};
 
 TEST_P(Rendezvous, NamesWhatContradicts) {
   const int fd = listen_on("127.0.0.1", 0);
@@ -92,7 +97,7 @@ TEST(ProcessGroup, APeerThatLeftIsNotAwaitedForEver) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Rendezvous,
-    testing::Values(
+    ::testing::Values(
         Contradiction{"world", {.rank = 1, .world_size = 3}, "started with a world of "},
         Contradiction{"twice", {.rank = 0, .world_size = 2}, "rank 0 is there twice"}),
     [](const auto& info) { return info.param.name; });
@@ -107,17 +112,55 @@ TEST(InitProcessGroup, NamesRanksThatWantDifferentThings) {
   }
 }
 
+// Of rank 0 of two.
+void set_place(testing::ScopedEnvironment& environment, std::uint16_t port) {
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"RANK", "0"},
+           {"WORLD_SIZE", "2"},
+           {"LOCAL_RANK", "0"},
+           {"LOCAL_WORLD_SIZE", "2"},
+           {"MASTER_ADDR", "127.0.0.1"},
+           {"MASTER_PORT", std::to_string(port)}}) {
+    environment.set(name, value);
+  }
+}
+
+// After an attempt that failed another may follow, on the same inherited socket.
 TEST(InitProcessGroup, JoinsTheEnvironmentsGroupOnce) {
   const int fd = listen_on("127.0.0.1", 0);
-  const std::pair<const char*, std::string> variables[] = {
-      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"},
-      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(bound_port(fd))}};
-  for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
-  close(fd);
+  testing::ScopedEnvironment environment;
+  set_place(environment, bound_port(fd));
+  environment.set("LOCKSTEP_LISTEN_FD", std::to_string(fd));
+  ProcessGroupOptions options{.timeout = std::chrono::milliseconds(100)};
+  EXPECT_THROW(init_process_group(options), TimeoutError) << "rank 1 does not come";
+  options.timeout = std::chrono::seconds(20);
+  const auto errors = run_threads(2, [&](int rank) {
+    ProcessGroupOptions own = options;
+    if (rank == 1) own.environment = testing_support::environment_of(1, 2, fd);
+    init_process_group(own).barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2)) << "a second attempt";
+  environment.set("LOCKSTEP_LISTEN_FD", std::nullopt);  // rank 0 has closed it
+  EXPECT_THAT(message_of<ConfigError>([&] { init_process_group(options); }),
+              HasSubstr("has joined its group already"));
+}
+
+// Nobody clears what a failed attempt left there.
+TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
+  const int fd = listen_on("127.0.0.1", 0);
+  testing::ScopedEnvironment environment;
+  set_place(environment, bound_port(fd));
+  environment.set("TORCHELASTIC_USE_AGENT_STORE", "True");
+  c10d::TCPStoreOptions serving;
+  serving.port = bound_port(fd);
+  serving.isServer = true;
+  serving.waitWorkers = false;
+  serving.masterListenFd = fd;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", serving);
   const ProcessGroupOptions options{.timeout = std::chrono::milliseconds(100)};
   EXPECT_THROW(init_process_group(options), TimeoutError) << "rank 1 does not come";
-  EXPECT_THROW(init_process_group(options), ConfigError);
-  for (const auto& [name, value] : variables) unsetenv(name);
+  EXPECT_THAT(message_of<ConfigError>([&] { init_process_group(options); }),
+              HasSubstr("let the launcher start them again"));
 }
 
 TEST(InitProcessGroup, SaysThatThePortIsBusy) {

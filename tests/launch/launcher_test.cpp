@@ -65,6 +65,38 @@ TEST(Launcher, GivesEachRankTorchrunsEnvironment) {
                          "2 2 2 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep"));
 }
 
+// What the ranks of one launch have as LOCKSTEP_SECRET, one after the other.
+std::vector<std::string> secrets_of_a_launch(int ranks) {
+  Channel channel;
+  const LaunchResult result = launch_ranks({.nproc_per_node = ranks}, [&] {
+    channel.write_line(environment_string("LOCKSTEP_SECRET").value_or("none"));
+  });
+  EXPECT_EQ(result.message, "");
+  std::vector<std::string> secrets;
+  for (int rank = 0; rank < ranks; ++rank) secrets.push_back(channel.read_line());
+  return secrets;
+}
+
+TEST(Launcher, GivesEachJobASecretOfItsOwn) {
+  unsetenv("LOCKSTEP_SECRET");
+  const auto first = secrets_of_a_launch(2);
+  const auto second = secrets_of_a_launch(2);
+  for (const auto& secrets : {first, second}) {
+    EXPECT_EQ(secrets[0], secrets[1]);
+    EXPECT_THAT(secrets[0], testing::MatchesRegex("[0-9a-f]+"));
+    EXPECT_EQ(secrets[0].size(), 64U);
+  }
+  EXPECT_NE(first[0], second[0]);
+  EXPECT_EQ(environment_string("LOCKSTEP_SECRET"), std::nullopt) << "the launcher's own";
+}
+
+TEST(Launcher, KeepsTheSecretOfTheUser) {
+  setenv("LOCKSTEP_SECRET", "the user's own, of some length", 1);
+  const auto secrets = secrets_of_a_launch(2);
+  unsetenv("LOCKSTEP_SECRET");
+  EXPECT_THAT(secrets, testing::Each(std::string("the user's own, of some length")));
+}
+
 TEST(Launcher, LetsRanksMeetAtTheInheritedSocket) {
   const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [] {
     const auto worker = worker_environment();

@@ -22,6 +22,7 @@ def can_make_namespaces():
 @unittest.skipUnless(can_make_namespaces(), "needs root, ip and unshare, to make network namespaces")
 class TwoHosts(SystemTest):
     ADDRESSES = ("10.213.77.1", "10.213.77.2")
+    SECRET = "what no other machine on the wire knows"
 
     def setUp(self):
         super().setUp()
@@ -38,7 +39,8 @@ class TwoHosts(SystemTest):
             ip("-n", host, "link", "set", "lo", "up")
 
     def on_host(self, host, *arguments, port=29517, **more):
-        place = self.place(host, 2, port, MASTER_ADDR=self.ADDRESSES[0], LOCAL_RANK=0, LOCAL_WORLD_SIZE=1)
+        place = self.place(host, 2, port, MASTER_ADDR=self.ADDRESSES[0], LOCAL_RANK=0, LOCAL_WORLD_SIZE=1,
+                           LOCKSTEP_SECRET=self.SECRET)
         prefix = ["ip", "netns", "exec", self.hosts[host], "unshare", "--pid", "--fork", "--kill-child",
                   "--mount-proc"]
         return self.train("--threads", "1", *arguments, prefix=prefix, environment={**place, **more})
@@ -46,7 +48,8 @@ class TwoHosts(SystemTest):
     def ranks_on_host(self, host, count, *arguments, port=29518):
         """`count` ranks that see each other's processes and network, as on one machine."""
         places = [self.place(host * count + local, 2 * count, port, MASTER_ADDR=self.ADDRESSES[0],
-                             LOCAL_RANK=local, LOCAL_WORLD_SIZE=count) for local in range(count)]
+                             LOCAL_RANK=local, LOCAL_WORLD_SIZE=count, LOCKSTEP_SECRET=self.SECRET)
+                  for local in range(count)]
         ranks = [" ".join(f"{key}={value}" for key, value in place.items()) + ' "$@" & pids="$pids $!"'
                  for place in places]
         # Ends with 1 when a rank does.
@@ -121,6 +124,13 @@ class TwoHosts(SystemTest):
         local = [line.split()[1] for line in listeners().splitlines() if ":" in line and "0A" in line.split()[3:4]]
         self.assertEqual(local, [f"{address}:{29517:04X}"])
         run.kill()
+
+    def test_a_meeting_point_on_the_wire_needs_a_secret(self):
+        for host in (0, 1):
+            run = self.on_host(host, LOCKSTEP_SECRET="")
+            self.assertEqual(run.wait(20), 2)
+            self.assertEqual(len(run.errors()), 1, run.text())
+            self.assertIn("start all ranks with the same LOCKSTEP_SECRET", run.errors()[0])
 
     def test_a_host_that_dies_ends_the_other(self):
         runs = [self.on_host(host, *ENDLESS) for host in (0, 1)]

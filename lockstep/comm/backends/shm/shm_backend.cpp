@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -98,19 +99,24 @@ class CollectiveWork final : public ShmWork {
 class TransferWork final : public ShmWork {
  public:
   TransferWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
-               std::vector<std::shared_ptr<Transfer>> transfers)
-      : ShmWork(std::move(engine), timeout), transfers_(std::move(transfers)) {}
+               std::vector<std::shared_ptr<Transfer>> transfers,
+               std::optional<Engine::Ticket> collective = std::nullopt)
+      : ShmWork(std::move(engine), timeout),
+        transfers_(std::move(transfers)),
+        collective_(collective) {}
 
   int source_rank() const override { return transfers_.size() == 1 ? transfers_[0]->source : -1; }
 
  private:
   void wait_for_engine(Engine& engine, std::chrono::milliseconds timeout) override {
     const Deadline deadline(timeout);
+    if (collective_) engine.wait(*collective_, timeout);
     for (const auto& transfer : transfers_) {
       engine.wait(*transfer, std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
     }
   }
   bool test_engine(Engine& engine) override {
+    if (collective_ && !engine.test(*collective_)) return false;
     for (const auto& transfer : transfers_) {
       if (!engine.test(*transfer)) return false;
     }
@@ -118,6 +124,7 @@ class TransferWork final : public ShmWork {
   }
 
   const std::vector<std::shared_ptr<Transfer>> transfers_;
+  const std::optional<Engine::Ticket> collective_;
 };
 
 class ShmBackend final : public Backend {
@@ -193,16 +200,14 @@ class ShmBackend final : public Backend {
     }
   }
 
-  // Only each pair knows how much it exchanges, so the pieces travel as messages.
+  // Only each pair knows how much it exchanges, so the pieces travel as messages. That all ranks call
+  // it, with splits, shows in a collective that moves nothing.
   std::shared_ptr<Work> start_uneven(const Collective& call) {
+    const auto ticket = engine_->post(call.description, call.number, nullptr, nullptr, nullptr);
     const int rank = engine_->rank();
     const auto inputs = call.input.split_with_sizes(call.input_splits);
     const auto outputs = call.output.split_with_sizes(call.output_splits);
     std::vector<std::shared_ptr<Transfer>> transfers;
-    if (inputs[rank].numel() != outputs[rank].numel()) {
-      throw ConfigError(lockstep::str("rank ", rank, ": all_to_all: gives itself ", inputs[rank].numel(),
-                                      " elements and expects ", outputs[rank].numel()));
-    }
     const torch::NoGradGuard no_grad;
     outputs[rank].copy_(inputs[rank]);
     for (int step = 1; step < engine_->size(); ++step) {
@@ -211,7 +216,7 @@ class ShmBackend final : public Backend {
       transfers.push_back(post(CallKind::kRecv, outputs[from], from, kAllToAllTag));
       transfers.push_back(post(CallKind::kSend, inputs[to], to, kAllToAllTag));
     }
-    return std::make_shared<TransferWork>(engine_, timeout_, std::move(transfers));
+    return std::make_shared<TransferWork>(engine_, timeout_, std::move(transfers), ticket);
   }
 
   std::shared_ptr<Engine> engine_;

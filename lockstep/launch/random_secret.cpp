@@ -1,0 +1,31 @@
+#include <lockstep/launch/random_secret.h>
+
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+std::string random_secret() {
+  std::array<unsigned char, 32> bytes{};
+  // So few bytes come at once, or not at all.
+  ssize_t got = 0;
+  do {
+    got = getrandom(bytes.data(), bytes.size(), 0);
+  } while (got < 0 && errno == EINTR);
+  if (got != static_cast<ssize_t>(bytes.size())) {
+    throw Error(str("no random numbers for the secret of the job: ", errno_text(errno)));
+  }
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace lockstep
