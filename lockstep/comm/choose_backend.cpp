@@ -10,6 +10,7 @@
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
+#include <lockstep/comm/backends/through_device/through_device.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -45,11 +46,22 @@ std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExc
   return engine ? shm::make(std::move(engine), membership.options.timeout) : nullptr;
 }
 
-std::shared_ptr<Backend> connect_nccl(const Membership& membership) {
-  return nccl::connect(part_of(membership, "nccl"),
-                       place_among(membership, membership.rank, membership.world_ranks.size()),
-                       membership.options.device, membership.options.timeout,
-                       membership.world_ranks);
+std::shared_ptr<Backend> connect_nccl(const Membership& membership, const std::string& prefix,
+                                      int rank, const std::vector<int>& world_ranks,
+                                      std::chrono::milliseconds timeout) {
+  return nccl::connect(part_of(membership, prefix),
+                       place_among(membership, rank, world_ranks.size()), membership.options.device,
+                       timeout, world_ranks);
+}
+
+// Whether no rank has a reason against `topic`; if not `why_not` is the first one, on all ranks.
+bool all_can(Membership& membership, const std::string& topic, std::string& why_not) {
+  for (const auto& reason : membership.exchange->exchange(topic, why_not)) {
+    if (reason.empty()) continue;
+    why_not = reason;
+    return false;
+  }
+  return true;
 }
 
 // The shared memory of this host's ranks. Null, on all ranks of all hosts, where one host has none.
@@ -64,13 +76,61 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
                           membership.named(members));
     local = try_shared_memory(membership, exchange, why_not);
   }
-  const auto reasons = membership.exchange->exchange("shared memory inside the hosts", why_not);
-  for (const auto& reason : reasons) {
-    if (reason.empty()) continue;
-    why_not = reason;
+  return all_can(membership, "shared memory inside the hosts", why_not) ? local : nullptr;
+}
+
+// From what all ranks said, so that all decide alike.
+bool wants_nccl_between(const Membership& membership, const std::vector<int>& leaders) {
+  std::vector<Profile> theirs;
+  for (const int leader : leaders) {
+    theirs.push_back(membership.profiles[static_cast<std::size_t>(leader)]);
+  }
+  const std::string& wanted = theirs[0].leaders;
+  const bool possible = each_has_a_gpu(theirs);
+  if (wanted == "nccl" && !possible) {
+    throw ConfigError(lockstep::str(
+        "leaders nccl (LOCKSTEP_LEADERS) needs, on the first rank of each host (ranks ",
+        join(membership.named(leaders)),
+        "), a build with NCCL and a device that is a GPU of its own; choose gloo"));
+  }
+  return possible && wanted != "gloo";
+}
+
+// The first call connects NCCL, blocking whoever makes it: better here, where a failure has a way out.
+std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host,
+                                          const std::vector<int>& world_ranks,
+                                          std::string& why_not) {
+  try {
+    // At NCCL's own deadline LibTorch ends the process: the hierarchy's comes first.
+    const auto timeout = 2 * membership.options.timeout;
+    auto leaders = through_device::make(
+        connect_nccl(membership, "leaders over NCCL", host, world_ranks, timeout),
+        {.device = membership.options.device, .rank = host, .timeout = membership.options.timeout});
+    leaders->start({.description = {.kind = CallKind::kBarrier}})->wait();
+    return leaders;
+  } catch (const std::exception& error) {
+    why_not = first_line(error);
     return nullptr;
   }
-  return local;
+}
+
+// Null on ranks that are no leaders.
+std::shared_ptr<Backend> connect_leaders(Membership& membership, const std::vector<int>& leaders,
+                                         const hierarchical::Place& own, bool over_nccl) {
+  const auto world_ranks = membership.named(leaders);
+  const bool leads = own.local_rank == 0;
+  if (over_nccl) {
+    std::string why_not;
+    std::shared_ptr<Backend> backend;
+    if (leads) backend = try_nccl_between(membership, own.host, world_ranks, why_not);
+    if (all_can(membership, "NCCL between the hosts", why_not)) return backend;
+    if (membership.profiles[0].leaders == "nccl") {
+      throw CommError(lockstep::str("leaders nccl (LOCKSTEP_LEADERS) cannot connect the hosts; ",
+                                    why_not, "; choose gloo"));
+    }
+    log_info("NCCL cannot connect the hosts (", why_not, "), using Gloo between them");
+  }
+  return leads ? connect_gloo(membership, "leaders", own.host, world_ranks) : nullptr;
 }
 
 std::shared_ptr<Backend> try_hierarchy(Membership& membership,
@@ -88,13 +148,12 @@ std::shared_ptr<Backend> try_hierarchy(Membership& membership,
                                                                     static_cast<int>(local)};
     }
   }
+  const bool over_nccl = wants_nccl_between(membership, leaders);
   const auto own = parts.places[static_cast<std::size_t>(membership.rank)];
   parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host,
                              own.local_rank, why_not);
   if (!parts.local) return nullptr;
-  if (own.local_rank == 0) {
-    parts.leaders = connect_gloo(membership, "leaders", own.host, membership.named(leaders));
-  }
+  parts.leaders = connect_leaders(membership, leaders, own, over_nccl);
   parts.flat = connect_gloo(membership, "gloo", membership.rank, membership.world_ranks);
   return hierarchical::make(std::move(parts));
 }
@@ -114,7 +173,8 @@ bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<in
 std::shared_ptr<Backend> choose_backend(Membership& membership) {
   const std::string& wanted = membership.options.backend;
   if (wanted == "nccl" || (wanted == "auto" && each_has_a_gpu(membership.profiles))) {
-    return connect_nccl(membership);
+    return connect_nccl(membership, "nccl", membership.rank, membership.world_ranks,
+                        membership.options.timeout);
   }
   const auto hosts = ranks_by_host(membership.profiles);
   std::string why_not;

@@ -9,7 +9,8 @@
 namespace lockstep {
 
 /// Collective over the members, of which there are at least two. See ProcessGroupOptions::backend
-/// for the rule. CommError where the wanted backend cannot connect them.
+/// and ::leaders for the rules. CommError where the wanted backend cannot connect them, ConfigError
+/// where it cannot be: on all ranks.
 std::shared_ptr<Backend> choose_backend(Membership& membership);
 
 }  // namespace lockstep

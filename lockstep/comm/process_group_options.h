@@ -25,6 +25,10 @@ struct ProcessGroupOptions {
   /// Ranks with the same one are taken to be on one host; whether they can share memory is tried. Absent:
   /// LOCKSTEP_HOST_ID, else the boot of the kernel and the namespaces of processes and network.
   std::optional<std::string> host_id;
+  /// What the hosts of "hierarchical" talk through: "gloo" or "nccl". "auto": NCCL where the `device` of
+  /// each host's first rank is a GPU of its own and NCCL connects them, else Gloo. The same on all ranks.
+  /// Absent: LOCKSTEP_LEADERS, else "auto".
+  std::optional<std::string> leaders;
   /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks that
   /// names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;

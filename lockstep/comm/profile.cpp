@@ -31,19 +31,43 @@ std::string host_identity(const ProcessGroupOptions& options) {
                        name_space("/proc/self/ns/net"));
 }
 
+std::string wanted_leaders(const ProcessGroupOptions& options) {
+  if (options.leaders) return *options.leaders;
+  return environment_string("LOCKSTEP_LEADERS").value_or("auto");
+}
+
 std::string to_text(const Profile& profile) {
   return lockstep::str(profile.backend, '\n', profile.device, '\n', profile.gpu, '\n', profile.host,
-                       '\n', profile.world_rank, '\n', profile.label);
+                       '\n', profile.leaders, '\n', profile.world_rank, '\n', profile.label);
 }
 
 Profile from_text(const std::string& text) {
   Profile profile;
   std::istringstream in(text);
-  for (auto* field : {&profile.backend, &profile.device, &profile.gpu, &profile.host}) {
+  for (auto* field :
+       {&profile.backend, &profile.device, &profile.gpu, &profile.host, &profile.leaders}) {
     std::getline(in, *field);
   }
   in >> profile.world_rank >> profile.label;
   return profile;
+}
+
+// Not before all have spoken, so that all ranks throw.
+void check_leaders(const std::vector<Profile>& profiles) {
+  const Profile& first = profiles[0];
+  for (const Profile& profile : profiles) {
+    const std::string& wanted = profile.leaders;
+    if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
+      throw ConfigError(
+          lockstep::str("rank ", profile.world_rank,
+                        ": leaders (LOCKSTEP_LEADERS) must be one of auto, gloo, nccl, got ", wanted));
+    }
+    if (wanted != first.leaders) {
+      throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,
+                                      " leaders ", first.leaders, ", rank ", profile.world_rank,
+                                      " leaders ", wanted, " (LOCKSTEP_LEADERS)"));
+    }
+  }
 }
 
 }  // namespace
@@ -54,6 +78,7 @@ Profile own_profile(const ProcessGroupOptions& options, int world_rank, const st
           .device = cuda ? "cuda" : "cpu",
           .gpu = cuda ? nccl::device_identity(options.device) : "",
           .host = host_identity(options),
+          .leaders = wanted_leaders(options),
           .world_rank = world_rank,
           .label = label};
 }
@@ -73,6 +98,7 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
                                       other.device));
     }
   }
+  check_leaders(profiles);
   return profiles;
 }
 

@@ -14,6 +14,7 @@ struct Profile {
   std::string device;   ///< "cpu", "cuda"
   std::string gpu;      ///< which one in the world; empty without NCCL
   std::string host;     ///< equal where processes may be able to share memory
+  std::string leaders;  ///< wanted between hosts: "auto", "gloo", "nccl"
   int world_rank = 0;
   std::string label;  ///< how it would name the group; rank 0's is taken
 };

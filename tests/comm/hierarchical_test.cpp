@@ -10,6 +10,7 @@
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
+#include <lockstep/comm/backends/through_device/through_device.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/gloo_groups.h>
 #include <tests/comm/moment.h>
@@ -37,6 +38,9 @@ const Places kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 // Hosts of two, one and two ranks, which do not follow each other.
 const Places kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
 const Places kOneHost{{0, 0}, {0, 1}, {0, 2}};
+
+// Shared memory inside the hosts, and between them what NCCL would need.
+const std::string kLeadersThroughADevice = "shm, leaders through a device";
 
 std::vector<int> ranks_of(const Places& places,
                           const std::function<bool(const Place&)>& are_meant) {
@@ -78,6 +82,10 @@ Caller join(const c10::intrusive_ptr<c10d::Store>& store, const std::string& loc
   if (me.local_rank == 0 && leaders.size() > 1) {
     parts.leaders =
         connect_gloo(store, "leaders", me.host, static_cast<int>(leaders.size()), timeout);
+    if (local_kind == kLeadersThroughADevice) {
+      parts.leaders =
+          through_device::make(parts.leaders, {.rank = me.host, .timeout = timeout});
+    }
   }
   const int size = static_cast<int>(places.size());
   parts.flat = connect_gloo(store, "flat", rank, size, timeout);
@@ -97,7 +105,7 @@ std::vector<std::string> run(const std::string& local_kind, const Places& places
 
 struct Case {
   const char* name;
-  const char* local;
+  std::string local;
   Places places;
 };
 
@@ -106,6 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Hierarchical,
                          testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo},
                                          Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
                                          Case{"MixedShm", "shm", kMixed},
+                                         Case{"MixedThroughADevice", kLeadersThroughADevice, kMixed},
                                          Case{"OneHost", "shm", kOneHost}),
                          [](const auto& info) { return info.param.name; });
 

@@ -295,6 +295,11 @@ int store_rank(const WorkerEnvironment& environment, const std::vector<int>& wor
   return first == world_ranks.end() ? -1 : static_cast<int>(first - world_ranks.begin());
 }
 
+int world_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks) {
+  return world_ranks.empty() ? environment.rank
+                             : world_ranks[static_cast<std::size_t>(environment.rank)];
+}
+
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options) {
   return std::make_shared<C10dBackend>(

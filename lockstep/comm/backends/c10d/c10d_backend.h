@@ -29,6 +29,8 @@ struct AdapterOptions {
 
 /// Which rank of a group with these members serves the store.
 int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
+/// How messages name this rank of a group with these members.
+int world_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
 
 /// `store` is this group's alone; see Watchdog for what it is used for.
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,

@@ -1,6 +1,7 @@
 #include <lockstep/comm/backends/c10d/context.h>
 
 #include <algorithm>
+#include <future>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -44,6 +45,7 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
 // connections does not end that operation the group is left to the end of the process: no
 // destructor of ours waits for a peer.
 Context::~Context() {
+  const bool failed = has_ended();
   watchdog_.reset();
   if (!all_ended()) {
     break_connections();
@@ -53,6 +55,33 @@ Context::~Context() {
   }
   waiters_.join();
   if (!all_ended()) backend_.release();
+  if (!is_gloo() && !failed) shut_down();
+}
+
+// NCCL's destructor would abort what a stream still waits for, and what a peer has not yet read.
+// This ends well only when the peers leave, too: it has a thread of its own where that takes long.
+void Context::shut_down() {
+  std::promise<void> promise;
+  const auto done = promise.get_future();
+  std::thread([backend = std::move(backend_), promise = std::move(promise)]() mutable {
+    try {
+      backend->shutdown();
+    } catch (const std::exception&) {
+      // A peer failed meanwhile; nobody is left to be told.
+    }
+    backend.reset();
+    promise.set_value();
+  }).detach();
+  done.wait_for(kEndLimit);
+}
+
+bool Context::has_ended() const {
+  try {
+    watchdog_->throw_if_ended();
+    return false;
+  } catch (const CommError&) {
+    return true;
+  }
 }
 
 WorkHandle Context::start(const Call& call, const std::function<WorkHandle()>& function) {

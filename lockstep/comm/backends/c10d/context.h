@@ -66,6 +66,8 @@ class Context {
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
   bool disconnected(int rank);
   void break_connections();
+  bool has_ended() const;
+  void shut_down();
   bool all_ended();
   void hold(const WorkHandle& work);
 

@@ -52,8 +52,9 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  forget_addresses(*addresses, *store, size);
                                }});
   } catch (const std::exception& error) {
-    throw CommError(str("rank ", environment.rank, ": cannot connect the ranks over Gloo on ",
-                        interface_address, ": ", first_line(error)));
+    throw CommError(str("rank ", c10d_adapter::world_rank(environment, world_ranks),
+                        ": cannot connect the ranks over Gloo on ", interface_address, ": ",
+                        first_line(error)));
   }
 }
 

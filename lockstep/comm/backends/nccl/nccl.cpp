@@ -48,7 +48,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .store_rank = c10d_adapter::store_rank(environment, world_ranks),
                                .forget_keys = {}});
   } catch (const std::exception& error) {
-    throw CommError(lockstep::str("rank ", environment.rank,
+    throw CommError(lockstep::str("rank ", c10d_adapter::world_rank(environment, world_ranks),
                                   ": cannot connect the ranks over NCCL on ", device, ": ",
                                   first_line(error)));
   }

@@ -21,7 +21,11 @@ bool is_available();
 std::string device_identity(torch::Device device);
 
 /// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
-/// are those of gloo::connect. ConfigError in builds without NCCL.
+/// are those of gloo::connect. ConfigError in builds without NCCL. The ranks meet in the first call.
+///
+/// What differs from other backends: a Work's wait() without a timeout makes the current stream
+/// wait, and an operation that no wait() ends in time is ended by LibTorch's own watchdog, with the
+/// process. Messages ignore their tags: two ranks receive in the order in which they sent.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
                                  std::chrono::milliseconds timeout,
