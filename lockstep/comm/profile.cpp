@@ -58,9 +58,8 @@ void check_leaders(const std::vector<Profile>& profiles) {
   for (const Profile& profile : profiles) {
     const std::string& wanted = profile.leaders;
     if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
-      throw ConfigError(
-          lockstep::str("rank ", profile.world_rank,
-                        ": leaders (LOCKSTEP_LEADERS) must be one of auto, gloo, nccl, got ", wanted));
+      throw ConfigError(lockstep::str("rank ", profile.world_rank, ": leaders (LOCKSTEP_LEADERS) ",
+                                      "must be one of auto, gloo, nccl, got ", wanted));
     }
     if (wanted != first.leaders) {
       throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,

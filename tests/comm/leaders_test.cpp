@@ -163,8 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
         Choice{"NcclWithoutGpus",
                {"nccl", "nccl", "nccl", "nccl"},
                std::nullopt,
-               "on the first rank of each host (ranks 0, 2), a build with NCCL and a device that is "
-               "a GPU of its own; choose gloo"},
+               "on the first rank of each host (ranks 0, 2), a build with NCCL and a device that "
+               "is a GPU of its own; choose gloo"},
         Choice{"NcclByTheEnvironment", std::vector<std::optional<std::string>>(4), "nccl",
                "leaders nccl (LOCKSTEP_LEADERS) needs"},
         Choice{"UnknownByTheEnvironment", std::vector<std::optional<std::string>>(4), "mpi",

@@ -39,7 +39,8 @@ class Lane {
   /// Memory from which `host` is filled, or `host` itself where a device can write it.
   Tensor staging_of(const Tensor& host) const {
     if (!stream_ || host.is_pinned()) return host;
-    return torch::empty(host.sizes(), torch::TensorOptions().dtype(host.dtype()).pinned_memory(true));
+    const auto options = torch::TensorOptions().dtype(host.dtype()).pinned_memory(true);
+    return torch::empty(host.sizes(), options);
   }
 
   /// Complete when all that has been queued is.
