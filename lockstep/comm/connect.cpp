@@ -71,15 +71,15 @@ std::shared_ptr<Backend> connect_members(Membership& membership) {
 
 }  // namespace
 
-void check_options(const ProcessGroupOptions& options) {
-  const OptionCheck check("init_process_group");
+void check_options(const ProcessGroupOptions& options, const std::string& call) {
+  const OptionCheck check(call);
   check.one_of("backend", options.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
   check.positive("timeout (ms)", static_cast<double>(options.timeout.count()));
   if (options.backend == "nccl" && !nccl::is_available()) {
     nccl::connect(nullptr, {}, options.device, options.timeout);  // throws: not in this build
   }
   if (options.device.is_cuda() && !options.device.has_index()) {
-    throw ConfigError("init_process_group: device must name a GPU, as in cuda:0");
+    throw ConfigError(call + ": device must name a GPU, as in cuda:0");
   }
 }
 

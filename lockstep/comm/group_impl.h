@@ -39,8 +39,9 @@ class ProcessGroup::Impl {
 
   /// Counts new_group and split.
   std::uint64_t next_child();
-  /// Collective over `members`, ranks of this group of which this is one.
-  ProcessGroup make_child(const std::string& name, const std::vector<int>& members);
+  /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend.
+  ProcessGroup make_child(const std::string& name, const std::vector<int>& members,
+                          const std::optional<std::string>& wanted = std::nullopt);
 
  private:
   struct Started {

@@ -141,7 +141,8 @@ class ProcessGroup {
   /// tensors of the same size and type.
   void send(torch::Tensor tensor, int destination, int tag = 0);
   WorkPtr isend(torch::Tensor tensor, int destination, int tag = 0);
-  /// Returns the rank that sent. No source: whoever sends first (not with NCCL).
+  /// Returns the rank that sent. No source: whoever sends first. Not with NCCL and "hierarchical", which
+  /// have no way to (ConfigError): new_group(ranks, "gloo") makes a group that has.
   int recv(torch::Tensor tensor, std::optional<int> source = std::nullopt, int tag = 0);
   WorkPtr irecv(torch::Tensor tensor, std::optional<int> source = std::nullopt, int tag = 0);
   /// Starts all of them in whatever order of the ranks; none waits for another.
@@ -157,8 +158,10 @@ class ProcessGroup {
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// Collective over this group. A group of the given ranks of this one, in that order; nothing on
-  /// ranks that are not among them. All give the same list.
-  std::optional<ProcessGroup> new_group(const std::vector<int>& ranks);
+  /// ranks that are not among them. All give the same. `backend` as in ProcessGroupOptions; absent:
+  /// what this group was asked for.
+  std::optional<ProcessGroup> new_group(const std::vector<int>& ranks,
+                                        const std::optional<std::string>& backend = std::nullopt);
   /// Collective over this group. One group for each color, its ranks ordered by (key, rank) as by
   /// MPI_Comm_split; nothing where color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);

@@ -14,7 +14,8 @@
 
 namespace lockstep {
 ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
-                                            const std::vector<int>& members) {
+                                            const std::vector<int>& members,
+                                            const std::optional<std::string>& wanted) {
   Membership child;
   child.name = membership.name + "/" + name;
   child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) -
@@ -28,8 +29,11 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   child.own_address = membership.own_address;
   child.foreign_store = membership.foreign_store;
   child.options = membership.options;
-  // Its members may be on one host, or each on its own.
-  if (child.options.backend == "hierarchical") child.options.backend = "auto";
+  if (wanted) {
+    child.options.backend = *wanted;
+  } else if (child.options.backend == "hierarchical") {
+    child.options.backend = "auto";  // its members may be on one host, or each on its own
+  }
   child.progress = membership.progress;
   child.recorder = membership.recorder;
   if (child.size > 1) {
@@ -41,8 +45,12 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   return connect(std::move(child));
 }
 
-std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
+std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
+                                                    const std::optional<std::string>& backend) {
   const int own = impl_->membership.world_rank();
+  ProcessGroupOptions wanted = impl_->membership.options;
+  if (backend) wanted.backend = *backend;
+  check_options(wanted, "new_group");
   if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
   std::set<int> seen;
   for (const int rank : ranks) {
@@ -52,7 +60,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
                                       size() - 1, ", got ", join(ranks)));
     }
   }
-  const auto told = impl_->tell("new_group", join(ranks));
+  const auto told = impl_->tell("new_group", join(ranks) + (backend ? " over " + *backend : ""));
   for (std::size_t rank = 1; rank < told.size(); ++rank) {
     if (told[rank] == told[0]) continue;
     throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
@@ -61,7 +69,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   }
   const std::string name = lockstep::str(impl_->next_child());
   if (!seen.contains(rank())) return std::nullopt;
-  return impl_->make_child(name, ranks);
+  return impl_->make_child(name, ranks, backend);
 }
 
 std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {

@@ -18,16 +18,18 @@
 #include <lockstep/core/error.h>
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::message_of;
 using namespace testing_support;
 
-class Subgroups : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, Subgroups, testing::Values("shm", "gloo", "hierarchical"),
+class Subgroups : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Subgroups, ::testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 void require_sum(ProcessGroup& group, int mine, int expected, const char* what) {
@@ -148,6 +150,21 @@ TEST_P(Subgroups, AreRefusedWhereRanksGiveDifferentLists) {
   EXPECT_THAT(
       errors,
       Each(std::string("new_group: rank 1 gave ranks 1, 0, rank 0 gave 0, 1; give all the same")));
+}
+
+TEST_P(Subgroups, TakeTheBackendThatAllName) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
+    auto group = *world.new_group({1, 0}, "gloo");
+    EXPECT_EQ(group.backend(), "gloo");
+    require_sum(group, world.rank(), 1, "over gloo");
+    EXPECT_EQ(group.new_group({0, 1})->backend(), "gloo") << "as its parent";
+    EXPECT_THAT(message_of<ConfigError>([&] { world.new_group({0, 1}, "mpi"); }),
+                HasSubstr("new_group: backend must be one of auto"));
+    world.barrier();
+    world.new_group({0, 1}, world.rank() == 0 ? std::optional<std::string>("gloo") : std::nullopt);
+  });
+  EXPECT_THAT(errors, Each(std::string("new_group: rank 1 gave ranks 0, 1, rank 0 gave 0, 1 over gloo; "
+                                       "give all the same")));
 }
 
 TEST_P(Subgroups, OutliveTheirParent) {

@@ -22,7 +22,7 @@ def can_make_namespaces():
 @unittest.skipUnless(can_make_namespaces(), "needs root, ip and unshare, to make network namespaces")
 class TwoHosts(SystemTest):
     ADDRESSES = ("10.213.77.1", "10.213.77.2")
-    SECRET = "what no other machine on the wire knows"
+    SECRET = "what-no-other-machine-on-the-wire-knows"
 
     def setUp(self):
         super().setUp()

@@ -67,8 +67,8 @@ class HierarchicalBackend final : public Backend {
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
     if (!source) {
       throw ConfigError(
-          "recv: the hierarchical backend cannot receive from any rank; name the source, or choose "
-          "gloo");
+          "recv: the hierarchical backend cannot receive from any rank; name the source, or receive "
+          "in a group made by new_group(ranks, \"gloo\")");
     }
     if (!is_local(*source)) return parts_.flat->recv(std::move(tensor), source, tag);
     return std::make_shared<LocalMessage>(
