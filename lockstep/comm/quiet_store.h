@@ -1,5 +1,5 @@
-// LibTorch's store prints on standard error, with a backtrace, what it also throws, as when rank 0 is
-// gone and the store with it. A library does not print: the error says it.
+// LibTorch's store prints on standard error, with a backtrace, what it also throws, as when rank 0
+// is gone and the store with it. A library does not print: the error says it.
 #pragma once
 
 #include <string>

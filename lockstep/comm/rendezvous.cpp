@@ -68,8 +68,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-// Without a secret the port asks nobody who he is. A launcher's own store is as open to strangers as
-// the launcher made it: there we can only warn.
+// Without a secret the port asks nobody who he is. A launcher's own store is as open to strangers
+// as the launcher made it: there we can only warn.
 void require_secret(const WorkerEnvironment& environment) {
   if (job_secret() ||
       !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {

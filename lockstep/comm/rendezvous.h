@@ -20,8 +20,8 @@ struct Meeting {
 /// wait until all have: TimeoutError names the missing ranks, CommError a rank that is there twice
 /// or that believes in another world size, or that does not know the secret of the others
 /// (secret.h). ConfigError where a store of ours would be reached from other machines and there is
-/// no secret. After a failure rank 0 still listens where environment.listen_fd does: another attempt
-/// may follow, if the store is ours.
+/// no secret. After a failure rank 0 still holds environment.listen_fd: another attempt may follow,
+/// if the store is ours. After success it has closed it.
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout);
 
 /// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
