@@ -46,6 +46,8 @@ class Backend {
 
   /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not block.
   virtual void check() = 0;
+  /// The same, but that a peer has left is no error.
+  virtual void throw_if_ended() { check(); }
 };
 
 }  // namespace lockstep

@@ -32,9 +32,10 @@ WorkerEnvironment place_among(const Membership& membership, int rank, std::size_
 // Tensors of GPUs come to these transports through host memory.
 std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
                                       int rank, const std::vector<int>& world_ranks) {
-  return gloo::connect(
-      part_of(membership, prefix), place_among(membership, rank, world_ranks.size()),
-      membership.own_address, torch::kCPU, membership.options.timeout, world_ranks);
+  return gloo::connect(part_of(membership, prefix),
+                       place_among(membership, rank, world_ranks.size()), membership.own_address,
+                       torch::kCPU, membership.options.timeout, world_ranks,
+                       {.progress = membership.progress, .check = membership.check});
 }
 
 std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExchange& exchange,
@@ -96,7 +97,8 @@ bool wants_nccl_between(const Membership& membership, const std::vector<int>& le
   return possible && wanted != "gloo";
 }
 
-// The first call connects NCCL, blocking whoever makes it: better here, where a failure has a way out.
+// The first call connects NCCL, blocking whoever makes it: better here, where a failure has a way
+// out.
 std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host,
                                           const std::vector<int>& world_ranks,
                                           std::string& why_not) {

@@ -90,6 +90,7 @@ ProcessGroup connect(Membership membership) {
         std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
   }
   auto backend = connect_members(membership);
+  membership.check = nullptr;  // and what it holds
   return ProcessGroup(
       std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
 }

@@ -1,6 +1,7 @@
 // What makes a rank a member of a group, before the group has a backend.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,9 @@ struct Membership {
   // Shared by a first group and those made from it.
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
+  /// Called again and again while the members connect: throws once the group that this one is made
+  /// from has ended. Empty in a first group, and in one that is connected.
+  std::function<void()> check;
 
   int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
   /// The world's ranks of these members.

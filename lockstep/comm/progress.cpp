@@ -2,7 +2,16 @@
 
 #include <utility>
 
+#include <lockstep/comm/backends/shm/patience.h>
+
 namespace lockstep {
+
+bool Progressing::needs_a_hand() {
+  if (advance()) return true;
+  std::vector<AwaitedWord> words;
+  awaited_words(words);
+  return !words.empty();
+}
 
 void Progress::add(std::weak_ptr<Progressing> member) {
   const std::scoped_lock lock(mutex_);
@@ -32,6 +41,28 @@ void Progress::awaited_words(const Progressing* except, std::vector<AwaitedWord>
   for (const auto& member : members()) {
     if (member.get() != except) member->awaited_words(words);
   }
+  if (has_ringers_.load(std::memory_order_relaxed)) {
+    words.push_back({&bell_, bell_.load(std::memory_order_acquire), &listeners_});
+  }
+}
+
+bool Progress::needs_a_hand() {
+  bool any = false;
+  for (const auto& member : members()) any = member->needs_a_hand() || any;
+  return any;
+}
+
+void Progress::pause(std::chrono::nanoseconds limit, const std::function<bool()>& is_over) {
+  if (advance(nullptr)) return;
+  std::vector<AwaitedWord> words;
+  awaited_words(nullptr, words);
+  if (is_over() || advance(nullptr)) return;
+  shm::sleep_on(words, limit);
+}
+
+void Progress::ring() {
+  bell_.fetch_add(1, std::memory_order_seq_cst);
+  if (listeners_.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(bell_);
 }
 
 }  // namespace lockstep

@@ -36,6 +36,7 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   }
   child.progress = membership.progress;
   child.recorder = membership.recorder;
+  child.check = [parent = backend] { parent->throw_if_ended(); };
   if (child.size > 1) {
     auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
                                                         membership.exchange->store_pointer());

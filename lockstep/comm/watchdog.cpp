@@ -82,23 +82,61 @@ std::string Watchdog::State::death() const {
   return str(names(dead), " died (no sign of life for ", seconds_text(silence), ")");
 }
 
+// Of a rank that has left, or of one whose connection is closed while the store is gone.
 std::string Watchdog::State::departure(int rank) const {
   if (peers_[static_cast<std::size_t>(rank)].status.left) return name(rank) + " left the group";
-  if (options_.store_rank < 0 || options_.store_rank == rank_) return "the store is gone";
-  const bool server_left = peers_[static_cast<std::size_t>(options_.store_rank)].status.left;
-  return name(options_.store_rank) +
-         (server_left ? " left the group, and its store with it" : " died (its store is gone)");
+  if (rank == options_.store_rank) {
+    return name(rank) + " died or left the group (its store is gone)";
+  }
+  return name(rank) +
+         " died or left the group (its connection is closed, and the store, which would know, is "
+         "gone)";
 }
 
-std::string Watchdog::State::explanation() {
+// Who is missing since the store is gone, its host first: the others may have gone after it, for
+// that very reason.
+std::string Watchdog::State::absence() const {
+  const int host = options_.store_rank;
+  const bool host_is_peer = host >= 0 && host != rank_;
+  // NCCL's connections cannot be asked.
+  const bool host_went = host_is_peer && (is_absent(host) || !options_.disconnected) &&
+                         !peers_[static_cast<std::size_t>(host)].status.left;
+  std::vector<int> others;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    const int each = static_cast<int>(rank);
+    if (each != host && is_absent(each) && !peers_[rank].status.left) others.push_back(each);
+  }
+  if (host_went) {
+    return departure(host) +
+           (others.empty() ? "" : str("; the connections to ", names(others), " are closed, too"));
+  }
+  if (others.size() == 1) return departure(others[0]);
+  if (others.empty()) return "";
+  return names(others) +
+         " died or left the group (their connections are closed, and the store, which would know, "
+         "is gone)";
+}
+
+std::string Watchdog::State::store_trouble() const {
+  const Lock lock(mutex_);
+  if (store_error_.empty()) return "";
+  return str(name(rank_), store_gone_ ? " lost the store: " : " cannot use the store: ",
+             store_error_);
+}
+
+std::string Watchdog::State::explanation(std::optional<int> peer) {
   const Lock lock(mutex_);
   // Once only: each further look comes by itself, at the urgent pace.
   hurry_ = Clock::now() >= urgent_until_;
   urgent_until_ = Clock::now() + kUrgency;
   if (hurry_) wake_.notify_all();
-  if (store_gone_) return departure(std::max(options_.store_rank, 0));
-  std::string text = death();
+  std::string text = death();  // seen while there was a store
+  if (text.empty() && peer && is_absent(*peer)) return departure(*peer);
+  // A message does not fail for another rank's sake.
+  const bool can_ask = static_cast<bool>(options_.disconnected);
+  if (text.empty() && store_gone_ && !(peer && can_ask)) text = absence();
   for (std::size_t rank = 0; rank < peers_.size() && text.empty(); ++rank) {
+    if (peer && can_ask && static_cast<int>(rank) != *peer) continue;
     if (peers_[rank].status.left) text = departure(static_cast<int>(rank));
   }
   return text;
@@ -106,15 +144,17 @@ std::string Watchdog::State::explanation() {
 
 std::string Watchdog::State::departed(std::uint64_t number) const {
   const Lock lock(mutex_);
+  bool any = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     const auto since = peers_[rank].gone_since;
     if (!since || Clock::now() - *since < kDepartureGrace) continue;
-    // Who called it and left may have done its part. A status that could not be read any more says
-    // little.
     const bool called = peers_[rank].status.number >= static_cast<std::int64_t>(number);
-    if (!called || !peers_[rank].status.left) return departure(static_cast<int>(rank));
+    // Who called it and left may have done its part.
+    if (peers_[rank].status.left && !called) return departure(static_cast<int>(rank));
+    // A status that could not be read any more says little.
+    any = any || !peers_[rank].status.left;
   }
-  return "";
+  return any ? absence() : "";
 }
 
 void Watchdog::State::wait_for_news(std::chrono::milliseconds timeout) {
@@ -179,7 +219,8 @@ void Watchdog::abort(const std::string& reason, bool late) {
   state_->abort({state_->rank(), late, reason});
 }
 void Watchdog::throw_if_ended() const { state_->throw_if_ended(); }
-std::string Watchdog::explanation() { return state_->explanation(); }
+std::string Watchdog::explanation(std::optional<int> peer) { return state_->explanation(peer); }
+std::string Watchdog::store_trouble() const { return state_->store_trouble(); }
 std::string Watchdog::departed(std::uint64_t number) const { return state_->departed(number); }
 void Watchdog::wait_for_news(std::chrono::milliseconds timeout) { state_->wait_for_news(timeout); }
 std::string Watchdog::missing(std::optional<std::uint64_t> number) const {

@@ -2,8 +2,8 @@
 // and whether somebody ended the group.
 //
 // Every rank has one thread that, four times a second, writes its status into the store and reads
-// those of the others. Waits look at what it found and never ask the store themselves: a store
-// whose host is stopped does not answer.
+// those of the others, over a connection of its own. Waits look at what it found and never ask the
+// store themselves: a store whose host is stopped does not answer.
 #pragma once
 
 #include <chrono>
@@ -35,6 +35,8 @@ struct WatchdogOptions {
   /// Called on the watchdog's thread when this rank leaves, the store being alive: deletes its
   /// keys.
   std::function<void()> farewell;
+  /// Called on the watchdog's thread after each look.
+  std::function<void()> looked;
 };
 
 /// Safe to use from several threads. Nothing here but wait_for_news() blocks.
@@ -42,7 +44,9 @@ class Watchdog {
  public:
   using Ticket = std::uint64_t;
 
-  /// `store` holds nothing but this group's; the watchdog's thread is the only one that it blocks.
+  /// `store` holds nothing but this group's. After its first look the watchdog clones it, so that
+  /// what blocks in it holds up no status; one that cannot be cloned is used itself. (Not before:
+  /// a connection takes tens of milliseconds, and many groups live shorter.)
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int rank, int size, WatchdogOptions options);
   /// Tells the peers that this rank leaves. Waits for its thread, unless that waits for a store
   /// that does not answer: then the thread ends by itself when the store does.
@@ -61,9 +65,14 @@ class Watchdog {
   void throw_if_ended() const;
 
   /// Why an operation may have failed: "rank 2 died (no sign of life for 0.9 s)", "rank 1 left the
-  /// group", "rank 0 died (its store is gone)". Empty where nothing is known. Asking makes the next
-  /// looks more frequent.
-  std::string explanation();
+  /// group"; of a message to or from `peer` first what is known of that one. With the store gone
+  /// nobody tells why a rank is missing: "rank 0 died or left the group (its store is gone)", "rank
+  /// 2 died or left the group (its connection is closed, and the store, which would know, is
+  /// gone)". Empty where nothing is known. Asking makes the next looks more frequent.
+  std::string explanation(std::optional<int> peer = std::nullopt);
+  /// What the store answered last when it failed: "rank 1 cannot use the store: ..."; empty where
+  /// it works.
+  std::string store_trouble() const;
   /// The same for collective `number` that has not failed: who has been gone for a second, its
   /// connection closed, without having called it.
   std::string departed(std::uint64_t number) const;

@@ -63,7 +63,7 @@ struct Peer {
   bool reported = false;
   Clock::time_point seen = Clock::now();  ///< when its beat was new
   int silent_looks = 0;
-  std::optional<Clock::time_point> gone_since;  ///< it left and closed its connection
+  std::optional<Clock::time_point> gone_since;  ///< its connection is closed, and it or the store left
 };
 
 }  // namespace watching
@@ -87,7 +87,8 @@ class Watchdog::State {
   void completed(Ticket ticket);
   void abort(End end);
   void throw_if_ended() const;
-  std::string explanation();
+  std::string explanation(std::optional<int> peer);
+  std::string store_trouble() const;
   std::string departed(std::uint64_t number) const;
   void wait_for_news(std::chrono::milliseconds timeout);
   std::string missing(std::optional<std::uint64_t> number) const;
@@ -110,6 +111,7 @@ class Watchdog::State {
   bool with_store(Lock& lock, Function&& function);
   template <class Function>
   void outside(Lock& lock, Function&& function);
+  void connect_anew(Lock& lock);
   void look(Lock& lock);
   void publish(Lock& lock, bool leaves = false);
   void read(Lock& lock);
@@ -125,9 +127,13 @@ class Watchdog::State {
   std::string names(const std::vector<int>& ranks) const;
   std::string death() const;
   std::string departure(int rank) const;
+  std::string absence() const;
+  bool is_absent(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].gone_since.has_value();
+  }
   std::string status_key(int rank) const { return lockstep::str("status/", rank); }
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> store_;  // of the thread
   const int rank_;
   const WatchdogOptions options_;
 
@@ -138,7 +144,8 @@ class Watchdog::State {
   bool finished_ = false;
   bool in_store_ = false;
   Clock::time_point asked_{};  ///< the store, last
-  bool store_gone_ = false;
+  bool store_gone_ = false;     ///< the connection to it is lost
+  std::string store_error_;     ///< of the last call, if it failed
   bool hurry_ = false;
   bool end_published_ = false;
   bool end_announced_ = false;

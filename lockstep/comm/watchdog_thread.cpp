@@ -1,7 +1,10 @@
 // The watchdog's thread: it writes, reads, and judges what it read.
 #include <lockstep/comm/watchdog_state.h>
 
+#include <system_error>
 #include <thread>
+
+#include <c10/util/Exception.h>
 
 #include <lockstep/core/error.h>
 
@@ -22,11 +25,19 @@ constexpr std::chrono::milliseconds kTellPause{20};
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
+// The process that served the store has ended. Anything else may be better the next time.
+bool is_lost_connection(const std::exception& error) {
+  return dynamic_cast<const c10::DistNetworkError*>(&error) != nullptr ||
+         dynamic_cast<const std::system_error*>(&error) != nullptr;
+}
+
 }  // namespace
 
 void Watchdog::State::run() {
   Lock lock(mutex_);
   while (!stop_) {
+    if (looks_ == 1) connect_anew(lock);
+    if (stop_) break;
     look(lock);
     if (stop_) break;
     const auto pause =
@@ -47,24 +58,40 @@ void Watchdog::State::outside(Lock& lock, Function&& function) {
   lock.lock();
 }
 
-// The same for a call of the store, which may not answer: then stop() does not wait. False when the
-// store is gone.
+// The same for a call of the store, which may not answer: then stop() does not wait. False when it
+// failed.
 template <class Function>
 bool Watchdog::State::with_store(Lock& lock, Function&& function) {
   if (store_gone_) return false;
   in_store_ = true;
   asked_ = Clock::now();
   bool gone = false;
+  std::string error;
   outside(lock, [&] {
     try {
       function();
-    } catch (const std::exception&) {
-      gone = true;  // the process that served it has ended
+    } catch (const std::exception& caught) {
+      error = first_line(caught);
+      gone = is_lost_connection(caught);
     }
   });
   in_store_ = false;
   store_gone_ = gone;
-  return !gone;
+  store_error_ = error;
+  return error.empty();
+}
+
+void Watchdog::State::connect_anew(Lock& lock) {
+  c10::intrusive_ptr<c10d::Store> own;
+  with_store(lock, [&] {
+    store_->check({kAbortKey});  // throws where it is gone; a connection would be tried for minutes
+    try {
+      own = store_->clone();
+    } catch (const std::exception&) {
+      // It cannot be cloned.
+    }
+  });
+  if (own) store_ = std::move(own);
 }
 
 void Watchdog::State::look(Lock& lock) {
@@ -75,6 +102,7 @@ void Watchdog::State::look(Lock& lock) {
     end_announced_ = true;
     if (options_.ended) outside(lock, options_.ended);
   }
+  if (options_.looked && !stop_) outside(lock, options_.looked);
   ++looks_;
   news_.notify_all();
 }

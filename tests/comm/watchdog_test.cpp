@@ -4,11 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
+#include <thread>
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/network.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
@@ -170,6 +176,7 @@ class FaultyStore final : public c10d::Store {
   }
 
   std::atomic<bool> gone = false;
+  std::atomic<bool> full = false;
   std::atomic<bool> mute = false;
   std::latch muted{1};
   std::latch released{1};
@@ -177,7 +184,8 @@ class FaultyStore final : public c10d::Store {
 
  private:
   void answer() {
-    if (gone) throw Error("connection closed");
+    if (gone) C10_THROW_ERROR(DistNetworkError, "connection closed");
+    if (full) throw Error("no room for another key");
     if (!mute.exchange(false)) return;
     muted.count_down();
     released.wait();
@@ -186,6 +194,8 @@ class FaultyStore final : public c10d::Store {
   c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
 };
 
+const char* const kStoreIsGone = "rank 0 died or left the group (its store is gone)";
+
 TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
   const auto store = c10::make_intrusive<FaultyStore>();
   auto options = quick();
@@ -193,11 +203,139 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
   Watchdog watchdog(store, 1, 2, options);
   store->gone = true;
   EXPECT_TRUE(eventually(
-      watchdog, [&] { return watchdog.explanation() == "rank 0 died (its store is gone)"; }));
-  EXPECT_TRUE(eventually(
-      watchdog, [&] { return watchdog.departed(0) == "rank 0 died (its store is gone)"; }));
+      watchdog, [&] { return watchdog.explanation() == kStoreIsGone; }));
+  EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.departed(0) == kStoreIsGone; }));
   watchdog.abort("enough");
   EXPECT_EQ(end_of(watchdog), "CommError: enough");
+}
+
+struct Absence {
+  const char* name;
+  int store_rank;
+  std::vector<int> left;  // while the store was there
+  std::vector<int> closed;  // afterwards
+  std::optional<int> peer;
+  const char* explanation;
+};
+
+class Absences : public testing::TestWithParam<Absence> {};
+const char* const kNobodyKnows =
+    " died or left the group (its connection is closed, and the store, which would know, is gone)";
+const std::string kTwo = str("rank 2", kNobodyKnows);
+const std::string kThree = str("rank 3", kNobodyKnows);
+INSTANTIATE_TEST_SUITE_P(
+    Watchdog, Absences,
+    testing::Values(
+        Absence{"AfterTheHostLeft", 0, {0}, {0, 2}, std::nullopt, kTwo.c_str()},
+        Absence{"OfTheHostAlone", 0, {}, {0}, std::nullopt, kStoreIsGone},
+        Absence{"OfTheHostFirst", 0, {}, {0, 2}, std::nullopt,
+                "rank 0 died or left the group (its store is gone); the connections to rank 2 are closed, too"},
+        Absence{"OfWhoIsWaitedFor", 0, {}, {0, 2, 3}, 3, kThree.c_str()},
+        Absence{"InAGroupWithoutTheHost", -1, {}, {2}, std::nullopt, kTwo.c_str()},
+        Absence{"OfSeveral", -1, {}, {2, 3}, std::nullopt,
+                "ranks 2, 3 died or left the group (their connections are closed, and the store, "
+                "which would know, is gone)"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(Absences, AreToldAsFarAsTheyAreKnown) {
+  const Absence& absence = GetParam();
+  const auto store = c10::make_intrusive<FaultyStore>();
+  auto options = quick();
+  options.store_rank = absence.store_rank;
+  options.disconnected = [&](int rank) {
+    return std::find(absence.closed.begin(), absence.closed.end(), rank) != absence.closed.end();
+  };
+  for (int rank : {0, 2, 3}) {
+    const bool left = std::find(absence.left.begin(), absence.left.end(), rank) != absence.left.end();
+    write_status(*store, rank, str("7 3 0 ", left ? 1 : 0, " last completed barrier (operation 3)"));
+  }
+  Watchdog watchdog(store, 1, 4, options);
+  EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.missing(3).empty(); }));
+  store->gone = true;
+  EXPECT_TRUE(eventually(watchdog, [&] {
+    return watchdog.explanation(absence.peer) == absence.explanation;
+  })) << watchdog.explanation(absence.peer);
+  EXPECT_EQ(watchdog.store_trouble(), "rank 1 lost the store: connection closed");
+  if (absence.peer) return;
+  // A collective that nobody has failed ends the same way, if a little later.
+  EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.departed(3) == absence.explanation; }))
+      << watchdog.departed(3);
+}
+
+TEST(Watchdog, AStoreThatFailsOnceIsNotGone) {
+  const auto store = c10::make_intrusive<FaultyStore>();
+  Watchdog watchdog(store, 1, 2, quick());
+  store->full = true;
+  EXPECT_TRUE(eventually(watchdog, [&] { return !watchdog.store_trouble().empty(); }));
+  EXPECT_EQ(watchdog.store_trouble(), "rank 1 cannot use the store: no room for another key");
+  EXPECT_EQ(watchdog.explanation(), "");
+  store->full = false;
+  Watchdog(store, 0, 2, quick()).abort("enough");
+  EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
+  EXPECT_EQ(end_of(watchdog), "CommError: rank 0 ended the group: enough");
+  EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.store_trouble().empty(); }));
+}
+
+// Who blocks in the store must not look dead for that.
+TEST(Watchdog, HasAConnectionOfItsOwn) {
+  const int fd = listen_on("127.0.0.1", 0);
+  c10d::TCPStoreOptions options;
+  options.port = bound_port(fd);
+  options.waitWorkers = false;
+  options.isServer = true;
+  options.masterListenFd = fd;
+  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  options.isServer = false;
+  options.masterListenFd.reset();
+  const auto client = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  std::thread blocked;
+  {
+    Watchdog first(server, 0, 2, quick());
+    Watchdog second(client, 1, 2, quick());
+    for (int look = 0; look < 3; ++look) second.wait_for_news(seconds(10));
+    blocked = std::thread([&] { client->wait({"a key"}, seconds(30)); });
+    second.started(barrier(), 0);
+    EXPECT_TRUE(eventually(first, [&] { return first.missing(0).empty(); }));
+    EXPECT_EQ(first.whereabouts(), "rank 1 is in barrier (operation 0)");
+  }
+  server->c10d::Store::set("a key", "a value");
+  blocked.join();
+}
+
+// Counts the receives that are posted; none ends.
+class SilentBackend final : public c10d::Backend {
+ public:
+  class Receive final : public c10d::Work {
+   public:
+    bool wait(milliseconds) override {
+      ++looks;
+      return false;
+    }
+    void abort() override {}
+    std::atomic<int>& looks;
+    explicit Receive(std::atomic<int>& looks)
+        : Work(0, c10d::OpType::RECV), looks(looks) {}
+  };
+
+  SilentBackend() : c10d::Backend(0, 2) {}
+  const std::string getBackendName() const override { return "silent"; }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
+    ++receives;
+    return c10::make_intrusive<Receive>(looks);
+  }
+
+  std::atomic<int> receives = 0;
+  std::atomic<int> looks = 0;
+};
+
+TEST(Gloo, AsksASilentPeersConnectionWithOneReceive) {
+  const auto library = c10::make_intrusive<SilentBackend>();
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  write_status(*store, 1, "7 3 0 0 is in barrier (operation 3)");
+  const auto backend = c10d_adapter::make(library, store, {.timeout = seconds(1)});
+  auto& watchdog = *c10d_adapter::watchdog_of(*backend);
+  EXPECT_TRUE(eventually(watchdog, [&] { return library->looks >= 3; }));
+  EXPECT_EQ(library->receives, 1);
 }
 
 TEST(Watchdog, DoesNotWaitForAStoreThatDoesNotAnswer) {

@@ -7,6 +7,7 @@
 
 #include <lockstep/comm/algorithms/combine.h>
 #include <lockstep/comm/algorithms/schedule.h>
+#include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/description.h>
 #include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/clock.h>
@@ -50,15 +51,17 @@ class ScheduleWork final : public Work,
                            public Progressing,
                            public std::enable_shared_from_this<ScheduleWork> {
  public:
-  ScheduleWork(Algorithm algorithm, std::shared_ptr<Backend> backend, int rank, int size, int tag,
-               torch::Tensor flat, ReduceOp op, Trace* trace)
+  ScheduleWork(Algorithm algorithm, std::shared_ptr<Backend> backend, int rank, int size,
+               std::uint32_t operation, torch::Tensor flat, ReduceOp op, Trace* trace)
       : algorithm_(algorithm),
         rank_(rank),
-        tag_(tag),
+        operation_(operation),
+        tag_(schedule_tag(operation)),
         flat_(std::move(flat)),
         op_(op),
         arithmetic_(arithmetic_of(algorithm, flat_, size, op)),
         backend_(std::move(backend)),
+        watchdog_(c10d_adapter::watchdog_of(*backend_)),
         trace_(trace) {
     working_ = arithmetic_.widen ? flat_.to(torch::kFloat32) : flat_;
     if (arithmetic_.before != 1) scale_tensor(working_, arithmetic_.before);
@@ -74,6 +77,7 @@ class ScheduleWork final : public Work,
   /// The first step. From here on it keeps itself alive.
   void start() {
     self_ = shared_from_this();
+    if (watchdog_ != nullptr) ticket_ = watchdog_->started(description(), operation_);
     const Turn turn(*this);
     guarded([&] { begin_step(); });
   }
@@ -81,6 +85,7 @@ class ScheduleWork final : public Work,
   // Waits for one transfer after the other, and asks none whether it is complete: for Gloo to know
   // that takes a thread.
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
+    const Waiting waiting(*this);
     std::optional<Deadline> deadline;
     if (timeout) deadline.emplace(*timeout);
     while (!finished_.load(std::memory_order_acquire)) {
@@ -110,6 +115,11 @@ class ScheduleWork final : public Work,
     return turn && move();
   }
 
+  bool needs_a_hand() override {
+    return waiting_.load(std::memory_order_relaxed) == 0 &&
+           !finished_.load(std::memory_order_acquire);
+  }
+
  private:
   struct Transfer {
     std::shared_ptr<Work> work;
@@ -132,6 +142,18 @@ class ScheduleWork final : public Work,
    private:
     ScheduleWork& work_;
     const bool mine_;
+  };
+
+  // Whoever waits for it moves it.
+  class Waiting {
+   public:
+    explicit Waiting(ScheduleWork& work) : work_(work) { ++work_.waiting_; }
+    ~Waiting() { --work_.waiting_; }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    ScheduleWork& work_;
   };
 
   std::int64_t scratch_elements() const {
@@ -281,19 +303,24 @@ class ScheduleWork final : public Work,
     working_.reset();
     scratch_.reset();
     flat_.reset();
+    if (watchdog_ != nullptr) watchdog_->completed(ticket_);
     finished_.store(true, std::memory_order_release);
     self_.reset();
   }
 
-  std::string where() const {
+  CallDescription description() const {
     CallDescription call;
     call.kind = CallKind::kAllReduce;
     call.type = data_type_of(flat_.scalar_type());
     call.op = op_;
     call.count = static_cast<std::uint64_t>(flat_.numel());
     call.shape = {1, {static_cast<std::uint32_t>(flat_.numel())}};
-    return lockstep::str(describe(call), " by ", algorithm_name(algorithm_), ", step ", step_ + 1,
-                         " of ", schedule_.size(), ": ");
+    return call;
+  }
+
+  std::string where() const {
+    return lockstep::str(describe(description()), " by ", algorithm_name(algorithm_), ", step ",
+                         step_ + 1, " of ", schedule_.size(), ": ");
   }
 
   // With the turn. The type of the error stays.
@@ -362,11 +389,14 @@ class ScheduleWork final : public Work,
 
   const Algorithm algorithm_;
   const int rank_;
+  const std::uint32_t operation_;
   const int tag_;
   torch::Tensor flat_;
   const ReduceOp op_;
   const Arithmetic arithmetic_;
   const std::shared_ptr<Backend> backend_;
+  Watchdog* const watchdog_;  // the backend's, or null
+  Watchdog::Ticket ticket_ = 0;
   Trace* const trace_;
 
   std::atomic_flag busy_;  // guards what follows
@@ -378,6 +408,7 @@ class ScheduleWork final : public Work,
   std::shared_ptr<ScheduleWork> self_;
   std::exception_ptr error_;
   std::atomic<bool> finished_ = false;
+  std::atomic<int> waiting_ = 0;
 };
 
 }  // namespace
@@ -392,8 +423,8 @@ std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Back
                                        Trace* trace) {
   if (trace == nullptr) trace = TraceScope::current();
   const auto work =
-      std::make_shared<ScheduleWork>(algorithm, std::move(backend), rank, size,
-                                     schedule_tag(operation), std::move(flat), op, trace);
+      std::make_shared<ScheduleWork>(algorithm, std::move(backend), rank, size, operation,
+                                     std::move(flat), op, trace);
   work->start();
   if (progress != nullptr) progress->add(work);
   return work;

@@ -1,10 +1,12 @@
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <lockstep/comm/backends/c10d/c10d_work.h>
 #include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/c10d/message_slot.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
 #include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/error.h>
@@ -17,16 +19,54 @@ using Finish = std::function<void()>;
 // What is only moved is moved as bytes: so the library's choice of types does not matter.
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-// The library knows no negative tags, which are those of our own algorithms (schedule_tag): they
-// get the upper half.
-int wire_tag_of(int tag) {
-  constexpr int kOwn = 1 << 30;
-  if (tag >= kOwn) {
-    throw ConfigError(
-        lockstep::str("send, recv: tags of this backend must be below ", kOwn, ", got ", tag));
+// Negative tags are those of our own algorithms (schedule_tag).
+MessageSlot slot_of(const torch::Tensor& tensor, int tag) {
+  const auto bytes = static_cast<std::uint64_t>(tensor.nbytes());
+  if (tag < 0) return own_slot(tag, bytes);
+  if (tag >> kTagBits != 0) {
+    throw ConfigError(lockstep::str("send, recv: tags of this backend must be below ",
+                                    1 << kTagBits, ", got ", tag));
   }
-  return tag >= 0 ? tag : kOwn + (-1 - tag);
+  return message_slot(tag, bytes);
 }
+
+// A message on its way through the library. Gloo does not receive an empty one from any source:
+// such a one carries a byte.
+struct Parcel {
+  MessageSlot slot;
+  torch::Tensor tensor;  ///< of the caller
+  torch::Tensor bytes;   ///< that travel
+
+  Parcel(const torch::Tensor& given, int tag) : slot(slot_of(given, tag)), tensor(given.detach()) {
+    const bool travels_as_it_is = tensor.numel() > 0 && !slot.padded;
+    const auto size = static_cast<std::int64_t>(std::max<std::uint64_t>(slot.bytes, 1));
+    bytes = travels_as_it_is
+                ? bytes_of(tensor)
+                : torch::empty({size}, tensor.options().dtype(torch::kUInt8).requires_grad(false));
+  }
+
+  void seal() {
+    if (!slot.padded) return;
+    const std::uint64_t size = tensor.nbytes();
+    std::memcpy(bytes.mutable_data_ptr(), tensor.const_data_ptr(), size);
+    std::memcpy(end(), &size, sizeof(size));
+  }
+  void open() {
+    if (!slot.padded) return;
+    std::uint64_t size = 0;
+    std::memcpy(&size, end(), sizeof(size));
+    if (size != tensor.nbytes()) {
+      throw CommError(lockstep::str("a message of ", size, " bytes came, got room for ",
+                                    tensor.nbytes(), "; both sides must give the same size"));
+    }
+    std::memcpy(tensor.mutable_data_ptr(), bytes.const_data_ptr(), size);
+  }
+
+ private:
+  std::byte* end() const {
+    return static_cast<std::byte*>(bytes.mutable_data_ptr()) + slot.bytes - sizeof(std::uint64_t);
+  }
+};
 
 // Of operations that move nothing.
 class NothingToDo final : public Work {
@@ -36,12 +76,12 @@ class NothingToDo final : public Work {
   std::exception_ptr error() const override { return nullptr; }
 };
 
-class C10dBackend final : public Backend {
+class C10dBackend final : public Backend, public Watched {
  public:
   explicit C10dBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   const std::string& name() const override { return context_->name(); }
-  Watchdog& watchdog() { return context_->watchdog(); }
+  Watchdog* watchdog() override { return &context_->watchdog(); }
 
   std::shared_ptr<Work> start(const Collective& call) override {
     const CallKind kind = call.description.kind;
@@ -76,22 +116,41 @@ class C10dBackend final : public Backend {
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
-    std::vector<at::Tensor> message = message_of(tensor);
-    const int wire_tag = wire_tag_of(tag);
-    return point_to_point(CallKind::kSend, tensor, destination,
-                          [&] { return library().send(message, destination, wire_tag); });
+    if (!context_->is_gloo()) {
+      std::vector<at::Tensor> message{nccl_bytes(tensor)};
+      return nccl_message(CallKind::kSend, tensor, destination,
+                          [&] { return library().send(message, destination, 0); });
+    }
+    Parcel parcel(tensor, tag);
+    parcel.seal();
+    std::vector<at::Tensor> message{parcel.bytes};
+    auto call = message_call(CallKind::kSend, tensor, destination, tag);
+    auto handle = context_->start(
+        call, [&] { return library().send(message, destination, parcel.slot.tag); });
+    return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
+                                              Finish());
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
     if (!source && !context_->is_gloo()) {
       throw ConfigError("recv: NCCL cannot receive from any rank; name the source");
     }
-    std::vector<at::Tensor> message = message_of(tensor);
-    const int wire_tag = wire_tag_of(tag);
-    return point_to_point(CallKind::kRecv, tensor, source.value_or(-1), [&] {
-      return source ? library().recv(message, *source, wire_tag)
-                    : library().recvAnysource(message, wire_tag);
+    if (!context_->is_gloo()) {
+      std::vector<at::Tensor> message{nccl_bytes(tensor)};
+      return nccl_message(CallKind::kRecv, tensor, *source,
+                          [&] { return library().recv(message, *source, 0); });
+    }
+    Parcel parcel(tensor, tag);
+    std::vector<at::Tensor> message{parcel.bytes};
+    auto call = message_call(CallKind::kRecv, tensor, source.value_or(-1), tag);
+    auto handle = context_->start(call, [&] {
+      return source ? library().recv(message, *source, parcel.slot.tag)
+                    : library().recvAnysource(message, parcel.slot.tag);
     });
+    Finish deliver;
+    if (parcel.slot.padded) deliver = [parcel]() mutable { parcel.open(); };
+    return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
+                                              std::move(deliver));
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
@@ -120,25 +179,30 @@ class C10dBackend final : public Backend {
     return std::make_shared<CollectiveWork>(context_, std::move(handle), named, std::move(finish));
   }
 
-  std::shared_ptr<Work> point_to_point(CallKind kind, const torch::Tensor& tensor, int peer,
-                                       const std::function<WorkHandle()>& function) {
+  static Call message_call(CallKind kind, const torch::Tensor& tensor, int peer, int tag) {
     Call call;
     call.description.kind = kind;
     call.description.type = data_type_of(tensor.scalar_type());
     call.description.root = peer;
     call.description.count =
         static_cast<std::uint64_t>(tensor.numel() * units_per_element(tensor.scalar_type()));
-    auto handle = context_->start(call, function);
-    if (context_->is_gloo()) {
-      return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call));
-    }
-    return std::make_shared<CollectiveWork>(context_, std::move(handle), std::move(call), Finish());
+    // What our own algorithms send is a part of the collective with that number.
+    call.part_of_schedule = tag < 0;
+    if (tag < 0) call.number = static_cast<std::uint64_t>(-1 - static_cast<std::int64_t>(tag));
+    return call;
   }
 
-  // Gloo does not receive an empty message from any source: such a one carries a byte.
-  static std::vector<at::Tensor> message_of(const torch::Tensor& tensor) {
-    if (tensor.numel() > 0) return {bytes_of(tensor)};
-    return {torch::zeros({1}, tensor.options().dtype(torch::kUInt8).requires_grad(false))};
+  // An empty message carries a byte.
+  static torch::Tensor nccl_bytes(const torch::Tensor& tensor) {
+    if (tensor.numel() > 0) return bytes_of(tensor);
+    return torch::zeros({1}, tensor.options().dtype(torch::kUInt8).requires_grad(false));
+  }
+
+  std::shared_ptr<Work> nccl_message(CallKind kind, const torch::Tensor& tensor, int peer,
+                                     const std::function<WorkHandle()>& function) {
+    auto call = message_call(kind, tensor, peer, 0);
+    auto handle = context_->start(call, function);
+    return std::make_shared<CollectiveWork>(context_, std::move(handle), std::move(call), Finish());
   }
 
   std::vector<at::Tensor> pieces_of(const torch::Tensor& tensor) {
@@ -307,8 +371,8 @@ std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
 }
 
 Watchdog* watchdog_of(Backend& backend) {
-  auto* const ours = dynamic_cast<C10dBackend*>(&backend);
-  return ours == nullptr ? nullptr : &ours->watchdog();
+  auto* const watched = dynamic_cast<Watched*>(&backend);
+  return watched == nullptr ? nullptr : watched->watchdog();
 }
 
 }  // namespace lockstep::c10d_adapter

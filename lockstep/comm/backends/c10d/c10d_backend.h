@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backend.h>
+#include <lockstep/comm/progress.h>
 #include <lockstep/comm/watchdog.h>
 #include <lockstep/comm/worker_environment.h>
 
@@ -25,6 +26,8 @@ struct AdapterOptions {
   int store_rank = 0;            ///< who serves the store; -1: none of this group
   /// Called when this rank leaves the group while the store is alive: deletes what it left there.
   std::function<void()> forget_keys;
+  /// Of this rank's other operations, which move while it waits here; null: there are none.
+  std::shared_ptr<Progress> progress;
 };
 
 /// Which rank of a group with these members serves the store.
@@ -36,7 +39,15 @@ int world_rank(const WorkerEnvironment& environment, const std::vector<int>& wor
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
 
-/// That of a backend made here, and as long as it; null for any other.
+/// A backend whose members a watchdog watches.
+class Watched {
+ public:
+  virtual ~Watched() = default;
+  /// As long as the backend; may be null.
+  virtual Watchdog* watchdog() = 0;
+};
+
+/// Null where the backend is not Watched.
 Watchdog* watchdog_of(Backend& backend);
 
 }  // namespace lockstep::c10d_adapter

@@ -10,8 +10,13 @@ namespace {
 
 constexpr std::chrono::milliseconds kLibraryNoTimeout = c10d::Store::kNoTimeout;
 
-// A wait in the library sees neither an abort nor a peer that left: so often it comes back to look.
+// A wait in the library sees neither an abort, nor a peer that left, nor what another thread has
+// started and needs a hand: so often it comes back to look.
 constexpr std::chrono::milliseconds kLook{250};
+// The same where others are under way, should nothing tell of their moves.
+constexpr std::chrono::milliseconds kBusyLook{20};
+// Of a thread that does nothing else than wait for one message.
+constexpr std::chrono::hours kAnyTime{24};
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -33,17 +38,39 @@ OperationWork::OperationWork(std::shared_ptr<Context> context, WorkHandle handle
     : context_(std::move(context)),
       handle_(std::move(handle)),
       call_(std::move(call)),
-      ticket_(context_->watchdog().started(call_.description, call_.number)) {}
+      ticket_(call_.part_of_schedule
+                  ? std::nullopt
+                  : std::optional(context_->watchdog().started(call_.description, call_.number))) {}
 
-bool OperationWork::is_completed() { return step(); }
+bool OperationWork::is_completed() {
+  expect_looks();
+  return step();
+}
+
+std::exception_ptr OperationWork::error() const {
+  const std::scoped_lock lock(mutex_);
+  return error_;
+}
+
+bool OperationWork::is_settled() const {
+  const std::scoped_lock lock(mutex_);
+  return settled_;
+}
+
+bool OperationWork::is_inquiring() const {
+  const std::scoped_lock lock(mutex_);
+  return inquiry_.has_value();
+}
 
 void OperationWork::settle() {
   settled_ = true;
-  context_->watchdog().completed(ticket_);
-  context_->release(handle_);
+  if (ticket_) context_->watchdog().completed(*ticket_);
+  if (is_through()) context_->release(handle_);
 }
 
 void OperationWork::settle_with_error_of(const std::function<void()>& function) {
+  const std::scoped_lock lock(mutex_);
+  if (settled_) return;
   try {
     function();
   } catch (...) {
@@ -53,10 +80,11 @@ void OperationWork::settle_with_error_of(const std::function<void()>& function) 
 }
 
 void OperationWork::rethrow() const {
-  if (error_) std::rethrow_exception(error_);
+  if (const auto failure = error()) std::rethrow_exception(failure);
 }
 
 bool OperationWork::step() {
+  const std::scoped_lock lock(mutex_);
   if (settled_) return true;
   if (!inquiry_) {
     std::string failure;
@@ -76,6 +104,25 @@ bool OperationWork::step() {
   return settled_;
 }
 
+void OperationWork::wait_until(std::chrono::milliseconds limit,
+                               const std::function<void(std::chrono::milliseconds)>& wait_once) {
+  const Deadline deadline(limit);
+  Progress& progress = context_->progress();
+  while (!step()) {
+    if (is_inquiring()) {
+      context_->watchdog().wait_for_news(kInquiryPause);
+    } else if (left(deadline).count() == 0) {
+      settle_with_error_of([&] { context_->time_out(call_, limit); });
+    } else if (progress.needs_a_hand()) {
+      expect_looks();
+      progress.pause(std::min(left(deadline), kBusyLook), [&] { return step(); });
+    } else {
+      wait_once(std::min(left(deadline), kLook));
+    }
+  }
+  rethrow();
+}
+
 // --- Collectives ---------------------------------------------------------------------------------
 
 CollectiveWork::CollectiveWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
@@ -84,9 +131,25 @@ CollectiveWork::CollectiveWork(std::shared_ptr<Context> context, WorkHandle hand
       finish_(std::move(finish)) {}
 
 bool CollectiveWork::library_ended(std::string& failure) {
-  if (!handle_->isCompleted()) return false;
+  if (!handle_->isCompleted()) {
+    // Gloo's futures, which wake us, are complete a moment before.
+    if (!context_->is_gloo() || !handle_->getFuture()->completed()) return false;
+    try {
+      handle_->wait(kLook);
+    } catch (const std::exception&) {
+      if (!handle_->isCompleted()) return false;
+    }
+  }
   if (const auto error = handle_->exception()) failure = text_of(error);
   return true;
+}
+
+void CollectiveWork::expect_looks() {
+  if (!context_->is_gloo()) return;
+  std::call_once(listens_, [&] {
+    handle_->getFuture()->addCallback(
+        [progress = context_->progress_pointer()](c10::ivalue::Future&) { progress->ring(); });
+  });
 }
 
 void CollectiveWork::finish() {
@@ -97,42 +160,31 @@ void CollectiveWork::finish() {
 
 void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   if (!context_->is_gloo()) return wait_on_stream(timeout);
-  const auto limit = timeout.value_or(context_->options().timeout);
-  const Deadline deadline(limit);
-  while (!step()) {
-    if (is_inquiring()) {
-      context_->watchdog().wait_for_news(kInquiryPause);
-    } else if (left(deadline).count() == 0) {
-      settle_with_error_of([&] { context_->time_out(call_, limit); });
-    } else {
-      try {
-        handle_->wait(std::min(left(deadline), kLook));
-      } catch (const std::exception&) {
-        // It failed, or this turn's time is over: step() looks.
-      }
+  wait_until(timeout.value_or(context_->options().timeout), [&](std::chrono::milliseconds most) {
+    try {
+      handle_->wait(most);
+    } catch (const std::exception&) {
+      // It failed, or this turn's time is over: step() looks.
     }
-  }
-  rethrow();
+  });
 }
 
 // Makes the current stream wait, not this thread, if no timeout is given; the library's own
 // watchdog keeps the group's.
 void CollectiveWork::wait_on_stream(std::optional<std::chrono::milliseconds> timeout) {
-  if (!is_settled()) {
-    settle_with_error_of([&] {
-      context_->watchdog().throw_if_ended();
-      std::string failure;
-      try {
-        handle_->wait(timeout.value_or(kLibraryNoTimeout));
-      } catch (const std::exception& error) {
-        failure = essence(error.what());
-      }
-      if (!failure.empty()) fail_on_stream(failure, timeout.value_or(context_->options().timeout));
-      if (finish_) finish_();
-      finish_ = nullptr;
-    });
-    if (!is_settled()) settle();
-  }
+  settle_with_error_of([&] {
+    context_->watchdog().throw_if_ended();
+    std::string failure;
+    try {
+      handle_->wait(timeout.value_or(kLibraryNoTimeout));
+    } catch (const std::exception& error) {
+      failure = essence(error.what());
+    }
+    if (!failure.empty()) fail_on_stream(failure, timeout.value_or(context_->options().timeout));
+    if (finish_) finish_();
+    finish_ = nullptr;
+    settle();
+  });
   rethrow();
 }
 
@@ -149,79 +201,122 @@ void CollectiveWork::fail_on_stream(const std::string& failure, std::chrono::mil
 
 // --- Gloo's point-to-point -----------------------------------------------------------------------
 
-// Outlives the Work where that is dropped: the message travels on.
+// Outlives the Work where that is dropped: the message travels on. One thread at a time waits for it
+// in the library, which would give its end to one of several only.
 struct PointToPointWork::Job {
-  explicit Job(WorkHandle handle) : handle(std::move(handle)) {}
+  Job(WorkHandle handle, std::function<void()> deliver)
+      : handle(std::move(handle)), deliver(std::move(deliver)) {}
 
-  void run(std::chrono::milliseconds timeout) {
-    std::string text;
-    try {
-      if (!handle->wait(timeout)) text = "interrupted";
-    } catch (const std::exception& error) {
-      text = essence(error.what());
-    }
+  bool claim() {
     const std::scoped_lock lock(mutex);
-    done = true;
+    return !done && !std::exchange(claimed, true);
+  }
+  void unclaim() {
+    const std::scoped_lock lock(mutex);
+    claimed = false;
+    changed.notify_all();
+  }
+
+  // By who has claimed it. False where the time was over, or somebody interrupted it.
+  bool wait_once(std::chrono::milliseconds timeout) {
+    try {
+      if (!handle->wait(timeout)) return false;
+    } catch (const std::exception& error) {
+      end(essence(error.what()));
+      return true;
+    }
+    try {
+      if (deliver) deliver();
+    } catch (const std::exception& error) {
+      refusal = error.what();
+    }
+    end("");
+    return true;
+  }
+
+  void end(std::string text) {
+    const std::scoped_lock lock(mutex);
+    if (std::exchange(done, true)) return;
     failure = std::move(text);
     changed.notify_all();
   }
 
+  void wait_for_others(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, most, [&] { return done || !claimed; });
+  }
+
   const WorkHandle handle;
+  const std::function<void()> deliver;
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
+  bool claimed = false;
   bool done = false;
   std::string failure;
+  std::string refusal;  // of the message that came
 };
 
-PointToPointWork::PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call)
+PointToPointWork::PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+                                   std::function<void()> deliver)
     : OperationWork(std::move(context), handle, std::move(call)),
-      job_(std::make_shared<Job>(std::move(handle))) {}
+      job_(std::make_shared<Job>(std::move(handle), std::move(deliver))) {}
 
+// After a failure nothing travels any more.
 PointToPointWork::~PointToPointWork() {
-  const std::scoped_lock lock(job_->mutex);
-  if (!job_->done) hand_over();
+  if (!is_settled()) {
+    hand_over();
+  } else if (job_->claim()) {
+    context_->release(handle_);
+  }
 }
 
+// The context waits for its waiters before it goes.
 void PointToPointWork::hand_over() {
-  if (std::exchange(handed_over_, true)) return;
-  context_->waiters().run(
-      [job = job_, timeout = context_->options().timeout] { job->run(timeout); });
+  if (!job_->claim()) return;
+  context_->waiters().run([job = job_, context = context_.get()] {
+    while (!context->is_broken() && !job->wait_once(kAnyTime)) continue;
+    job->end("interrupted");  // where it has not ended
+    context->release(job->handle);
+    context->progress().ring();
+  });
 }
 
 bool PointToPointWork::library_ended(std::string& failure) {
   const std::scoped_lock lock(job_->mutex);
-  if (!job_->done) hand_over();
   failure = job_->failure;
   return job_->done;
 }
 
+bool PointToPointWork::is_through() const {
+  const std::scoped_lock lock(job_->mutex);
+  return job_->done;
+}
+
 void PointToPointWork::finish() {
+  if (!job_->refusal.empty()) {
+    const int own = context_->watchdog().world_rank(context_->rank());
+    context_->end_group(str("rank ", own, ": ", call_.text(), " over gloo: ", job_->refusal));
+  }
   source_ = call_.description.kind == CallKind::kRecv ? handle_->sourceRank() : -1;
 }
 
+// The watchdog's looks interrupt the library's wait (Context::nudge). At its end Gloo closes all
+// connections of the group: that must not be before our deadline.
 void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   const auto limit = timeout.value_or(context_->options().timeout);
   const Deadline deadline(limit);
-  if (!handed_over_ && !is_settled()) {
-    job_->run(std::max(left(deadline), std::chrono::milliseconds(1)));
-    if (!job_->failure.empty() && deadline.expired()) {
+  wait_until(limit, [&](std::chrono::milliseconds most) {
+    if (!job_->claim()) return job_->wait_for_others(most);
+    if (!job_->wait_once(left(deadline) + std::chrono::milliseconds(1))) return job_->unclaim();
+    context_->progress().ring();
+    const bool failed = [&] {
+      const std::scoped_lock lock(job_->mutex);
+      return !job_->failure.empty();
+    }();
+    if (failed && deadline.expired()) {
       settle_with_error_of([&] { context_->time_out(call_, limit); });
     }
-  }
-  while (!step()) {
-    if (is_inquiring()) {
-      context_->watchdog().wait_for_news(kInquiryPause);
-      continue;
-    }
-    std::unique_lock lock(job_->mutex);
-    if (!job_->changed.wait_for(lock, std::min(left(deadline), kLook),
-                                [&] { return job_->done; }) &&
-        left(deadline).count() == 0) {
-      lock.unlock();
-      settle_with_error_of([&] { context_->time_out(call_, limit); });
-    }
-  }
-  rethrow();
+  });
 }
 
 }  // namespace lockstep::c10d_adapter

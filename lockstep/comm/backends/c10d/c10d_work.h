@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include <lockstep/comm/backends/c10d/context.h>
@@ -10,36 +12,47 @@
 
 namespace lockstep::c10d_adapter {
 
-/// What both kinds share: the end of an operation, well or with the reason of its failure.
+/// What both kinds share: the end of an operation, well or with the reason of its failure. Safe to
+/// use from several threads: while one waits another may move what this is a part of.
 class OperationWork : public Work {
  public:
   OperationWork(std::shared_ptr<Context> context, WorkHandle handle, Call call);
 
   bool is_completed() final;
-  std::exception_ptr error() const final { return error_; }
+  std::exception_ptr error() const final;
 
  protected:
   /// Whether the library has ended the operation, without blocking, and with what text it failed.
   virtual bool library_ended(std::string& failure) = 0;
+  /// Called before somebody looks whether it has ended instead of waiting.
+  virtual void expect_looks() = 0;
+  /// Whether nothing of the operation is left in the library once it is settled.
+  virtual bool is_through() const { return true; }
   /// What is left to do when it ended well.
   virtual void finish() {}
 
+  /// Waits until the operation has ended or the deadline is over, which ends the group. `wait_once`
+  /// waits in the library for some time of its own, at most its argument.
+  void wait_until(std::chrono::milliseconds limit,
+                  const std::function<void(std::chrono::milliseconds)>& wait_once);
   /// Settles what can be settled without blocking. True once the operation has ended.
   bool step();
-  /// Settles with the error that `function` throws.
+  /// Settles with the error that `function` throws, where it throws and nothing is settled.
   void settle_with_error_of(const std::function<void()>& function);
-  bool is_inquiring() const { return inquiry_.has_value(); }
-  void rethrow() const;
   void settle();
-  bool is_settled() const { return settled_; }
+  bool is_settled() const;
+  void rethrow() const;
 
   const std::shared_ptr<Context> context_;
   const WorkHandle handle_;
   const Call call_;
 
  private:
-  const Watchdog::Ticket ticket_;
-  std::optional<Deadline> inquiry_;  // the operation failed, and the reason is looked for
+  bool is_inquiring() const;
+
+  const std::optional<Watchdog::Ticket> ticket_;
+  mutable std::recursive_mutex mutex_;  // guards what follows
+  std::optional<Deadline> inquiry_;     // the operation failed, and the reason is looked for
   std::string failure_;
   bool settled_ = false;
   std::exception_ptr error_;
@@ -56,18 +69,22 @@ class CollectiveWork final : public OperationWork {
 
  private:
   bool library_ended(std::string& failure) override;
+  void expect_looks() override;
   void finish() override;
   void wait_on_stream(std::optional<std::chrono::milliseconds> timeout);
   [[noreturn]] void fail_on_stream(const std::string& failure, std::chrono::milliseconds timeout);
 
   std::function<void()> finish_;
+  std::once_flag listens_;
 };
 
 /// Gloo's sends and receives, which can only be waited for: a thread of the group's Waiters does so
-/// for who asks whether one is complete.
+/// for who asks whether one is complete, and for who has others to move meanwhile.
 class PointToPointWork final : public OperationWork {
  public:
-  PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call);
+  /// `deliver` puts a message that has come where it was asked for, on any thread.
+  PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+                   std::function<void()> deliver);
   ~PointToPointWork() override;
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
   int source_rank() const override { return source_; }
@@ -76,10 +93,11 @@ class PointToPointWork final : public OperationWork {
   struct Job;
   void hand_over();
   bool library_ended(std::string& failure) override;
+  void expect_looks() override { hand_over(); }
+  bool is_through() const override;
   void finish() override;
 
   const std::shared_ptr<Job> job_;
-  bool handed_over_ = false;
   int source_ = -1;
 };
 

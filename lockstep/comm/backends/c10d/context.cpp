@@ -13,6 +13,7 @@ namespace {
 
 // Of receives that nobody answers: probes of a connection.
 constexpr int kProbeTag = std::numeric_limits<int>::max();
+constexpr std::chrono::hours kNotWaitedFor{24};
 // How long a destructor waits for the library's threads once their connections are closed.
 constexpr std::chrono::milliseconds kEndLimit{500};
 
@@ -31,13 +32,19 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
     : store_(std::move(store)),
       options_(std::move(options)),
       name_(options_.library == Library::kGloo ? "gloo" : "nccl"),
+      progress_(options_.progress ? options_.progress : std::make_shared<Progress>()),
+      probes_(static_cast<std::size_t>(backend->getSize())),
       backend_(std::move(backend)) {
   WatchdogOptions watching;
   watching.world_ranks = options_.world_ranks;
   watching.store_rank = options_.store_rank;
   watching.farewell = options_.forget_keys;
   watching.ended = [this] { break_connections(); };
-  if (is_gloo()) watching.disconnected = [this](int rank) { return disconnected(rank); };
+  if (is_gloo()) {
+    progress_->will_ring();
+    watching.disconnected = [this](int rank) { return disconnected(rank); };
+    watching.looked = [this] { nudge(); };
+  }
   watchdog_ = std::make_unique<Watchdog>(store_, rank(), size(), std::move(watching));
 }
 
@@ -47,6 +54,8 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
 Context::~Context() {
   const bool failed = has_ended();
   watchdog_.reset();
+  probes_.clear();
+  if (failed && !broken_) break_connections();  // the watchdog had no time to
   if (!all_ended()) {
     break_connections();
     const Deadline limit(kEndLimit);
@@ -107,7 +116,7 @@ void Context::hold(const WorkHandle& work) {
   if (!is_gloo()) return;  // its abort reaches everything
   {
     const std::scoped_lock lock(mutex_);
-    std::erase_if(outstanding_, [](const WorkHandle& each) { return each->isCompleted(); });
+    forget_ended();
     outstanding_.push_back(work);
   }
   try {
@@ -126,18 +135,29 @@ void Context::release(const WorkHandle& work) {
 
 bool Context::all_ended() {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(outstanding_, [](const WorkHandle& work) { return work->isCompleted(); });
+  forget_ended();
   return outstanding_.empty();
+}
+
+// Gloo takes a message for complete as soon as a wait for it was interrupted: of those we know.
+void Context::forget_ended() {
+  std::erase_if(outstanding_, [](const WorkHandle& work) {
+    return work->isCompleted() && !c10d::isP2POp(work->retrieveOpType());
+  });
 }
 
 void Context::explain(const Call& call, const std::string& text, const Deadline& deadline) {
   watchdog_->throw_if_ended();
-  const std::string reason = watchdog_->explanation();
+  const bool is_message = !call.number && call.description.root >= 0;
+  const std::string reason = watchdog_->explanation(
+      is_message ? std::optional<int>(call.description.root) : std::nullopt);
   if (!reason.empty()) {
     end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
   }
   if (deadline.expired()) {
-    end_group(lockstep::str(own_name(), ": ", call.text(), " over ", name_, " failed: ", text));
+    const std::string trouble = watchdog_->store_trouble();
+    end_group(lockstep::str(own_name(), ": ", call.text(), " over ", name_, " failed: ", text,
+                            trouble.empty() ? "" : "; " + trouble));
   }
 }
 
@@ -154,7 +174,8 @@ void Context::check_departed(const Call& call) {
 void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
   watchdog_->throw_if_ended();
   std::string missing = watchdog_->missing(call.number);
-  if (missing.empty() && !call.number && call.description.root >= 0) {
+  const bool is_message = call.part_of_schedule || !call.number;
+  if (missing.empty() && is_message && call.description.root >= 0) {
     missing = lockstep::str("rank ", watchdog_->world_rank(call.description.root));
   }
   end_group(lockstep::str(own_name(), " waited ", static_cast<double>(timeout.count()) / 1e3,
@@ -170,20 +191,35 @@ void Context::end_group(const std::string& reason, bool late) {
   throw CommError(reason);  // not reached: the group has ended
 }
 
-// Gloo refuses at once to receive over a connection that the peer's end has closed.
+// A receive over a connection that the peer's end has closed fails, at once or where it is posted
+// already. An interrupted wait only looks: one receive for each peer is enough.
 bool Context::disconnected(int rank) {
+  WorkHandle& probe = probes_[static_cast<std::size_t>(rank)];
   try {
-    std::vector<at::Tensor> probe{torch::empty({1}, torch::kUInt8)};
-    backend_->recv(probe, rank, kProbeTag);
+    if (!probe) {
+      std::vector<at::Tensor> byte{torch::empty({1}, torch::kUInt8)};
+      probe = backend_->recv(byte, rank, kProbeTag);
+    }
+    probe->abort();
+    probe->wait(kNotWaitedFor);
     return false;
   } catch (const std::exception&) {
     return true;
   }
 }
 
+// Whoever waits in the library for a message comes back to look around, and waits again.
+void Context::nudge() {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& work : outstanding_) {
+    if (c10d::isP2POp(work->retrieveOpType())) work->abort();
+  }
+}
+
 // Gloo has no abort, but a receive that times out closes all connections of its group: so what its
 // threads wait for fails, here and at the peers.
 void Context::break_connections() {
+  broken_ = true;
   if (!is_gloo()) {
     try {
       backend_->abort();
@@ -201,11 +237,7 @@ void Context::break_connections() {
       if (std::string(error.what()).find("Timed out") != std::string::npos) break;
     }
   }
-  // A receive from any source belongs to no connection, and a send under way is not told.
-  const std::scoped_lock lock(mutex_);
-  for (const auto& work : outstanding_) {
-    if (c10d::isP2POp(work->retrieveOpType())) work->abort();
-  }
+  nudge();  // a receive from any source belongs to no connection, and a send under way is not told
 }
 
 }  // namespace lockstep::c10d_adapter

@@ -1,6 +1,7 @@
 // What the operations of one group share: the library's group, the watchdog, and how both end.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/c10d/waiters.h>
+#include <lockstep/comm/progress.h>
 #include <lockstep/comm/watchdog.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
@@ -25,7 +27,8 @@ inline constexpr std::chrono::milliseconds kInquiryPause{50};
 /// One call, for messages and for the watchdog.
 struct Call {
   CallDescription description;
-  std::optional<std::uint64_t> number;  ///< of collectives
+  std::optional<std::uint64_t> number;  ///< of collectives, and of what a message is a part of
+  bool part_of_schedule = false;        ///< which has told the watchdog
   std::string text() const { return describe_numbered(description, number); }
 };
 
@@ -46,6 +49,11 @@ class Context {
   int size() const { return backend_->getSize(); }
   Watchdog& watchdog() { return *watchdog_; }
   Waiters& waiters() { return waiters_; }
+  /// Of all operations of this rank, in whatever group.
+  Progress& progress() { return *progress_; }
+  const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
+  /// The group has ended: what was interrupted stays so.
+  bool is_broken() const { return broken_; }
 
   /// Runs the call of the library that starts an operation. A failure ends the group.
   WorkHandle start(const Call& call, const std::function<WorkHandle()>& function);
@@ -65,15 +73,20 @@ class Context {
  private:
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
   bool disconnected(int rank);
+  void nudge();
   void break_connections();
   bool has_ended() const;
   void shut_down();
   bool all_ended();
+  void forget_ended();
   void hold(const WorkHandle& work);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const AdapterOptions options_;
   const std::string name_;
+  const std::shared_ptr<Progress> progress_;
+  std::atomic<bool> broken_ = false;
+  std::vector<WorkHandle> probes_;       // by rank; of the watchdog's thread
   std::mutex mutex_;                     // guards outstanding_
   std::vector<WorkHandle> outstanding_;  // what Gloo may still be working on
   c10::intrusive_ptr<c10d::Backend> backend_;

@@ -15,8 +15,8 @@ constexpr std::chrono::microseconds kLongestPause{5000};
 
 }  // namespace
 
-GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store)
-    : c10d::Store(store->getTimeout()), store_(std::move(store)) {}
+GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
+    : c10d::Store(store->getTimeout()), store_(std::move(store)), check_(std::move(check)) {}
 
 void GroupStore::forget() {
   std::set<std::string> keys;
@@ -33,7 +33,7 @@ void GroupStore::remember(const std::string& key) {
 }
 
 c10::intrusive_ptr<c10d::Store> GroupStore::clone() {
-  return c10::make_intrusive<GroupStore>(store_->clone());
+  return c10::make_intrusive<GroupStore>(store_->clone(), check_);
 }
 
 void GroupStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
@@ -68,6 +68,7 @@ void GroupStore::wait(const std::vector<std::string>& keys,
                       const std::chrono::milliseconds& timeout) {
   const Deadline deadline(timeout);
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
+    if (check_) check_();
     if (deadline.expired()) {
       throw TimeoutError(lockstep::str("no peer wrote ", join(keys), " into the store for ",
                                        static_cast<double>(timeout.count()) / 1e3, " s"));

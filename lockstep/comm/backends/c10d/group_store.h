@@ -2,6 +2,7 @@
 // what Gloo wrote can be deleted when the group ends.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
@@ -14,7 +15,8 @@ namespace lockstep::c10d_adapter {
 /// Passes everything on, but waits by looking again and again. Safe to use from several threads.
 class GroupStore final : public c10d::Store {
  public:
-  explicit GroupStore(c10::intrusive_ptr<c10d::Store> store);
+  /// `check` is called again and again while something is waited for; what it throws ends the wait.
+  explicit GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check = {});
 
   /// Deletes all keys that were set through this object.
   void forget();
@@ -39,6 +41,7 @@ class GroupStore final : public c10d::Store {
   void remember(const std::string& key);
 
   const c10::intrusive_ptr<c10d::Store> store_;
+  const std::function<void()> check_;
   std::mutex mutex_;  // guards keys_
   std::set<std::string> keys_;
 };

@@ -24,22 +24,43 @@ void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, s
   if (count == 2 * size) store.deleteKey(kCountKey);
 }
 
+// Of a rank that could not connect: nobody needs its address, and it counts as having left.
+void give_up(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
+  try {
+    addresses.forget();
+    if (store.add(kCountKey, 2) == 2 * size) store.deleteKey(kCountKey);
+  } catch (const std::exception&) {
+    // The store is gone, and its keys with it.
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
                                  std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks) {
+                                 const std::vector<int>& world_ranks, Meanwhile meanwhile) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const auto progress = meanwhile.progress;
+  // Gloo keeps the store, but what waits now is over once it is connected.
+  const auto connecting = std::make_shared<Meanwhile>(std::move(meanwhile));
+  auto addresses = c10::make_intrusive<c10d_adapter::GroupStore>(
+      c10::make_intrusive<c10d::PrefixStore>("gloo", store), [connecting] {
+        if (connecting->progress) connecting->progress->advance(nullptr);
+        if (connecting->check) connecting->check();
+      });
+  addresses->setTimeout(timeout);
+  const auto where = [&] {
+    return str("rank ", c10d_adapter::world_rank(environment, world_ranks),
+               ": cannot connect the ranks over Gloo on ", interface_address, ": ");
+  };
   try {
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(interface_address));
     options->threads = 2;
-    auto addresses = c10::make_intrusive<c10d_adapter::GroupStore>(
-        c10::make_intrusive<c10d::PrefixStore>("gloo", store));
-    addresses->setTimeout(timeout);
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(addresses, environment.rank,
                                                              environment.world_size, options);
+    *connecting = {};
     store->add(kCountKey, 1);
     return c10d_adapter::make(std::move(group),
                               c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
@@ -50,11 +71,14 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .store_rank = c10d_adapter::store_rank(environment, world_ranks),
                                .forget_keys = [addresses, store, size = environment.world_size] {
                                  forget_addresses(*addresses, *store, size);
-                               }});
+                               },
+                               .progress = progress});
+  } catch (const TimeoutError& error) {
+    give_up(*addresses, *store, environment.world_size);
+    throw TimeoutError(where() + error.what());
   } catch (const std::exception& error) {
-    throw CommError(str("rank ", c10d_adapter::world_rank(environment, world_ranks),
-                        ": cannot connect the ranks over Gloo on ", interface_address, ": ",
-                        first_line(error)));
+    give_up(*addresses, *store, environment.world_size);
+    throw CommError(where() + first_line(error));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,9 +10,17 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backend.h>
+#include <lockstep/comm/progress.h>
 #include <lockstep/comm/worker_environment.h>
 
 namespace lockstep::gloo {
+
+/// What a rank does while it waits.
+struct Meanwhile {
+  std::shared_ptr<Progress> progress;  ///< moves its other operations; null: there are none
+  /// Called again and again while the ranks connect; may throw what makes that vain. May be empty.
+  std::function<void()> check;
+};
 
 /// Collective. `store` holds nothing but this group's; `environment` says which rank of it this is.
 /// `interface_address` is this host's address that its peers can reach. Tensors on `device` are
@@ -21,6 +30,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
                                  std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks = {});
+                                 const std::vector<int>& world_ranks = {},
+                                 Meanwhile meanwhile = {});
 
 }  // namespace lockstep::gloo

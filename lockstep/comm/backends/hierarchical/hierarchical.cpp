@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/hierarchical/pipeline.h>
 #include <lockstep/comm/backends/hierarchical/stages.h>
 #include <lockstep/core/error.h>
@@ -31,7 +32,7 @@ class LocalMessage final : public Work {
   const int source_;
 };
 
-class HierarchicalBackend final : public Backend {
+class HierarchicalBackend final : public Backend, public c10d_adapter::Watched {
  public:
   explicit HierarchicalBackend(Parts parts)
       : parts_(std::move(parts)),
@@ -44,6 +45,8 @@ class HierarchicalBackend final : public Backend {
     static const std::string name = "hierarchical";
     return name;
   }
+
+  Watchdog* watchdog() override { return c10d_adapter::watchdog_of(*parts_.flat); }
 
   std::shared_ptr<Work> start(const Collective& call) override {
     if (!Stages::has(call)) return parts_.flat->start(call);

@@ -80,6 +80,12 @@ bool Pipeline::advance() noexcept {
   return lock && move_all();
 }
 
+bool Pipeline::needs_a_hand() {
+  const std::scoped_lock lock(mutex_);
+  move_all();
+  return !operations_.empty();
+}
+
 bool Pipeline::move_all() {
   // A stage that starts may have to make room first, and so come back here.
   if (failure_ || std::exchange(moving_, true)) return false;

@@ -56,6 +56,7 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   void start_all_local(std::chrono::milliseconds timeout);
 
   bool advance() noexcept override;
+  bool needs_a_hand() override;
 
   void wait(Operation& operation, std::chrono::milliseconds timeout);
   /// Moves everything; whether `operation` has ended.

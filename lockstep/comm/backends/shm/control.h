@@ -102,6 +102,7 @@ struct alignas(kCacheLine) Channel {
 struct alignas(kCacheLine) AbortState {
   Word state;
   std::uint32_t rank;
+  std::uint32_t late;  ///< it was a deadline
   char reason[1000];
 };
 

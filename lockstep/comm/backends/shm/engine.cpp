@@ -406,11 +406,12 @@ constexpr std::uint32_t kAborted = 2;
 
 }  // namespace
 
-void Engine::abort(const std::string& reason) {
+void Engine::abort(const std::string& reason, bool late) {
   AbortState& shared = control_.header().abort;
   std::uint32_t expected = kRunning;
   if (!shared.state.compare_exchange_strong(expected, kAborting)) return;
   shared.rank = static_cast<std::uint32_t>(rank_);
+  shared.late = late ? 1 : 0;
   const std::size_t length = std::min(reason.size(), sizeof(shared.reason) - 1);
   std::memcpy(shared.reason, reason.data(), length);
   shared.reason[length] = '\0';
@@ -442,8 +443,10 @@ void Engine::throw_if_aborted() {
   }
   failed_ = true;
   const int rank = static_cast<int>(shared.rank);
-  if (rank == rank_) throw CommError(shared.reason);
-  throw CommError(str(rank_name(rank), " ended the group: ", shared.reason));
+  const std::string reason =
+      rank == rank_ ? shared.reason : str(rank_name(rank), " ended the group: ", shared.reason);
+  if (shared.late != 0) throw TimeoutError(reason);
+  throw CommError(reason);
 }
 
 void Engine::fail(const std::string& reason) {
@@ -452,14 +455,21 @@ void Engine::fail(const std::string& reason) {
   throw CommError(reason);
 }
 
-void Engine::check() {
+void Engine::throw_if_ended() {
   throw_if_aborted();
   for (int peer = 0; peer < size_; ++peer) {
+    const bool left = control_.state(peer).left.load(std::memory_order_acquire) != 0;
+    const std::string gone = peer == rank_ || left ? "" : why_gone(peer);
+    if (!gone.empty()) fail(gone);
+  }
+}
+
+void Engine::check() {
+  throw_if_ended();
+  // Who left has done its part of what it could, and others may be about to take it.
+  for (int peer = 0; peer < size_; ++peer) {
     const std::string gone = peer == rank_ ? "" : why_gone(peer);
-    if (gone.empty()) continue;
-    // Who left has done its part of what it could, and others may be about to take it.
-    if (control_.state(peer).left.load(std::memory_order_acquire) != 0) throw CommError(gone);
-    fail(gone);
+    if (!gone.empty()) throw CommError(gone);
   }
 }
 

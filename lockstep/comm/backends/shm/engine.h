@@ -98,10 +98,13 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   /// by itself.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, std::chrono::milliseconds timeout);
 
-  void abort(const std::string& reason);
+  /// `late`: as TimeoutError.
+  void abort(const std::string& reason, bool late = false);
 
   /// Throws CommError when the group has been aborted, or a watched peer is dead or has left.
   void check();
+  /// The same, but that a peer has left is no error.
+  void throw_if_ended();
 
   bool advance() noexcept override;
   void awaited_words(std::vector<AwaitedWord>& words) override;
@@ -166,6 +169,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::string why_gone(const Goal& goal) const;
   std::string why_gone(int rank) const;
   std::string whom(const Goal& goal) const;
+  std::string stopped() const;
   std::string last_call(int rank) const;
   std::string rank_name(int rank) const;
 

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 
 #include <lockstep/core/error.h>
 
 namespace lockstep::shm {
 
-Liveness::Liveness(const std::vector<pid_t>& pids) {
+Liveness::Liveness(const std::vector<pid_t>& pids) : pids_(pids) {
   for (std::size_t rank = 0; rank < pids.size(); ++rank) {
     const int fd = static_cast<int>(syscall(SYS_pidfd_open, pids[rank], 0));
     if (fd < 0) {
@@ -41,6 +43,17 @@ std::vector<int> Liveness::dead_ranks() const {
     if (polled[rank].revents != 0) dead.push_back(static_cast<int>(rank));
   }
   return dead;
+}
+
+// The state follows the program's name, which is in parentheses and may contain some.
+bool Liveness::is_stopped(int rank) const {
+  std::ifstream file(str("/proc/", pids_[static_cast<std::size_t>(rank)], "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(") ");
+  if (name_end == std::string::npos || is_dead(rank)) return false;
+  const char state = line[name_end + 2];
+  return state == 'T' || state == 't';
 }
 
 }  // namespace lockstep::shm

@@ -20,8 +20,11 @@ class Liveness {
   bool is_dead(int rank) const;
   /// In one system call.
   std::vector<int> dead_ranks() const;
+  /// Alive, but by a signal or a debugger kept from running.
+  bool is_stopped(int rank) const;
 
  private:
+  std::vector<pid_t> pids_;
   std::vector<int> descriptors_;
 };
 

@@ -171,6 +171,7 @@ class ShmBackend final : public Backend {
 
   void abort(const std::string& reason) override { engine_->abort(reason); }
   void check() override { engine_->check(); }
+  void throw_if_ended() override { engine_->throw_if_ended(); }
 
  private:
   std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer, int tag) {

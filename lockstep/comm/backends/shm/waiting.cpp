@@ -135,7 +135,7 @@ void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
     const std::scoped_lock lock(mutex_);  // who moves something is through with it
     failed_ = true;
   }
-  abort(reason);
+  abort(reason, late);
   if (late) throw TimeoutError(reason);
   throw CommError(reason);
 }
@@ -205,7 +205,9 @@ std::string Engine::whom(const Goal& goal) const {
     text = str(" for ", rank_name(first), " (process ", control_.state(first).pid.load(), ") to ",
                blocked->verb, " it; ");
   } else {
-    text = "; ";
+    // A message waits for one rank, which may itself wait for another.
+    const std::string names = stopped();
+    text = names.empty() ? "; " : str(" for ", names, "; ");
   }
   int told = 0;
   const char* separator = "";
@@ -217,6 +219,17 @@ std::string Engine::whom(const Goal& goal) const {
     ++told;
   }
   return text;
+}
+
+// "rank 2 (process 4711), which is stopped", or "".
+std::string Engine::stopped() const {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || !liveness_ || !liveness_->is_stopped(rank)) continue;
+    names.push_back(str(rank_name(rank), " (process ", control_.state(rank).pid.load(), ")"));
+  }
+  if (names.empty()) return "";
+  return str(join(names), names.size() == 1 ? ", which is stopped" : ", which are stopped");
 }
 
 std::string Engine::last_call(int rank) const {
