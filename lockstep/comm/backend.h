@@ -1,6 +1,7 @@
 // What a transport must do for a process group. One folder under backends/ implements it for each.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,8 +28,13 @@ class Backend {
   virtual std::shared_ptr<Work> start(const Collective& call) = 0;
 
   /// start() and wait() in one; with a transport as fast as shared memory a Work of its own would be a
-  /// good part of a small call.
-  virtual void run(const Collective& call) { start(call)->wait(); }
+  /// good part of a small call. `meanwhile` is called once, when the peers have what they need from this
+  /// rank, unless an error came before.
+  virtual void run(const Collective& call, const std::function<void()>& meanwhile) {
+    const auto work = start(call);
+    meanwhile();
+    work->wait();
+  }
 
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with one tag
   /// arrive in the order in which they were sent. No `source`: any rank. The sizes of both sides must be

@@ -18,10 +18,13 @@ CallLog::CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path
 
 CallLog::~CallLog() { recorder_->remove_group(group_); }
 
-FlightRecorder::Id CallLog::created(Collective& call, bool begun) noexcept {
+void CallLog::number(Collective& call) noexcept {
   const CallKind kind = call.description.kind;
   const bool message = kind == CallKind::kSend || kind == CallKind::kRecv;
   call.number = (message ? messages_ : collectives_).fetch_add(1, std::memory_order_relaxed);
+}
+
+FlightRecorder::Id CallLog::created(const Collective& call, bool begun) noexcept {
   return recorder_->created(group_, call.number, call.description, begun);
 }
 

@@ -26,8 +26,10 @@ class CallLog {
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
-  /// Gives the call its number; returns its id in the recorder.
-  FlightRecorder::Id created(Collective& call, bool begun = false) noexcept;
+  /// Gives the call its number.
+  void number(Collective& call) noexcept;
+  /// Records the call; returns its id in the recorder.
+  FlightRecorder::Id created(const Collective& call, bool begun = false) noexcept;
   void started(FlightRecorder::Id id) noexcept { recorder_->started(id); }
   void completed(FlightRecorder::Id id, int source) noexcept { recorder_->completed(id, source); }
 

@@ -1,5 +1,6 @@
 #include <lockstep/comm/group_impl.h>
 
+#include <optional>
 #include <utility>
 
 #include <lockstep/comm/algorithms/schedule_work.h>
@@ -67,20 +68,27 @@ void ProcessGroup::Impl::run(Prepared&& prepared, int tag) {
 // The short way of a blocking collective that needs nothing but its backend. False where it does.
 bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
   if (!needs_no_work(prepared.call)) return false;
-  const auto id = log->created(prepared.call, /*begun=*/true);
+  log->number(prepared.call);
+  std::optional<FlightRecorder::Id> noted;
+  // While the peers' answer is on its way: it takes about as long.
+  const auto note = [&] { noted = log->created(prepared.call, /*begun=*/true); };
+  const auto id = [&] {
+    if (!noted) note();
+    return *noted;
+  };
   try {
-    backend->run(prepared.call);
+    backend->run(prepared.call, note);
     if (!prepared.copies.empty()) [[unlikely]] {
       const torch::NoGradGuard no_grad;
       for (auto& [target, source] : prepared.copies) target.copy_(source);
     }
-    log->completed(id, -1);
+    log->completed(id(), -1);
     return true;
   } catch (const ConfigError&) {
-    membership.recorder->failed(id);  // a wrong call; the group goes on
+    membership.recorder->failed(id());  // a wrong call; the group goes on
     throw;
   } catch (...) {
-    std::rethrow_exception(log->failed(id, std::current_exception()));
+    std::rethrow_exception(log->failed(id(), std::current_exception()));
   }
 }
 
@@ -106,6 +114,7 @@ WorkPtr ProcessGroup::Impl::start(std::vector<Prepared> prepared) {
 }
 
 ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
+  log->number(prepared.call);
   const auto id = log->created(prepared.call);
   try {
     Started started{hand_over(prepared.call, tag), id};

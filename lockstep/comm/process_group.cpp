@@ -20,24 +20,25 @@ std::chrono::milliseconds ProcessGroup::timeout() const {
 // --- One tensor in, or out, on each rank
 // -------------------------------------------------------------
 
-void ProcessGroup::all_reduce(torch::Tensor tensor, ReduceOp op, Algorithm algorithm) {
+void ProcessGroup::all_reduce(const torch::Tensor& tensor, ReduceOp op, Algorithm algorithm) {
   impl_->run(impl_->prepare.all_reduce(tensor, op, algorithm));
 }
-WorkPtr ProcessGroup::async_all_reduce(torch::Tensor tensor, ReduceOp op, Algorithm algorithm) {
+WorkPtr ProcessGroup::async_all_reduce(const torch::Tensor& tensor, ReduceOp op,
+                                       Algorithm algorithm) {
   return impl_->start(impl_->prepare.all_reduce(tensor, op, algorithm));
 }
 
-void ProcessGroup::broadcast(torch::Tensor tensor, int root) {
+void ProcessGroup::broadcast(const torch::Tensor& tensor, int root) {
   impl_->run(impl_->prepare.broadcast(tensor, root));
 }
-WorkPtr ProcessGroup::async_broadcast(torch::Tensor tensor, int root) {
+WorkPtr ProcessGroup::async_broadcast(const torch::Tensor& tensor, int root) {
   return impl_->start(impl_->prepare.broadcast(tensor, root));
 }
 
-void ProcessGroup::reduce(torch::Tensor tensor, int root, ReduceOp op) {
+void ProcessGroup::reduce(const torch::Tensor& tensor, int root, ReduceOp op) {
   impl_->run(impl_->prepare.reduce(tensor, root, op));
 }
-WorkPtr ProcessGroup::async_reduce(torch::Tensor tensor, int root, ReduceOp op) {
+WorkPtr ProcessGroup::async_reduce(const torch::Tensor& tensor, int root, ReduceOp op) {
   return impl_->start(impl_->prepare.reduce(tensor, root, op));
 }
 
@@ -51,43 +52,47 @@ void ProcessGroup::monitored_barrier(std::optional<std::chrono::milliseconds> ti
 // --- One piece for each rank
 // -------------------------------------------------------------------------
 
-void ProcessGroup::all_gather(Tensors outputs, torch::Tensor input) {
+void ProcessGroup::all_gather(Tensors outputs, const torch::Tensor& input) {
   impl_->run(impl_->prepare.all_gather(outputs, input));
 }
-WorkPtr ProcessGroup::async_all_gather(Tensors outputs, torch::Tensor input) {
+WorkPtr ProcessGroup::async_all_gather(Tensors outputs, const torch::Tensor& input) {
   return impl_->start(impl_->prepare.all_gather(outputs, input));
 }
-void ProcessGroup::all_gather_into_tensor(torch::Tensor output, torch::Tensor input) {
+void ProcessGroup::all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input) {
   impl_->run(impl_->prepare.all_gather_into_tensor(output, input));
 }
-WorkPtr ProcessGroup::async_all_gather_into_tensor(torch::Tensor output, torch::Tensor input) {
+WorkPtr ProcessGroup::async_all_gather_into_tensor(const torch::Tensor& output,
+                                                   const torch::Tensor& input) {
   return impl_->start(impl_->prepare.all_gather_into_tensor(output, input));
 }
 
-void ProcessGroup::gather(torch::Tensor input, Tensors outputs, int root) {
+void ProcessGroup::gather(const torch::Tensor& input, Tensors outputs, int root) {
   impl_->run(impl_->prepare.gather(input, outputs, root));
 }
-WorkPtr ProcessGroup::async_gather(torch::Tensor input, Tensors outputs, int root) {
+WorkPtr ProcessGroup::async_gather(const torch::Tensor& input, Tensors outputs, int root) {
   return impl_->start(impl_->prepare.gather(input, outputs, root));
 }
 
-void ProcessGroup::scatter(torch::Tensor output, Tensors inputs, int root) {
+void ProcessGroup::scatter(const torch::Tensor& output, Tensors inputs, int root) {
   impl_->run(impl_->prepare.scatter(output, inputs, root));
 }
-WorkPtr ProcessGroup::async_scatter(torch::Tensor output, Tensors inputs, int root) {
+WorkPtr ProcessGroup::async_scatter(const torch::Tensor& output, Tensors inputs, int root) {
   return impl_->start(impl_->prepare.scatter(output, inputs, root));
 }
 
-void ProcessGroup::reduce_scatter(torch::Tensor output, Tensors inputs, ReduceOp op) {
+void ProcessGroup::reduce_scatter(const torch::Tensor& output, Tensors inputs, ReduceOp op) {
   impl_->run(impl_->prepare.reduce_scatter(output, inputs, op));
 }
-WorkPtr ProcessGroup::async_reduce_scatter(torch::Tensor output, Tensors inputs, ReduceOp op) {
+WorkPtr ProcessGroup::async_reduce_scatter(const torch::Tensor& output, Tensors inputs,
+                                           ReduceOp op) {
   return impl_->start(impl_->prepare.reduce_scatter(output, inputs, op));
 }
-void ProcessGroup::reduce_scatter_tensor(torch::Tensor output, torch::Tensor input, ReduceOp op) {
+void ProcessGroup::reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
+                                         ReduceOp op) {
   impl_->run(impl_->prepare.reduce_scatter_tensor(output, input, op));
 }
-WorkPtr ProcessGroup::async_reduce_scatter_tensor(torch::Tensor output, torch::Tensor input,
+WorkPtr ProcessGroup::async_reduce_scatter_tensor(const torch::Tensor& output,
+                                                  const torch::Tensor& input,
                                                   ReduceOp op) {
   return impl_->start(impl_->prepare.reduce_scatter_tensor(output, input, op));
 }
@@ -98,12 +103,13 @@ void ProcessGroup::all_to_all(Tensors outputs, Tensors inputs) {
 WorkPtr ProcessGroup::async_all_to_all(Tensors outputs, Tensors inputs) {
   return impl_->start(impl_->prepare.all_to_all(outputs, inputs));
 }
-void ProcessGroup::all_to_all_single(torch::Tensor output, torch::Tensor input,
+void ProcessGroup::all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                                      std::vector<std::int64_t> output_splits,
                                      std::vector<std::int64_t> input_splits) {
   impl_->run(impl_->prepare.all_to_all_single(output, input, output_splits, input_splits));
 }
-WorkPtr ProcessGroup::async_all_to_all_single(torch::Tensor output, torch::Tensor input,
+WorkPtr ProcessGroup::async_all_to_all_single(const torch::Tensor& output,
+                                              const torch::Tensor& input,
                                               std::vector<std::int64_t> output_splits,
                                               std::vector<std::int64_t> input_splits) {
   return impl_->start(impl_->prepare.all_to_all_single(output, input, output_splits, input_splits));
@@ -128,19 +134,19 @@ WorkPtr ProcessGroup::async_broadcast_coalesced(Tensors tensors, int root) {
 // --- Point-to-point
 // ----------------------------------------------------------------------------------
 
-void ProcessGroup::send(torch::Tensor tensor, int destination, int tag) {
+void ProcessGroup::send(const torch::Tensor& tensor, int destination, int tag) {
   impl_->run(impl_->prepare.send(tensor, destination, tag), tag);
 }
-WorkPtr ProcessGroup::isend(torch::Tensor tensor, int destination, int tag) {
+WorkPtr ProcessGroup::isend(const torch::Tensor& tensor, int destination, int tag) {
   return impl_->start(impl_->prepare.send(tensor, destination, tag), tag);
 }
 
-int ProcessGroup::recv(torch::Tensor tensor, std::optional<int> source, int tag) {
-  const auto work = irecv(std::move(tensor), source, tag);
+int ProcessGroup::recv(const torch::Tensor& tensor, std::optional<int> source, int tag) {
+  const auto work = irecv(tensor, source, tag);
   work->wait();
   return source.value_or(work->source_rank());
 }
-WorkPtr ProcessGroup::irecv(torch::Tensor tensor, std::optional<int> source, int tag) {
+WorkPtr ProcessGroup::irecv(const torch::Tensor& tensor, std::optional<int> source, int tag) {
   return impl_->start(impl_->prepare.recv(tensor, source, tag), tag);
 }
 

@@ -59,18 +59,18 @@ class ProcessGroup {
 
   /// In place: every rank's `tensor` becomes the reduction over all ranks, bit for bit the same on all
   /// of them. Native shared memory combines in the order of the ranks.
-  void all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum,
+  void all_reduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                   Algorithm algorithm = Algorithm::kAuto);
-  WorkPtr async_all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum,
+  WorkPtr async_all_reduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                            Algorithm algorithm = Algorithm::kAuto);
 
   /// Every rank's `tensor` becomes that of rank `root`.
-  void broadcast(torch::Tensor tensor, int root = 0);
-  WorkPtr async_broadcast(torch::Tensor tensor, int root = 0);
+  void broadcast(const torch::Tensor& tensor, int root = 0);
+  WorkPtr async_broadcast(const torch::Tensor& tensor, int root = 0);
 
   /// The root's `tensor` becomes the reduction; those of the others stay as they are.
-  void reduce(torch::Tensor tensor, int root, ReduceOp op = ReduceOp::kSum);
-  WorkPtr async_reduce(torch::Tensor tensor, int root, ReduceOp op = ReduceOp::kSum);
+  void reduce(const torch::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_reduce(const torch::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
 
   /// Returns when all ranks have called it.
   void barrier();
@@ -83,26 +83,28 @@ class ProcessGroup {
   // --- Collectives: one piece for each rank -------------------------------------------------------
 
   /// outputs[r] becomes rank r's `input`.
-  void all_gather(Tensors outputs, torch::Tensor input);
-  WorkPtr async_all_gather(Tensors outputs, torch::Tensor input);
+  void all_gather(Tensors outputs, const torch::Tensor& input);
+  WorkPtr async_all_gather(Tensors outputs, const torch::Tensor& input);
   /// The same into one tensor: `output` has size() times the elements of `input`, rank after rank.
-  void all_gather_into_tensor(torch::Tensor output, torch::Tensor input);
-  WorkPtr async_all_gather_into_tensor(torch::Tensor output, torch::Tensor input);
+  void all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input);
+  WorkPtr async_all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input);
 
   /// On the root outputs[r] becomes rank r's `input`; the others give no outputs.
-  void gather(torch::Tensor input, Tensors outputs, int root);
-  WorkPtr async_gather(torch::Tensor input, Tensors outputs, int root);
+  void gather(const torch::Tensor& input, Tensors outputs, int root);
+  WorkPtr async_gather(const torch::Tensor& input, Tensors outputs, int root);
 
   /// Rank r's `output` becomes the root's inputs[r]; the others give no inputs.
-  void scatter(torch::Tensor output, Tensors inputs, int root);
-  WorkPtr async_scatter(torch::Tensor output, Tensors inputs, int root);
+  void scatter(const torch::Tensor& output, Tensors inputs, int root);
+  WorkPtr async_scatter(const torch::Tensor& output, Tensors inputs, int root);
 
   /// Rank r's `output` becomes the reduction of all ranks' inputs[r].
-  void reduce_scatter(torch::Tensor output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
-  WorkPtr async_reduce_scatter(torch::Tensor output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
+  void reduce_scatter(const torch::Tensor& output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_reduce_scatter(const torch::Tensor& output, Tensors inputs,
+                               ReduceOp op = ReduceOp::kSum);
   /// The same from one tensor: `input` has size() times the elements of `output`.
-  void reduce_scatter_tensor(torch::Tensor output, torch::Tensor input, ReduceOp op = ReduceOp::kSum);
-  WorkPtr async_reduce_scatter_tensor(torch::Tensor output, torch::Tensor input,
+  void reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
+                             ReduceOp op = ReduceOp::kSum);
+  WorkPtr async_reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
                                       ReduceOp op = ReduceOp::kSum);
 
   /// outputs[r] becomes rank r's inputs[rank()]. Sizes may differ from pair to pair.
@@ -110,10 +112,10 @@ class ProcessGroup {
   WorkPtr async_all_to_all(Tensors outputs, Tensors inputs);
   /// The same with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows of `input`
   /// and gives output_splits[r] rows of `output`. No splits: equal ones.
-  void all_to_all_single(torch::Tensor output, torch::Tensor input,
+  void all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                          std::vector<std::int64_t> output_splits = {},
                          std::vector<std::int64_t> input_splits = {});
-  WorkPtr async_all_to_all_single(torch::Tensor output, torch::Tensor input,
+  WorkPtr async_all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                                   std::vector<std::int64_t> output_splits = {},
                                   std::vector<std::int64_t> input_splits = {});
 
@@ -139,12 +141,12 @@ class ProcessGroup {
 
   /// Messages between two ranks with one tag arrive in the order in which they were sent. Both sides give
   /// tensors of the same size and type.
-  void send(torch::Tensor tensor, int destination, int tag = 0);
-  WorkPtr isend(torch::Tensor tensor, int destination, int tag = 0);
+  void send(const torch::Tensor& tensor, int destination, int tag = 0);
+  WorkPtr isend(const torch::Tensor& tensor, int destination, int tag = 0);
   /// Returns the rank that sent. No source: whoever sends first. Not with NCCL and "hierarchical", which
   /// have no way to (ConfigError): new_group(ranks, "gloo") makes a group that has.
-  int recv(torch::Tensor tensor, std::optional<int> source = std::nullopt, int tag = 0);
-  WorkPtr irecv(torch::Tensor tensor, std::optional<int> source = std::nullopt, int tag = 0);
+  int recv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
+  WorkPtr irecv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
   /// Starts all of them in whatever order of the ranks; none waits for another.
   std::vector<WorkPtr> batch_isend_irecv(const std::vector<P2POp>& operations);
 

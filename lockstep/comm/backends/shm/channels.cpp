@@ -36,9 +36,11 @@ void publish(Word& word, Word& sleepers, std::uint32_t value) {
 
 }  // namespace
 
-Channels::Channels(const Control& control, int rank, SharingCost& sharing_cost)
+Channels::Channels(const Control& control, int rank, SharingCost& sharing_cost,
+                   const std::vector<int>& world_ranks)
     : control_(control),
       sharing_cost_(sharing_cost),
+      world_ranks_(world_ranks),
       rank_(rank),
       size_(control.size()),
       outgoing_(static_cast<std::size_t>(control.size())),
@@ -181,8 +183,8 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
     try {
       in.strays.push_back({header, std::vector<std::byte>(header.bytes), 0, nullptr});
     } catch (const std::bad_alloc&) {
-      mismatch = str("rank ", rank_, " has no memory to put aside a message of ", header.bytes,
-                     " bytes from rank ", peer);
+      mismatch = str("rank ", name(rank_), " has no memory to put aside a message of ", header.bytes,
+                     " bytes from rank ", name(peer));
       return false;
     }
     in.into_stray = true;
@@ -264,8 +266,8 @@ std::string Channels::check(const Header& header, int source, const Transfer& tr
   const auto amount = [](std::uint64_t bytes, DataType type) {
     return str(bytes / element_size(type), " of ", data_type_name(type));
   };
-  return str("point-to-point mismatch: rank ", source, " sent ", amount(header.bytes, header.type),
-             " to rank ", rank_, ", which receives ", amount(transfer.bytes, transfer.call.type));
+  return str("point-to-point mismatch: rank ", name(source), " sent ", amount(header.bytes, header.type),
+             " to rank ", name(rank_), ", which receives ", amount(transfer.bytes, transfer.call.type));
 }
 
 void Channels::finish(const std::shared_ptr<Transfer>& transfer) {

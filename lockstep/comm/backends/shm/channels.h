@@ -35,7 +35,9 @@ struct Transfer {
 /// One rank's ends of all channels. Not thread-safe: the engine's lock guards it.
 class Channels {
  public:
-  Channels(const Control& control, int rank, SharingCost& sharing_cost);
+  /// `world_ranks` are the names of the ranks in messages, as EngineOptions has them.
+  Channels(const Control& control, int rank, SharingCost& sharing_cost,
+           const std::vector<int>& world_ranks);
 
   void post(std::shared_ptr<Transfer> transfer);
 
@@ -87,6 +89,9 @@ class Channels {
   bool take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& shared, std::string& mismatch);
   void finish(const std::shared_ptr<Transfer>& transfer);
   bool wanted_elsewhere(int peer) const;
+  int name(int rank) const {
+    return world_ranks_.empty() ? rank : world_ranks_[static_cast<std::size_t>(rank)];
+  }
   std::string check(const Header& header, int source, const Transfer& transfer) const;
 
   std::size_t put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written, bool streamed);
@@ -94,6 +99,7 @@ class Channels {
 
   const Control& control_;
   SharingCost& sharing_cost_;
+  const std::vector<int>& world_ranks_;
   const int rank_;
   const int size_;
   std::vector<Outgoing> outgoing_;

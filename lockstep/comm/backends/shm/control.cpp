@@ -43,9 +43,17 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
+// Each field times a number of its own, so that the processor multiplies them side by side: this stands
+// before the word that peers wait for.
 std::uint64_t fingerprint(const ChunkDescription& chunk) {
-  std::uint64_t hash = 0;
-  const auto add = [&](std::uint64_t value) { hash = mix(hash, value); };
+  constexpr std::uint64_t kStep = 0xD6E8FEB86659FD93;
+  std::uint64_t sum = 0;
+  std::uint64_t factor = 0x9E3779B97F4A7C15;
+  const auto add = [&](std::uint64_t value) {
+    const std::uint64_t product = value * factor;
+    sum += product ^ (product >> 32);
+    factor += 2 * kStep;  // odd, so that no difference is lost
+  };
   const CallDescription& call = chunk.call;
   add(static_cast<std::uint64_t>(call.kind) | static_cast<std::uint64_t>(call.type) << 8 |
       static_cast<std::uint64_t>(call.op.kind) << 16 | std::uint64_t{chunk.at_own_piece} << 24 |
@@ -53,12 +61,12 @@ std::uint64_t fingerprint(const ChunkDescription& chunk) {
   add(std::bit_cast<std::uint64_t>(call.op.factor));
   add(call.count);
   add(chunk.number);
-  add(chunk.offset | std::uint64_t{chunk.segment} << 48);
-  add(call.shape.dimensions);
-  for (std::size_t i = 0; i < std::min<std::size_t>(call.shape.dimensions, Shape::kPlaces); ++i) {
-    add(call.shape.sizes[i]);
+  add(chunk.offset);
+  add(chunk.segment | static_cast<std::uint64_t>(call.shape.dimensions) << 32);
+  for (std::size_t i = 0; i < Shape::kPlaces; i += 2) {
+    add(call.shape.sizes[i] | static_cast<std::uint64_t>(call.shape.sizes[i + 1]) << 32);
   }
-  return hash;
+  return sum;
 }
 
 std::size_t Control::bytes(int size, std::size_t slot_bytes) {

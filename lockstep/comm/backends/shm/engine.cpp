@@ -39,7 +39,7 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
       options_(std::move(options)),
       stages_(control_, rank),
       sharing_cost_(control_.state(rank).sharing_cost),
-      channels_(control_, rank, sharing_cost_) {
+      channels_(control_, rank, sharing_cost_, options_.world_ranks) {
   LOCKSTEP_CHECK(size <= kMaxRanks, "a group on one host has at most ", kMaxRanks, " ranks, got ", size);
   LOCKSTEP_CHECK(memory_->bytes() >= control_bytes(size, options_));
   control_.state(rank).pid.store(getpid(), std::memory_order_relaxed);
@@ -66,8 +66,8 @@ void Engine::watch(const std::vector<pid_t>& pids) { liveness_.emplace(pids); }
 
 Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number, const std::byte* input,
                             std::byte* output, std::shared_ptr<const void> keep_alive) {
-  const Request request{call, number, input, output, call.count * element_size(call.type)};
-  auto place = request.piece_bytes >= options_.in_place_bytes ? find_place(request) : std::nullopt;
+  const Request request{call, number, input, output};
+  auto place = place_to_use(request);
   const std::scoped_lock lock(mutex_);
   throw_if_aborted();
   post_chunks(request, std::move(place), std::move(keep_alive));
@@ -76,9 +76,10 @@ Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number, c
 }
 
 void Engine::run(const CallDescription& call, std::uint64_t number, const std::byte* input,
-                 std::byte* output, std::chrono::milliseconds timeout) {
+                 std::byte* output, std::chrono::milliseconds timeout,
+                 const std::function<void()>& meanwhile) {
   try {
-    run_unguarded(call, number, input, output, timeout);
+    run_unguarded({call, number, input, output}, timeout, meanwhile);
   } catch (...) {
     // The caller's memory is about to go: nothing of this group may touch it any more.
     {
@@ -90,25 +91,32 @@ void Engine::run(const CallDescription& call, std::uint64_t number, const std::b
   }
 }
 
-void Engine::run_unguarded(const CallDescription& call, std::uint64_t number, const std::byte* input,
-                           std::byte* output, std::chrono::milliseconds timeout) {
+void Engine::run_unguarded(const Request& request, std::chrono::milliseconds timeout,
+                           const std::function<void()>& meanwhile) {
   constexpr int kLooks = 64;
-  const Request request{call, number, input, output, call.count * element_size(call.type)};
-  auto place = request.piece_bytes >= options_.in_place_bytes ? find_place(request) : std::nullopt;
+  auto place = place_to_use(request);
   Ticket ticket = 0;
   {
     const std::scoped_lock lock(mutex_);
     throw_if_aborted();
     post_chunks(request, std::move(place), nullptr);
     ticket = posted_;
-    for (int look = 0; look < kLooks; ++look) {
-      advance_locked();
-      if (released_ == ticket) return;
-      if (options_.patience.spin.count() == 0) break;  // the peer needs this processor
+    advance_all();
+    meanwhile();
+    // Who sleeps is woken after these looks: to ask for sleepers takes as long as a look at a peer.
+    const int looks = options_.patience.spin.count() == 0 ? 0 : kLooks;  // the peer needs this processor
+    for (int look = 0; look < looks && released_ != ticket; ++look) {
       cpu_relax();
+      advance_all();
     }
+    wake_sleepers();
+    if (released_ == ticket) return;
   }
   wait(ticket, timeout);
+}
+
+std::optional<SymmetricPlace> Engine::place_to_use(const Request& request) const {
+  return request.piece_bytes < options_.in_place_bytes ? std::nullopt : find_place(request);
 }
 
 // Where all ranks' inputs lie, if they can be used without a copy.
@@ -308,6 +316,7 @@ bool Engine::try_arrive() {
 bool Engine::try_work() {
   if (worked_ == arrived_) return false;
   const Operation& current = pending_.at(worked_);
+  stages_.expect(current);
   if (not_arrived(current)) return false;
   compare(current, stages_.before_work(current));
   stages_.work(current);

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -81,8 +82,9 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
               std::byte* output, std::shared_ptr<const void> keep_alive = nullptr);
 
   /// post() and wait() in one, without a lock in between where it is over within a microsecond.
+  /// `meanwhile` is called once, when peers can see what this rank has posted.
   void run(const CallDescription& call, std::uint64_t number, const std::byte* input, std::byte* output,
-           std::chrono::milliseconds timeout);
+           std::chrono::milliseconds timeout, const std::function<void()>& meanwhile);
 
   /// Starts a message. `call` is a kSend or kRecv whose root is the peer, not this rank.
   std::shared_ptr<Transfer> post(const CallDescription& call, int tag, std::byte* data,
@@ -129,11 +131,12 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
     std::uint64_t number;
     const std::byte* input;
     std::byte* output;
-    std::size_t piece_bytes;
+    std::size_t piece_bytes = call.count * element_size(call.type);
   };
   void post_chunks(const Request& request, std::optional<SymmetricPlace> place,
                    std::shared_ptr<const void> keep_alive);
   Operation& push(const Request& request, std::size_t offset, std::size_t bytes);
+  std::optional<SymmetricPlace> place_to_use(const Request& request) const;
   std::optional<SymmetricPlace> find_place(const Request& request) const;
 
   bool advance_locked();
@@ -144,8 +147,8 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   bool advance_channels();
   void publish(Word& word, std::uint32_t value);
   void wake_sleepers();
-  void run_unguarded(const CallDescription& call, std::uint64_t number, const std::byte* input,
-                     std::byte* output, std::chrono::milliseconds timeout);
+  void run_unguarded(const Request& request, std::chrono::milliseconds timeout,
+                     const std::function<void()>& meanwhile);
   void compare(const Operation& operation, Stages::Others others);
   std::string disagreement(std::uint32_t sequence, int peer) const;
   bool should_stream(const Operation& operation) const;

@@ -124,6 +124,17 @@ void Stages::arrive(const Operation& operation) const {
   }
 }
 
+void Stages::expect(const Operation& operation) const {
+  constexpr std::size_t kMostBytes = 256;  // of all peers: more would hold up who still writes it
+  const auto peers = static_cast<std::size_t>(size_ - 1);
+  if (!operation.staged || operation.bytes * peers > kMostBytes) return;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const std::byte* const data = given(operation, peer);
+    for (std::size_t at = 0; at < operation.bytes; at += kCacheLine) __builtin_prefetch(data + at);
+  }
+}
+
 Stages::Others Stages::before_work(const Operation& operation) const {
   switch (operation.description.call.kind) {
     case CallKind::kBroadcast:

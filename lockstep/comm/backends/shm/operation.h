@@ -62,6 +62,9 @@ class Stages {
   enum class Others { kNobody, kRoot, kAll };
 
   void arrive(const Operation& operation) const;
+  /// Asks for the peers' data of a very small chunk, so that it comes together with the word that
+  /// announces it.
+  void expect(const Operation& operation) const;
   Others before_work(const Operation& operation) const;
   void work(const Operation& operation) const;
   Others before_release(const Operation& operation) const;

@@ -146,10 +146,10 @@ class ShmBackend final : public Backend {
   }
 
   // The caller holds the tensors until the operation is complete or the engine touches nothing any more.
-  void run(const Collective& call) override {
-    if (call.uneven()) return start_uneven(call)->wait();
+  void run(const Collective& call, const std::function<void()>& meanwhile) override {
+    if (call.uneven()) return Backend::run(call, meanwhile);
     const auto [input, output] = buffers(call);
-    engine_->run(call.description, call.number, input, output, timeout_);
+    engine_->run(call.description, call.number, input, output, timeout_, meanwhile);
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {

@@ -183,6 +183,7 @@ class ThroughDevice final : public Backend {
 
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void check() override { inner_->check(); }
+  void throw_if_ended() override { inner_->throw_if_ended(); }
 
  private:
   std::shared_ptr<Work> work_of(std::shared_ptr<Work> inner, Tensor host, Tensor device) const {
