@@ -75,6 +75,7 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
     TextExchange exchange(part_of(membership, lockstep::str("host/", host)), local_rank,
                           static_cast<int>(members.size()), membership.options.timeout,
                           membership.named(members));
+    exchange.meanwhile(membership.exchange->meanwhile());
     local = try_shared_memory(membership, exchange, why_not);
   }
   return all_can(membership, "shared memory inside the hosts", why_not) ? local : nullptr;

@@ -57,9 +57,14 @@ std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool s
 
 std::shared_ptr<Backend> connect_members(Membership& membership) {
   try {
+    membership.exchange->meanwhile([progress = membership.progress, check = membership.check] {
+      if (progress) progress->advance(nullptr);
+      if (check) check();
+    });
     auto backend = choose_backend(membership);
     // Rank 0 may leave at once, and its store with it: not before all are connected.
     membership.exchange->exchange("end of the rendezvous", "", [&] { backend->check(); });
+    membership.exchange->meanwhile({});
     return backend;
   } catch (const Error&) {
     throw;
@@ -86,6 +91,7 @@ void check_options(const ProcessGroupOptions& options, const std::string& call) 
 ProcessGroup connect(Membership membership) {
   if (membership.size == 1) {
     auto backend = single::make(membership.options.device);
+    membership.check = nullptr;
     return ProcessGroup(
         std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
   }
@@ -115,7 +121,9 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
       own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
   membership.profiles = {own};
   if (size > 1) {
-    TextExchange exchange = call_the_roll(store, rank, size, options.timeout, world_rank);
+    TextExchange exchange = call_the_roll(
+        store, rank, size, options.timeout, world_rank,
+        [progress = shared.progress] { progress->advance(nullptr); });
     membership.profiles = exchange_profiles(exchange, own);
     membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
     membership.exchange = std::move(exchange);

@@ -27,6 +27,7 @@ void append_shape(std::ostringstream& out, const CallDescription& call) {
   const std::size_t places = std::min<std::size_t>(call.shape.dimensions, Shape::kPlaces);
   for (std::size_t i = 0; i < places; ++i) out << (i == 0 ? "" : "x") << call.shape.sizes[i];
   if (call.shape.dimensions > places) out << "x...";
+  if (call.shape.channels_last) out << " channels_last";
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct Shape {
   static constexpr std::size_t kPlaces = 6;
   std::uint8_t dimensions = 0;
   std::array<std::uint32_t, kPlaces> sizes{};
+  bool channels_last = false;  ///< in memory the channels come last; `sizes` are in that order
   bool operator==(const Shape&) const = default;
 };
 

@@ -82,6 +82,7 @@ Shape shape_in_memory(const torch::Tensor& tensor) {
     return tensor.stride(a) > tensor.stride(b);
   });
   Shape shape;
+  shape.channels_last = true;
   for (const std::int64_t dimension : order) append(shape, tensor.size(dimension));
   append_units(shape, tensor);
   return shape;

@@ -54,11 +54,13 @@ FlightRecorder::Group* FlightRecorder::add_group(std::string name, std::vector<i
   const std::scoped_lock lock(groups_mutex_);
   const Id oldest = next_.load() < capacity_ ? 0 : next_.load() - capacity_;
   std::erase_if(groups_, [&](const auto& each) {
-    return each.second->removed && each.second->last_id <= oldest;
+    const Group& known = *each.second;
+    return known.removed && (known.last_id <= oldest || known.last_id == known.first_id);
   });
   const std::uint64_t id = next_group_++;
   auto group =
       std::make_unique<Group>(id, std::move(name), std::move(world_ranks), std::move(description));
+  group->first_id = next_.load();
   return groups_.emplace(id, std::move(group)).first->second.get();
 }
 

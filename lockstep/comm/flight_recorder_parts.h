@@ -28,6 +28,7 @@ struct FlightRecorder::Group {
   const std::vector<int> world_ranks;
   std::vector<std::atomic<std::uint64_t>> sent;  ///< by rank in the group
   std::vector<std::atomic<std::uint64_t>> received;
+  Id first_id = 0;  ///< when it was added: no earlier operation is of this group
   bool removed = false;
   Id last_id = 0;  ///< when it was removed: no later operation is of this group
 };

@@ -1,6 +1,7 @@
 #include <lockstep/comm/group_work.h>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
 
 namespace lockstep {
 
@@ -10,7 +11,12 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
     if (state_ == State::kDone) return;
     if (state_ == State::kFailed) std::rethrow_exception(error_);
   }
-  const std::scoped_lock turn(work_mutex_);
+  std::unique_lock turn(work_mutex_, std::defer_lock);
+  if (!timeout) turn.lock();
+  if (timeout && !turn.try_lock_for(Deadline(*timeout).remaining())) {
+    throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
+                                     " s while another thread waits for the same operation"));
+  }
   {
     const std::scoped_lock lock(mutex_);  // another thread may have waited meanwhile
     if (state_ == State::kDone) return;

@@ -37,7 +37,7 @@ class GroupWork final : public Work {
   TensorPairs copies_;
   const std::shared_ptr<CallLog> log_;
   const FlightRecorder::Id id_;
-  std::mutex work_mutex_;     // one thread at a time asks the backend's Work
+  std::timed_mutex work_mutex_;  // one thread at a time asks the backend's Work
   mutable std::mutex mutex_;  // guards what follows
   State state_ = State::kRunning;
   std::exception_ptr error_;

@@ -243,7 +243,8 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
     }
     for (int i = 0; i < options_.size; ++i) {
       const Tensor& tensor = list[static_cast<std::size_t>(i)];
-      check_written("all_to_all", name, tensor, i);
+      &list == &outputs ? check_written("all_to_all", name, tensor, i)
+                        : check_tensor("all_to_all", name, tensor, i);
       if (tensor.scalar_type() != inputs[0].scalar_type() ||
           tensor.device() != inputs[0].device()) {
         fail("all_to_all", name, '[', i, "] is ", type_name(tensor.scalar_type()), " on ",

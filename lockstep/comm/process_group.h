@@ -39,7 +39,8 @@ struct P2POp {
   int tag = 0;
 };
 
-/// A value handle; copies share one group, which is left when the last copy goes. The destructor does
+/// A value handle; copies share one group, which is left when the last copy has gone and the last
+/// operation has ended or been dropped: one of the algorithms over point-to-point runs to its end. The destructor does
 /// not communicate. Safe to use from several threads of a rank as long as all ranks keep one order.
 /// Wrong arguments are a ConfigError that says rank, operation, got and expected; see Work for what
 /// fails later. Ranks, roots and peers are those of this group.

@@ -23,6 +23,8 @@ struct AwaitedWord {
   shm::Word* word = nullptr;
   std::uint32_t seen = 0;         ///< sleep only while it has this value
   shm::Word* sleepers = nullptr;  ///< counts those who sleep, so that the writer knows whom to wake
+  /// Of the memory in which they lie: its group may end in another thread while this one sleeps.
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 /// Something that moves when it is called.

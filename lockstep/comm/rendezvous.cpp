@@ -100,12 +100,14 @@ std::vector<int> take_names(std::vector<std::string>& greetings) {
 }  // namespace
 
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                           std::chrono::milliseconds timeout, int world_rank) {
+                           std::chrono::milliseconds timeout, int world_rank,
+                           TextExchange::Check meanwhile) {
   ignore_broken_pipes();
   const auto secret = job_secret();
   store = c10::make_intrusive<QuietStore>(std::move(store));
   TextExchange open(store, rank, size, timeout);
   if (world_rank != rank) open.call_me(world_rank);
+  open.meanwhile(meanwhile);
   const std::string mine = str(size);
   const std::string agreed = open.store().compareSet("world_size", "", mine);
   if (agreed != mine) {
@@ -119,8 +121,10 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   open.rename(take_names(greetings));
   const auto key = prove_secret(open, greetings, secret);
   if (!key) return open;
-  return {c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout,
-          open.world_ranks()};
+  TextExchange hidden(c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout,
+                      open.world_ranks());
+  hidden.meanwhile(std::move(meanwhile));
+  return hidden;
 }
 
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,

@@ -26,9 +26,10 @@ Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::millisecon
 
 /// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
 /// from then on, which is sealed where they have a secret. `world_rank`: this rank in the first
-/// group, for messages.
+/// group, for messages. `meanwhile` is called while waiting, also in what is exchanged from then on.
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                           std::chrono::milliseconds timeout, int world_rank);
+                           std::chrono::milliseconds timeout, int world_rank,
+                           TextExchange::Check meanwhile = {});
 
 /// This host's address that peers reach who reach `meeting_host`.
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,

@@ -36,9 +36,10 @@ TextExchange::TextExchange(c10::intrusive_ptr<c10d::Store> store, int rank, int 
 }
 
 std::vector<std::string> TextExchange::exchange(const std::string& topic, const std::string& text,
-                                                const Check& check,
+                                                const Check& given_check,
                                                 std::optional<std::chrono::milliseconds> timeout) {
   const auto limit = timeout.value_or(timeout_);
+  const Check& check = given_check ? given_check : meanwhile_;
   const auto keys_of = [&](const char* kind) {
     std::vector<std::string> keys;
     for (int rank = 0; rank < size_; ++rank) keys.push_back(lockstep::str(topic, kind, rank));

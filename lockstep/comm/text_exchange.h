@@ -32,6 +32,10 @@ class TextExchange {
       const std::string& topic, const std::string& text, const Check& check = {},
       std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
+  /// What exchange() calls while it waits where it is given no `check`.
+  void meanwhile(Check check) { meanwhile_ = std::move(check); }
+  const Check& meanwhile() const { return meanwhile_; }
+
   /// Ends the meeting for all ranks: they throw CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& reason);
 
@@ -64,6 +68,7 @@ class TextExchange {
   int size_;
   std::chrono::milliseconds timeout_;
   std::vector<int> world_ranks_;
+  Check meanwhile_;
   std::optional<int> own_name_;  // set: world_ranks_ are places in this group
 };
 

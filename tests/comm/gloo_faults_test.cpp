@@ -220,7 +220,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Death{"InASmallSum", 2, 4, "rank 2 died (no sign of life for"},
                     Death{"InALargeSum", 2, 8 << 20, "rank 2 died (no sign of life for"},
                     Death{"OfTheStore", 0, 4, "rank 0 died or left the group (its store is gone)"},
-                    Death{"OfTheStoreInALargeSum", 0, 8 << 20, "rank 0 died or left the group (its store is gone)"}),
+                    Death{"OfTheStoreInALargeSum", 0, 8 << 20,
+                          "rank 0 died or left the group (its store is gone)"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(Deaths, AreNamedByEveryOtherRankWithinTwoSeconds) {

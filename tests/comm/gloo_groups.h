@@ -1,6 +1,7 @@
 // Gloo backends that meet at a listening socket, for tests of what lies under ProcessGroup.
 #pragma once
 
+#include <csignal>
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -54,6 +55,7 @@ inline std::vector<std::string> run_gloo_processes(int size,
   auto errors = run_processes(
       size,
       [&](int rank) {
+        std::signal(SIGPIPE, SIG_IGN);  // as the rendezvous of a program does
         const auto store = connect_store(rank, fd);
         Caller caller(connect_gloo(store, "test", rank, size, timeout), rank, size);
         body(caller);

@@ -141,14 +141,15 @@ TEST_P(Hierarchical, MovesAndSends) {
 TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
   const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
     auto memory = caller.backend->allocate({3'000'000}, torch::kFloat32);  // more than one piece
-    std::vector<torch::Tensor> tensors;
+    std::vector<torch::Tensor> tensors, sent;
     std::vector<std::shared_ptr<Work>> works;
     for (int i = 0; i < 6; ++i) {
       tensors.push_back(i == 0 ? memory : torch::empty({500'000 * i}));
       tensors.back().fill_(caller.rank + i);
       works.push_back(caller.start(CallKind::kAllReduce, {}, tensors.back(), ReduceOp::kAverage));
+      sent.push_back(torch::full({500'000 * i + 1}, caller.rank));
       works.push_back(
-          caller.start(CallKind::kBroadcast, {}, tensors.back(), ReduceOp::kSum, i % caller.size));
+          caller.start(CallKind::kBroadcast, {}, sent.back(), ReduceOp::kSum, i % caller.size));
     }
     for (auto work = works.rbegin(); work != works.rend(); ++work) {
       while (!(*work)->is_completed()) std::this_thread::yield();
@@ -157,7 +158,9 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
     for (int i = 0; i < 6; ++i) {
       const float expected = (caller.size - 1) / 2.0F + i;
       if (!torch::allclose(tensors[i], torch::full_like(tensors[i], expected)))
-        throw Error("wrong");
+        throw Error("wrong mean");
+      if (!torch::equal(sent[i], torch::full_like(sent[i], i % caller.size)))
+        throw Error("wrong broadcast");
     }
   });
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));

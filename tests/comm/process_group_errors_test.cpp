@@ -172,6 +172,13 @@ INSTANTIATE_TEST_SUITE_P(
                    g.all_reduce(tensor);
                  },
                  {"2x3x4x5", "2x4x5x3"}},
+        Mismatch{"Memory format of equal sizes",
+                 [](auto& g) {
+                   auto tensor = torch::ones({3, 3, 3, 3});
+                   if (g.rank() == 1) tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
+                   g.all_reduce(tensor);
+                 },
+                 {"3x3x3x3]", "3x3x3x3 channels_last]"}},
         Mismatch{"Operation",
                  [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
                  {"barrier", "all_reduce[float32, 4]"}},
@@ -192,9 +199,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(Mismatches, AreNamedOnEveryRank) {
   std::barrier both(2);
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    group.barrier();
     const auto leave_together = [&] { both.arrive_and_wait(); };
     try {
+      group.barrier();
       GetParam().call(group);
     } catch (...) {
       leave_together();
@@ -216,9 +223,9 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
   std::latch seen(2);
   const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
     auto tensor = torch::ones({4});
-    group.all_reduce(tensor);
-    if (group.rank() == 1) tensor[2] = std::nan("");
     try {
+      group.all_reduce(tensor);
+      if (group.rank() == 1) tensor[2] = std::nan("");
       group.all_reduce(tensor);
     } catch (...) {
       seen.arrive_and_wait();

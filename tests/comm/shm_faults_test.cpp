@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <thread>
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
@@ -93,6 +94,31 @@ TEST(KilledRank, IsNamedByWhoOnlyAsks) {
   for (const int rank : {0, 2}) {
     EXPECT_THAT(errors[rank], AllOf(HasSubstr("rank 1 (process "), HasSubstr(") died while rank ")));
   }
+}
+
+// Also where the looks at the others' lives always fall to a message from one that is alive.
+TEST(KilledRank, IsNamedByWhoAsksForMessagesInTurn) {
+  const ShmGroup group(kSize);
+  const auto start = Clock::now();
+  const auto errors = run_processes(kSize, [&](int rank) {
+    auto engine = watched_engine(group, rank);
+    std::vector<float> data(10);
+    const auto receive = [&](int from) {
+      const CallDescription call{.kind = CallKind::kRecv, .type = DataType::kFloat32, .root = from, .count = 10};
+      return engine->post(call, 0, bytes_of(data));
+    };
+    if (rank == kVictim) raise(SIGKILL);
+    if (rank == 0) {
+      const auto from_alive = receive(2), from_dead = receive(kVictim);
+      while (!engine->test(*from_alive) && !engine->test(*from_dead)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(21));
+      }
+    }
+    const auto ticket = all_reduce(*engine, data, 2);
+    engine->wait(ticket, kTimeout);
+  });
+  EXPECT_LT(seconds_since(start), 2);
+  for (const int rank : {0, 2}) EXPECT_THAT(errors[rank], HasSubstr("rank 1 (process "));
 }
 
 TEST(KilledSender, IsNamedByWhoReceives) {

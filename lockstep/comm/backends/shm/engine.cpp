@@ -104,7 +104,8 @@ void Engine::run_unguarded(const Request& request, std::chrono::milliseconds tim
     advance_all();
     meanwhile();
     // Who sleeps is woken after these looks: to ask for sleepers takes as long as a look at a peer.
-    const int looks = options_.patience.spin.count() == 0 ? 0 : kLooks;  // the peer needs this processor
+    // Not where a peer needs this processor, or messages may keep us busy.
+    const int looks = options_.patience.spin.count() == 0 || !channels_.idle() ? 0 : kLooks;
     for (int look = 0; look < looks && released_ != ticket; ++look) {
       cpu_relax();
       advance_all();
@@ -467,9 +468,12 @@ void Engine::fail(const std::string& reason) {
 void Engine::throw_if_ended() {
   throw_if_aborted();
   for (int peer = 0; peer < size_; ++peer) {
-    const bool left = control_.state(peer).left.load(std::memory_order_acquire) != 0;
-    const std::string gone = peer == rank_ || left ? "" : why_gone(peer);
-    if (!gone.empty()) fail(gone);
+    if (peer == rank_ || !died(peer)) continue;
+    {
+      const std::scoped_lock lock(mutex_);  // who moves something is through with it
+      failed_ = true;
+    }
+    fail(why_gone(peer));
   }
 }
 

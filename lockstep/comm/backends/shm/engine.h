@@ -171,6 +171,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::string what(const Goal& goal) const;
   std::string why_gone(const Goal& goal) const;
   std::string why_gone(int rank) const;
+  bool died(int rank) const;
   std::string whom(const Goal& goal) const;
   std::string stopped() const;
   std::string last_call(int rank) const;

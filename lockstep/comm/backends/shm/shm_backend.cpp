@@ -23,6 +23,16 @@ std::byte* bytes_of(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
 }
 
+std::size_t bytes_for(at::IntArrayRef shape, torch::ScalarType dtype) {
+  std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) {
+      throw ConfigError(lockstep::str("allocate: no tensor has the shape ", shape));
+    }
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
 // Common to both kinds of Work: an end that happens once, and its error.
 class ShmWork : public Work {
  public:
@@ -160,8 +170,7 @@ class ShmBackend final : public Backend {
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    const std::size_t bytes =
-        static_cast<std::size_t>(c10::multiply_integers(shape)) * c10::elementSize(dtype);
+    const std::size_t bytes = bytes_for(shape, dtype);
     auto memory = engine_->allocate(bytes, timeout_);
     std::byte* data = memory.get();
     return torch::from_blob(

@@ -43,6 +43,7 @@ bool Engine::test_goal(const Goal& goal) {
   const auto next = (now + kLivenessInterval).time_since_epoch().count();
   if (due != 0 && next_doubt_.compare_exchange_strong(due, next)) {
     give_up_if_hopeless(goal, Deadline(std::chrono::hours(1)), std::chrono::hours(1));
+    throw_if_ended();  // whose death it is does not matter: this may be the only goal that is asked now
     return reached(goal);
   }
   next_doubt_.store(next, std::memory_order_relaxed);
@@ -81,7 +82,7 @@ bool Engine::reached(const Goal& goal, bool& moved) {
 void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
   if (reached(goal)) return;
   const Deadline deadline(timeout);
-  Patience patience(options_.patience, timeout);
+  Patience patience(options_.patience, deadline.remaining());
   std::vector<AwaitedWord> words;
   const auto others_moved = [&] { return options_.progress && options_.progress->advance(this); };
   auto next_doubt = Clock::now() + kLivenessInterval;
@@ -116,11 +117,13 @@ void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
 }
 
 void Engine::awaited_words(std::vector<AwaitedWord>& words) {
+  const std::size_t first = words.size();
   const std::scoped_lock lock(mutex_);
   if (const auto blocked = blocker()) {
     words.push_back({blocked->word, blocked->seen, &control_.state(blocked->rank).sleepers});
   }
   if (!channels_.idle()) channels_.awaited_words(words);
+  for (std::size_t i = first; i < words.size(); ++i) words[i].owner = memory_;
 }
 
 // Called when a sleep did not help: is a peer gone, or the time over? Asked twice: a peer may do its part just
@@ -162,9 +165,10 @@ std::string Engine::why_gone(const Goal& goal) const {
     // A death ends the group, whoever is waited for; who left has done its part of what it could.
     const auto blocked = blocker();
     std::string reason = blocked ? why_gone(blocked->rank) : "";
+    // It may have done its part just before it left.
+    if (blocked && blocked->word->load(std::memory_order_acquire) != blocked->seen) reason.clear();
     for (int peer : liveness_ ? liveness_->dead_ranks() : std::vector<int>()) {
-      const bool left = control_.state(peer).left.load(std::memory_order_acquire) != 0;
-      if (!left && reason.empty()) reason = why_gone(peer);
+      if (reason.empty() && died(peer)) reason = why_gone(peer);
     }
     return reason;
   }
@@ -183,15 +187,17 @@ std::string Engine::why_gone(const Goal& goal) const {
   return left == awaited ? reason : "";
 }
 
+// Without having left. Asked in this order: who is dead leaves no more.
+bool Engine::died(int rank) const {
+  return liveness_ && liveness_->is_dead(rank) &&
+         control_.state(rank).left.load(std::memory_order_acquire) == 0;
+}
+
 // "rank 1 (process 4711) died", or "" for all that is known.
 std::string Engine::why_gone(int rank) const {
-  if (control_.state(rank).left.load(std::memory_order_acquire) != 0) {
-    return str(rank_name(rank), " left the group");
-  }
-  if (liveness_ && liveness_->is_dead(rank)) {
-    return str(rank_name(rank), " (process ", control_.state(rank).pid.load(), ") died");
-  }
-  return "";
+  if (died(rank)) return str(rank_name(rank), " (process ", control_.state(rank).pid.load(), ") died");
+  if (control_.state(rank).left.load(std::memory_order_acquire) == 0) return "";
+  return str(rank_name(rank), " left the group");
 }
 
 // " for rank 1 (process 4711) to arrive at it, which last called barrier (number 3); rank 2 last ..."
