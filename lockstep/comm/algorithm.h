@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// kAuto and kNative leave the choice to the backend; the others run over its point-to-point alone, on
-/// every backend, and are explained in docs/algorithms.md.
+/// every backend but NCCL (a ConfigError there), and are explained in docs/algorithms.md.
 enum class Algorithm : std::uint8_t {
   kAuto,              ///< what was measured to be fastest on this backend for this size
   kNative,            ///< the backend's own

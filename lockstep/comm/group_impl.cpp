@@ -178,6 +178,12 @@ std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
   const CallDescription& description = call.description;
   choose_algorithm_of(call);
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
+  if (backend->name() == "nccl") {
+    throw ConfigError(lockstep::str("rank ", membership.world_rank(), ": all_reduce: algorithm ",
+                                    algorithm_name(call.algorithm),
+                                    " does not run over NCCL, whose messages wait for each other; "
+                                    "choose native, or backend gloo"));
+  }
   return lockstep::start_all_reduce(call.algorithm, backend, membership.progress, membership.rank,
                                     membership.size, static_cast<std::uint32_t>(call.number),
                                     call.output, description.op);

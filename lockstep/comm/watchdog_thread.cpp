@@ -1,6 +1,7 @@
 // The watchdog's thread: it writes, reads, and judges what it read.
 #include <lockstep/comm/watchdog_state.h>
 
+#include <algorithm>
 #include <system_error>
 #include <thread>
 
@@ -208,9 +209,14 @@ void Watchdog::State::judge_departed(Lock& lock, int rank) {
   if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
 }
 
-// A receive from any rank fails with no connection: it ends when there is none left.
+// A receive from any rank fails with no connection: it ends when there is none left. Whatever else is
+// under way fails by itself, or its messages have come before the peers went.
 void Watchdog::State::end_if_alone() {
-  if (end_ || calls_.empty()) return;
+  const auto receive = std::find_if(calls_.begin(), calls_.end(), [](const auto& each) {
+    const CallDescription& call = each.second.description;
+    return call.kind == CallKind::kRecv && call.root < 0;
+  });
+  if (end_ || receive == calls_.end()) return;
   int last = -1;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     if (static_cast<int>(rank) == rank_) continue;
@@ -218,9 +224,9 @@ void Watchdog::State::end_if_alone() {
     if (!since || Clock::now() - *since < kDepartureGrace) return;
     last = static_cast<int>(rank);
   }
-  end_ =
-      End{rank_, false,
-          str(departure(last), " while ", name(rank_), " was in ", calls_.begin()->second.text())};
+  if (last < 0) return;
+  end_ = End{rank_, false,
+             str(departure(last), " while ", name(rank_), " was in ", receive->second.text())};
   ended_ = true;
 }
 

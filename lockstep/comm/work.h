@@ -9,8 +9,9 @@
 namespace lockstep {
 
 /// Returned by the async_ form of every collective, by isend and irecv. The tensors must not be read or
-/// written between the call and the end of wait(). Dropping the handle does not cancel the operation, but its result does not reach tensors that are not
-/// contiguous or on a GPU whose group works in host memory: they are copied to at the end of wait().
+/// written between the call and the end of wait(). Dropping the handle does not cancel the operation, but its result may not arrive: what is left to do
+/// at the end (averages and types that the transport lacks; tensors that are not contiguous, or on a GPU whose
+/// group works in host memory) is done in wait() or is_completed().
 ///
 /// The shared-memory backend has no thread of its own: it moves on whenever any rank's thread calls
 /// into a group, so is_completed() also lends a hand.

@@ -81,12 +81,13 @@ void Operation::drive() noexcept {
   // Somebody else has claimed it, to wait for it as well or to have a look.
   while (!ended_ && !claim()) pause();
   if (ended_) return;
+  std::exception_ptr error;
   try {
     work_->wait(options_.timeout);
-    end(nullptr);
   } catch (...) {
-    end(std::current_exception());
+    error = std::current_exception();
   }
+  end(error);
 }
 
 // Called once, by whoever has claimed the operation, which stays claimed.

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <latch>
 #include <map>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -252,6 +253,42 @@ TEST(GlooDeath, IsNamedWithoutTheStore) {
   EXPECT_THAT(errors[1],
               AllOf(HasSubstr("rank 2 died or left the group ("), HasSubstr(" while rank 1 was in recv["),
                     HasSubstr(" in time")));
+}
+
+// The message is in this rank's memory long before it is waited for, and the sender is gone.
+TEST(Gloo, AMessageThatHasComeOutlivesItsSender) {
+  const auto errors = run_gloo_processes(
+      2,
+      [](Caller& caller) {
+        auto tensor = torch::full({4}, caller.rank);
+        if (caller.rank == 1) return caller.backend->send(tensor, 0, 0)->wait();
+        const auto message = caller.backend->recv(tensor, 1, 0);
+        std::this_thread::sleep_for(seconds(2));  // more than the watchdog grants to who has left
+        message->wait();
+        if (!torch::equal(tensor, torch::ones({4}))) throw Error("not what was sent");
+      },
+      seconds(30), seconds(10));
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Gloo's own deadline comes first, and says neither who was late nor what it did.
+TEST(Gloo, AWaitThatBeginsLateIsAlsoTold) {
+  const auto errors = run_gloo_processes(
+      2,
+      [](Caller& caller) {
+        if (caller.rank == 1) return std::this_thread::sleep_for(seconds(3));
+        auto tensor = torch::ones({4});
+        const auto work = caller.start(CallKind::kAllReduce, {}, tensor);
+        std::this_thread::sleep_for(milliseconds(600));
+        try {
+          work->wait();
+        } catch (const TimeoutError& error) {
+          throw Error(str("a timeout: ", error.what()));
+        }
+      },
+      seconds(1), seconds(10));
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("a timeout: rank 0 waited 1 s in all_reduce[float32, 4]"),
+                               HasSubstr(" for rank 1; rank 1 ")));
 }
 
 // --- Messages of another size --------------------------------------------------------------------

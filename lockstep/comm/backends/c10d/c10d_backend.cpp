@@ -165,7 +165,7 @@ class C10dBackend final : public Backend, public Watched {
   }
 
   void check() override { context_->watchdog().throw_if_ended(); }
-  void abort(const std::string& reason) override { context_->watchdog().abort(reason); }
+  void abort(const std::string& reason) override { context_->abort(reason); }
 
  private:
   c10d::Backend& library() { return context_->library(); }

@@ -1,6 +1,7 @@
 #include <lockstep/comm/backends/c10d/c10d_work.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -57,6 +58,11 @@ bool OperationWork::is_settled() const {
   return settled_;
 }
 
+// Nobody asks any more: it is not what this rank is doing.
+OperationWork::~OperationWork() {
+  if (!is_settled() && ticket_) context_->watchdog().completed(*ticket_);
+}
+
 bool OperationWork::is_inquiring() const {
   const std::scoped_lock lock(mutex_);
   return inquiry_.has_value();
@@ -99,6 +105,11 @@ bool OperationWork::step() {
     }
     failure_ = std::move(failure);
     inquiry_.emplace(kInquiry);
+    // Gloo's clock began with the operation, before that of a wait.
+    if (context_->is_gloo() && failure_.find("imed out") != std::string::npos) {
+      settle_with_error_of([&] { context_->time_out(call_, context_->options().timeout); });
+      return true;
+    }
   }
   settle_with_error_of([&] { context_->explain(call_, failure_, *inquiry_); });
   return settled_;
@@ -273,12 +284,16 @@ PointToPointWork::~PointToPointWork() {
 // The context waits for its waiters before it goes.
 void PointToPointWork::hand_over() {
   if (!job_->claim()) return;
-  context_->waiters().run([job = job_, context = context_.get()] {
-    while (!context->is_broken() && !job->wait_once(kAnyTime)) continue;
-    job->end("interrupted");  // where it has not ended
-    context->release(job->handle);
-    context->progress().ring();
-  });
+  try {
+    context_->waiters().run([job = job_, context = context_.get()] {
+      while (!context->is_broken() && !job->wait_once(kAnyTime)) continue;
+      job->end("interrupted");  // where it has not ended
+      context->release(job->handle);
+      context->progress().ring();
+    });
+  } catch (const std::system_error& error) {
+    job_->end(str("no thread to wait for it: ", error.what()));
+  }
 }
 
 bool PointToPointWork::library_ended(std::string& failure) {

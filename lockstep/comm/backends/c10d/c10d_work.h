@@ -17,6 +17,7 @@ namespace lockstep::c10d_adapter {
 class OperationWork : public Work {
  public:
   OperationWork(std::shared_ptr<Context> context, WorkHandle handle, Call call);
+  ~OperationWork() override;
 
   bool is_completed() final;
   std::exception_ptr error() const final;

@@ -123,7 +123,10 @@ void Context::hold(const WorkHandle& work) {
     watchdog_->throw_if_ended();
   } catch (const CommError&) {
     // The end came too early to have interrupted it.
-    if (c10d::isP2POp(work->retrieveOpType())) work->abort();
+    if (c10d::isP2POp(work->retrieveOpType())) {
+      work->abort();
+      release(work);  // nobody will wait for it
+    }
     throw;
   }
 }
@@ -185,8 +188,14 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
             /*late=*/true);
 }
 
-void Context::end_group(const std::string& reason, bool late) {
+// Who waits in the library hears of it at once.
+void Context::abort(const std::string& reason, bool late) {
   watchdog_->abort(reason, late);
+  nudge();
+}
+
+void Context::end_group(const std::string& reason, bool late) {
+  abort(reason, late);
   watchdog_->throw_if_ended();
   throw CommError(reason);  // not reached: the group has ended
 }

@@ -69,6 +69,8 @@ class Context {
   /// Throws TimeoutError: `call` reached its deadline. Ends the group.
   [[noreturn]] void time_out(const Call& call, std::chrono::milliseconds timeout);
   [[noreturn]] void end_group(const std::string& reason, bool late = false);
+  /// Ends the group, and every wait of this rank; the first reason wins.
+  void abort(const std::string& reason, bool late = false);
 
  private:
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }

@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kCountKey = "connected, then left";
 
 // A peer that is still connecting needs our address. The count grows by one when a rank has
-// connected and when it leaves: all have connected if it is above the size, and the last leaves at
-// twice the size.
+// connected and when it leaves; nobody leaves before the end of the rendezvous, at which all have
+// connected. So all have if it is above the size, and the last leaves at twice the size.
 void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   const std::int64_t count = store.add(kCountKey, 1);
   if (count > size) addresses.forget();
