@@ -154,7 +154,10 @@ void Context::explain(const Call& call, const std::string& text, const Deadline&
   const bool is_message = !call.number && call.description.root >= 0;
   const std::string reason = watchdog_->explanation(
       is_message ? std::optional<int>(call.description.root) : std::nullopt);
-  if (!reason.empty()) {
+  // Who ends the group at its deadline closes its connections; why it did so comes a moment later, and
+  // a rank that is silent may only be stopped.
+  const bool may_be_told = deadline.remaining() > kInquiry - kNews;
+  if (!reason.empty() && !may_be_told) {
     end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
   }
   if (deadline.expired()) {

@@ -22,6 +22,8 @@ using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 
 /// How long a failed operation looks for the reason: a dead peer is known after three beats.
 inline constexpr std::chrono::milliseconds kInquiry{1200};
+/// What another rank says of the end has so much time to arrive.
+inline constexpr std::chrono::milliseconds kNews{300};
 inline constexpr std::chrono::milliseconds kInquiryPause{50};
 
 /// One call, for messages and for the watchdog.
