@@ -4,23 +4,18 @@
 #include <csignal>
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <lockstep/comm/backends/gloo/gloo.h>
 #include <lockstep/comm/network.h>
 #include <tests/comm/backend_oracle.h>
 #include <tests/support/ranks.h>
+#include <tests/support/tcp_store.h>
 
 namespace lockstep::testing_support {
 
 inline c10::intrusive_ptr<c10d::Store> connect_store(int rank, int listen_fd) {
   FLAGS_caffe2_log_level = 2;  // errors: PyTorch warns of every store that is gone
-  c10d::TCPStoreOptions options;
-  options.port = bound_port(listen_fd);
-  options.waitWorkers = false;
-  options.isServer = rank == 0;
-  if (rank == 0) options.masterListenFd = listen_fd;
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  return tcp_store(rank, listen_fd);
 }
 
 inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,

@@ -6,7 +6,6 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <lockstep/comm/connect.h>
 #include <lockstep/comm/process_group.h>
@@ -17,6 +16,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
+#include <tests/support/tcp_store.h>
 
 namespace lockstep {
 namespace {
@@ -198,12 +198,7 @@ TEST(Secret, IsMissedInTheStoreOfALauncher) {
     if (level == LogLevel::kWarning) warnings.push_back(text);
   });
   const int fd = listen_on("127.0.0.1", 0);
-  c10d::TCPStoreOptions serving;
-  serving.port = bound_port(fd);
-  serving.isServer = true;
-  serving.waitWorkers = false;
-  serving.masterListenFd = fd;
-  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", serving);
+  const auto store = tcp_store(0, fd);
   auto environment = environment_of(0, 2, fd);
   environment.master_addr = "0.0.0.0";
   environment.agent_store = true;

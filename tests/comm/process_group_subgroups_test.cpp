@@ -11,7 +11,6 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <lockstep/comm/connect.h>
 #include <lockstep/core/environment.h>
@@ -19,6 +18,7 @@
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
+#include <tests/support/tcp_store.h>
 
 namespace lockstep {
 namespace {
@@ -207,15 +207,6 @@ Footprint footprint() {
 int how_many(const std::string& backend) {
   const int usual = backend == "shm" ? 1000 : backend == "gloo" ? 60 : 15;
   return static_cast<int>(environment_integer("LOCKSTEP_TEST_GROUPS").value_or(usual));
-}
-
-c10::intrusive_ptr<c10d::Store> tcp_store(int rank, int listen_fd) {
-  c10d::TCPStoreOptions options;
-  options.port = bound_port(listen_fd);
-  options.waitWorkers = false;
-  options.isServer = rank == 0;
-  if (rank == 0) options.masterListenFd = listen_fd;
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
 }
 
 TEST_P(Subgroups, LeaveNothingBehind) {

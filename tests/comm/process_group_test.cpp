@@ -7,14 +7,13 @@
 
 #include <latch>
 
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
 #include <lockstep/comm/network.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
+#include <tests/support/tcp_store.h>
 
 namespace lockstep {
 namespace {
@@ -151,12 +150,7 @@ TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
   testing::ScopedEnvironment environment;
   set_place(environment, bound_port(fd));
   environment.set("TORCHELASTIC_USE_AGENT_STORE", "True");
-  c10d::TCPStoreOptions serving;
-  serving.port = bound_port(fd);
-  serving.isServer = true;
-  serving.waitWorkers = false;
-  serving.masterListenFd = fd;
-  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", serving);
+  const auto store = testing_support::tcp_store(0, fd);
   const ProcessGroupOptions options{.timeout = std::chrono::milliseconds(100)};
   EXPECT_THROW(init_process_group(options), TimeoutError) << "rank 1 does not come";
   EXPECT_THAT(message_of<ConfigError>([&] { init_process_group(options); }),

@@ -11,12 +11,12 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/network.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <tests/support/tcp_store.h>
 
 namespace lockstep {
 namespace {
@@ -279,15 +279,8 @@ TEST(Watchdog, AStoreThatFailsOnceIsNotGone) {
 // Who blocks in the store must not look dead for that.
 TEST(Watchdog, HasAConnectionOfItsOwn) {
   const int fd = listen_on("127.0.0.1", 0);
-  c10d::TCPStoreOptions options;
-  options.port = bound_port(fd);
-  options.waitWorkers = false;
-  options.isServer = true;
-  options.masterListenFd = fd;
-  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  options.isServer = false;
-  options.masterListenFd.reset();
-  const auto client = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto server = testing_support::tcp_store(0, fd);
+  const auto client = testing_support::tcp_store(1, fd);
   std::thread blocked;
   {
     Watchdog first(server, 0, 2, quick());
@@ -298,7 +291,7 @@ TEST(Watchdog, HasAConnectionOfItsOwn) {
     EXPECT_TRUE(eventually(first, [&] { return first.missing(0).empty(); }));
     EXPECT_EQ(first.whereabouts(), "rank 1 is in barrier (operation 0)");
   }
-  server->c10d::Store::set("a key", "a value");
+  server->set("a key", "a value");
   blocked.join();
 }
 
