@@ -6,9 +6,11 @@
 //   work->wait();
 //   auto row = group.split(group.rank() / 4);             // a group of each four ranks
 //
-// Names, arguments and meaning follow torch.distributed. Every collective must be called by all ranks of
-// the group in the same order with the same shapes and types; the shared-memory backend always checks
-// that and says who differed, the others do with LOCKSTEP_DEBUG=detail. Tensors may be views, strided or
+// Names, arguments and meaning follow torch.distributed. Every collective must be called by all
+// ranks of the group in the same order with the same shapes and types. Where ranks do not, an error
+// says who called what: on shared memory from the ranks that wait for each other's data, over Gloo
+// from the watchdog, and with LOCKSTEP_DEBUG=detail, on every backend, before anything is sent.
+// docs/communication.md has when that is noticed, and when not. Tensors may be views, strided or
 // empty; those that a call writes are written in place.
 #pragma once
 
@@ -40,10 +42,10 @@ struct P2POp {
 };
 
 /// A value handle; copies share one group, which is left when the last copy has gone and the last
-/// operation has ended or been dropped: one of the algorithms over point-to-point runs to its end. The destructor does
-/// not communicate. Safe to use from several threads of a rank as long as all ranks keep one order.
-/// Wrong arguments are a ConfigError that says rank, operation, got and expected; see Work for what
-/// fails later. Ranks, roots and peers are those of this group.
+/// operation has ended or been dropped: one of the algorithms over point-to-point runs to its end.
+/// The destructor does not communicate. Safe to use from several threads of a rank as long as all
+/// ranks keep one order. Wrong arguments are a ConfigError that says rank, operation, got and
+/// expected; see Work for what fails later. Ranks, roots and peers are those of this group.
 class ProcessGroup {
  public:
   int rank() const;
@@ -56,10 +58,10 @@ class ProcessGroup {
   const std::vector<int>& world_ranks() const;
   std::chrono::milliseconds timeout() const;
 
-  // --- Collectives: one tensor in, or out, on each rank -------------------------------------------
+  // --- Collectives: one tensor in, or out, on each rank ------------------------------------------
 
-  /// In place: every rank's `tensor` becomes the reduction over all ranks, bit for bit the same on all
-  /// of them. Native shared memory combines in the order of the ranks.
+  /// In place: every rank's `tensor` becomes the reduction over all ranks, bit for bit the same on
+  /// all of them. Native shared memory combines in the order of the ranks.
   void all_reduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                   Algorithm algorithm = Algorithm::kAuto);
   WorkPtr async_all_reduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
@@ -77,11 +79,11 @@ class ProcessGroup {
   void barrier();
   WorkPtr async_barrier();
 
-  /// A barrier that, at its deadline, throws TimeoutError on the ranks that came, naming those that did
-  /// not. Costs some round trips to rank 0's store.
+  /// A barrier that, at its deadline, throws TimeoutError on the ranks that came, naming those that
+  /// did not. Costs some round trips to rank 0's store.
   void monitored_barrier(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
-  // --- Collectives: one piece for each rank -------------------------------------------------------
+  // --- Collectives: one piece for each rank ------------------------------------------------------
 
   /// outputs[r] becomes rank r's `input`.
   void all_gather(Tensors outputs, const torch::Tensor& input);
@@ -111,8 +113,8 @@ class ProcessGroup {
   /// outputs[r] becomes rank r's inputs[rank()]. Sizes may differ from pair to pair.
   void all_to_all(Tensors outputs, Tensors inputs);
   WorkPtr async_all_to_all(Tensors outputs, Tensors inputs);
-  /// The same with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows of `input`
-  /// and gives output_splits[r] rows of `output`. No splits: equal ones.
+  /// The same with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows of
+  /// `input` and gives output_splits[r] rows of `output`. No splits: equal ones.
   void all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                          std::vector<std::int64_t> output_splits = {},
                          std::vector<std::int64_t> input_splits = {});
@@ -120,7 +122,7 @@ class ProcessGroup {
                                   std::vector<std::int64_t> output_splits = {},
                                   std::vector<std::int64_t> input_splits = {});
 
-  // --- Many tensors in one operation --------------------------------------------------------------
+  // --- Many tensors in one operation -------------------------------------------------------------
 
   /// Tensors of any shapes and of several types; one collective for each type.
   void all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
@@ -128,7 +130,7 @@ class ProcessGroup {
   void broadcast_coalesced(Tensors tensors, int root = 0);
   WorkPtr async_broadcast_coalesced(Tensors tensors, int root = 0);
 
-  // --- Objects: bytes of any length ---------------------------------------------------------------
+  // --- Objects: bytes of any length --------------------------------------------------------------
 
   std::vector<std::string> all_gather_object(const std::string& object);
   /// On the root all ranks' objects, elsewhere nothing.
@@ -138,26 +140,26 @@ class ProcessGroup {
   /// Returns the root's objects[rank()].
   std::string scatter_object(const std::vector<std::string>& objects, int root = 0);
 
-  // --- Point-to-point -----------------------------------------------------------------------------
+  // --- Point-to-point ----------------------------------------------------------------------------
 
-  /// Messages between two ranks with one tag arrive in the order in which they were sent. Both sides give
-  /// tensors of the same size and type.
+  /// Messages between two ranks with one tag arrive in the order in which they were sent. Both
+  /// sides give tensors of the same size and type. Over NCCL tags are ignored.
   void send(const torch::Tensor& tensor, int destination, int tag = 0);
   WorkPtr isend(const torch::Tensor& tensor, int destination, int tag = 0);
-  /// Returns the rank that sent. No source: whoever sends first. Not with NCCL and "hierarchical", which
-  /// have no way to (ConfigError): new_group(ranks, "gloo") makes a group that has.
+  /// Returns the rank that sent. No source: whoever sends first. Not with NCCL and "hierarchical",
+  /// which have no way to (ConfigError): new_group(ranks, "gloo") makes a group that has.
   int recv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
   WorkPtr irecv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
   /// Starts all of them in whatever order of the ranks; none waits for another.
   std::vector<WorkPtr> batch_isend_irecv(const std::vector<P2POp>& operations);
 
-  // --- Memory and groups --------------------------------------------------------------------------
+  // --- Memory and groups -------------------------------------------------------------------------
 
   /// Collective. A zeroed tensor in symmetric memory: collectives on it (and on views of it) copy
-  /// nothing. On one host's CPU it is shared between the ranks, elsewhere it is plain. It must be
-  /// used at the same place by all ranks, and it outlives the group if it is held longer. After a
-  /// failure of the group its contents are undefined, on every rank: a peer may have written a part of
-  /// its results, or still be writing.
+  /// nothing. On one host's CPU it is shared between the ranks, over NCCL it is registered with
+  /// that where it can be, elsewhere it is plain. It must be used at the same place by all ranks,
+  /// and it outlives the group if it is held longer. After a failure of the group its contents are
+  /// undefined, on every rank: a peer may have written a part of its results, or still be writing.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// Collective over this group. A group of the given ranks of this one, in that order; nothing on
@@ -169,8 +171,8 @@ class ProcessGroup {
   /// MPI_Comm_split; nothing where color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on the
-  /// other ranks, this one's name. The first reason wins. Does not block.
+  /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on
+  /// the other ranks, this one's name. The first reason wins. Does not block.
   void abort(const std::string& reason);
 
   class Impl;
@@ -180,10 +182,10 @@ class ProcessGroup {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Collective. Joins the ranks that the environment names, once in a process; alone, a group of one.
-/// ConfigError for an environment or option that cannot be; CommError and TimeoutError say which ranks
-/// are missing or contradict. With several ranks SIGPIPE is ignored from here on, if the program does
-/// not handle it: a peer's death must become an error, not ours.
+/// Collective. Joins the ranks that the environment names, once in a process; alone, a group of
+/// one. ConfigError for an environment or option that cannot be; CommError and TimeoutError say
+/// which ranks are missing or contradict. With several ranks SIGPIPE is ignored from here on, if
+/// the program does not handle it: a peer's death must become an error, not ours.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Whether this build contains the NCCL backend.

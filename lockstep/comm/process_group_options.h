@@ -13,24 +13,25 @@
 namespace lockstep {
 
 struct ProcessGroupOptions {
-  /// "auto": NCCL when every rank's `device` is a GPU of its own; shared memory when all ranks are proved
-  /// to be on one host; "hierarchical" for several hosts of which one has several ranks; else Gloo. Or
-  /// one of "shm", "gloo", "nccl", "hierarchical".
+  /// "auto": NCCL when every rank's `device` is a GPU of its own; shared memory when all ranks are
+  /// proved to be on one host; "hierarchical" for several hosts of which one has several ranks;
+  /// else Gloo. Or one of "shm", "gloo", "nccl", "hierarchical".
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait that is not given its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// Where the tensors live that will be communicated. CUDA tensors of a backend that has no GPUs of its
-  /// own go through pinned host memory.
+  /// Where the tensors live that will be communicated. CUDA tensors of a backend that has no GPUs
+  /// of its own go through pinned host memory.
   torch::Device device = torch::kCPU;
-  /// Ranks with the same one are taken to be on one host; whether they can share memory is tried. Absent:
-  /// LOCKSTEP_HOST_ID, else the boot of the kernel and the namespaces of processes and network.
+  /// Ranks with the same one are taken to be on one host; whether they can share memory is tried.
+  /// Absent: LOCKSTEP_HOST_ID, else the boot of the kernel and the namespaces of processes and
+  /// network.
   std::optional<std::string> host_id;
-  /// What the hosts of "hierarchical" talk through: "gloo" or "nccl". "auto": NCCL where the `device` of
-  /// each host's first rank is a GPU of its own and NCCL connects them, else Gloo. The same on all ranks.
-  /// Absent: LOCKSTEP_LEADERS, else "auto".
+  /// What the hosts of "hierarchical" talk through: "gloo" or "nccl". "auto": NCCL where the
+  /// `device` of each host's first rank is a GPU of its own and NCCL connects them, else Gloo. The
+  /// same on all ranks. Absent: LOCKSTEP_LEADERS, else "auto".
   std::optional<std::string> leaders;
-  /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks that
-  /// names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
+  /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks
+  /// that names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID in the folder for temporary files.
