@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs Lockstep into an empty prefix, builds examples/01_distributed_data_parallel against it as a
-# user's project would, and runs it in every way that its README names: the losses must agree. Programs
-# linked to the package find the downloader in it.
+# Installs Lockstep into an empty prefix, builds the examples against it as a user's project would, and runs
+# them in every way that their READMEs name: the losses of 01 must agree, 02 checks its results itself.
+# Programs linked to the package find the downloader in it.
 #
 # Usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR PYTHON CMAKE_ARGUMENT...
 set -euo pipefail
@@ -13,9 +13,17 @@ mkdir -p "$work"
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 "$work/prefix/bin/lockstep" --version
 # "@prefix@" stands for the folder just installed to.
-cmake -S "$source/examples/01_distributed_data_parallel" -B "$work/build" -G Ninja \
-  -DCMAKE_BUILD_TYPE=Release "${@//@prefix@/$work/prefix}" >"$work/configure.log"
-cmake --build "$work/build"
+configure() {  # configure FOLDER_OF_SOURCE BUILD ARGUMENT...
+  local folder=$1 into=$2
+  shift 2
+  cmake -S "$source/$folder" -B "$into" -G Ninja -DCMAKE_BUILD_TYPE=Release "${@//@prefix@/$work/prefix}"
+}
+configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/configure.log"
+configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
+cmake --build "$work/build" &
+first=$!
+cmake --build "$work/communication" -j 1
+wait "$first"
 
 # The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
 if [[ -f $build/lockstep_download.so ]]; then
@@ -33,14 +41,25 @@ fi
 "$work/build/distributed" >"$work/alone.txt"
 
 # The environment that launchers agree on, set by hand.
-port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-for rank in 0 1; do
-  RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-    "$work/build/distributed" >"$work/by-hand-$rank.txt" &
-  ranks[rank]=$!
-done
-wait "${ranks[0]}"
-wait "${ranks[1]}"
+by_hand() {  # by_hand SIZE OUTPUT PROGRAM ARGUMENT...: the ranks write OUTPUT-RANK.txt
+  local size=$1 output=$2 rank port ranks=()
+  shift 2
+  port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  for ((rank = 0; rank < size; ++rank)); do
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$size LOCAL_WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+      "$@" >"$output-$rank.txt" &
+    ranks[rank]=$!
+  done
+  for rank in "${ranks[@]}"; do wait "$rank"; done
+}
+by_hand 2 "$work/by-hand" "$work/build/distributed"
+
+communication=$work/communication/communication
+"$communication" | grep -x 'group of 1 over single: all results are right'
+by_hand 2 "$work/over-shm" "$communication"
+grep -x 'group of 2 over shm: all results are right' "$work/over-shm-0.txt"
+by_hand 3 "$work/over-gloo" "$communication" gloo
+grep -x 'group of 3 over gloo: all results are right' "$work/over-gloo-0.txt"
 
 runs=(alone by-hand-0 by-hand-1)
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then

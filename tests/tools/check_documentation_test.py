@@ -1,0 +1,55 @@
+"""Feeds tools/check_documentation.py small trees, good and bad, and reads its verdict."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_documentation.py"
+GOOD = {
+    "lockstep/core/log.cpp": 'const auto level = environment_string("LOCKSTEP_LOG_LEVEL");\n',
+    "lockstep/comm/slurm.cpp": '#include <lockstep/core/environment.h>\nauto rank = integer("SLURM_PROCID");\n',
+    "python/setup.py": 'GIVEN = os.environ.get("LOCKSTEP_BUILD_DIR")\n',
+    "docs/environment.md": "| variable |\n|---|\n| `LOCKSTEP_LOG_LEVEL`, `SLURM_PROCID` |\n| `LOCKSTEP_BUILD_DIR` |\n",
+    "docs/communication.md": "```cpp\ngroup.barrier();\n\ngroup.send(x, 1);\n```\n```sh\nls\n```\n",
+    "examples/02_communication/main.cpp": "int main() {\n  group.barrier();\n\n  group.send(x, 1);\n}\n",
+}
+# (file, its content, what the tool must say)
+BAD = [
+    ("lockstep/core/new.cpp", 'environment_flag("LOCKSTEP_NEW")', "lockstep/core/new.cpp: names LOCKSTEP_NEW"),
+    ("lockstep/core/new.cpp", 'std::getenv("HOME")', "names HOME, which is missing in docs/environment.md"),
+    ("lockstep/core/new.h", "#include <lockstep/core/environment.h>\nconst char* name = \"MASTER_PORT\";",
+     "names MASTER_PORT"),
+    ("python/setup.py", "", "docs/environment.md:4: nothing reads LOCKSTEP_BUILD_DIR"),
+    ("docs/communication.md", "text\n```cpp\ngroup.barrier(1);\n```\n",
+     "docs/communication.md:2: this code is not in examples"),
+    ("docs/communication.md", "```cpp\ngroup.barrier();\ngroup.send(x, 1);\n```\n", "this code is not in examples"),
+]
+
+
+def run_tool(files):
+    with tempfile.TemporaryDirectory() as root:
+        for name, content in files.items():
+            path = pathlib.Path(root) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        result = subprocess.run([sys.executable, TOOL, root], capture_output=True, text=True)
+        return result.returncode, result.stdout + result.stderr
+
+
+class CheckDocumentationTest(unittest.TestCase):
+    def test_accepts_what_is_so(self):
+        code, output = run_tool(GOOD)
+        self.assertEqual((code, output[: output.index(" variables")]), (0, "documentation: 3"))
+
+    def test_rejects_what_is_not(self):
+        for name, content, message in BAD:
+            with self.subTest(file=name, content=content):
+                code, output = run_tool({**GOOD, name: content})
+                self.assertEqual(code, 1)
+                self.assertIn(message, output)
+                self.assertIn("error: 1 thing in", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
