@@ -5,52 +5,77 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include <lockstep/comm/collective.h>
+#include <lockstep/comm/message_tag.h>
 #include <lockstep/comm/work.h>
 
 namespace lockstep {
 
-/// Ranks here are those of the group. ProcessGroup has checked what can be checked on one rank. Collectives
-/// must be started by all ranks in the same order. Safe to call from several threads of a rank, one
-/// call at a time in an order that all ranks share. A backend holds the tensors of an operation until
-/// it has ended.
+/// One send or receive of a batch.
+struct Message {
+  CallKind kind = CallKind::kSend;  ///< or kRecv
+  torch::Tensor tensor;
+  std::optional<int> peer;  ///< of a receive: none is any rank
+  MessageTag tag = 0;
+};
+
+/// Ranks here are those of the group. ProcessGroup has checked what can be checked on one rank.
+/// Collectives must be started by all ranks in the same order. Safe to call from several threads of
+/// a rank, one call at a time in an order that all ranks share. A backend holds the tensors of an
+/// operation until it has ended.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const std::string& name() const = 0;
 
-  /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes wrong
-  /// later is the Work's.
+  /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes
+  /// wrong later is the Work's.
   virtual std::shared_ptr<Work> start(const Collective& call) = 0;
 
-  /// start() and wait() in one; with a transport as fast as shared memory a Work of its own would be a
-  /// good part of a small call. `meanwhile` is called once, when the peers have what they need from this
-  /// rank, unless an error came before.
+  /// start() and wait() in one; with a transport as fast as shared memory a Work of its own would
+  /// be a good part of a small call. `meanwhile` is called once, when the peers have what they need
+  /// from this rank, unless an error came before.
   virtual void run(const Collective& call, const std::function<void()>& meanwhile) {
     const auto work = start(call);
     meanwhile();
     work->wait();
   }
 
-  /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with one tag
-  /// arrive in the order in which they were sent. No `source`: any rank. The sizes of both sides must be
-  /// the same.
-  virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) = 0;
-  virtual std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) = 0;
+  /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with
+  /// one tag arrive in the order in which they were sent. No `source`: any rank. The sizes of both
+  /// sides must be the same.
+  virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination,
+                                     MessageTag tag) = 0;
+  virtual std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                                     MessageTag tag) = 0;
 
-  /// Collective. Zeroed memory in which this backend communicates without copies; plain memory where
-  /// it has no such thing.
+  /// Starts all, none of which waits for another; the handles are in the order of `messages`.
+  virtual std::vector<std::shared_ptr<Work>> batch(std::vector<Message> messages) {
+    std::vector<std::shared_ptr<Work>> works;
+    for (Message& each : messages) {
+      works.push_back(each.kind == CallKind::kSend
+                          ? send(std::move(each.tensor), each.peer.value(), each.tag)
+                          : recv(std::move(each.tensor), each.peer, each.tag));
+    }
+    return works;
+  }
+
+  /// Collective. Zeroed memory in which this backend communicates without copies; plain memory
+  /// where it has no such thing.
   virtual torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) = 0;
 
   /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
   /// reason wins.
   virtual void abort(const std::string& reason) = 0;
 
-  /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not block.
+  /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not
+  /// block.
   virtual void check() = 0;
   /// The same, but that a peer has left is no error.
   virtual void throw_if_ended() { check(); }

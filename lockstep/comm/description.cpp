@@ -58,6 +58,7 @@ std::string describe(const CallDescription& call) {
     out << ", " << reduce_op_name(call.op.kind);
     if (call.op.kind == ReduceOp::Kind::kPreMultipliedSum) out << " by " << call.op.factor;
   }
+  if (call.algorithm != Algorithm::kNative) out << ", by " << algorithm_name(call.algorithm);
   if (has_root(call.kind)) out << ", root " << call.root;
   if (call.kind == CallKind::kSend) out << ", to rank " << call.root;
   if (call.kind == CallKind::kRecv) {
@@ -70,6 +71,12 @@ std::string describe(const CallDescription& call) {
   }
   out << ']';
   return out.str();
+}
+
+std::uint32_t fingerprint(const std::string& text) {
+  std::uint32_t hash = 2166136261U;
+  for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619U;
+  return hash;
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include <lockstep/comm/algorithm.h>
 #include <lockstep/comm/data_type.h>
 #include <lockstep/comm/reduce_op.h>
 
@@ -48,10 +49,16 @@ struct CallDescription {
   std::int32_t root = -1;   ///< of rooted collectives; the peer of kSend and kRecv (-1: any source)
   std::uint64_t count = 0;  ///< elements of one rank's piece: what it gives, or of a scatter what it gets
   Shape shape;              ///< of that piece
+  Algorithm algorithm = Algorithm::kNative;  ///< of an all_reduce by messages, once it is chosen
   bool operator==(const CallDescription&) const = default;
 };
 
-/// "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]", "barrier", "send[int64, 10, to rank 3]".
+/// "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]", "barrier", "send[int64, 10, to rank 3]",
+/// "all_reduce[float32, 4, by ring]".
 std::string describe(const CallDescription& call);
+
+/// Of a text that tells what is called: the same in every process that runs the same program, and
+/// for another text almost surely another. (FNV-1a, 32 bits.)
+std::uint32_t fingerprint(const std::string& text);
 
 }  // namespace lockstep

@@ -113,38 +113,66 @@ WorkPtr ProcessGroup::Impl::start(std::vector<Prepared> prepared) {
   return std::make_shared<WorkList>(std::move(works));
 }
 
-ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
-  log->number(prepared.call);
-  const auto id = log->created(prepared.call);
+template <class Function>
+auto ProcessGroup::Impl::noting(const std::vector<FlightRecorder::Id>& ids, Function&& hand_over) {
   try {
-    Started started{hand_over(prepared.call, tag), id};
-    log->started(id);
-    return started;
+    auto result = hand_over();
+    for (const auto id : ids) log->started(id);
+    return result;
   } catch (const ConfigError&) {
-    membership.recorder->failed(id);  // a wrong call; the group goes on
+    for (const auto id : ids) membership.recorder->failed(id);  // a wrong call; the group goes on
     throw;
   } catch (...) {
-    std::rethrow_exception(log->failed(id, std::current_exception()));
+    std::exception_ptr error = std::current_exception();
+    for (const auto id : ids) error = log->failed(id, error);
+    std::rethrow_exception(error);
   }
 }
 
-std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
-  switch (call.description.kind) {
-    case CallKind::kSend:
-      return backend->send(std::move(call.input), call.description.root, tag);
-    case CallKind::kRecv: {
-      const int root = call.description.root;
-      return backend->recv(std::move(call.output),
-                           root < 0 ? std::nullopt : std::optional<int>(root), tag);
-    }
-    default:
-      break;
+ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
+  log->number(prepared.call);
+  const auto id = log->created(prepared.call);
+  return {noting({id}, [&] { return hand_over(prepared.call, tag); }), id};
+}
+
+std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepared,
+                                                     const std::vector<int>& tags) {
+  std::vector<FlightRecorder::Id> ids;
+  std::vector<Message> messages;
+  for (std::size_t i = 0; i < prepared.size(); ++i) {
+    log->number(prepared[i].call);
+    ids.push_back(log->created(prepared[i].call));
+    messages.push_back(message_of(prepared[i].call, tags[i]));
   }
+  auto works = noting(ids, [&] { return backend->batch(std::move(messages)); });
+  std::vector<WorkPtr> started;
+  for (std::size_t i = 0; i < prepared.size(); ++i) {
+    started.push_back(std::make_shared<GroupWork>(std::move(works[i]),
+                                                  std::move(prepared[i].copies), log, ids[i]));
+  }
+  return started;
+}
+
+Message ProcessGroup::Impl::message_of(Collective& call, int tag) {
+  const int peer = call.description.root;
+  const bool sends = call.description.kind == CallKind::kSend;
+  return {call.description.kind, sends ? std::move(call.input) : std::move(call.output),
+          peer < 0 ? std::nullopt : std::optional<int>(peer), tag};
+}
+
+std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
+  const CallKind kind = call.description.kind;
+  if (kind == CallKind::kSend || kind == CallKind::kRecv) {
+    Message message = message_of(call, tag);
+    if (kind == CallKind::kSend) return backend->send(std::move(message.tensor), *message.peer, tag);
+    return backend->recv(std::move(message.tensor), message.peer, tag);
+  }
+  const bool is_all_reduce = kind == CallKind::kAllReduce;
+  if (is_all_reduce) choose_algorithm_of(call);
   if (compares_first()) [[unlikely]] compare(call);
   if (nan_check_ && reduces(call.description.kind)) [[unlikely]]
     look_for_nan(call);
-  if (call.description.kind == CallKind::kAllReduce && membership.size > 1)
-    return start_all_reduce(call);
+  if (is_all_reduce && membership.size > 1) return start_all_reduce(call);
   return backend->start(call);
 }
 
@@ -166,17 +194,18 @@ void ProcessGroup::Impl::look_around() {
 }
 
 void ProcessGroup::Impl::choose_algorithm_of(Collective& call) const {
+  CallDescription& description = call.description;
   if (membership.size == 1) call.algorithm = Algorithm::kNative;
-  if (call.algorithm != Algorithm::kAuto) return;
-  const CallDescription& description = call.description;
-  call.algorithm = choose_algorithm(backend->name(), membership.size,
-                                    description.count * element_size(description.type),
-                                    description.type, description.op);
+  if (call.algorithm == Algorithm::kAuto) {
+    call.algorithm = choose_algorithm(backend->name(), membership.size,
+                                      description.count * element_size(description.type),
+                                      description.type, description.op);
+  }
+  description.algorithm = call.algorithm;
 }
 
 std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
   const CallDescription& description = call.description;
-  choose_algorithm_of(call);
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
   if (backend->name() == "nccl") {
     throw ConfigError(lockstep::str("rank ", membership.world_rank(), ": all_reduce: algorithm ",
@@ -185,7 +214,7 @@ std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
                                     "choose native, or backend gloo"));
   }
   return lockstep::start_all_reduce(call.algorithm, backend, membership.progress, membership.rank,
-                                    membership.size, static_cast<std::uint32_t>(call.number),
+                                    membership.size, call.number,
                                     call.output, description.op);
 }
 

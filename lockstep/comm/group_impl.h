@@ -31,6 +31,8 @@ class ProcessGroup::Impl {
   void run(Prepared&& prepared, int tag = 0);
   std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<Prepared> prepared);
+  /// Prepared messages and their tags, started together.
+  std::vector<WorkPtr> start_batch(std::vector<Prepared> prepared, const std::vector<int>& tags);
 
   /// Collective. Texts through the store, under a name that counts the calls; the group's end ends
   /// it.
@@ -55,6 +57,10 @@ class ProcessGroup::Impl {
   void compare(const Collective& call);
   void look_around();
   void choose_algorithm_of(Collective& call) const;
+  /// Runs what hands calls with these ids over to the backend, and notes what became of it.
+  template <class Function>
+  auto noting(const std::vector<FlightRecorder::Id>& ids, Function&& hand_over);
+  static Message message_of(Collective& call, int tag);
   std::shared_ptr<Work> hand_over(Collective& call, int tag);
   std::shared_ptr<Work> start_all_reduce(Collective& call);
   void look_for_nan(const Collective& call);

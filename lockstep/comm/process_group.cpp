@@ -153,16 +153,14 @@ WorkPtr ProcessGroup::irecv(const torch::Tensor& tensor, std::optional<int> sour
 std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) {
   // All are checked before the first starts: a wrong one must not leave half a batch under way.
   std::vector<Prepared> prepared;
+  std::vector<int> tags;
   for (const P2POp& each : operations) {
+    tags.push_back(each.tag);
     prepared.push_back(each.kind == P2POp::Kind::kSend
                            ? impl_->prepare.send(each.tensor, each.peer, each.tag)
                            : impl_->prepare.recv(each.tensor, each.peer, each.tag));
   }
-  std::vector<WorkPtr> works;
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    works.push_back(impl_->start(std::move(prepared[i]), operations[i].tag));
-  }
-  return works;
+  return impl_->start_batch(std::move(prepared), tags);
 }
 
 // --- The group

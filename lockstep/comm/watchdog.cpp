@@ -29,9 +29,21 @@ std::string describe_numbered(const CallDescription& call, std::optional<std::ui
 Watchdog::Ticket Watchdog::State::started(const CallDescription& call,
                                           std::optional<std::uint64_t> number) {
   const Lock lock(mutex_);
-  if (number) last_number_ = static_cast<std::int64_t>(*number);
+  if (number) remember({call, number});
   calls_.emplace(next_ticket_, Call{call, number});
   return next_ticket_++;
+}
+
+void Watchdog::State::note(const CallDescription& call, std::uint64_t number) {
+  const Lock lock(mutex_);
+  remember({call, number});
+  last_completed_ = recent_.back();
+}
+
+void Watchdog::State::remember(Call call) {
+  last_number_ = static_cast<std::int64_t>(*call.number);
+  recent_.push_back(std::move(call));
+  if (recent_.size() > watching::kRecentCalls) recent_.pop_front();
 }
 
 void Watchdog::State::completed(Ticket ticket) {
@@ -126,10 +138,7 @@ std::string Watchdog::State::store_trouble() const {
 
 std::string Watchdog::State::explanation(std::optional<int> peer) {
   const Lock lock(mutex_);
-  // Once only: each further look comes by itself, at the urgent pace.
-  hurry_ = Clock::now() >= urgent_until_;
-  urgent_until_ = Clock::now() + kUrgency;
-  if (hurry_) wake_.notify_all();
+  hurry_locked();
   std::string text = death();  // seen while there was a store
   if (text.empty() && peer && is_absent(*peer)) return departure(*peer);
   // A message does not fail for another rank's sake.
@@ -155,6 +164,18 @@ std::string Watchdog::State::departed(std::uint64_t number) const {
     any = any || !peers_[rank].status.left;
   }
   return any ? absence() : "";
+}
+
+void Watchdog::State::hurry() {
+  const Lock lock(mutex_);
+  hurry_locked();
+}
+
+// Once only: each further look comes by itself, at the urgent pace.
+void Watchdog::State::hurry_locked() {
+  if (Clock::now() >= urgent_until_) hurry_ = true;
+  urgent_until_ = Clock::now() + kUrgency;
+  if (hurry_) wake_.notify_all();
 }
 
 void Watchdog::State::wait_for_news(std::chrono::milliseconds timeout) {
@@ -215,6 +236,9 @@ Watchdog::Ticket Watchdog::started(const CallDescription& call,
   return state_->started(call, number);
 }
 void Watchdog::completed(Ticket ticket) { state_->completed(ticket); }
+void Watchdog::note(const CallDescription& call, std::uint64_t number) {
+  state_->note(call, number);
+}
 void Watchdog::abort(const std::string& reason, bool late) {
   state_->abort({state_->rank(), late, reason});
 }
@@ -222,6 +246,7 @@ void Watchdog::throw_if_ended() const { state_->throw_if_ended(); }
 std::string Watchdog::explanation(std::optional<int> peer) { return state_->explanation(peer); }
 std::string Watchdog::store_trouble() const { return state_->store_trouble(); }
 std::string Watchdog::departed(std::uint64_t number) const { return state_->departed(number); }
+void Watchdog::hurry() { state_->hurry(); }
 void Watchdog::wait_for_news(std::chrono::milliseconds timeout) { state_->wait_for_news(timeout); }
 std::string Watchdog::missing(std::optional<std::uint64_t> number) const {
   return state_->missing(number);

@@ -1,5 +1,6 @@
 // What a rank's group without shared memory knows of its peers: whether they live, what they do,
-// and whether somebody ended the group.
+// and whether somebody ended the group. It also ends a group whose ranks wait for each other because
+// they called different things as one collective: it sees what each is in.
 //
 // Every rank has one thread that, four times a second, writes its status into the store and reads
 // those of the others, over a connection of its own. Waits look at what it found and never ask the
@@ -57,6 +58,8 @@ class Watchdog {
   /// This rank's calls, for its status. `number` of collectives.
   Ticket started(const CallDescription& call, std::optional<std::uint64_t> number);
   void completed(Ticket ticket);
+  /// A collective that was over as soon as it was called.
+  void note(const CallDescription& call, std::uint64_t number);
 
   /// Ends the group, here at once and at the peers when they look. The first reason wins. `late`:
   /// as TimeoutError.
@@ -76,6 +79,8 @@ class Watchdog {
   /// The same for collective `number` that has not failed: who has been gone for a second, its
   /// connection closed, without having called it.
   std::string departed(std::uint64_t number) const;
+  /// Looks at once, and more frequently for a moment.
+  void hurry();
   /// Until the watchdog has looked again, at most `timeout`.
   void wait_for_news(std::chrono::milliseconds timeout);
 

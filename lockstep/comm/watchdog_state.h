@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -19,6 +20,8 @@ namespace watching {
 
 inline constexpr int kSilentLooks = 3;
 inline constexpr std::chrono::milliseconds kDepartureGrace{1000};
+/// More than a rank has under way while another waits in the first of them.
+inline constexpr std::size_t kRecentCalls = 256;
 
 // What a rank says of itself.
 struct Status {
@@ -26,17 +29,21 @@ struct Status {
   std::int64_t number = -1;  ///< of the last collective that it called
   bool knows_end = false;    ///< it has read why the group ended
   bool left = false;
+  std::int64_t oldest = -1;  ///< the number of the first collective that is under way,
+  std::string oldest_call;   ///< and what was called
   std::string words = "has called nothing yet";
 
   std::string to_text() const {
-    return lockstep::str(beat, ' ', number, ' ', knows_end ? 1 : 0, ' ', left ? 1 : 0, ' ', words);
+    return lockstep::str(beat, ' ', number, ' ', knows_end ? 1 : 0, ' ', left ? 1 : 0, ' ', oldest,
+                         ' ', words, '\n', oldest_call);
   }
   static Status from_text(const std::string& text) {
     Status status;
     std::istringstream in(text);
-    in >> status.beat >> status.number >> status.knows_end >> status.left;
+    in >> status.beat >> status.number >> status.knows_end >> status.left >> status.oldest;
     in.ignore(1);
     std::getline(in, status.words);
+    std::getline(in, status.oldest_call);
     return status;
   }
 };
@@ -85,11 +92,13 @@ class Watchdog::State {
 
   Ticket started(const CallDescription& call, std::optional<std::uint64_t> number);
   void completed(Ticket ticket);
+  void note(const CallDescription& call, std::uint64_t number);
   void abort(End end);
   void throw_if_ended() const;
   std::string explanation(std::optional<int> peer);
   std::string store_trouble() const;
   std::string departed(std::uint64_t number) const;
+  void hurry();
   void wait_for_news(std::chrono::milliseconds timeout);
   std::string missing(std::optional<std::uint64_t> number) const;
   std::string whereabouts() const;
@@ -118,6 +127,9 @@ class Watchdog::State {
   void note(int rank, const std::string& text);
   void judge(Lock& lock);
   void judge_departed(Lock& lock, int rank);
+  void compare_calls(Lock& lock);
+  void hurry_locked();
+  void remember(Call call);
   void end_if_alone();
   void let_peers_read(Lock& lock);
   void say_farewell(Lock& lock);
@@ -157,6 +169,7 @@ class Watchdog::State {
   Clock::time_point looked_ = Clock::now();
   Clock::time_point urgent_until_{};
   std::map<Ticket, Call> calls_;  // those under way
+  std::deque<Call> recent_;       // collectives, the last that were called
   std::optional<Call> last_completed_;
   std::int64_t last_number_ = -1;
   Ticket next_ticket_ = 0;

@@ -109,8 +109,14 @@ void Watchdog::State::look(Lock& lock) {
 }
 
 void Watchdog::State::publish(Lock& lock, bool leaves) {
-  const std::string status =
-      Status{++beat_, last_number_, end_.has_value(), leaves, words()}.to_text();
+  Status own{++beat_, last_number_, end_.has_value(), leaves, -1, "", words()};
+  const auto oldest = std::find_if(calls_.begin(), calls_.end(),
+                                   [](const auto& each) { return each.second.number.has_value(); });
+  if (oldest != calls_.end()) {
+    own.oldest = static_cast<std::int64_t>(*oldest->second.number);
+    own.oldest_call = describe(oldest->second.description);
+  }
+  const std::string status = own.to_text();
   const std::string end = end_ && !end_published_ ? end_->to_text() : "";
   const bool first = looks_ == 0;
   if (with_store(lock, [&] {
@@ -199,7 +205,31 @@ void Watchdog::State::judge(Lock& lock) {
       }
     }
   }
+  compare_calls(lock);
   end_if_alone();
+}
+
+// A peer that is in a collective waits for those who have called something else under its number.
+void Watchdog::State::compare_calls(Lock& lock) {
+  for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
+    const Status& status = peers_[i].status;
+    const int rank = static_cast<int>(i);
+    if (rank == rank_ || status.oldest < 0) continue;
+    const auto own = std::find_if(recent_.begin(), recent_.end(), [&](const Call& call) {
+      return static_cast<std::int64_t>(*call.number) == status.oldest;
+    });
+    if (own == recent_.end()) continue;
+    const std::string mine = describe(own->description);
+    if (mine == status.oldest_call) continue;
+    const bool first = rank < rank_;
+    end_ = End{rank_, false,
+               str("the ranks do not call the same: ", name(first ? rank_ : rank), " called ",
+                   first ? mine : status.oldest_call, " as number ", status.oldest, ", ",
+                   name(first ? rank : rank_), " called ", first ? status.oldest_call : mine)};
+    ended_ = true;
+    publish(lock);
+    read(lock);
+  }
 }
 
 void Watchdog::State::judge_departed(Lock& lock, int rank) {

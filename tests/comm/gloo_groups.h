@@ -32,6 +32,7 @@ inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Stor
 inline std::vector<std::string> run_gloo_threads(
     int size, const std::function<void(Caller&)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  std::signal(SIGPIPE, SIG_IGN);             // as the rendezvous of a program does
   const int fd = listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
   return run_threads(size, [&](int rank) {
     const auto store = connect_store(rank, fd);

@@ -291,6 +291,42 @@ TEST(Gloo, AWaitThatBeginsLateIsAlsoTold) {
                                HasSubstr(" for rank 1; rank 1 ")));
 }
 
+// Nobody had looked since before the call: what was known of the others was older than the wait.
+TEST(Gloo, AShortDeadlineNamesOnlyWhoIsLate) {
+  std::latch over(3);
+  const auto errors = run_gloo_threads(4, [&](Caller& caller) {
+    caller.barrier();
+    auto tensor = torch::ones({4});
+    if (caller.rank == 1) return over.wait();
+    std::string text;
+    try {
+      caller.start(CallKind::kAllReduce, {}, tensor)->wait(milliseconds(600));
+    } catch (const TimeoutError& error) {
+      text = error.what();
+    }
+    over.arrive_and_wait();
+    throw Error(text);
+  });
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr(" for rank 1; "));
+  }
+}
+
+TEST(Gloo, AReceiveWithADeadlineWaitsNoLonger) {
+  std::latch over(2);
+  const auto errors = run_gloo_threads(2, [&](Caller& caller) {
+    caller.barrier();
+    if (caller.rank == 1) return over.arrive_and_wait();
+    auto tensor = torch::ones({4});
+    const auto work = caller.backend->recv(tensor, 1, 0);
+    const auto start = Clock::now();
+    EXPECT_THROW(work->wait(milliseconds(300)), TimeoutError);
+    EXPECT_LT(seconds_since(start), 0.5);
+    over.arrive_and_wait();
+  });
+  EXPECT_THAT(errors[0], HasSubstr("waited 0.3 s in recv[float32, 4, from rank 1]"));
+}
+
 // --- Messages of another size --------------------------------------------------------------------
 
 struct Sizes {

@@ -135,14 +135,14 @@ class LoopbackBackend final : public Backend {
   std::shared_ptr<Work> start(const Collective&) override {
     throw InternalError("loopback: point-to-point only");
   }
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     if (fail_next_send) throw std::runtime_error("the send that was to fail");
     return std::make_shared<LoopbackWork>(
-        loopback_->send(std::move(tensor), rank_, destination, tag));
+        loopback_->send(std::move(tensor), rank_, destination, tag.value));
   }
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
     return std::make_shared<LoopbackWork>(
-        loopback_->receive(std::move(tensor), source.value(), rank_, tag));
+        loopback_->receive(std::move(tensor), source.value(), rank_, tag.value));
   }
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
     return torch::zeros(shape, dtype);

@@ -251,7 +251,7 @@ TEST(ScheduleWork, TakesOnTheErrorOfATransfer) {
     } catch (const CommError& error) {
       EXPECT_EQ(dynamic_cast<const TimeoutError*>(&error) != nullptr, each.is_timeout);
       EXPECT_THAT(error.what(),
-                  HasSubstr("all_reduce[float32, 8] by ring, step 1 of 2: rank 1 di"));
+                  HasSubstr("all_reduce[float32, 8, by ring], step 1 of 2: rank 1 di"));
     }
   }
 }
@@ -308,12 +308,13 @@ TEST(ScheduleWork, TracesWhatTheScheduleSays) {
   }
 }
 
-TEST(ScheduleTag, IsNegativeAndReturnsLate) {
-  EXPECT_EQ(schedule_tag(0), -1);
-  EXPECT_EQ(schedule_tag(1), -2);
-  EXPECT_EQ(schedule_tag((1U << 30) - 1), -(1 << 30));
-  EXPECT_EQ(schedule_tag(1U << 30), -1);
-  EXPECT_LT(schedule_tag(~0U), 0);
+TEST(MessageTag, OfACollectiveIsNegativeAndReturnsLate) {
+  const auto value = [](std::uint64_t number) { return MessageTag::of_collective(number, 7).value; };
+  EXPECT_EQ(value(0), -1);
+  EXPECT_EQ(value(1), -2);
+  EXPECT_EQ(value((1U << 30) - 1), -(1 << 30));
+  EXPECT_EQ(value(1U << 30), -1);
+  EXPECT_LT(value(~std::uint64_t{0}), 0);
 }
 
 TEST(ChooseAlgorithm, TakesOursWhereGlooWouldGatherMuch) {

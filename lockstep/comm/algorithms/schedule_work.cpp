@@ -52,13 +52,13 @@ class ScheduleWork final : public Work,
                            public std::enable_shared_from_this<ScheduleWork> {
  public:
   ScheduleWork(Algorithm algorithm, std::shared_ptr<Backend> backend, int rank, int size,
-               std::uint32_t operation, torch::Tensor flat, ReduceOp op, Trace* trace)
+               std::uint64_t operation, torch::Tensor flat, ReduceOp op, Trace* trace)
       : algorithm_(algorithm),
         rank_(rank),
         operation_(operation),
-        tag_(schedule_tag(operation)),
         flat_(std::move(flat)),
         op_(op),
+        tag_(MessageTag::of_collective(operation, fingerprint(describe(description())))),
         arithmetic_(arithmetic_of(algorithm, flat_, size, op)),
         backend_(std::move(backend)),
         watchdog_(c10d_adapter::watchdog_of(*backend_)),
@@ -315,12 +315,13 @@ class ScheduleWork final : public Work,
     call.op = op_;
     call.count = static_cast<std::uint64_t>(flat_.numel());
     call.shape = {1, {static_cast<std::uint32_t>(flat_.numel())}};
+    call.algorithm = algorithm_;
     return call;
   }
 
   std::string where() const {
-    return lockstep::str(describe(description()), " by ", algorithm_name(algorithm_), ", step ",
-                         step_ + 1, " of ", schedule_.size(), ": ");
+    return lockstep::str(describe(description()), ", step ", step_ + 1, " of ", schedule_.size(),
+                         ": ");
   }
 
   // With the turn. The type of the error stays.
@@ -389,10 +390,10 @@ class ScheduleWork final : public Work,
 
   const Algorithm algorithm_;
   const int rank_;
-  const std::uint32_t operation_;
-  const int tag_;
+  const std::uint64_t operation_;
   torch::Tensor flat_;
   const ReduceOp op_;
+  const MessageTag tag_;
   const Arithmetic arithmetic_;
   const std::shared_ptr<Backend> backend_;
   Watchdog* const watchdog_;  // the backend's, or null
@@ -413,13 +414,9 @@ class ScheduleWork final : public Work,
 
 }  // namespace
 
-int schedule_tag(std::uint32_t operation) {
-  return -1 - static_cast<int>(operation & ((std::uint32_t{1} << 30) - 1));
-}
-
 std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Backend> backend,
                                        std::shared_ptr<Progress> progress, int rank, int size,
-                                       std::uint32_t operation, torch::Tensor flat, ReduceOp op,
+                                       std::uint64_t operation, torch::Tensor flat, ReduceOp op,
                                        Trace* trace) {
   if (trace == nullptr) trace = TraceScope::current();
   const auto work =

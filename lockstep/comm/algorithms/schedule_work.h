@@ -16,10 +16,6 @@
 
 namespace lockstep {
 
-/// The tag of all messages of the all-reduce number `operation`: from -2^30 to -1. Users' tags are
-/// not negative. Two operations share a tag only when 2^30 others lie between them.
-int schedule_tag(std::uint32_t operation);
-
 /// Starts an all-reduce, in place, by one of the algorithms over point-to-point. All ranks of the
 /// backend's group must call it with the same algorithm, `operation` (a number that grows with
 /// every such call on the group), size, type and operation. `flat` is one-dimensional and
@@ -37,7 +33,7 @@ int schedule_tag(std::uint32_t operation);
 /// null.
 std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Backend> backend,
                                        std::shared_ptr<Progress> progress, int rank, int size,
-                                       std::uint32_t operation, torch::Tensor flat, ReduceOp op,
+                                       std::uint64_t operation, torch::Tensor flat, ReduceOp op,
                                        Trace* trace = nullptr);
 
 }  // namespace lockstep

@@ -7,7 +7,9 @@
 #include <lockstep/comm/backends/c10d/c10d_work.h>
 #include <lockstep/comm/backends/c10d/context.h>
 #include <lockstep/comm/backends/c10d/message_slot.h>
+#include <lockstep/comm/backends/c10d/pairwise_work.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
+#include <lockstep/comm/plain_memory.h>
 #include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/error.h>
 
@@ -19,15 +21,16 @@ using Finish = std::function<void()>;
 // What is only moved is moved as bytes: so the library's choice of types does not matter.
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-// Negative tags are those of our own algorithms (schedule_tag).
-MessageSlot slot_of(const torch::Tensor& tensor, int tag) {
+MessageSlot slot_of(const torch::Tensor& tensor, const MessageTag& tag) {
   const auto bytes = static_cast<std::uint64_t>(tensor.nbytes());
-  if (tag < 0) return own_slot(tag, bytes);
-  if (tag >> kTagBits != 0) {
-    throw ConfigError(lockstep::str("send, recv: tags of this backend must be below ",
-                                    1 << kTagBits, ", got ", tag));
+  if (tag.collective) {
+    return own_slot(OwnMessage::kSchedule, *tag.collective, tag.fingerprint, bytes);
   }
-  return message_slot(tag, bytes);
+  if (tag.value >> kTagBits != 0) {
+    throw ConfigError(lockstep::str("send, recv: tags of this backend must be below ",
+                                    1 << kTagBits, ", got ", tag.value));
+  }
+  return message_slot(tag.value, bytes);
 }
 
 // A message on its way through the library. Gloo does not receive an empty one from any source:
@@ -37,7 +40,7 @@ struct Parcel {
   torch::Tensor tensor;  ///< of the caller
   torch::Tensor bytes;   ///< that travel
 
-  Parcel(const torch::Tensor& given, int tag) : slot(slot_of(given, tag)), tensor(given.detach()) {
+  Parcel(const torch::Tensor& given, MessageSlot slot_in) : slot(slot_in), tensor(given.detach()) {
     const bool travels_as_it_is = tensor.numel() > 0 && !slot.padded;
     const auto size = static_cast<std::int64_t>(std::max<std::uint64_t>(slot.bytes, 1));
     bytes = travels_as_it_is
@@ -87,6 +90,7 @@ class C10dBackend final : public Backend, public Watched {
     const CallKind kind = call.description.kind;
     if (kind != CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
       check();
+      context_->watchdog().note(call.description, call.number);
       return std::make_shared<NothingToDo>();
     }
     switch (kind) {
@@ -115,53 +119,67 @@ class C10dBackend final : public Backend, public Watched {
     throw InternalError(lockstep::str(call_name(kind), " is no collective"));
   }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     if (!context_->is_gloo()) {
       std::vector<at::Tensor> message{nccl_bytes(tensor)};
       return nccl_message(CallKind::kSend, tensor, destination,
                           [&] { return library().send(message, destination, 0); });
     }
-    Parcel parcel(tensor, tag);
-    parcel.seal();
-    std::vector<at::Tensor> message{parcel.bytes};
-    auto call = message_call(CallKind::kSend, tensor, destination, tag);
-    auto handle = context_->start(
-        call, [&] { return library().send(message, destination, parcel.slot.tag); });
-    return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
-                                              Finish());
+    return send(Parcel(tensor, slot_of(tensor, tag)), destination,
+                message_call(CallKind::kSend, tensor, destination, tag));
   }
 
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
-    if (!source && !context_->is_gloo()) {
-      throw ConfigError("recv: NCCL cannot receive from any rank; name the source");
-    }
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
+    if (!source && !context_->is_gloo()) throw any_source_error();
     if (!context_->is_gloo()) {
       std::vector<at::Tensor> message{nccl_bytes(tensor)};
       return nccl_message(CallKind::kRecv, tensor, *source,
                           [&] { return library().recv(message, *source, 0); });
     }
-    Parcel parcel(tensor, tag);
-    std::vector<at::Tensor> message{parcel.bytes};
-    auto call = message_call(CallKind::kRecv, tensor, source.value_or(-1), tag);
-    auto handle = context_->start(call, [&] {
-      return source ? library().recv(message, *source, parcel.slot.tag)
-                    : library().recvAnysource(message, parcel.slot.tag);
+    return recv(Parcel(tensor, slot_of(tensor, tag)), source,
+                message_call(CallKind::kRecv, tensor, source.value_or(-1), tag));
+  }
+
+  // NCCL runs what is started together as one: no order of the messages can make ranks wait for
+  // each other, and all end together.
+  std::vector<std::shared_ptr<Work>> batch(std::vector<Message> messages) override {
+    if (context_->is_gloo() || messages.size() < 2) return Backend::batch(std::move(messages));
+    std::vector<Call> calls;
+    for (const Message& each : messages) {
+      if (!each.peer) throw any_source_error();
+      calls.push_back(message_call(each.kind, each.tensor, *each.peer, 0));
+    }
+    const auto handle = context_->start(calls[0], [&] {
+      library().startCoalescing();
+      for (const Message& each : messages) {
+        std::vector<at::Tensor> bytes{nccl_bytes(each.tensor)};
+        if (each.kind == CallKind::kSend) {
+          library().send(bytes, *each.peer, 0);
+        } else {
+          library().recv(bytes, *each.peer, 0);
+        }
+      }
+      return library().endCoalescing();
     });
-    Finish deliver;
-    if (parcel.slot.padded) deliver = [parcel]() mutable { parcel.open(); };
-    return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
-                                              std::move(deliver));
+    std::vector<std::shared_ptr<Work>> works;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      works.push_back(std::make_shared<CollectiveWork>(
+          context_, handle, std::move(calls[i]), [tensor = messages[i].tensor] { (void)tensor; }));
+    }
+    return works;
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
     const torch::Device device = context_->options().device;
     const auto options = torch::TensorOptions().dtype(dtype).device(device);
-    // NCCL registers what it allocates itself, and then reads it without a copy.
-    if (device.is_cuda() && library().supportsTensorAlloc(device.index())) {
-      const auto count = c10::multiply_integers(shape);
-      return library().allocateTensor(count, options).zero_().view(shape);
-    }
-    return torch::zeros(shape, options);
+    return zeroed_memory(shape, options, [&] {
+      // NCCL registers what it allocates itself, and then reads it without a copy.
+      if (device.is_cuda() && library().supportsTensorAlloc(device.index())) {
+        const auto count = c10::multiply_integers(shape);
+        return library().allocateTensor(count, options).zero_().view(shape);
+      }
+      return torch::zeros(shape, options);
+    });
   }
 
   void check() override { context_->watchdog().throw_if_ended(); }
@@ -175,11 +193,22 @@ class C10dBackend final : public Backend, public Watched {
                                    const std::function<WorkHandle()>& function,
                                    Finish finish = {}) {
     const Call named{call.description, call.number};
-    auto handle = context_->start(named, function);
+    auto handle = context_->start(named, [&] {
+      const auto& tag_next = context_->options().tag_next;
+      if (tag_next) {
+        tag_next(collective_tag(call.number, fingerprint(describe(call.description))));
+      }
+      return function();
+    });
     return std::make_shared<CollectiveWork>(context_, std::move(handle), named, std::move(finish));
   }
 
-  static Call message_call(CallKind kind, const torch::Tensor& tensor, int peer, int tag) {
+  static ConfigError any_source_error() {
+    return ConfigError("recv: NCCL cannot receive from any rank; name the source");
+  }
+
+  static Call message_call(CallKind kind, const torch::Tensor& tensor, int peer,
+                           const MessageTag& tag) {
     Call call;
     call.description.kind = kind;
     call.description.type = data_type_of(tensor.scalar_type());
@@ -187,9 +216,30 @@ class C10dBackend final : public Backend, public Watched {
     call.description.count =
         static_cast<std::uint64_t>(tensor.numel() * units_per_element(tensor.scalar_type()));
     // What our own algorithms send is a part of the collective with that number.
-    call.part_of_schedule = tag < 0;
-    if (tag < 0) call.number = static_cast<std::uint64_t>(-1 - static_cast<std::int64_t>(tag));
+    call.part_of_schedule = tag.collective.has_value();
+    call.number = tag.collective;
     return call;
+  }
+
+  std::shared_ptr<Work> send(Parcel parcel, int destination, Call call) {
+    parcel.seal();
+    std::vector<at::Tensor> message{parcel.bytes};
+    auto handle = context_->start(
+        call, [&] { return library().send(message, destination, parcel.slot.tag); });
+    return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
+                                              Finish());
+  }
+
+  std::shared_ptr<Work> recv(Parcel parcel, std::optional<int> source, Call call) {
+    std::vector<at::Tensor> message{parcel.bytes};
+    auto handle = context_->start(call, [&] {
+      return source ? library().recv(message, *source, parcel.slot.tag)
+                    : library().recvAnysource(message, parcel.slot.tag);
+    });
+    Finish deliver;
+    if (parcel.slot.padded) deliver = [parcel]() mutable { parcel.open(); };
+    return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
+                                              std::move(deliver));
   }
 
   // An empty message carries a byte.
@@ -332,6 +382,7 @@ class C10dBackend final : public Backend, public Watched {
 
   std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output,
                                    Finish finish) {
+    if (call.uneven() && context_->is_gloo()) return uneven_all_to_all(call);
     c10d::AllToAllOptions options;
     options.timeout = timeout();
     auto from = bytes_of(call.input);
@@ -345,6 +396,48 @@ class C10dBackend final : public Backend, public Watched {
     return collective(
         call, [&] { return library().alltoall_base(to, from, to_splits, from_splits, options); },
         std::move(finish));
+  }
+
+  // Every rank tells each other how much it gives, and gives it, as two messages: what does not fit
+  // is found out before Gloo does. All are described as the collective.
+  std::shared_ptr<Work> uneven_all_to_all(const Collective& call) {
+    const torch::NoGradGuard no_grad;
+    const Call named{call.description, call.number, /*part_of_schedule=*/true};
+    const std::uint32_t print = fingerprint(describe(call.description));
+    const auto given = call.input.detach().split_with_sizes(call.input_splits);
+    const auto taken = call.output.detach().split_with_sizes(call.output_splits);
+    const auto slot = [&](OwnMessage kind, const torch::Tensor& tensor) {
+      const std::uint64_t bytes = tensor.nbytes();
+      const bool is_piece = kind == OwnMessage::kPiece;
+      return own_slot(kind, call.number, is_piece ? fingerprint(str(print, ' ', bytes)) : print,
+                      bytes);
+    };
+    const auto sending = [&](OwnMessage kind, const torch::Tensor& tensor, int peer) {
+      return send(Parcel(tensor, slot(kind, tensor)), peer, named);
+    };
+    const auto receiving = [&](OwnMessage kind, const torch::Tensor& tensor, int peer) {
+      return recv(Parcel(tensor, slot(kind, tensor)), peer, named);
+    };
+    const int rank = context_->rank();
+    const int size = context_->size();
+    taken[static_cast<std::size_t>(rank)].copy_(given[static_cast<std::size_t>(rank)]);
+    std::vector<PairwiseWork::Exchange> exchanges;
+    for (int step = 1; step < size; ++step) {
+      const int to = (rank + step) % size;
+      const int from = (rank - step + size) % size;
+      const torch::Tensor& piece = given[static_cast<std::size_t>(to)];
+      const torch::Tensor& place = taken[static_cast<std::size_t>(from)];
+      PairwiseWork::Exchange each;
+      each.source = from;
+      each.expected = place.numel();
+      each.announced = torch::empty({1}, torch::kInt64);
+      each.sizes = {receiving(OwnMessage::kSize, each.announced, from),
+                    sending(OwnMessage::kSize, torch::full({1}, piece.numel(), torch::kInt64), to)};
+      if (place.numel() > 0) each.pieces.push_back(receiving(OwnMessage::kPiece, place, from));
+      if (piece.numel() > 0) each.pieces.push_back(sending(OwnMessage::kPiece, piece, to));
+      exchanges.push_back(std::move(each));
+    }
+    return std::make_shared<PairwiseWork>(context_, named, std::move(exchanges));
   }
 
   const std::shared_ptr<Context> context_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -26,6 +27,9 @@ struct AdapterOptions {
   int store_rank = 0;            ///< who serves the store; -1: none of this group
   /// Called when this rank leaves the group while the store is alive: deletes what it left there.
   std::function<void()> forget_keys;
+  /// Gives the library's next collective a tag, so that only ranks that call the same meet; empty
+  /// where the library has no tags.
+  std::function<void(std::uint32_t tag)> tag_next;
   /// Of this rank's other operations, which move while it waits here; null: there are none.
   std::shared_ptr<Progress> progress;
 };

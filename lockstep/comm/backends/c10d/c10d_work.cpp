@@ -16,6 +16,9 @@ constexpr std::chrono::milliseconds kLibraryNoTimeout = c10d::Store::kNoTimeout;
 constexpr std::chrono::milliseconds kLook{250};
 // The same where others are under way, should nothing tell of their moves.
 constexpr std::chrono::milliseconds kBusyLook{20};
+// So long before its deadline a wait has the watchdog look often: what the error will say of the
+// others must not be older than the wait.
+constexpr std::chrono::milliseconds kLastLooks{350};
 // Of a thread that does nothing else than wait for one message.
 constexpr std::chrono::hours kAnyTime{24};
 
@@ -119,7 +122,9 @@ void OperationWork::wait_until(std::chrono::milliseconds limit,
                                const std::function<void(std::chrono::milliseconds)>& wait_once) {
   const Deadline deadline(limit);
   Progress& progress = context_->progress();
+  bool hurried = false;
   while (!step()) {
+    if (left(deadline) < kLastLooks && !std::exchange(hurried, true)) context_->watchdog().hurry();
     if (is_inquiring()) {
       context_->watchdog().wait_for_news(kInquiryPause);
     } else if (left(deadline).count() == 0) {
@@ -322,7 +327,9 @@ void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   const Deadline deadline(limit);
   wait_until(limit, [&](std::chrono::milliseconds most) {
     if (!job_->claim()) return job_->wait_for_others(most);
-    if (!job_->wait_once(left(deadline) + std::chrono::milliseconds(1))) return job_->unclaim();
+    const auto rest = left(deadline);
+    const Context::MayClose may_close(*context_, Clock::now() + rest);
+    if (!job_->wait_once(rest + std::chrono::milliseconds(1))) return job_->unclaim();
     context_->progress().ring();
     const bool failed = [&] {
       const std::scoped_lock lock(job_->mutex);

@@ -206,6 +206,12 @@ void Context::end_group(const std::string& reason, bool late) {
 // A receive over a connection that the peer's end has closed fails, at once or where it is posted
 // already. An interrupted wait only looks: one receive for each peer is enough.
 bool Context::disconnected(int rank) {
+  if (!is_closed(rank)) return false;
+  const std::scoped_lock lock(mutex_);
+  return deadlines_.empty() || Clock::now() < *deadlines_.begin();
+}
+
+bool Context::is_closed(int rank) {
   WorkHandle& probe = probes_[static_cast<std::size_t>(rank)];
   try {
     if (!probe) {
@@ -218,6 +224,16 @@ bool Context::disconnected(int rank) {
   } catch (const std::exception&) {
     return true;
   }
+}
+
+Context::MayClose::MayClose(Context& context, Clock::time_point deadline) : context_(context) {
+  const std::scoped_lock lock(context_.mutex_);
+  place_ = context_.deadlines_.insert(deadline);
+}
+
+Context::MayClose::~MayClose() {
+  const std::scoped_lock lock(context_.mutex_);
+  context_.deadlines_.erase(place_);
 }
 
 // Whoever waits in the library for a message comes back to look around, and waits again.

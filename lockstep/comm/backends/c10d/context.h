@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,20 @@ class Context {
   /// The operation has ended.
   void release(const WorkHandle& work);
 
+  /// While it lives a wait in Gloo may reach `deadline`, at which Gloo closes all connections: after
+  /// that a closed one says nothing about its peer.
+  class MayClose {
+   public:
+    MayClose(Context& context, Clock::time_point deadline);
+    ~MayClose();
+    MayClose(const MayClose&) = delete;
+    MayClose& operator=(const MayClose&) = delete;
+
+   private:
+    Context& context_;
+    std::multiset<Clock::time_point>::iterator place_;
+  };
+
   /// What became of an operation that failed in the library with `text`: throws the reason once it
   /// is known (a peer died or left, somebody ended the group), or at `deadline` what the library
   /// said. Before that returns. Ends the group.
@@ -77,6 +92,7 @@ class Context {
  private:
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
   bool disconnected(int rank);
+  bool is_closed(int rank);
   void nudge();
   void break_connections();
   bool has_ended() const;
@@ -91,7 +107,8 @@ class Context {
   const std::shared_ptr<Progress> progress_;
   std::atomic<bool> broken_ = false;
   std::vector<WorkHandle> probes_;       // by rank; of the watchdog's thread
-  std::mutex mutex_;                     // guards outstanding_
+  std::mutex mutex_;                     // guards what follows
+  std::multiset<Clock::time_point> deadlines_;  // at which Gloo closes the connections
   std::vector<WorkHandle> outstanding_;  // what Gloo may still be working on
   c10::intrusive_ptr<c10d::Backend> backend_;
   Waiters waiters_;

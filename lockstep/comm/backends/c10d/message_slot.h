@@ -5,6 +5,9 @@
 // match, and both sides wait until their deadlines say so. A tag has 31 bits, too few for every
 // size: a size of more than 8 significant bits is padded to one that has no more, and the true one
 // travels behind it.
+//
+// So with collectives: their tags hold a fingerprint of what is called. Ranks that call different
+// things wait for each other, and the watchdog, which sees what all are in, says so.
 #pragma once
 
 #include <bit>
@@ -23,8 +26,11 @@ inline constexpr int kTagBits = 16;  ///< of users
 
 namespace slots {
 
-// What travels beyond a user's message: half of all tags, which our own algorithms use.
+// Half of all tags are for what is no user's message.
 inline constexpr int kOwnTags = 1 << 30;
+inline constexpr int kOwnKindBits = 28;
+inline constexpr int kNumberBits = 11;
+inline constexpr int kFingerprintBits = 17;
 inline constexpr int kMantissaBits = 8;
 inline constexpr int kPaddedBit = 1 << 13;
 
@@ -55,10 +61,25 @@ constexpr MessageSlot message_slot(int tag, std::uint64_t bytes) {
   return {code << kTagBits | tag, travelling, padded};
 }
 
-/// Of the messages of our own algorithms, whose sizes the ranks have agreed on: `tag` from -2^30
-/// to -1.
-constexpr MessageSlot own_slot(int tag, std::uint64_t bytes) {
-  return {slots::kOwnTags + (-1 - tag), bytes, false};
+/// Messages that make up a collective. No kind has the tag with all bits set, which is that of probes.
+enum class OwnMessage { kSchedule, kSize, kPiece };
+
+/// Of a message of collective `number`. Those of ranks that do not call the same do not meet, for
+/// they have another `fingerprint`.
+constexpr MessageSlot own_slot(OwnMessage kind, std::uint64_t number, std::uint32_t fingerprint,
+                               std::uint64_t bytes) {
+  const auto low = [](std::uint64_t value, int bits) {
+    return static_cast<int>(value & ((std::uint64_t{1} << bits) - 1));
+  };
+  return {slots::kOwnTags | static_cast<int>(kind) << slots::kOwnKindBits |
+              low(number, slots::kNumberBits) << slots::kFingerprintBits |
+              low(fingerprint ^ fingerprint >> slots::kFingerprintBits, slots::kFingerprintBits),
+          bytes, false};
+}
+
+/// The tag of a whole collective that Gloo does: of ranks that do not call the same none meets.
+constexpr std::uint32_t collective_tag(std::uint64_t number, std::uint32_t fingerprint) {
+  return static_cast<std::uint32_t>(number) << 16 | ((fingerprint ^ fingerprint >> 16) & 0xffff);
 }
 
 }  // namespace lockstep::c10d_adapter

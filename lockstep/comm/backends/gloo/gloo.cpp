@@ -1,5 +1,5 @@
 // LibTorch's ProcessGroupGloo.hpp includes headers of Gloo that LibTorch does not ship; Debian's
-// older ones have the declarations it needs. No class of theirs is made here: the library inside
+// older ones have the declarations it needs. No class of Gloo's is made here: the library inside
 // LibTorch is newer than those headers.
 #include <lockstep/comm/backends/gloo/gloo.h>
 
@@ -12,6 +12,13 @@
 
 namespace lockstep::gloo {
 namespace {
+
+// Collectives meet under tags of 32 bits, which the library counts; here they say what is called.
+class TaggedGloo final : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+  void tag_next(std::uint32_t tag) { collectiveCounter_ = tag; }
+};
 
 constexpr const char* kCountKey = "connected, then left";
 
@@ -58,8 +65,9 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
   try {
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(interface_address));
     options->threads = 2;
-    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(addresses, environment.rank,
-                                                             environment.world_size, options);
+    auto group = c10::make_intrusive<TaggedGloo>(addresses, environment.rank,
+                                                 environment.world_size, options);
+    TaggedGloo* const tagged = group.get();  // the backend holds it
     *connecting = {};
     store->add(kCountKey, 1);
     return c10d_adapter::make(std::move(group),
@@ -72,6 +80,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .forget_keys = [addresses, store, size = environment.world_size] {
                                  forget_addresses(*addresses, *store, size);
                                },
+                               .tag_next = [tagged](std::uint32_t tag) { tagged->tag_next(tag); },
                                .progress = progress});
   } catch (const TimeoutError& error) {
     give_up(*addresses, *store, environment.world_size);

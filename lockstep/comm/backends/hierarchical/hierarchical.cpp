@@ -10,14 +10,6 @@
 namespace lockstep::hierarchical {
 namespace {
 
-// Of collectives of no elements.
-class NothingToDo final : public Work {
- public:
-  void wait(std::optional<std::chrono::milliseconds>) override {}
-  bool is_completed() override { return true; }
-  std::exception_ptr error() const override { return nullptr; }
-};
-
 // A message inside a host, with the sender's rank in the whole group.
 class LocalMessage final : public Work {
  public:
@@ -50,10 +42,6 @@ class HierarchicalBackend final : public Backend, public c10d_adapter::Watched {
 
   std::shared_ptr<Work> start(const Collective& call) override {
     if (!Stages::has(call)) return parts_.flat->start(call);
-    if (call.description.kind != CallKind::kBarrier && call.description.count == 0) {
-      check();
-      return std::make_shared<NothingToDo>();
-    }
     auto operation = stages_->of(call);
     // The stages are part of what it does: they live as long.
     operation->finish = [stages = stages_, finish = std::move(operation->finish)] {
@@ -62,12 +50,12 @@ class HierarchicalBackend final : public Backend, public c10d_adapter::Watched {
     return pipeline_->start(std::move(operation));
   }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     if (!is_local(destination)) return parts_.flat->send(std::move(tensor), destination, tag);
     return parts_.local->send(std::move(tensor), place(destination).local_rank, tag);
   }
 
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
     if (!source) {
       throw ConfigError(
           "recv: the hierarchical backend cannot receive from any rank; name the source, or receive "

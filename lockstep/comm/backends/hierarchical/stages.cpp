@@ -62,8 +62,7 @@ WorkPtr Level::start(CallKind kind, std::int64_t count, Tensor input, Tensor out
     count *= units_per_element(any.scalar_type());
     call.description.type = data_type_of(any.scalar_type());
     call.description.count = static_cast<std::uint64_t>(count);
-    call.description.shape.dimensions = 1;
-    call.description.shape.sizes[0] = static_cast<std::uint32_t>(count);
+    call.description.shape = shape_;
   }
   call.input = std::move(input);
   call.output = std::move(output);
@@ -94,6 +93,11 @@ std::shared_ptr<Operation> Stages::of(const Collective& call) {
   auto operation = std::make_shared<Operation>();
   operation->description = call.description;
   operation->number = call.number;
+  // Also who has nothing meets the others, who may have something.
+  if (call.description.count == 0) {
+    barrier(*operation);
+    return operation;
+  }
   switch (call.description.kind) {
     case CallKind::kBarrier:
       barrier(*operation);
@@ -116,7 +120,21 @@ std::shared_ptr<Operation> Stages::of(const Collective& call) {
     default:
       throw InternalError(str(call_name(call.description.kind), " has no stages"));
   }
+  name_shape(*operation, call.description.shape);
   return operation;
+}
+
+void Stages::name_shape(Operation& operation, const Shape& shape) {
+  for (Piece& piece : operation.pieces) {
+    for (auto* stage : {&piece.up, &piece.across, &piece.down}) {
+      if (!*stage) continue;
+      *stage = [this, shape, start = std::move(*stage)] {
+        local_.begin(shape);
+        leaders_.begin(shape);
+        return start();
+      };
+    }
+  }
 }
 
 void Stages::barrier(Operation& operation) {

@@ -15,6 +15,8 @@ class Level {
   explicit Level(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
   explicit operator bool() const { return backend_ != nullptr; }
 
+  /// Whose stages start from here on. Only stages of tensors of one shape meet.
+  void begin(const Shape& shape) { shape_ = shape; }
   /// `count`: elements of a rank's piece. See Collective for the tensors.
   WorkPtr start(CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,
                 ReduceOp op = ReduceOp::kSum, int root = -1);
@@ -22,6 +24,7 @@ class Level {
  private:
   const std::shared_ptr<Backend> backend_;
   std::uint64_t number_ = 0;
+  Shape shape_;
 };
 
 /// Halves travel and are combined in float32, and rounded once, at the end.
@@ -39,6 +42,7 @@ class Stages {
   int local_size() const { return local_sizes_[static_cast<std::size_t>(me_.host)]; }
   const Place& place(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
 
+  void name_shape(Operation& operation, const Shape& shape);
   void barrier(Operation& operation);
   void broadcast(Operation& operation, const Collective& call);
   void reduce(Operation& operation, const Collective& call);

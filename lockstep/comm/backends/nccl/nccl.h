@@ -25,10 +25,8 @@ std::string device_identity(torch::Device device);
 ///
 /// What differs from other backends: a Work's wait() without a timeout makes the current stream
 /// wait, and an operation that no wait() ends in time is ended by LibTorch's own watchdog, with the
-/// process. Messages ignore their tags: two ranks receive in the order in which they sent. The
-/// operations of a batch are started one after the other, not as one group of NCCL's: ranks that
-/// exchange messages in one batch must list them so that one's send meets the other's receive, and
-/// a ring in which all send first does not end.
+/// process. Messages ignore their tags: two ranks receive in the order in which they sent. Those of
+/// a batch are one group of NCCL's and end together.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
                                  std::chrono::milliseconds timeout,

@@ -6,15 +6,23 @@
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/memory.h>
 
 namespace lockstep::shm {
 namespace {
 
 // What rank 0 tells the others about a new segment, held as long as it travels.
 struct Offer {
-  SegmentAddress address;
+  SegmentAddress address;  ///< of none where the host has not enough left
   std::size_t asked = 0;
+  std::uint64_t left = 0;  ///< bytes on this host: rank 0 looks, so that all decide alike
 };
+
+// A segment can be of any size: the kernel has to find the memory when pages are put there, and
+// where it finds none it ends processes.
+bool fits(std::size_t stride, int ranks, std::uint64_t left) {
+  return stride <= left / static_cast<std::uint64_t>(ranks);
+}
 
 // Puts the pages there now: later, missing memory would be a SIGBUS in the middle of a reduction.
 void populate(std::byte* data, std::size_t bytes) {
@@ -34,8 +42,11 @@ std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
   range->id = ++next_range_;
   const auto offer = std::make_shared<Offer>();
   if (rank_ == 0) {
-    range->segment = Segment::create(range->stride * static_cast<std::size_t>(size_));
-    *offer = {range->segment->address(), bytes};
+    *offer = {{}, bytes, static_cast<std::uint64_t>(host_memory().left())};
+    if (fits(range->stride, size_, offer->left)) {
+      range->segment = Segment::create(range->stride * static_cast<std::size_t>(size_));
+      offer->address = range->segment->address();
+    }
   }
   auto* const data = reinterpret_cast<std::byte*>(offer.get());
   wait(post({.kind = CallKind::kBroadcast, .root = 0, .count = sizeof(Offer)}, kInternalCall, data, data,
@@ -44,6 +55,11 @@ std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
   if (offer->asked != bytes) {
     throw CommError(str("allocate: ", rank_name(rank_), " asked for ", bytes, " bytes, ", rank_name(0),
                         " for ", offer->asked));
+  }
+  if (!fits(range->stride, size_, offer->left)) {
+    throw ConfigError(str(rank_name(rank_), ": allocate: ", bytes, " bytes for each of the ", size_,
+                          " ranks of this host, which has ", offer->left,
+                          " bytes of memory left; give a smaller shape or start fewer ranks"));
   }
   if (rank_ != 0) range->segment = Segment::open(offer->address);
   // First touch by the owner puts the slice on the owner's memory node.

@@ -105,6 +105,7 @@ bool Channels::advance_send(int peer) {
       Header header;
       header.bytes = transfer.bytes;
       header.tag = transfer.tag;
+      header.fingerprint = transfer.fingerprint;
       header.type = transfer.call.type;
       out.written += put(peer, reinterpret_cast<const std::byte*>(&header), sizeof(header), out.written,
                          false);
@@ -262,7 +263,12 @@ bool Channels::take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& s
 }
 
 std::string Channels::check(const Header& header, int source, const Transfer& transfer) const {
-  if (header.bytes == transfer.bytes && header.type == transfer.call.type) return "";
+  const bool same_amount = header.bytes == transfer.bytes && header.type == transfer.call.type;
+  if (same_amount && header.fingerprint == transfer.fingerprint) return "";
+  if (same_amount) {
+    return str("rank ", name(source), " and rank ", name(rank_),
+               " exchange messages of collectives that are not the same");
+  }
   const auto amount = [](std::uint64_t bytes, DataType type) {
     return str(bytes / element_size(type), " of ", data_type_name(type));
   };

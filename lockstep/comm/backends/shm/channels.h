@@ -23,6 +23,7 @@ namespace lockstep::shm {
 struct Transfer {
   CallDescription call;  ///< kSend or kRecv; root is the peer, -1 for any source
   int tag = 0;
+  std::uint32_t fingerprint = 0;  ///< of the collective that it is a part of; 0: of none
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<const void> keep_alive;
@@ -42,7 +43,7 @@ class Channels {
   void post(std::shared_ptr<Transfer> transfer);
 
   /// Moves what can be moved; true if anything was. `mismatch` gets the reason when the two sides of a
-  /// message gave different sizes or types.
+  /// message gave different sizes, types or fingerprints.
   bool advance(std::string& mismatch);
 
   /// Whether anything waits for a peer, and for which words.
@@ -57,8 +58,9 @@ class Channels {
   struct Header {
     std::uint64_t bytes = 0;
     std::int32_t tag = 0;
+    std::uint32_t fingerprint = 0;
     DataType type = DataType::kByte;
-    std::uint8_t padding[19] = {};
+    std::uint8_t padding[15] = {};
   };
   static_assert(sizeof(Header) == 32);
 

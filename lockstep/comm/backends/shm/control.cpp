@@ -32,10 +32,10 @@ std::size_t rings_at(std::size_t ranks, std::size_t slot_bytes) {
 
 }  // namespace
 
-std::string describe(const ChunkDescription& chunk) {
+std::string describe(const ChunkDescription& chunk, const char* before, const char* after) {
   if (chunk.number == kInternalCall) return "allocate";
-  return str(describe(chunk.call), chunk.segment != 0 ? " in symmetric memory" : "", " (number ",
-             chunk.number, ")");
+  return str(describe(chunk.call), chunk.segment != 0 ? " in symmetric memory" : "", before,
+             chunk.number, after);
 }
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {

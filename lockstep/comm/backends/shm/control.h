@@ -54,8 +54,9 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 /// The number of calls that are the engine's own.
 inline constexpr std::uint64_t kInternalCall = ~std::uint64_t{0};
 
-/// "all_reduce[float32, 4] (number 17)".
-std::string describe(const ChunkDescription& chunk);
+/// "all_reduce[float32, 4] (operation 17)"; the number with what is said before and after it.
+std::string describe(const ChunkDescription& chunk, const char* before = " (operation ",
+                     const char* after = ")");
 
 /// What a rank last did point-to-point, readable at any time: whole where `version` is even and the same
 /// before and after. Its words are atomics so that a reader at a bad moment is no data race.

@@ -183,10 +183,12 @@ void Engine::post_chunks(const Request& request, std::optional<SymmetricPlace> p
 }
 
 std::shared_ptr<Transfer> Engine::post(const CallDescription& call, int tag, std::byte* data,
-                                       std::shared_ptr<const void> keep_alive) {
+                                       std::shared_ptr<const void> keep_alive,
+                                       std::uint32_t fingerprint) {
   auto transfer = std::make_shared<Transfer>();
   transfer->call = call;
   transfer->tag = tag;
+  transfer->fingerprint = fingerprint;
   transfer->data = data;
   transfer->bytes = call.count * element_size(call.type);
   transfer->keep_alive = std::move(keep_alive);
@@ -390,11 +392,13 @@ std::string Engine::disagreement(std::uint32_t sequence, int peer) const {
     const ChunkDescription& own = mine.chunks[chunk % kRing];
     const ChunkDescription& other = theirs.chunks[chunk % kRing];
     if (!is_kept || own == other) continue;
-    return str("ranks disagree: ", rank_name(rank_), " called ", describe(own), ", ", rank_name(peer),
-               " called ", describe(other));
+    return str("the ranks do not call the same: ", rank_name(rank_), " called ",
+               describe(own, " as number ", ""), ", ", rank_name(peer), " called ",
+               describe(other, " as number ", ""));
   }
-  return str("ranks disagree: ", rank_name(rank_), " and ", rank_name(peer),
-             " called different things before ", describe(mine.chunks[sequence % kRing]));
+  return str("the ranks do not call the same: ", rank_name(rank_), " and ", rank_name(peer),
+             " called different things before ",
+             describe(mine.chunks[sequence % kRing], " as number ", ""));
 }
 
 // A rank that gives without taking, the root of a broadcast, learns the cost from those who read.

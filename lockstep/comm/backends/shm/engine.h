@@ -86,9 +86,11 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void run(const CallDescription& call, std::uint64_t number, const std::byte* input, std::byte* output,
            std::chrono::milliseconds timeout, const std::function<void()>& meanwhile);
 
-  /// Starts a message. `call` is a kSend or kRecv whose root is the peer, not this rank.
+  /// Starts a message. `call` is a kSend or kRecv whose root is the peer, not this rank. Both sides
+  /// give the same `fingerprint` (MessageTag).
   std::shared_ptr<Transfer> post(const CallDescription& call, int tag, std::byte* data,
-                                 std::shared_ptr<const void> keep_alive = nullptr);
+                                 std::shared_ptr<const void> keep_alive = nullptr,
+                                 std::uint32_t fingerprint = 0);
 
   /// Moves what can be moved; true when everything before `ticket` is complete. Throws as wait().
   bool test(Ticket ticket);
@@ -97,7 +99,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void wait(const Transfer& transfer, std::chrono::milliseconds timeout);
 
   /// Collective. Zeroed symmetric memory, page aligned; freed when the last owner lets go, on each rank
-  /// by itself.
+  /// by itself. ConfigError on all ranks, and the group goes on, where this host has not as much left.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, std::chrono::milliseconds timeout);
 
   /// `late`: as TimeoutError.

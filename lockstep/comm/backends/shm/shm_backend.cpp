@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/comm/plain_memory.h>
 #include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/error.h>
 
@@ -21,16 +22,6 @@ constexpr int kAllToAllTag = std::numeric_limits<int>::min();
 
 std::byte* bytes_of(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
-}
-
-std::size_t bytes_for(at::IntArrayRef shape, torch::ScalarType dtype) {
-  std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
-  for (const std::int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) {
-      throw ConfigError(lockstep::str("allocate: no tensor has the shape ", shape));
-    }
-  }
-  return static_cast<std::size_t>(bytes);
 }
 
 // Common to both kinds of Work: an end that happens once, and its error.
@@ -162,16 +153,15 @@ class ShmBackend final : public Backend {
     engine_->run(call.description, call.number, input, output, timeout_, meanwhile);
   }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, int tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     return message(CallKind::kSend, std::move(tensor), destination, tag);
   }
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, int tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
     return message(CallKind::kRecv, std::move(tensor), source.value_or(-1), tag);
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    const std::size_t bytes = bytes_for(shape, dtype);
-    auto memory = engine_->allocate(bytes, timeout_);
+    auto memory = engine_->allocate(bytes_to_allocate(shape, dtype), timeout_);
     std::byte* data = memory.get();
     return torch::from_blob(
         data, shape, [memory = std::move(memory)](void*) mutable { memory.reset(); },
@@ -183,16 +173,17 @@ class ShmBackend final : public Backend {
   void throw_if_ended() override { engine_->throw_if_ended(); }
 
  private:
-  std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer, int tag) {
+  std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer, MessageTag tag) {
     return std::make_shared<TransferWork>(
         engine_, timeout_, std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
   }
 
-  std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer, int tag) {
+  std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer, MessageTag tag) {
     const auto count = static_cast<std::uint64_t>(tensor.numel());
     CallDescription call{.kind = kind, .type = data_type_of(tensor.scalar_type()), .root = peer, .count = count};
     std::byte* const data = bytes_of(tensor);
-    return engine_->post(call, tag, data, std::make_shared<torch::Tensor>(std::move(tensor)));
+    return engine_->post(call, tag.value, data, std::make_shared<torch::Tensor>(std::move(tensor)),
+                         tag.fingerprint);
   }
 
   // As the engine has them: in place, both are the same memory.

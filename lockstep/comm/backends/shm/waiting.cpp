@@ -200,7 +200,7 @@ std::string Engine::why_gone(int rank) const {
   return str(rank_name(rank), " left the group");
 }
 
-// " for rank 1 (process 4711) to arrive at it, which last called barrier (number 3); rank 2 last ..."
+// " for rank 1 (process 4711) to arrive at it, which last called barrier (operation 3); rank 2 last ..."
 std::string Engine::whom(const Goal& goal) const {
   std::string text;
   int first = -1;

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include <lockstep/comm/plain_memory.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::single {
@@ -38,15 +39,15 @@ class SingleBackend final : public Backend {
     return std::make_shared<CompletedWork>();
   }
 
-  std::shared_ptr<Work> send(torch::Tensor, int, int) override {
+  std::shared_ptr<Work> send(torch::Tensor, int, MessageTag) override {
     throw ConfigError("send: a group of one rank has nobody to send to");
   }
-  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, int) override {
+  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, MessageTag) override {
     throw ConfigError("recv: a group of one rank has nobody to receive from");
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    return torch::zeros(shape, torch::TensorOptions().dtype(dtype).device(device_));
+    return zeroed_memory(shape, torch::TensorOptions().dtype(dtype).device(device_));
   }
 
   void abort(const std::string& reason) override {

@@ -165,13 +165,13 @@ class ThroughDevice final : public Backend {
                    on_device.output);
   }
 
-  std::shared_ptr<Work> send(Tensor tensor, int destination, int tag) override {
+  std::shared_ptr<Work> send(Tensor tensor, int destination, MessageTag tag) override {
     const torch::NoGradGuard no_grad;
     const auto guard = lane_->enter();
     return work_of(inner_->send(lane_->to_device(tensor.detach()), destination, tag), {}, {});
   }
 
-  std::shared_ptr<Work> recv(Tensor tensor, std::optional<int> source, int tag) override {
+  std::shared_ptr<Work> recv(Tensor tensor, std::optional<int> source, MessageTag tag) override {
     const auto guard = lane_->enter();
     const Tensor on_device = lane_->empty_like(tensor);
     return work_of(inner_->recv(on_device, source, tag), tensor.detach(), on_device);

@@ -1,0 +1,52 @@
+// An uneven all_to_all as messages between each two ranks, which first tell each other the sizes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/work.h>
+
+namespace lockstep::c10d_adapter {
+
+/// Has to be waited for by one thread at a time, as GroupWork does.
+class PairwiseWork final : public Work {
+ public:
+  /// What this rank gets from one rank and gives to another, under way.
+  struct Exchange {
+    int source = 0;
+    std::int64_t expected = 0;  ///< elements from `source`
+    torch::Tensor announced;    ///< int64, [1]: how many `source` gives
+    std::vector<std::shared_ptr<Work>> sizes;
+    std::vector<std::shared_ptr<Work>> pieces;
+  };
+
+  PairwiseWork(std::shared_ptr<Context> context, Call call, std::vector<Exchange> exchanges);
+  ~PairwiseWork() override;
+
+  /// CommError, which ends the group, where a rank gives more or less than this one expects.
+  void wait(std::optional<std::chrono::milliseconds> timeout) override;
+  bool is_completed() override;
+  std::exception_ptr error() const override { return error_; }
+
+ private:
+  bool move(const std::function<bool(Work&)>& complete);
+  void compare(const Exchange& exchange);
+  void end(std::exception_ptr error);
+
+  const std::shared_ptr<Context> context_;
+  const Call call_;
+  const Watchdog::Ticket ticket_;
+  std::vector<Exchange> exchanges_;
+  bool ended_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace lockstep::c10d_adapter
