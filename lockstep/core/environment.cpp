@@ -28,10 +28,19 @@ std::optional<std::int64_t> environment_integer(const char* name) {
 }
 
 bool environment_flag(const char* name) {
-  std::string text = environment_string(name).value_or("");
+  const auto given = environment_string(name);
+  if (!given) return false;
+  std::string text = *given;
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text == "1" || text == "true" || text == "yes" || text == "on";
+  for (const char* yes : {"1", "true", "yes", "on"}) {
+    if (text == yes) return true;
+  }
+  for (const char* no : {"0", "false", "no", "off"}) {
+    if (text == no) return false;
+  }
+  throw ConfigError(str("environment variable ", name, " must be 1, true, yes or on, or 0, false, ",
+                        "no or off, got '", *given, "'"));
 }
 
 }  // namespace lockstep

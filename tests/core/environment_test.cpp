@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -51,9 +52,16 @@ TEST_F(Environment, Flags) {
                                     {"on", true},
                                     {"0", false},
                                     {"no", false},
-                                    {"2", false}}) {
+                                    {"False", false},
+                                    {"off", false}}) {
     setenv(kName, text, 1);
     EXPECT_EQ(environment_flag(kName), value) << text;
+  }
+  for (const char* text : {"ture", "2", "detail", " 1"}) {
+    setenv(kName, text, 1);
+    EXPECT_THAT(testing::message_of<ConfigError>([] { environment_flag(kName); }),
+                ::testing::AllOf(::testing::HasSubstr(kName),
+                                 ::testing::EndsWith(lockstep::str("got '", text, "'"))));
   }
 }
 
