@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/cli/bench_sizes.h>
+#include <lockstep/cli/launched_world.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -78,12 +79,8 @@ void resolve_world(const BenchCommArguments& arguments, BenchCommSettings& setti
   settings.worker = worker_environment();
   settings.world_size =
       settings.worker ? settings.worker->world_size : arguments.nproc_per_node.value_or(2);
-  if (settings.worker && arguments.nproc_per_node &&
-      *arguments.nproc_per_node != settings.worker->local_world_size) {
-    throw ConfigError(str(kCommand, ": --nproc-per-node ", *arguments.nproc_per_node,
-                          " contradicts ", settings.worker->source, ", which started ",
-                          settings.worker->local_world_size,
-                          " on this host; leave the option out"));
+  if (settings.worker) {
+    check_nproc_per_node(kCommand, arguments.nproc_per_node, *settings.worker);
   }
   OptionCheck(kCommand).in_range("the number of ranks", settings.world_size, 2, kMostRanks);
 }

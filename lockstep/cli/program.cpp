@@ -59,7 +59,9 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = current_command(app);
   const std::string name = full_name(command);
   const std::string see = ": see " + name + " --help";
-  const std::vector<std::string> unknown = app.remaining(true);
+  std::vector<std::string> unknown = app.remaining(true);
+  // Words of the program that the command starts are nothing that we should understand.
+  if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-')) unknown = {};
   if (unknown.empty()) return sentence(error.what()) + see;
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   std::string hint;
@@ -92,11 +94,46 @@ Failure describe(const std::exception& error) {
   return {exit_code(error), first_line(error), error.what()};
 }
 
+bool takes_value(const CLI::App& command, const std::string& word) {
+  const CLI::Option* const option = command.get_option_no_throw(word.substr(0, word.find('=')));
+  return option != nullptr && option->get_items_expected_min() > 0 &&
+         word.find('=') == std::string::npos;
+}
+
+const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
+  const auto found = app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
+  return found.empty() ? nullptr : found.front();
+}
+
+// In `run --nproc-per-node 2 -- PROGRAM` the mark ends our options. CLI11 would hand what follows to
+// the parent of a prefix command.
+std::vector<std::string> without_mark_before_program(const CLI::App& app,
+                                                     std::vector<std::string> words) {
+  const CLI::App* command = nullptr;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (command != nullptr && *word == "--") {
+      words.erase(word);
+      return words;
+    }
+    if (word->starts_with('-')) {
+      if (command != nullptr && takes_value(*command, *word) && ++word == words.end()) break;
+    } else if (command == nullptr) {
+      command = find_subcommand(app, *word);
+      if (command == nullptr || !command->get_prefix_command()) break;
+    } else {
+      break;  // PROGRAM
+    }
+  }
+  return words;
+}
+
 // --help and --version are errors to CLI11, but not to us.
 void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostream& out,
                    std::ostream& err) {
+  std::vector<std::string> words = without_mark_before_program(app, {argv + 1, argv + argc});
+  std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw;
     app.exit(error, out, err);
@@ -116,7 +153,7 @@ int run_program(int argc, const char* const* argv, const std::string& version,
   for (const AddCommand add : commands) add(app);
   // Global options are understood after the subcommand, too.
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    command->fallthrough();
+    if (!command->get_prefix_command()) command->fallthrough();
   }
   try {
     parse_and_run(app, argc, argv, out, err);

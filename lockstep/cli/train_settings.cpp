@@ -1,5 +1,6 @@
 #include <lockstep/cli/train_settings.h>
 
+#include <lockstep/cli/launched_world.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
@@ -19,13 +20,7 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
     settings.world_size = arguments.nproc_per_node.value_or(1);
   } else {
     settings.world_size = settings.worker->world_size;
-    if (arguments.nproc_per_node &&
-        *arguments.nproc_per_node != settings.worker->local_world_size) {
-      throw ConfigError(lockstep::str("train: --nproc-per-node ", *arguments.nproc_per_node,
-                                      " contradicts ", settings.worker->source, ", which started ",
-                                      settings.worker->local_world_size,
-                                      " on this host; leave the option out"));
-    }
+    check_nproc_per_node("train", arguments.nproc_per_node, *settings.worker);
   }
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
   check.one_of("--strategy", settings.strategy, {"single", "ddp"});

@@ -15,14 +15,26 @@ namespace lockstep {
 
 struct LaunchOptions {
   int nproc_per_node = 1;         ///< 1 to 1024
-  std::uint16_t master_port = 0;  ///< Where the ranks meet on 127.0.0.1; 0 takes a free one.
-  /// What ranks get between SIGTERM and SIGKILL once another has failed.
+  std::uint16_t master_port = 0;  ///< Where the ranks meet; 0 takes a free one (on one host).
+  /// What ranks get between SIGTERM (or the signal that interrupts the run) and SIGKILL.
   Milliseconds grace{500};
+
+  // A job on several hosts has a launcher with as many ranks on each. All of them meet at
+  // master_addr:master_port, which is the host of node_rank 0.
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+
+  /// `rank_main` becomes another program by exec. Then rank 0 listens at the meeting point itself
+  /// (no LOCKSTEP_LISTEN_FD), the exit code of the run is the program's (128 + signal where a
+  /// signal ended it), and when the run fails, what the ranks started is ended with them: all
+  /// processes below the caller, which must have no other children.
+  bool ranks_exec = false;
 };
 
 struct LaunchResult {
-  /// 0; the code of the first failing rank (1, or 2 for a ConfigError); 128 + signal if
-  /// interrupted.
+  /// 0; the code of the first failing rank (1, or 2 for a ConfigError; see ranks_exec); 128 +
+  /// signal if interrupted.
   int exit_code = 0;
   int failed_rank = -1;    ///< The rank that failed first; -1 if none did.
   int interrupted_by = 0;  ///< SIGINT, SIGTERM or SIGHUP when that ended the run.
@@ -34,16 +46,18 @@ struct LaunchResult {
 };
 
 /// Forks `nproc_per_node` ranks of the calling process; each runs `rank_main` with torchrun's
-/// environment variables and ends without running static destructors. Rank 0 inherits the listening
-/// socket of the meeting point as LOCKSTEP_LISTEN_FD, and all inherit LOCKSTEP_SECRET: the caller's,
-/// else a random one, so that no other user of the host can join (comm/secret.h). Returns when all have ended: by themselves,
-/// or within two seconds after the first failed or SIGINT, SIGTERM or SIGHUP reached the caller.
+/// environment variables and ends without running static destructors. On one host rank 0 inherits
+/// the listening socket of the meeting point as LOCKSTEP_LISTEN_FD, and all inherit
+/// LOCKSTEP_SECRET: the caller's, else a random one, so that no other user of the host can join
+/// (comm/secret.h). Returns when all have ended: by themselves, or once the first failed or SIGINT,
+/// SIGTERM or SIGHUP reached the caller (which is passed on), within `grace` and 1.5 seconds.
 /// Failures that only follow from another rank's are not reported. A rank cannot outlive its
 /// launcher, not even one ended by SIGKILL.
 ///
 /// Call from the main thread while no other thread exists: threads do not survive a fork, and an
-/// OpenMP region before it makes the ranks hang. ConfigError for bad options and a busy port; Error
-/// when the system refuses more processes.
+/// OpenMP region before it makes the ranks hang. ConfigError for bad options, a busy port, and
+/// several hosts without LOCKSTEP_SECRET (off loopback); Error when the system refuses more
+/// processes.
 LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void()>& rank_main);
 
 }  // namespace lockstep

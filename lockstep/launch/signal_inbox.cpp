@@ -53,12 +53,14 @@ void SignalInbox::restore_in_child() {
   pthread_sigmask(SIG_SETMASK, &former_mask_, nullptr);
 }
 
-std::optional<int> SignalInbox::next(Milliseconds timeout) {
+std::optional<ReceivedSignal> SignalInbox::next(Milliseconds timeout) {
   const bool forever = timeout.count() < 0;
   const Deadline deadline(timeout);
   while (true) {
     signalfd_siginfo info{};
-    if (read(fd_, &info, sizeof(info)) == sizeof(info)) return static_cast<int>(info.ssi_signo);
+    if (read(fd_, &info, sizeof(info)) == sizeof(info)) {
+      return ReceivedSignal{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+    }
     const auto left = std::chrono::ceil<Milliseconds>(deadline.remaining());
     if (!forever && left.count() == 0) return std::nullopt;
     pollfd ready{fd_, POLLIN, 0};

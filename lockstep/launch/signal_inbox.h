@@ -9,6 +9,12 @@
 
 namespace lockstep {
 
+struct ReceivedSignal {
+  int number = 0;
+  /// The terminal sent it (Ctrl-C) to all processes of its foreground group.
+  bool from_terminal = false;
+};
+
 /// Collects SIGCHLD and the signals that ask a program to end (SIGINT, SIGTERM, SIGHUP). One that
 /// the program ignores, as under nohup, stays ignored. One inbox at a time, on a single-threaded
 /// process.
@@ -19,9 +25,8 @@ class SignalInbox {
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
-  /// Waits for a signal, at most `timeout` (negative: for ever). Returns its number; nothing when
-  /// time ran out.
-  std::optional<int> next(Milliseconds timeout);
+  /// Waits for a signal, at most `timeout` (negative: for ever). Nothing when time ran out.
+  std::optional<ReceivedSignal> next(Milliseconds timeout);
 
   /// In a forked child: restores the signals as they were before the inbox.
   void restore_in_child();

@@ -2,11 +2,14 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <set>
 #include <tuple>
 
 #include <lockstep/core/error.h>
+#include <lockstep/launch/process_tree.h>
 
 namespace lockstep {
 namespace {
@@ -49,8 +52,7 @@ std::string describe(const RankProcess& rank) {
     const int signal = WTERMSIG(rank.wait_status);
     return str("rank ", rank.rank, " was killed by ", signal_text(signal), hint(signal));
   }
-  return str("rank ", rank.rank, " ended with exit code ", WEXITSTATUS(rank.wait_status),
-             " and without a reason");
+  return str("rank ", rank.rank, " ended with exit code ", WEXITSTATUS(rank.wait_status));
 }
 
 }  // namespace
@@ -60,6 +62,10 @@ bool Supervisor::all_ended() const {
     if (!rank.ended) return false;
   }
   return true;
+}
+
+bool Supervisor::nothing_runs() const {
+  return all_ended() && (!ranks_exec_ || running_descendants().empty());
 }
 
 void Supervisor::reap() {
@@ -74,41 +80,66 @@ void Supervisor::reap() {
     // ended; its report, if any, says how.
     if (reaped < 0) rank.wait_status = rank.report ? W_EXITCODE(rank.report->exit_code, 0) : 0;
   }
+  if (ranks_exec_) reap_orphans();
+}
+
+// What ranks started and left becomes our child (OrphanKeeper).
+void Supervisor::reap_orphans() {
+  siginfo_t ended{};
+  while (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
+    for (const RankProcess& rank : ranks_) {
+      if (!rank.ended && rank.pid == ended.si_pid) return;  // ended since reap() looked
+    }
+    waitpid(ended.si_pid, nullptr, WNOHANG);
+    ended = {};
+  }
 }
 
 // SIGCHLDs merge while unread: each one means "look at all children".
 void Supervisor::receive(Milliseconds timeout) {
   const auto signal = inbox_.next(timeout);
   if (!signal) return reap();
-  if (*signal == SIGCHLD) {
+  if (signal->number == SIGCHLD) {
     reap();
-  } else if (stop_signal_ == 0) {
-    stop_signal_ = *signal;
+  } else if (stop_signal_ == 0 && !stopped_at_) {
+    stop_signal_ = signal->number;
+    sent_to_all_ = signal->from_terminal;
   } else {
     hurry_ = true;
   }
 }
 
 void Supervisor::signal_running(int signal) {
-  for (const RankProcess& rank : ranks_) {
-    if (!rank.ended) kill(rank.pid, signal);
+  std::set<pid_t> receivers;
+  if (ranks_exec_) {
+    const std::vector<pid_t> descendants = running_descendants();
+    receivers.insert(descendants.begin(), descendants.end());
   }
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.ended) receivers.insert(rank.pid);
+  }
+  for (const pid_t receiver : receivers) kill(receiver, signal);
 }
 
 void Supervisor::kill_all() {
   signal_running(SIGKILL);
   const Deadline deadline(kKillTimeout);
-  while (!all_ended() && !deadline.expired()) {
-    receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
+  while (!nothing_runs() && !deadline.expired()) {
+    receive(std::min(kLookInterval, std::chrono::ceil<Milliseconds>(deadline.remaining())));
+    if (ranks_exec_) signal_running(SIGKILL);  // what was just being started
   }
 }
 
 void Supervisor::stop_running() {
   stopped_at_ = Clock::now();
-  signal_running(SIGTERM);
+  if (!sent_to_all_) signal_running(stop_signal_ != 0 ? stop_signal_ : SIGTERM);
   const Deadline deadline(grace_);
-  while (!all_ended() && !deadline.expired() && !hurry_) {
-    receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
+  bool orphans_asked = false;
+  while (!nothing_runs() && !deadline.expired() && !hurry_) {
+    receive(std::min(kLookInterval, std::chrono::ceil<Milliseconds>(deadline.remaining())));
+    // What a shell started in the background ignores SIGINT.
+    if (all_ended() && !orphans_asked) signal_running(SIGTERM);
+    orphans_asked = all_ended();
   }
   kill_all();
 }
@@ -142,8 +173,16 @@ LaunchResult Supervisor::run() {
       receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
     }
   }
-  if (!all_ended()) stop_running();
+  const bool failed = stop_signal_ != 0 || first_failure() != nullptr;
+  if (!all_ended() || (failed && !nothing_runs())) stop_running();
   return result();
+}
+
+int Supervisor::exit_code_of(const RankProcess& failure) const {
+  if (failure.report) return failure.report->exit_code;
+  if (!ranks_exec_) return 1;
+  return WIFSIGNALED(failure.wait_status) ? 128 + WTERMSIG(failure.wait_status)
+                                          : WEXITSTATUS(failure.wait_status);
 }
 
 LaunchResult Supervisor::result() const {
@@ -159,7 +198,7 @@ LaunchResult Supervisor::result() const {
     result.message = "interrupted by " + signal_text(interrupted_by);
   } else if (failure != nullptr) {
     result.failed_rank = failure->rank;
-    result.exit_code = failure->report ? failure->report->exit_code : 1;
+    result.exit_code = exit_code_of(*failure);
     result.message = describe(*failure);
     if (failure->report) result.details = failure->report->text;
   }

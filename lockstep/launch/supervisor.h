@@ -31,12 +31,13 @@ struct RankProcess {
   Clock::time_point failed_at() const { return report ? report->when : ended_at; }
 };
 
-/// Runs until all ranks have ended. Normally they end by themselves; when one fails or a signal
-/// asks to stop, the others get SIGTERM and, `grace` later, SIGKILL.
+/// Runs until all ranks have ended. Normally they end by themselves; when one fails, the others get
+/// SIGTERM, when a signal asks to stop, all get that; and, `grace` later, SIGKILL. With
+/// `ranks_exec` so does everything that ranks have started.
 class Supervisor {
  public:
-  Supervisor(std::vector<RankProcess>& ranks, SignalInbox& inbox, Milliseconds grace)
-      : ranks_(ranks), inbox_(inbox), grace_(grace) {}
+  Supervisor(std::vector<RankProcess>& ranks, SignalInbox& inbox, const LaunchOptions& options)
+      : ranks_(ranks), inbox_(inbox), grace_(options.grace), ranks_exec_(options.ranks_exec) {}
 
   LaunchResult run();
   /// Ends all ranks at once, without asking for reasons.
@@ -44,19 +45,24 @@ class Supervisor {
 
  private:
   bool all_ended() const;
+  bool nothing_runs() const;  ///< of what has to end
   void reap();
+  void reap_orphans();
   void receive(Milliseconds timeout);
   void signal_running(int signal);
   void stop_running();
+  int exit_code_of(const RankProcess& failure) const;
   const RankProcess* first_failure() const;
   bool is_echo(const RankProcess& failure) const;
   LaunchResult result() const;
 
   std::vector<RankProcess>& ranks_;
   SignalInbox& inbox_;
-  Milliseconds grace_;
-  int stop_signal_ = 0;  ///< The first signal that asked to stop.
-  bool hurry_ = false;   ///< It was repeated.
+  const Milliseconds grace_;
+  const bool ranks_exec_;
+  int stop_signal_ = 0;       ///< The first signal that asked to stop.
+  bool sent_to_all_ = false;  ///< The ranks have got it, too.
+  bool hurry_ = false;        ///< The user asks (again) while we stop.
   std::optional<Clock::time_point> stopped_at_;
 };
 

@@ -52,6 +52,9 @@ class Channel {
     return false;
   }
 
+  /// The descriptor that write_line() writes to.
+  int writer() const { return ends_[1]; }
+
   void close_writer() {
     if (ends_[1] >= 0) close(ends_[1]);
     ends_[1] = -1;

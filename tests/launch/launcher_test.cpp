@@ -140,7 +140,7 @@ TEST(Launcher, NamesTheRankThatFailed) {
       {"SIGKILL", [] { raise(SIGKILL); }, 1, "rank 1 was killed by signal 9 (Killed): if nobody"},
       {"SIGTERM from outside", [] { raise(SIGTERM); }, 1,
        "rank 1 was killed by signal 15 (Terminated)"},
-      {"exit", [] { _exit(3); }, 1, "rank 1 ended with exit code 3 and without a reason"},
+      {"exit", [] { _exit(3); }, 1, "rank 1 ended with exit code 3"},
   };
   for (const Failing& expected : cases) {
     SCOPED_TRACE(expected.what);
@@ -274,6 +274,61 @@ TEST(Launcher, RefusesABusyPort) {
                                              ": Address already in use; choose another port")));
   }
   close(taken);
+}
+
+// What other programs do to listen: PyTorch with SO_REUSEADDR, who knows nothing of us without.
+bool can_listen(std::uint16_t port, bool reuse) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int on = reuse ? 1 : 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  const bool listens =
+      bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 1) == 0;
+  close(fd);
+  return listens;
+}
+
+TEST(Launcher, KeepsThePortFreeForRanksThatBecomeAnotherProgram) {
+  const LaunchResult result = launch_ranks({.ranks_exec = true}, [] {
+    const auto worker = worker_environment();
+    if (worker->listen_fd) throw Error("an inherited socket");
+    if (can_listen(worker->master_port, false)) throw Error("anybody could take the port");
+    if (!can_listen(worker->master_port, true)) throw Error("rank 0 cannot take the port");
+  });
+  EXPECT_EQ(result.message, "");
+  const int taken = listen_on("127.0.0.1", 0);
+  EXPECT_THROW(launch_ranks({.master_port = bound_port(taken), .ranks_exec = true}, [] {}),
+               ConfigError);
+  close(taken);
+}
+
+TEST(Launcher, ReturnsTheExitCodeOfAnotherProgram) {
+  const Failing cases[] = {
+      {"exit", [] { _exit(3); }, 3, "rank 0 ended with exit code 3"},
+      {"signal", [] { raise(SIGTERM); }, 143, "rank 0 was killed by signal 15"},
+      {"not started", [] { throw ConfigError("no such program"); }, 2, "rank 0: no such program"},
+  };
+  for (const Failing& expected : cases) {
+    SCOPED_TRACE(expected.what);
+    const LaunchResult result = launch_ranks({.ranks_exec = true}, expected.fail);
+    EXPECT_EQ(result.exit_code, expected.exit_code);
+    EXPECT_THAT(result.message, StartsWith(expected.message));
+  }
+}
+
+TEST(Launcher, RefusesAHostOutsideOfTheJob) {
+  const LaunchOptions cases[] = {
+      {.master_port = 29511, .nnodes = 2, .node_rank = 2},
+      {.master_port = 29511, .nnodes = 2, .node_rank = -1},
+      {.master_port = 29511, .nnodes = 0},
+      {.nnodes = 2, .node_rank = 1},  // no port
+  };
+  for (const LaunchOptions& options : cases) {
+    EXPECT_THROW(launch_ranks(options, [] { _exit(9); }), ConfigError);
+  }
 }
 
 TEST(Launcher, RefusesAnImpossibleNumberOfRanks) {

@@ -1,0 +1,287 @@
+// `lockstep run` as its users meet it. The command runs in a child of the test, without LibTorch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+
+#include <lockstep/cli/commands.h>
+#include <lockstep/cli/program.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/strings.h>
+#include <tests/cli/program_run.h>
+#include <tests/launch/channel.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing_support::Channel;
+using Words = std::vector<std::string>;
+
+// Variables of these names in the environment of the tests would change what is seen.
+void forget_surroundings() {
+  for (const char* name : {"LOCKSTEP_SECRET", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}) {
+    unsetenv(name);
+  }
+}
+
+int run_lockstep(const Words& words) {
+  std::vector<const char*> arguments = {"lockstep", "run"};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  return run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
+                     {&add_run_command}, std::cout, std::cerr);
+}
+
+class StartedRun : public ProgramRun {
+ public:
+  explicit StartedRun(const Words& words, const Environment& environment = {})
+      : ProgramRun({}, {}, [&] {
+          forget_surroundings();
+          for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+          _exit(run_lockstep(words));
+        }) {}
+};
+
+ProgramResult run(const Words& words, const Environment& environment = {}) {
+  return StartedRun(words, environment).wait();
+}
+
+Words lines_of(const std::string& text) {
+  std::istringstream in(text);
+  Words lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(RunCommand, GivesEachRankTorchrunsEnvironment) {
+  const Words program = {"sh", "-c",
+                         "echo $RANK $LOCAL_RANK $GROUP_RANK of $WORLD_SIZE $LOCAL_WORLD_SIZE "
+                         "$GROUP_WORLD_SIZE at $MASTER_ADDR ${LOCKSTEP_LISTEN_FD:-no fd} "
+                         "${TORCHELASTIC_USE_AGENT_STORE:-no agent}"};
+  struct Case {
+    Words options;
+    Environment environment;
+    Words lines;
+  };
+  const Words two_hosts = {"--nnodes", "2", "--node-rank", "1", "--master-port", "29511"};
+  const Case cases[] = {
+      {{}, {}, {"0 0 0 of 1 1 1 at 127.0.0.1 no fd no agent"}},
+      {{"--nproc-per-node", "2"},
+       {},
+       {"0 0 0 of 2 2 1 at 127.0.0.1 no fd no agent",
+        "1 1 0 of 2 2 1 at 127.0.0.1 no fd no agent"}},
+      {{"--nproc_per_node=2", "--nnodes=1", "--node_rank=0", "--master_addr=localhost"},
+       {},
+       {"0 0 0 of 2 2 1 at localhost no fd no agent",
+        "1 1 0 of 2 2 1 at localhost no fd no agent"}},
+      {with(two_hosts, {"--nproc-per-node", "2", "--master-addr", "127.0.0.1"}),
+       {},
+       {"2 0 1 of 4 2 2 at 127.0.0.1 no fd no agent",
+        "3 1 1 of 4 2 2 at 127.0.0.1 no fd no agent"}},
+      {with(two_hosts, {"--master-addr", "10.0.0.7"}),
+       {{"LOCKSTEP_SECRET", "one for all the hosts"}},
+       {"1 0 1 of 2 1 2 at 10.0.0.7 no fd no agent"}},
+      {{},
+       {{"RANK", "7"}, {"WORLD_SIZE", "8"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+       {"0 0 0 of 1 1 1 at 127.0.0.1 no fd no agent"}},
+  };
+  for (const Case& expected : cases) {
+    SCOPED_TRACE(join(expected.options, " "));
+    const ProgramResult result = run(with(expected.options, program), expected.environment);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out), expected.lines);
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(RunCommand, GivesTheJobOneSecret) {
+  const Words program = {"sh", "-c", "echo ${LOCKSTEP_SECRET:-none}"};
+  const Words secrets = lines_of(run(with({"--nproc-per-node", "2"}, program)).out);
+  ASSERT_EQ(secrets.size(), 2U);
+  EXPECT_EQ(secrets[0], secrets[1]);
+  EXPECT_EQ(secrets[0].size(), 64U);
+  EXPECT_NE(lines_of(run(program).out)[0], secrets[0]) << "another job";
+  const Environment users = {{"LOCKSTEP_SECRET", "the user's own one"}};
+  EXPECT_EQ(run(program, users).out, "the user's own one\n");
+  // Each host would make another one.
+  const Words two_hosts = {"--nnodes",      "2",         "--node-rank",   "0",
+                           "--master-addr", "127.0.0.1", "--master-port", "29511"};
+  EXPECT_EQ(run(with(two_hosts, program)).out, "none\n");
+}
+
+TEST(RunCommand, GivesEachRankItsShareOfTheProcessors) {
+  const Words program = {"sh", "-c", "echo $OMP_NUM_THREADS"};
+  const std::size_t share = std::max<std::size_t>(cpus_of_rank(available_cpus(), 1, 2).size(), 1);
+  const ProgramResult result =
+      run({"--nproc-per-node", "2", "sh", "-c", "[ $RANK = 0 ] || echo $OMP_NUM_THREADS"});
+  EXPECT_EQ(result.out, str(share, "\n"));
+  EXPECT_EQ(run(program, {{"OMP_NUM_THREADS", "5"}}).out, "5\n");
+  EXPECT_EQ(run(with({"--threads", "3"}, program), {{"OMP_NUM_THREADS", "5"}}).out, "3\n");
+}
+
+TEST(RunCommand, PassesArgumentsOnUnchanged) {
+  struct Case {
+    Words options;
+    Words arguments;
+  };
+  const Case cases[] = {
+      {{}, {"plain", "two words", "", "[1,2]", "a=b", "*"}},
+      {{}, {"--nproc-per-node", "3", "--help", "--debug", "--version", "-h", "--unknown=x"}},
+      {{}, {"--", "a", "--", "--b"}},
+      {{"--"}, {"--", "--threads", "2"}},
+      {{"--threads", "1", "--"}, {"run", "--standalone"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(join(with(c.options, c.arguments), " "));
+    const ProgramResult result = run(with(with(c.options, {"printf", "<%s>"}), c.arguments));
+    std::string expected;
+    for (const std::string& argument : c.arguments) expected += "<" + argument + ">";
+    EXPECT_EQ(result.out, expected);
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.exit_code, 0);
+  }
+}
+
+TEST(RunCommand, SaysInOneLineWhatIsWrong) {
+  const TemporaryDirectory scratch;
+  const auto file = [&](const char* name, const char* content, bool executable) {
+    scratch.write(name, content);
+    if (executable) std::filesystem::permissions(scratch / name, std::filesystem::perms::all);
+    return (scratch / name).string();
+  };
+  const Words two_hosts = {"--nnodes", "2", "--node-rank", "1", "--master-port", "29511"};
+  struct Case {
+    Words words;
+    int exit_code;
+    std::string err;
+  };
+  const Case cases[] = {
+      {{}, 2, "PROGRAM is required"},
+      {{"--nproc-per-node", "2"}, 2, "PROGRAM is required"},
+      {{(scratch / "none").string()}, 2, "run: there is no program " + (scratch / "none").string()},
+      {{"lockstep-no-such-program"},
+       2,
+       "run: there is no program 'lockstep-no-such-program' in PATH"},
+      {{scratch.path().string()},
+       2,
+       "run: the program " + scratch.path().string() + " is a folder"},
+      {{file("data", "", false)}, 2, "run: " + (scratch / "data").string() + " cannot be executed"},
+      {{file("a.py", "", false)},
+       2,
+       "run: " + (scratch / "a.py").string() + " cannot be executed: write python3 "},
+      {{file("mute", "echo", true)}, 2, "rank 0: cannot execute " + (scratch / "mute").string()},
+      {{file("lost", "#!/no/where\n", true)}, 2, "rank 0: cannot execute"},
+      {{"--nproc-per-node", "0", "true"}, 2, "run: --nproc-per-node must be from 1 to 1024"},
+      {{"--nproc-per-node", "auto", "true"},
+       2,
+       "--nproc-per-node: must be a whole number, got 'auto'"},
+      {{"--nnodes", "1:4", "true"}, 2, "--nnodes: must be a whole number, got '1:4'"},
+      {{"--nnodes", "2", "true"},
+       2,
+       "run: --nnodes 2 needs --node-rank, --master-addr, --master-port"},
+      {{"--nnodes", "2", "--node-rank", "2", "true"}, 2, "run: --node-rank must be from 0 to 1"},
+      {with(two_hosts, {"--master-addr", "10.0.0.7", "true"}), 2,
+       "whoever reaches the meeting point 10.0.0.7:29511 could join this job"},
+      {{"--master-addr", "192.0.2.1", "true"}, 2, "the ranks cannot meet at 192.0.2.1"},
+      {{"--nproc-per-nod", "2", "true"},
+       2,
+       "unknown option '--nproc-per-nod' of lockstep run; did you mean '--nproc-per-node'?"},
+      {{"--nonsense", "true"}, 2, "unknown option '--nonsense' of lockstep run"},
+      {{"--standalone", "true"}, 2, "run has no --standalone of torchrun: leave it out"},
+      {{"--no_python", "true"}, 2, "run has no --no-python of torchrun: leave it out"},
+      {{"--rdzv_endpoint=a:1", "true"},
+       2,
+       "run has no --rdzv-endpoint of torchrun: write --master"},
+      {{"--max-restarts", "3", "true"}, 2, "run has no --max-restarts of torchrun"},
+      {{"-m", "package"}, 2, "run has no --module of torchrun: write python3 -m"},
+      {{"--nproc-per-node", "3", "sh", "-c", "[ $RANK != 1 ] || exit 7; exec sleep 100"},
+       7,
+       "rank 1 ended with exit code 7"},
+      {{"--nproc-per-node", "3", "sh", "-c", "[ $RANK != 2 ] || kill -9 $$; exec sleep 100"},
+       137,
+       "rank 2 was killed by signal 9 (Killed)"},
+      {with(two_hosts, {"--master-addr", "localhost", "sh", "-c", "exit 3"}), 3,
+       "rank 1 ended with exit code 3"},
+  };
+  for (const Case& expected : cases) {
+    SCOPED_TRACE(join(expected.words, " "));
+    const ProgramResult result = run(expected.words);
+    EXPECT_EQ(result.exit_code, expected.exit_code);
+    EXPECT_THAT(result.err, StartsWith("error: " + expected.err));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.left_behind, 0);
+  }
+}
+
+// Path of `channel` for programs, which know no descriptors of two digits.
+std::string path_of(const Channel& channel) { return str("/proc/self/fd/", channel.writer()); }
+
+// The failing rank's own children, and those of the others, which do not listen to SIGTERM.
+TEST(RunCommand, EndsWhatTheRanksHaveStarted) {
+  Channel ready;
+  Channel go;
+  const std::string script = "sh -c 'trap \"\" TERM; echo ready >" + path_of(ready) +
+                             "; exec sleep 100' & "
+                             "[ $RANK = 0 ] && wait; read go <" +
+                             path_of(go) + "; exit 4";
+  StartedRun started({"--nproc-per-node", "2", "--shutdown-timeout", "0.2", "sh", "-c", script});
+  ready.read_line();
+  ready.read_line();
+  go.write_line("go");
+  const ProgramResult result = started.wait();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(result.err, "error: rank 1 ended with exit code 4\n");
+  EXPECT_EQ(result.left_behind, 0);
+}
+
+TEST(RunCommand, PassesSignalsOn) {
+  struct Case {
+    int signal;
+    const char* name;
+    const char* err;
+  };
+  const Case cases[] = {{SIGINT, "INT", "error: interrupted by signal 2 (Interrupt)\n"},
+                        {SIGTERM, "TERM", "error: interrupted by signal 15 (Terminated)\n"},
+                        {SIGHUP, "HUP", "error: interrupted by signal 1 (Hangup)\n"}};
+  for (const Case& expected : cases) {
+    SCOPED_TRACE(expected.name);
+    Channel channel;
+    // A shell's background job ignores SIGINT.
+    const std::string script = str("trap 'echo got ", expected.name, "; exit 0' ", expected.name,
+                                   "; sleep 100 & echo ready >", path_of(channel), "; wait");
+    StartedRun started({"--nproc-per-node", "2", "sh", "-c", script});
+    channel.read_line();
+    channel.read_line();
+    const auto start = Clock::now();
+    kill(started.pid(), expected.signal);
+    const ProgramResult result = started.wait();
+    EXPECT_LT(seconds_since(start), 3) << "the whole --shutdown-timeout";
+    EXPECT_EQ(result.exit_code, 128 + expected.signal);
+    EXPECT_EQ(result.err, expected.err);
+    EXPECT_EQ(result.out, str("got ", expected.name, "\ngot ", expected.name, "\n"));
+    EXPECT_EQ(result.left_behind, 0);
+  }
+}
+
+TEST(RunCommand, LeavesNoRankBehindWhenKilled) {
+  Channel channel;
+  const std::string script = "echo ready >" + path_of(channel) + "; exec sleep 100";
+  StartedRun started({"--nproc-per-node", "2", "sh", "-c", script});
+  channel.read_line();
+  channel.read_line();
+  kill(started.pid(), SIGKILL);
+  EXPECT_TRUE(channel.wait_for_end());
+  EXPECT_EQ(started.wait().exit_code, 128 + SIGKILL);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
