@@ -121,7 +121,8 @@ int main(int argc, char** argv) try {
   }
   group.barrier();
   if (group.rank() != 0) return 0;
-  std::printf("group of %d over %s: all results are right\n", group.size(), group.backend().c_str());
+  std::printf("group of %d over %s: all results are right\n", group.size(),
+              group.backend().c_str());
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
