@@ -61,7 +61,8 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const std::string see = ": see " + name + " --help";
   std::vector<std::string> unknown = app.remaining(true);
   // Words of the program that the command starts are nothing that we should understand.
-  if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-')) unknown = {};
+  if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
+    unknown = {};
   if (unknown.empty()) return sentence(error.what()) + see;
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   std::string hint;
@@ -101,12 +102,13 @@ bool takes_value(const CLI::App& command, const std::string& word) {
 }
 
 const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
-  const auto found = app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
+  const auto found =
+      app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
   return found.empty() ? nullptr : found.front();
 }
 
-// In `run --nproc-per-node 2 -- PROGRAM` the mark ends our options. CLI11 would hand what follows to
-// the parent of a prefix command.
+// In `run --nproc-per-node 2 -- PROGRAM` the mark ends our options. CLI11 would hand what follows
+// to the parent of a prefix command.
 std::vector<std::string> without_mark_before_program(const CLI::App& app,
                                                      std::vector<std::string> words) {
   const CLI::App* command = nullptr;

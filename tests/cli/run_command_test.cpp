@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <sstream>
 
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/program.h>
