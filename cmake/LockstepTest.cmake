@@ -1,7 +1,7 @@
 # lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
 #
 # One GoogleTest program tests_NAME per room and tier; every TEST in it is a ctest entry with that
-# one label (default: NAME).
+# one label (default: NAME). Groups that fail on purpose leave their last operations in the build.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
@@ -28,5 +28,6 @@ function(lockstep_test name)
   endif()
   gtest_discover_tests(tests_${name} TEST_PREFIX "${_lockstep_test_prefix}${name}." NO_PRETTY_VALUES
                        DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL})
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL}
+                       ENVIRONMENT "LOCKSTEP_FLIGHT_RECORDER=${PROJECT_BINARY_DIR}/flight")
 endfunction()

@@ -1,7 +1,5 @@
 #include <lockstep/comm/call_log.h>
 
-#include <unistd.h>
-
 #include <utility>
 
 #include <lockstep/core/environment.h>
@@ -53,11 +51,11 @@ std::exception_ptr CallLog::with_dump(std::exception_ptr error) {
   }
 }
 
-std::filesystem::path flight_recorder_directory(
-    const std::optional<std::filesystem::path>& wanted) {
+std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted,
+                                                const std::string& job) {
   if (wanted) return *wanted;
   if (const auto named = environment_string("LOCKSTEP_FLIGHT_RECORDER")) return *named;
-  return std::filesystem::temp_directory_path() / lockstep::str("lockstep_flight_", geteuid());
+  return job.empty() ? user_flight_directory() : user_flight_directory() / job;
 }
 
 }  // namespace lockstep

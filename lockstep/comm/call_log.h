@@ -51,8 +51,9 @@ class CallLog {
   std::atomic<bool> dumped_{false};
 };
 
-/// The folder that the options name, else LOCKSTEP_FLIGHT_RECORDER, else one of this user's in the
-/// folder for temporary files.
-std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted);
+/// The folder that the options name, else LOCKSTEP_FLIGHT_RECORDER, else this job's in that of this
+/// user, user_flight_directory().
+std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted,
+                                                const std::string& job = "");
 
 }  // namespace lockstep

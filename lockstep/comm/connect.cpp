@@ -9,9 +9,12 @@
 
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/backends/single/single_backend.h>
+#include <lockstep/comm/call_log.h>
 #include <lockstep/comm/choose_backend.h>
+#include <lockstep/comm/fingerprints.h>
 #include <lockstep/comm/group_impl.h>
 #include <lockstep/comm/rendezvous.h>
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
@@ -24,19 +27,37 @@ struct Shared {
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
   std::uint64_t groups = 0;
+  std::string job;  ///< by the first group, which is that of all ranks
 };
 
-Shared shared_by_rank(int world_rank, int world_size) {
-  static std::mutex mutex;
-  static std::map<std::pair<int, int>, Shared> all;
-  const std::scoped_lock lock(mutex);
-  Shared& shared = all[{world_rank, world_size}];
-  if (!shared.progress) {
-    shared.progress = std::make_shared<Progress>();
-    shared.recorder = std::make_shared<FlightRecorder>(world_rank, world_size);
+class SharedByRank {
+ public:
+  Shared enter(int world_rank, int world_size) {
+    const std::scoped_lock lock(mutex_);
+    Shared& shared = all_[{world_rank, world_size}];
+    if (!shared.progress) {
+      shared.progress = std::make_shared<Progress>();
+      shared.recorder = std::make_shared<FlightRecorder>(world_rank, world_size);
+    }
+    ++shared.groups;
+    return shared;
   }
-  ++shared.groups;
-  return shared;
+
+  std::string name_job(int world_rank, int world_size, const std::string& proposal) {
+    const std::scoped_lock lock(mutex_);
+    std::string& job = all_[{world_rank, world_size}].job;
+    if (job.empty()) job = proposal;
+    return job;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, Shared> all_;
+};
+
+SharedByRank& shared_by_rank() {
+  static SharedByRank all;
+  return all;
 }
 
 // This host's address for peers who reach the store.
@@ -80,6 +101,9 @@ void check_options(const ProcessGroupOptions& options, const std::string& call) 
   const OptionCheck check(call);
   check.one_of("backend", options.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
   check.positive("timeout (ms)", static_cast<double>(options.timeout.count()));
+  // Read when the group is connected: a wrong text is better told before ranks wait for each other.
+  environment_flag("LOCKSTEP_NAN_CHECK");
+  fingerprints_wanted();
   if (options.backend == "nccl" && !nccl::is_available()) {
     nccl::connect(nullptr, {}, options.device, options.timeout);  // throws: not in this build
   }
@@ -109,7 +133,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   check.in_range("rank", rank, 0, size - 1);
   const int world_rank = options.environment ? options.environment->rank : rank;
   const int world_size = options.environment ? options.environment->world_size : size;
-  const Shared shared = shared_by_rank(world_rank, world_size);
+  const Shared shared = shared_by_rank().enter(world_rank, world_size);
   Membership membership;
   membership.rank = rank;
   membership.size = size;
@@ -132,6 +156,9 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
     membership.world_ranks.push_back(profile.world_rank);
   if (membership.exchange) membership.exchange->rename(membership.world_ranks);
   membership.name = membership.profiles[0].label;
+  membership.options.flight_recorder_directory = flight_recorder_directory(
+      options.flight_recorder_directory,
+      shared_by_rank().name_job(world_rank, world_size, job_name(membership.profiles)));
   membership.find_local_place();
   return connect(std::move(membership));
 }

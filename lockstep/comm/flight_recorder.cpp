@@ -176,16 +176,14 @@ std::vector<FlightRecorder::Snapshot> FlightRecorder::snapshot() const {
   return result;
 }
 
-std::filesystem::path FlightRecorder::dump(const std::filesystem::path& directory) const {
-  if (directory.has_parent_path()) {
-    std::error_code ignored;  // mkdir says what is wrong
-    std::filesystem::create_directories(directory.parent_path(), ignored);
-  }
+namespace {
+
+// A folder for temporary files is everybody's: another user could have put a folder or a link
+// there.
+void make_own_directory(const std::filesystem::path& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw DataError(str("cannot create the folder ", directory.string(), ": ", errno_text(errno)));
   }
-  // A folder for temporary files is everybody's: another user could have put a folder or a link
-  // there.
   struct stat info {};
   if (lstat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw DataError(
@@ -195,6 +193,26 @@ std::filesystem::path FlightRecorder::dump(const std::filesystem::path& director
     throw DataError(str("cannot write the flight recorder into ", directory.string(),
                         ": it belongs to user ", info.st_uid, ", expected ", geteuid()));
   }
+}
+
+}  // namespace
+
+std::filesystem::path user_flight_directory() {
+  std::error_code error;
+  auto folder = std::filesystem::temp_directory_path(error);
+  if (error) folder = "/tmp";
+  return folder / str("lockstep_flight_", geteuid());
+}
+
+std::filesystem::path FlightRecorder::dump(const std::filesystem::path& directory) const {
+  const std::filesystem::path parent = directory.parent_path();
+  if (parent == user_flight_directory()) {
+    make_own_directory(parent);
+  } else if (!parent.empty()) {
+    std::error_code ignored;  // mkdir says what is wrong
+    std::filesystem::create_directories(parent, ignored);
+  }
+  make_own_directory(directory);
   const std::filesystem::path path = directory / str("rank_", rank_);
   write_file_atomically(path, pickle());
   return path;

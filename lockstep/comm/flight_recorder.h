@@ -60,8 +60,8 @@ class FlightRecorder {
   void failed(Id id) noexcept;
 
   /// Writes DIRECTORY/rank_N, replacing an older one at once, and returns its path. The directory
-  /// is made where it is missing, for this user alone; DataError where it belongs to another user
-  /// or cannot be written.
+  /// is made where it is missing, for this user alone; DataError where it, or a
+  /// user_flight_directory() that it is in, belongs to another user or cannot be written.
   std::filesystem::path dump(const std::filesystem::path& directory) const;
 
   /// What dump() writes: a pickle of a dictionary, see flight_recorder_dump.cpp.
@@ -88,5 +88,8 @@ class FlightRecorder {
 
   friend class FlightRecorderDump;
 };
+
+/// lockstep_flight_UID in the folder for temporary files: of this user's jobs, a folder each.
+std::filesystem::path user_flight_directory();
 
 }  // namespace lockstep

@@ -223,7 +223,7 @@ void ProcessGroup::Impl::look_for_nan(const Collective& call) {
   const std::size_t place = first_nan(given, call.description.type);
   if (place == static_cast<std::size_t>(given.numel())) return;
   const std::string reason = lockstep::str("rank ", membership.world_rank(), " brought NaN to ",
-                                           describe(call.description), " (number ", call.number,
+                                           describe(call.description), " (operation ", call.number,
                                            "), first at element ", place);
   backend->abort(reason);
   throw CommError(reason);

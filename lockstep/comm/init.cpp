@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include <lockstep/comm/call_log.h>
 #include <lockstep/comm/connect.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/comm/rendezvous.h>
@@ -73,6 +74,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
     membership.own_address = std::move(meeting.own_address);
     membership.profiles = exchange_profiles(*membership.exchange, own);
   }
+  membership.options.flight_recorder_directory =
+      flight_recorder_directory(options.flight_recorder_directory, job_name(membership.profiles));
   ProcessGroup group = connect(std::move(membership));
   if (claim) claim->joined();
   return group;

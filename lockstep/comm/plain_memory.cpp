@@ -28,7 +28,8 @@ torch::Tensor zeroed_memory(at::IntArrayRef shape, const torch::TensorOptions& o
   try {
     return make ? make() : torch::zeros(shape, options);
   } catch (const c10::Error& error) {
-    throw ConfigError(lockstep::str("allocate: no memory for ", bytes, " bytes: ", first_line(error)));
+    throw ConfigError(
+        lockstep::str("allocate: no memory for ", bytes, " bytes: ", first_line(error)));
   }
 }
 

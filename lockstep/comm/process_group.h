@@ -160,6 +160,8 @@ class ProcessGroup {
   /// that where it can be, elsewhere it is plain. It must be used at the same place by all ranks,
   /// and it outlives the group if it is held longer. After a failure of the group its contents are
   /// undefined, on every rank: a peer may have written a part of its results, or still be writing.
+  /// ConfigError, and the group goes on, where no tensor has the shape and where there is not so
+  /// much memory left; ranks that share it throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// Collective over this group. A group of the given ranks of this one, in that order; nothing on

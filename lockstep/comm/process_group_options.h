@@ -34,7 +34,8 @@ struct ProcessGroupOptions {
   /// that names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
-  /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID in the folder for temporary files.
+  /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
+  /// where JOB is the time and the process in which rank 0 joined: the same on all ranks.
   std::optional<std::filesystem::path> flight_recorder_directory;
   /// Who this process is; worker_environment() where absent. Tests with ranks as threads set it.
   std::optional<WorkerEnvironment> environment;

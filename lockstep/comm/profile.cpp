@@ -1,9 +1,11 @@
 #include <lockstep/comm/profile.h>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <iomanip>
 #include <set>
 #include <sstream>
 
@@ -31,14 +33,20 @@ std::string host_identity(const ProcessGroupOptions& options) {
                        name_space("/proc/self/ns/net"));
 }
 
-std::string wanted_leaders(const ProcessGroupOptions& options) {
-  if (options.leaders) return *options.leaders;
-  return environment_string("LOCKSTEP_LEADERS").value_or("auto");
+std::string wanted_leaders(const ProcessGroupOptions& options, int world_rank) {
+  const std::string wanted =
+      options.leaders ? *options.leaders : environment_string("LOCKSTEP_LEADERS").value_or("auto");
+  if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
+    throw ConfigError(lockstep::str("rank ", world_rank, ": leaders (LOCKSTEP_LEADERS) must be ",
+                                    "one of auto, gloo, nccl, got ", wanted));
+  }
+  return wanted;
 }
 
 std::string to_text(const Profile& profile) {
   return lockstep::str(profile.backend, '\n', profile.device, '\n', profile.gpu, '\n', profile.host,
-                       '\n', profile.leaders, '\n', profile.world_rank, '\n', profile.label);
+                       '\n', profile.leaders, '\n', profile.world_rank, '\n', profile.label, '\n',
+                       profile.joined_at, '\n', profile.process);
 }
 
 Profile from_text(const std::string& text) {
@@ -48,23 +56,17 @@ Profile from_text(const std::string& text) {
        {&profile.backend, &profile.device, &profile.gpu, &profile.host, &profile.leaders}) {
     std::getline(in, *field);
   }
-  in >> profile.world_rank >> profile.label;
+  in >> profile.world_rank >> profile.label >> profile.joined_at >> profile.process;
   return profile;
 }
 
-// Not before all have spoken, so that all ranks throw.
 void check_leaders(const std::vector<Profile>& profiles) {
   const Profile& first = profiles[0];
   for (const Profile& profile : profiles) {
-    const std::string& wanted = profile.leaders;
-    if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
-      throw ConfigError(lockstep::str("rank ", profile.world_rank, ": leaders (LOCKSTEP_LEADERS) ",
-                                      "must be one of auto, gloo, nccl, got ", wanted));
-    }
-    if (wanted != first.leaders) {
+    if (profile.leaders != first.leaders) {
       throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,
                                       " leaders ", first.leaders, ", rank ", profile.world_rank,
-                                      " leaders ", wanted, " (LOCKSTEP_LEADERS)"));
+                                      " leaders ", profile.leaders, " (LOCKSTEP_LEADERS)"));
     }
   }
 }
@@ -77,9 +79,11 @@ Profile own_profile(const ProcessGroupOptions& options, int world_rank, const st
           .device = cuda ? "cuda" : "cpu",
           .gpu = cuda ? nccl::device_identity(options.device) : "",
           .host = host_identity(options),
-          .leaders = wanted_leaders(options),
+          .leaders = wanted_leaders(options, world_rank),
           .world_rank = world_rank,
-          .label = label};
+          .label = label,
+          .joined_at = std::time(nullptr),
+          .process = getpid()};
 }
 
 std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own) {
@@ -99,6 +103,14 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
   }
   check_leaders(profiles);
   return profiles;
+}
+
+std::string job_name(const std::vector<Profile>& profiles) {
+  std::tm utc{};
+  gmtime_r(&profiles[0].joined_at, &utc);
+  std::ostringstream name;
+  name << std::put_time(&utc, "%Y%m%dT%H%M%SZ") << '-' << profiles[0].process;
+  return name.str();
 }
 
 bool each_has_a_gpu(const std::vector<Profile>& profiles) {

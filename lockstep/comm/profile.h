@@ -1,6 +1,9 @@
 // What a rank wants and has. All ranks see all profiles, and so decide alike.
 #pragma once
 
+#include <sys/types.h>
+
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -17,12 +20,20 @@ struct Profile {
   std::string leaders;  ///< wanted between hosts: "auto", "gloo", "nccl"
   int world_rank = 0;
   std::string label;  ///< how it would name the group; rank 0's is taken
+  std::time_t joined_at = 0;
+  pid_t process = 0;
 };
 
+/// What this rank wants and has. ConfigError, before it meets the others, for leaders that are
+/// none.
 Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label);
 
 /// Collective. Those of all ranks, in their order. ConfigError where they want different things.
 std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own);
+
+/// "20261122T011201Z-4711": when, by UTC, and as which process rank 0 joined. No two jobs of a host
+/// share it.
+std::string job_name(const std::vector<Profile>& profiles);
 
 /// NCCL refuses two ranks on one GPU.
 bool each_has_a_gpu(const std::vector<Profile>& profiles);

@@ -51,7 +51,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const int own = impl_->membership.world_rank();
   ProcessGroupOptions wanted = impl_->membership.options;
   if (backend) wanted.backend = *backend;
-  check_options(wanted, "new_group");
+  check_options(wanted, lockstep::str("rank ", own, ": new_group"));
   if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
   std::set<int> seen;
   for (const int rank : ranks) {

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number behind `name` in a file of lines such as "MemTotal:  24680 kB" or "slab_reclaimable 8".
+// The number behind `name` in a file of lines such as "MemTotal: 24680 kB", "active_file 8".
 std::int64_t field(const fs::path& file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

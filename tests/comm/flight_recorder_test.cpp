@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -102,6 +103,23 @@ TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
   std::filesystem::create_directory_symlink(folder.path() / "elsewhere", folder.path() / "link");
   EXPECT_THROW(recorder.dump(folder.path() / "link"), DataError);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "elsewhere"));
+}
+
+// That the folder of one job is ours is not enough: who owns the one around it can exchange it.
+TEST(FlightRecorder, RefusesTheFolderOfJobsWhereItIsALink) {
+  const testing::TemporaryDirectory folder;
+  testing::ScopedEnvironment environment;
+  environment.set("TMPDIR", folder.path().string());
+  const auto user = user_flight_directory();
+  EXPECT_EQ(user.parent_path(), folder.path());
+  const FlightRecorder recorder(0, 1);
+  recorder.dump(user / "job");
+  struct stat info {};
+  ASSERT_EQ(stat(user.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  std::filesystem::rename(user, folder.path() / "elsewhere");
+  std::filesystem::create_directory_symlink(folder.path() / "elsewhere", user);
+  EXPECT_THROW(recorder.dump(user / "job"), DataError);
 }
 
 // Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/error.h>
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -17,7 +19,7 @@ struct Setting {
   int size;
 };
 
-class Collectives : public testing::TestWithParam<Setting> {
+class Collectives : public ::testing::TestWithParam<Setting> {
  protected:
   /// On all ranks; fails the test with the ranks' errors.
   void run(const std::function<void(ProcessGroup)>& body) {
@@ -25,9 +27,9 @@ class Collectives : public testing::TestWithParam<Setting> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, Collectives,
-                         testing::Values(Setting{"shm", 3}, Setting{"gloo", 3}, Setting{"auto", 1},
-                                         Setting{"shm", 5}, Setting{"hierarchical", 4},
-                                         Setting{"hierarchical", 5}),
+                         ::testing::Values(Setting{"shm", 3}, Setting{"gloo", 3},
+                                           Setting{"auto", 1}, Setting{"shm", 5},
+                                           Setting{"hierarchical", 4}, Setting{"hierarchical", 5}),
                          [](const auto& info) {
                            const std::string name =
                                info.param.size == 1 ? "single" : info.param.backend;
@@ -318,6 +320,23 @@ TEST_P(Collectives, CommunicateInAllocatedMemory) {
     require_equal(buffer[3], torch::full({7}, (group.size() + 1) / 2.0F), "a row");
     require_equal(buffer[2], torch::full({7}, (group.size() - 1) * 10.0F), "the row beside it");
     group.barrier();
+  });
+}
+
+// More than an address can say, so that nothing is touched whatever the library does.
+TEST_P(Collectives, RefuseToAllocateWhatCannotBe) {
+  run([](ProcessGroup group) {
+    const auto refusal = [&](at::IntArrayRef shape) {
+      return testing::message_of<ConfigError>([&] { group.allocate(shape, torch::kFloat32); });
+    };
+    EXPECT_THAT(refusal({std::int64_t{1} << 48}),
+                ::testing::MatchesRegex("[^\n]*allocate: 1125899906842624 bytes [^\n]* has [0-9]+ "
+                                        "bytes of memory left; give a smaller shape[^\n]*"));
+    EXPECT_EQ(refusal({3, -3}), "allocate: no tensor has the shape [3, -3]");
+    EXPECT_EQ(refusal({std::int64_t{1} << 62, 2}),
+              "allocate: no tensor has the shape [4611686018427387904, 2]");
+    group.barrier();
+    require_equal(group.allocate({4}, torch::kFloat32), torch::zeros({4}), "the group goes on");
   });
 }
 

@@ -301,7 +301,7 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
   });
   EXPECT_THAT(errors,
               Each(HasSubstr(
-                  "rank 1 brought NaN to all_reduce[float32, 4] (number 1), first at element 2")));
+                  "rank 1 brought NaN to all_reduce[float32, 4] (operation 1), first at element 2")));
 }
 
 // Rank 1 calls what shared memory does with messages, which it does not compare by itself.

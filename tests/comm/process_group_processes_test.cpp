@@ -7,9 +7,11 @@
 
 #include <csignal>
 #include <filesystem>
+#include <set>
 
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
+#include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -71,6 +73,31 @@ TEST_P(Processes, AnAbortTellsTheReason) {
       },
       /*limit=*/std::chrono::seconds(3));
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
+}
+
+TEST(FlightRecorderFolders, OfTwoJobsAreTwo) {
+  const testing::TemporaryDirectory directory;
+  testing::ScopedEnvironment environment;
+  environment.set("TMPDIR", directory.path().string());
+  environment.set("LOCKSTEP_FLIGHT_RECORDER", std::nullopt);
+  for (const int size : {3, 2}) {
+    run_group_processes(size, "shm", [](ProcessGroup group) {
+      group.barrier();
+      if (group.rank() == 0) group.abort("enough");
+      group.barrier();
+    });
+  }
+  std::multiset<std::set<std::string>> jobs;
+  const auto user = directory.path() / lockstep::str("lockstep_flight_", geteuid());
+  for (const auto& job : std::filesystem::directory_iterator(user)) {
+    std::set<std::string> files;
+    for (const auto& file : std::filesystem::directory_iterator(job)) {
+      files.insert(file.path().filename().string());
+    }
+    jobs.insert(files);
+  }
+  EXPECT_EQ(jobs, (std::multiset<std::set<std::string>>{{"rank_0", "rank_1"},
+                                                        {"rank_0", "rank_1", "rank_2"}}));
 }
 
 // LibTorch's store would tell on the terminal, with a backtrace, that it has lost rank 0.

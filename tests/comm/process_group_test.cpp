@@ -86,6 +86,30 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
   }
 }
 
+// Nobody else comes.
+TEST(InitProcessGroup, ReadsItsVariablesBeforeItMeetsTheOthers) {
+  struct Case {
+    const char* variable;
+    const char* text;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {"LOCKSTEP_NAN_CHECK", "ture", "environment variable LOCKSTEP_NAN_CHECK must be 1, "},
+      {"LOCKSTEP_DEBUG", "detial", "LOCKSTEP_DEBUG must be off or detail, got detial"},
+      {"LOCKSTEP_LEADERS", "foo", "rank 1: leaders (LOCKSTEP_LEADERS) must be one of auto, "},
+  };
+  const int fd = listen_on("127.0.0.1", 0);
+  for (const Case& each : cases) {
+    testing::ScopedEnvironment environment;
+    environment.set(each.variable, each.text);
+    const ProcessGroupOptions options{.timeout = std::chrono::milliseconds(300),
+                                      .environment = testing_support::environment_of(1, 2, fd)};
+    EXPECT_THAT(message_of<ConfigError>([&] { init_process_group(options); }),
+                HasSubstr(each.expected));
+  }
+  close(fd);
+}
+
 TEST(ProcessGroup, APeerThatLeftIsNotAwaitedForEver) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     if (group.rank() == 1) return;

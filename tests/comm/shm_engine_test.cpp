@@ -12,12 +12,13 @@
 
 #include <lockstep/core/error.h>
 #include <tests/comm/shm_group.h>
+#include <tests/support/messages.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::shm {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using testing_support::kTimeout;
 using testing_support::no_errors;
 using testing_support::run_processes;
@@ -98,9 +99,9 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
     engine->wait(post_barrier(*engine, 1), kTimeout);
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("ranks disagree"));
-    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] (number 0)"));
-    EXPECT_THAT(error, HasSubstr("rank 1 called all_reduce[float32, 4] (number 0)"));
+    EXPECT_THAT(error, HasSubstr("the ranks do not call the same: "));
+    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] as number 0"));
+    EXPECT_THAT(error, HasSubstr("rank 1 called all_reduce[float32, 4] as number 0"));
   }
 }
 
@@ -116,8 +117,8 @@ TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
     engine->wait(post_all_reduce(*engine, data, 4, DataType::kFloat32, 1), kTimeout);
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] (number 0)"));
-    EXPECT_THAT(error, HasSubstr("rank 1 called broadcast[bytes, 16, root 1] (number 0)"));
+    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] as number 0"));
+    EXPECT_THAT(error, HasSubstr("rank 1 called broadcast[bytes, 16, root 1] as number 0"));
   }
 }
 
@@ -131,6 +132,21 @@ TEST(ShmEngine, ChecksTheSizesOfAnAllocation) {
   EXPECT_NE(errors[0], "");
 }
 
+// More than an address can say, so that nothing is touched whatever the engine does.
+TEST(ShmEngine, RefusesToAllocateMoreThanTheHostHasLeft) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    EXPECT_THAT(testing::message_of<ConfigError>(
+                    [&] { engine->allocate(std::size_t{1} << 50, std::chrono::seconds(5)); }),
+                ::testing::StartsWith(str("rank ", rank,
+                                          ": allocate: 1125899906842624 bytes for each of the ",
+                                          "2 ranks of this host, which has ")));
+    engine->allocate(100, std::chrono::seconds(5));  // the group goes on
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(ShmEngine, TimesOutAndNamesTheRankAndTheOperation) {
   Group group(2);
   auto waiting = group.engine(0);
@@ -142,7 +158,7 @@ TEST(ShmEngine, TimesOutAndNamesTheRankAndTheOperation) {
     waiting->wait(ticket, std::chrono::milliseconds(100));
     FAIL() << "no TimeoutError";
   } catch (const TimeoutError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("waited 0.1 s in all_reduce[float32, 1] (number 0)"));
+    EXPECT_THAT(error.what(), HasSubstr("waited 0.1 s in all_reduce[float32, 1] (operation 0)"));
     EXPECT_THAT(error.what(), HasSubstr("for rank 1"));
     EXPECT_THAT(error.what(), HasSubstr("has called nothing yet"));
   }

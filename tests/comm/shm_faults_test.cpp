@@ -73,7 +73,7 @@ TEST_P(Killed, IsNamedByAllOthersWithinTwoSeconds) {
   EXPECT_EQ(errors[kVictim], "killed by signal 9");
   for (const int rank : {0, 2}) {
     EXPECT_THAT(errors[rank], AllOf(HasSubstr("rank 1 (process "), HasSubstr("died while rank "),
-                                    HasSubstr("all_reduce[float32, 300000] (number ")));
+                                    HasSubstr("all_reduce[float32, 300000] (operation ")));
   }
 }
 
@@ -165,9 +165,9 @@ TEST(Stopped, IsNamedAtTheDeadline) {
     }
   });
   EXPECT_EQ(errors[kVictim], "");
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 0 waited 0.4 s in all_reduce[float32, 10] (number 17) for rank 1 "),
-                               HasSubstr("to arrive at it; rank 1 last called barrier (number 1)"),
-                               HasSubstr("rank 2 last called all_reduce[float32, 10] (number 17)")));
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 0 waited 0.4 s in all_reduce[float32, 10] (operation 17) for rank 1 "),
+                               HasSubstr("to arrive at it; rank 1 last called barrier (operation 1)"),
+                               HasSubstr("rank 2 last called all_reduce[float32, 10] (operation 17)")));
   EXPECT_THAT(errors[2], HasSubstr("rank 0 ended the group: rank 0 waited 0.4 s"));
   munmap(victim, sizeof(*victim));
 }
