@@ -32,28 +32,32 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       ->transform(whole_number<int>());
   command.add_option(
       "--sizes", to.sizes,
-      "Of the larger buffer, as in 4,64KiB,1MiB (default: 4 B to 256 MiB by factors of 4)");
+      "Of the larger buffer, as in 4,64KiB,1MiB (default: 4 B to 256 MiB by factors of 4); rounded "
+      "down to whole elements, as many for each rank where it is divided, at least one");
   command.add_option("--dtype", to.dtype, "PyTorch's name of the element type")
       ->capture_default_str();
   command.add_flag("--symmetric", to.symmetric, "Only in memory that the group allocates");
   command.add_flag("--private", to.private_memory, "Only in memory of each process");
   command
       .add_option("--repetitions", to.repetitions,
-                  "Calls of each row (default: what fits into --seconds, 5 to 200)")
+                  "Calls of each row (default: what fits into --seconds, from 5 to 200)")
       ->transform(whole_number<int>());
-  command.add_option("--seconds", to.seconds, "Time for each row")->capture_default_str();
+  command.add_option("--seconds", to.seconds,
+                     "Time for each row (default 0.5): it ends earlier after 200 calls; "
+                     "--repetitions makes more");
   command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
       ->capture_default_str();
-  command.add_option("--json", to.json, "Also write the rows")->type_name("FILE");
+  command.add_option("--json", to.json, "Also write the rows, into a folder that exists")
+      ->type_name("FILE");
 }
 
 void add_explain_options(CLI::App& command, BenchCommArguments& to) {
   command.add_flag(
       "--explain", to.explain,
       "Run one algorithm (default: ring) with tracing and show who sent what to whom, and when");
-  command.add_option("--bytes", to.bytes, "Of --explain: size of the tensor")
-      ->capture_default_str();
-  command.add_option("--out", to.out, "Of --explain: draw it as SVG")->type_name("FILE");
+  command.add_option("--bytes", to.bytes, "Of --explain: size of the tensor (default 1MiB)");
+  command.add_option("--out", to.out, "Of --explain: draw it as SVG, in a folder that exists")
+      ->type_name("FILE");
 }
 
 void run(const BenchCommArguments& arguments) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 
 #include <c10/util/Logging.h>
@@ -18,6 +17,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/core/memory.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -32,11 +32,8 @@ constexpr int kFurtherWarmUps = 2;
 
 // What may be filled with buffers, of this host.
 std::int64_t memory_limit() {
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("MemAvailable:", 0) == 0) return std::stoll(line.substr(13)) * 1024 / 10 * 7;
-  }
-  return std::int64_t{1} << 30;
+  const HostMemory memory = host_memory();
+  return memory.total == 0 ? std::int64_t{1} << 30 : memory.available / 10 * 7;
 }
 
 class Measurement {

@@ -13,6 +13,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kCommand = "bench comm";
+constexpr double kDefaultSeconds = 0.5;
+constexpr const char* kDefaultBytes = "1MiB";  // of --explain
 // Sums of ones, by which results are checked, are exact in every type up to here.
 constexpr int kMostRanks = 127;
 
@@ -95,14 +97,48 @@ ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
   const std::string& name = arguments.algorithm == "auto" ? "ring" : arguments.algorithm;
   OptionCheck(kCommand).one_of("--algorithm of --explain", name, names);
   explain.algorithm = *algorithm_from_name(name);
-  explain.bytes = parse_bytes("bench comm: --bytes", arguments.bytes);
+  explain.bytes = parse_bytes("bench comm: --bytes", arguments.bytes.value_or(kDefaultBytes));
   if (arguments.out) explain.svg = *arguments.out;
   return explain;
 }
 
+// What would be ignored is refused: who gives it expects something else than what will be done.
+void check_combination(const BenchCommArguments& arguments,
+                       const std::vector<BenchCollective>& collectives) {
+  const auto refuse = [](bool given, const char* text) {
+    if (given) throw ConfigError(str(kCommand, ": ", text));
+  };
+  if (arguments.explain) {
+    refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
+    refuse(collectives != std::vector{BenchCollective::kAllReduce},
+           "--explain shows an all_reduce; leave --collective out");
+    refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
+    refuse(arguments.symmetric || arguments.private_memory,
+           "--explain uses memory of each process; leave --symmetric and --private out");
+    refuse(arguments.repetitions || arguments.seconds,
+           "--explain makes as many runs as it needs; leave --repetitions and --seconds out");
+    return;
+  }
+  refuse(arguments.out.has_value(), "--out belongs to --explain; use --json FILE");
+  refuse(arguments.bytes.has_value(), "--bytes belongs to --explain; use --sizes");
+  const bool reduces = std::find(collectives.begin(), collectives.end(),
+                                 BenchCollective::kAllReduce) != collectives.end();
+  refuse(arguments.algorithm != "auto" && !reduces,
+         "--algorithm is that of all_reduce, which --collective leaves out");
+  refuse(arguments.repetitions && arguments.seconds,
+         "--repetitions and --seconds both say how many calls are made; give one");
+}
+
 // Better now than after the measurement.
-void check_folder_of(const std::filesystem::path& file) {
-  if (!file.empty()) JsonReport(file).on_run_begin({});
+void check_file(const char* option, const std::filesystem::path& file) {
+  if (file.empty()) return;
+  const auto folder = file.parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::exists(folder, ignored)) {
+    throw ConfigError(str(kCommand, ": ", option, ": the folder ", folder.string(),
+                          " does not exist; create it first"));
+  }
+  JsonReport(file).on_run_begin({});
 }
 
 }  // namespace
@@ -128,23 +164,21 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
     check.in_range("--repetitions", *arguments.repetitions, 1, 1e6);
     settings.repetitions = *arguments.repetitions;
   }
-  check.in_range("--seconds", arguments.seconds, 0.001, 1e5);
-  settings.seconds = arguments.seconds;
+  settings.seconds = arguments.seconds.value_or(kDefaultSeconds);
+  check.in_range("--seconds", settings.seconds, 0.001, 1e5);
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
   settings.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
   if (arguments.explain) {
     settings.explain = resolve_explain(arguments);
-    if (arguments.json)
-      throw ConfigError("bench comm: --explain writes no --json; --out FILE is its picture");
   } else {
     settings.algorithms = resolve_algorithms(arguments.algorithm);
-    if (arguments.out) throw ConfigError("bench comm: --out belongs to --explain; use --json FILE");
   }
+  check_combination(arguments, settings.collectives);
   if (arguments.json) settings.json = *arguments.json;
   if (settings.speaks()) {
-    check_folder_of(settings.json);
-    if (settings.explain) check_folder_of(settings.explain->svg);
+    check_file("--json", settings.json);
+    if (settings.explain) check_file("--out", settings.explain->svg);
   }
   return settings;
 }

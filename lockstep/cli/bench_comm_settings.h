@@ -26,12 +26,12 @@ struct BenchCommArguments {
   bool symmetric = false;
   bool private_memory = false;
   std::optional<int> repetitions;
-  double seconds = 0.5;
+  std::optional<double> seconds;
   std::optional<std::string> json;
   double timeout_seconds = 60;
 
   bool explain = false;
-  std::string bytes = "1MiB";
+  std::optional<std::string> bytes;
   std::optional<std::string> out;
 };
 
@@ -64,7 +64,8 @@ struct BenchCommSettings {
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists. ConfigError names the option.
+/// Checks everything that can be checked before a rank exists. ConfigError names the option: also
+/// one that would have no effect beside the others.
 BenchCommSettings resolve(const BenchCommArguments& arguments);
 
 }  // namespace lockstep

@@ -14,18 +14,25 @@ struct Unit {
   const char* name;
   double bytes;
 };
-constexpr std::array<Unit, 11> kUnits = {{{"", 1},
+constexpr double kKiB = 1024;
+constexpr double kMiB = 1024 * kKiB;
+constexpr double kGiB = 1024 * kMiB;
+constexpr double kTiB = 1024 * kGiB;
+constexpr std::array<Unit, 14> kUnits = {{{"", 1},
                                           {"B", 1},
-                                          {"KiB", 1024.0},
-                                          {"MiB", 1024.0 * 1024},
-                                          {"GiB", 1024.0 * 1024 * 1024},
-                                          {"K", 1024.0},
-                                          {"M", 1024.0 * 1024},
-                                          {"G", 1024.0 * 1024 * 1024},
+                                          {"KiB", kKiB},
+                                          {"MiB", kMiB},
+                                          {"GiB", kGiB},
+                                          {"TiB", kTiB},
+                                          {"K", kKiB},
+                                          {"M", kMiB},
+                                          {"G", kGiB},
+                                          {"T", kTiB},
                                           {"kB", 1e3},
                                           {"MB", 1e6},
-                                          {"GB", 1e9}}};
-constexpr double kMostBytes = 1099511627776.0;
+                                          {"GB", 1e9},
+                                          {"TB", 1e12}}};
+constexpr double kMostBytes = kTiB;
 
 }  // namespace
 
@@ -42,7 +49,8 @@ std::int64_t parse_bytes(const std::string& option, const std::string& text) {
     }
   }
   throw ConfigError(
-      str(option, " must be whole bytes from 1 to 1024GiB, as in 4,64KiB,1MiB, got '", text, "'"));
+      str(option, " must be whole bytes from 1 to 1TiB, as in 4,64KiB,1MiB (units: B, KiB, MiB, ",
+          "GiB, TiB of 1024, kB, MB, GB, TB of 1000), got '", text, "'"));
 }
 
 std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {

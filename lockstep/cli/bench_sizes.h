@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// "4", "4B", "64KiB", "1.5MiB", "2GiB" (powers of 1024), "64kB", "1MB", "2GB" (of 1000).
+/// "4", "4B", "64KiB", "1.5MiB", "2GiB", "1T" (powers of 1024), "64kB", "1MB", "2GB" (of 1000).
 /// ConfigError, beginning with `option`, for anything else, for less than one byte and for more
 /// than 1 TiB.
 std::int64_t parse_bytes(const std::string& option, const std::string& text);

@@ -24,6 +24,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/memory.h>
 #include <lockstep/data/data_source.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -42,15 +43,6 @@ struct Finding {
   Json value;
 };
 
-// Lines such as "MemTotal:       24680 kB".
-long long memory_bytes(const std::string& field) {
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind(field + ":", 0) == 0) return std::stoll(line.substr(field.size() + 1)) * 1024;
-  }
-  return 0;
-}
-
 Finding processors() {
   const std::vector<int> cpus = available_cpus();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -58,12 +50,11 @@ Finding processors() {
 }
 
 Finding memory() {
-  const long long total = memory_bytes("MemTotal");
-  const long long available = memory_bytes("MemAvailable");
+  const HostMemory memory = host_memory();
   return {"memory",
-          bytes_text(static_cast<double>(available)) + " available of " +
-              bytes_text(static_cast<double>(total)),
-          {{"total_bytes", total}, {"available_bytes", available}}};
+          bytes_text(static_cast<double>(memory.available)) + " available of " +
+              bytes_text(static_cast<double>(memory.total)),
+          {{"total_bytes", memory.total}, {"available_bytes", memory.available}}};
 }
 
 Finding libtorch() {
@@ -97,7 +88,7 @@ Finding gpus() {
 }
 
 Finding backends() {
-  std::vector<std::string> names{"shm", "gloo"};
+  std::vector<std::string> names{"shm", "gloo", "hierarchical"};
   if (nccl_available()) names.push_back("nccl");
   return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
 }

@@ -49,6 +49,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"comm", "--backend", "gloo", "--symmetric", "--sizes", "4"},
        2,
        "error: bench comm: --symmetric: backend gloo has no symmetric memory"},
+      {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);

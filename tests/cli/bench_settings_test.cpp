@@ -16,19 +16,23 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(BenchSizes, ReadsWhatPeopleWrite) {
-  EXPECT_THAT(parse_sizes("--sizes", "4,4B,4KiB,1.5MiB,2G,64kB,1MB"),
-              ElementsAre(4, 4, 4096, 1572864, std::int64_t{2} << 30, 64000, 1000000));
+  EXPECT_THAT(parse_sizes("--sizes", "4,4B,4KiB,1.5MiB,2G,64kB,1MB,1TiB"),
+              ElementsAre(4, 4, 4096, 1572864, std::int64_t{2} << 30, 64000, 1000000,
+                          std::int64_t{1} << 40));
   for (const char* wrong :
-       {"", "0", "-4", "4x", "KiB", "1e3", "0.5", "4,,8", "4 KiB", "2000000GiB", "nan"}) {
+       {"", "0", "-4", "4x", "KiB", "1e3", "0.5", "4,,8", "4 KiB", "1KB", "2TiB", "nan"}) {
     try {
       parse_sizes("--sizes", wrong);
       ADD_FAILURE() << wrong;
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("--sizes must be whole bytes")) << wrong;
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("--sizes must be whole bytes"), HasSubstr("(units: B, KiB, ")))
+          << wrong;
     }
   }
 }
@@ -100,13 +104,13 @@ TEST_F(BenchCommSettingsTest, HaveDefaults) {
 
 TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
   BenchCommArguments arguments;
-  arguments.collective = "send_recv,barrier";
+  arguments.collective = "send_recv,all_reduce";
   arguments.algorithm = "ring,tree";
   arguments.private_memory = true;
   arguments.dtype = "int16";
   BenchCommSettings settings = resolve(arguments);
   EXPECT_THAT(settings.collectives,
-              ElementsAre(BenchCollective::kSendRecv, BenchCollective::kBarrier));
+              ElementsAre(BenchCollective::kSendRecv, BenchCollective::kAllReduce));
   EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kRing, Algorithm::kTree));
   EXPECT_EQ(settings.type, DataType::kInt16);
   EXPECT_FALSE(settings.symmetric);
@@ -141,7 +145,26 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
        "bench comm: --bytes must be whole bytes"},
       {[](auto& a) { a.explain = true, a.json = "x.json"; },
        "bench comm: --explain writes no --json"},
-      {[](auto& a) { a.json = "/proc/none/rows.json"; }, "cannot create the folder"},
+      {[](auto& a) { a.explain = true, a.collective = "broadcast"; },
+       "bench comm: --explain shows an all_reduce; leave --collective out"},
+      {[](auto& a) { a.explain = true, a.sizes = "4"; },
+       "bench comm: --explain takes one size, as --bytes, not --sizes"},
+      {[](auto& a) { a.explain = true, a.symmetric = true; },
+       "bench comm: --explain uses memory of each process"},
+      {[](auto& a) { a.explain = true, a.repetitions = 9; },
+       "bench comm: --explain makes as many runs as it needs"},
+      {[](auto& a) { a.explain = true, a.seconds = 9; },
+       "bench comm: --explain makes as many runs as it needs"},
+      {[](auto& a) { a.bytes = "1MiB"; }, "bench comm: --bytes belongs to --explain; use --sizes"},
+      {[](auto& a) { a.collective = "broadcast,gather", a.algorithm = "ring"; },
+       "bench comm: --algorithm is that of all_reduce, which --collective leaves out"},
+      {[](auto& a) { a.repetitions = 9, a.seconds = 9; },
+       "bench comm: --repetitions and --seconds both say how many calls are made"},
+      {[](auto& a) { a.json = "none/rows.json"; },
+       "bench comm: --json: the folder none does not exist; create it first"},
+      {[](auto& a) { a.explain = true, a.out = "none/of/these/ring.svg"; },
+       "bench comm: --out: the folder none/of/these does not exist; create it first"},
+      {[](auto& a) { a.json = "/proc/rows.json"; }, "cannot write into /proc"},
   };
   for (const Case& each : cases) {
     BenchCommArguments arguments;
@@ -159,7 +182,7 @@ TEST_F(BenchCommSettingsTest, ExplainOneAlgorithm) {
   const testing::TemporaryDirectory folder;
   BenchCommArguments arguments;
   arguments.explain = true;
-  arguments.out = (folder.path() / "new" / "ring.svg").string();
+  arguments.out = (folder.path() / "ring.svg").string();
   EXPECT_EQ(resolve(arguments).explain->algorithm, Algorithm::kRing);
   arguments.algorithm = "tree";
   arguments.bytes = "64KiB";
