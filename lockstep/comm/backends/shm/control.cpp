@@ -63,7 +63,7 @@ std::uint64_t fingerprint(const ChunkDescription& chunk) {
   add(chunk.number);
   add(chunk.offset);
   add(chunk.segment | static_cast<std::uint64_t>(call.shape.dimensions) << 32 |
-      std::uint64_t{call.shape.channels_last} << 40);
+      std::uint64_t{call.shape.channels_last} << 40 | static_cast<std::uint64_t>(call.algorithm) << 48);
   for (std::size_t i = 0; i < Shape::kPlaces; i += 2) {
     add(call.shape.sizes[i] | static_cast<std::uint64_t>(call.shape.sizes[i + 1]) << 32);
   }

@@ -11,8 +11,8 @@
 // protocol: no locks, one writer for each word, and as many chunks in flight as fit into the ring of
 // arrivals. Counters wrap around; they are compared by signed difference.
 //
-// A small collective takes one cache line from each rank to each other: an Arrival holds the word that
-// says so, what the rank is doing, and the data.
+// A small collective takes few cache lines from each rank to each other, a very small one one: an Arrival
+// holds the word that says so, what the rank is doing, and the data.
 #pragma once
 
 #include <array>
@@ -68,13 +68,13 @@ struct LastTransfer {
 
 /// One rank at one chunk.
 struct alignas(kCacheLine) Arrival {
-  static constexpr std::size_t kInlineBytes = 48;
+  static constexpr std::size_t kInlineBytes = 4 * kCacheLine + 48;
   Word count;                 ///< chunks arrived at, this one included
   std::uint32_t padding;
   std::uint64_t history;      ///< fingerprint of all ChunkDescriptions up to this one
   std::byte data[kInlineBytes];
 };
-static_assert(sizeof(Arrival) == kCacheLine);
+static_assert(sizeof(Arrival) == 5 * kCacheLine);
 
 struct alignas(kCacheLine) RankState {
   Word worked;

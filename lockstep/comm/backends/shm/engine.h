@@ -151,6 +151,8 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void wake_sleepers();
   void run_unguarded(const Request& request, std::chrono::milliseconds timeout,
                      const std::function<void()>& meanwhile);
+  bool can_run_tiny(const Request& request);
+  bool run_tiny(const Request& request, int looks, const std::function<void()>& meanwhile);
   void compare(const Operation& operation, Stages::Others others);
   std::string disagreement(std::uint32_t sequence, int peer) const;
   bool should_stream(const Operation& operation) const;

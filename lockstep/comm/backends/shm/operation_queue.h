@@ -27,6 +27,9 @@ class OperationQueue {
     return operation;
   }
 
+  /// A chunk that was over before it could be pushed.
+  void skip() { ++first_; }
+
   void pop() {
     at(first_) = {};
     ++first_;
