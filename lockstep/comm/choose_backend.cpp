@@ -98,6 +98,9 @@ bool wants_nccl_between(const Membership& membership, const std::vector<int>& le
   return possible && wanted != "gloo";
 }
 
+// Of a collective before the numbered ones.
+constexpr std::uint64_t kOutsideOfAll = ~std::uint64_t{0};
+
 // The first call connects NCCL, blocking whoever makes it: better here, where a failure has a way
 // out.
 std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host,
@@ -109,7 +112,7 @@ std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host
     auto leaders = through_device::make(
         connect_nccl(membership, "leaders over NCCL", host, world_ranks, timeout),
         {.device = membership.options.device, .rank = host, .timeout = membership.options.timeout});
-    leaders->start({.description = {.kind = CallKind::kBarrier}})->wait();
+    leaders->start({.description = {.kind = CallKind::kBarrier}, .number = kOutsideOfAll})->wait();
     return leaders;
   } catch (const std::exception& error) {
     why_not = first_line(error);

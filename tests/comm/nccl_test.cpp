@@ -60,6 +60,8 @@ class EndlessWork final : public c10d::Work {
   const std::shared_ptr<Journal> journal_;
 };
 
+constexpr int kRefused = 9;
+
 class StandIn final : public c10d::Backend {
  public:
   explicit StandIn(std::shared_ptr<Journal> journal)
@@ -68,6 +70,20 @@ class StandIn final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&,
                                            const c10d::AllreduceOptions&) override {
+    return c10::make_intrusive<EndlessWork>(journal_);
+  }
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>&, int peer, int) override {
+    journal_->write(str("send to ", peer));
+    if (peer == kRefused) throw std::runtime_error("no such peer");
+    return nullptr;
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int peer, int) override {
+    journal_->write(str("receive from ", peer));
+    return nullptr;
+  }
+  void startCoalescing() override { journal_->write("begin"); }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
+    journal_->write("end");
     return c10::make_intrusive<EndlessWork>(journal_);
   }
   void abort() override { journal_->write("abort"); }
@@ -118,6 +134,35 @@ TEST(NcclAdapter, AFailedGroupIsAbortedAndNotShutDown) {
   }
   journal->gone.wait();
   EXPECT_THAT(journal->read(), ElementsAre("abort"));
+}
+
+Message message(CallKind kind, int peer) { return {kind, torch::ones({4}), peer, 0}; }
+
+TEST(NcclAdapter, ABatchIsOneGroup) {
+  const auto journal = std::make_shared<Journal>();
+  journal->may_shut_down.count_down();
+  {
+    Caller caller = caller_of(journal);
+    const auto works = caller.backend->batch(
+        {message(CallKind::kSend, 1), message(CallKind::kRecv, 2)});
+    ASSERT_EQ(works.size(), 2U);
+    for (const auto& work : works) work->wait();
+  }
+  journal->gone.wait();
+  EXPECT_THAT(journal->read(), ElementsAre("begin", "send to 1", "receive from 2", "end",
+                                           "stream waits", "stream waits", "shutdown"));
+}
+
+TEST(NcclAdapter, AFailedBatchLeavesNoGroupOpen) {
+  const auto journal = std::make_shared<Journal>();
+  {
+    Caller caller = caller_of(journal);
+    EXPECT_THROW(caller.backend->batch({message(CallKind::kSend, kRefused),
+                                        message(CallKind::kRecv, 2)}),
+                 CommError);
+  }
+  journal->gone.wait();
+  EXPECT_THAT(journal->read(), ElementsAre("begin", "send to 9", "end", "abort"));
 }
 
 TEST(NcclAdapter, CannotReceiveFromAnyRank) {

@@ -107,6 +107,11 @@ class RandomRank {
     InFlight flight{call, seed, buffers(call, places_[g], sizes_[g], seed), engines_[g].get(), 0};
     const std::byte* input =
         is_in_place(call.kind) ? flight.memory.output_data() : flight.memory.input_data();
+    // Some ranks at once, which for small ones is another way through the engine, and some not.
+    if (upto(delays_, 3) == 0) {
+      flight.engine->run(call, number, input, flight.memory.output_data(), kTimeout, [] {});
+      return require_expected(call, flight.memory.output, places_[g], sizes_[g], seed);
+    }
     flight.ticket = flight.engine->post(call, number, input, flight.memory.output_data());
     calls_.push_back(std::move(flight));
   }

@@ -151,13 +151,18 @@ class C10dBackend final : public Backend, public Watched {
     }
     const auto handle = context_->start(calls[0], [&] {
       library().startCoalescing();
-      for (const Message& each : messages) {
-        std::vector<at::Tensor> bytes{nccl_bytes(each.tensor)};
-        if (each.kind == CallKind::kSend) {
-          library().send(bytes, *each.peer, 0);
-        } else {
-          library().recv(bytes, *each.peer, 0);
+      try {
+        for (const Message& each : messages) {
+          std::vector<at::Tensor> bytes{nccl_bytes(each.tensor)};
+          if (each.kind == CallKind::kSend) {
+            library().send(bytes, *each.peer, 0);
+          } else {
+            library().recv(bytes, *each.peer, 0);
+          }
         }
+      } catch (...) {
+        library().endCoalescing();  // or this thread's later calls would still be collected
+        throw;
       }
       return library().endCoalescing();
     });

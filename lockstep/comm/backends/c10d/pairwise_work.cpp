@@ -23,6 +23,9 @@ void PairwiseWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   if (!ended_) {
     const Deadline deadline(timeout.value_or(context_->options().timeout));
     move([&](Work& work) {
+      if (deadline.expired()) {
+        context_->time_out(call_, timeout.value_or(context_->options().timeout));
+      }
       work.wait(std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
       return true;
     });

@@ -39,6 +39,8 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
     auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, environment.rank,
                                                              environment.world_size, options);
+    // Else single messages run in communicators of two ranks, where a peer's batch never meets them.
+    group->eagerConnectSingleDevice(device);
     return c10d_adapter::make(std::move(group),
                               c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
                               {.library = c10d_adapter::Library::kNccl,

@@ -21,7 +21,7 @@ bool is_available();
 std::string device_identity(torch::Device device);
 
 /// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
-/// are those of gloo::connect. ConfigError in builds without NCCL. The ranks meet in the first call.
+/// are those of gloo::connect. ConfigError in builds without NCCL. All ranks must come.
 ///
 /// What differs from other backends: a Work's wait() without a timeout makes the current stream
 /// wait, and an operation that no wait() ends in time is ended by LibTorch's own watchdog, with the

@@ -103,7 +103,7 @@ void Engine::run_unguarded(const Request& request, std::chrono::milliseconds tim
     // Who sleeps is woken after these looks: to ask for sleepers takes as long as a look at a peer.
     // Not where a peer needs this processor, or messages may keep us busy.
     const int looks = options_.patience.spin.count() == 0 || !channels_.idle() ? 0 : kLooks;
-    if (looks > 0 && can_run_tiny(request)) {
+    if (looks > 0 && !place && can_run_tiny(request)) {
       if (run_tiny(request, looks, meanwhile)) return wake_sleepers();
     } else {
       post_chunks(request, std::move(place), nullptr);
@@ -123,9 +123,11 @@ void Engine::run_unguarded(const Request& request, std::chrono::milliseconds tim
 
 bool Engine::can_run_tiny(const Request& request) {
   const CallDescription& call = request.call;
+  const std::size_t most =
+      std::min({Arrival::kInlineBytes, options_.small_bytes, options_.slot_bytes});
   return call.kind == CallKind::kAllReduce && call.type == DataType::kFloat32 &&
          call.op == ReduceOp::kSum && request.piece_bytes > 0 &&
-         request.piece_bytes <= std::min(Arrival::kInlineBytes, options_.small_bytes) && posted_ == released_ &&
+         request.piece_bytes <= most && posted_ == released_ &&
          all_released(posted_ + 1 - kRing);
 }
 
