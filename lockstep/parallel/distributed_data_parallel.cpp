@@ -1,5 +1,6 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 
+#include <numeric>
 #include <set>
 
 #include <lockstep/core/error.h>
@@ -51,6 +52,12 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
   if (options.broadcast_buffers) {
     buffers_.emplace(module, group_);
     if (buffers_->empty()) buffers_.reset();
+  }
+  if (options.sync_batch_norm) {
+    // Or its few numbers would wait behind whole buckets.
+    std::vector<int> all(static_cast<std::size_t>(group_.size()));
+    std::iota(all.begin(), all.end(), 0);
+    sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
   }
   reducer_.emplace(std::move(parameters), group_,
                    BucketCaps{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)});

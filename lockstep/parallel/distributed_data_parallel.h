@@ -23,6 +23,7 @@
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/reducer.h>
+#include <lockstep/parallel/sync_batch_norm.h>
 
 namespace lockstep {
 
@@ -30,6 +31,7 @@ struct DdpOptions {
   double bucket_cap_mb = 25;        ///< MiB of gradients that travel together
   double first_bucket_cap_mb = 1;   ///< MiB of the first bucket, which opens the overlap
   bool broadcast_buffers = true;    ///< rank 0's buffers to all before each forward
+  bool sync_batch_norm = false;     ///< as convert_sync_batchnorm(), in a group of its own
 };
 
 /// The part that does not depend on the module's type. Holds the module's parameters, not the module.
@@ -69,6 +71,7 @@ class DdpCore {
 
   ProcessGroup group_;
   std::optional<ModuleBuffers> buffers_;
+  std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<Reducer> reducer_;
 };
 

@@ -245,7 +245,8 @@ LockstepBackend::WorkPtr LockstepBackend::_reduce_scatter_base(
 LockstepBackend::WorkPtr LockstepBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   check_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
-  return start({c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+  // PyTorch 2.11 has no kind for it.
+  return start({c10d::OpType::_REDUCE_SCATTER_BASE,
                 "lockstep:reduce_scatter_tensor_coalesced", options.timeout},
                inputs, outputs, [&] {
                  return one_for_each(inputs.size(), [&](std::size_t i) {

@@ -6,7 +6,7 @@ namespace lockstep_c10d {
 namespace {
 
 double premultiplier(const c10d::ReduceOp& op) {
-  const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (supplement == nullptr) C10_THROW_ERROR(ValueError, "PREMUL_SUM comes without its factor");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
                                              : supplement->double_factor;

@@ -123,6 +123,40 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
   EXPECT_EQ(errors, no_errors(c.size));
 }
 
+// Without it each rank normalises by its own samples, and the gradients are other ones.
+TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
+  const Data data;
+  Net oracle = make_net(1, /*with_norm=*/true);
+  torch::optim::SGD expected(oracle->parameters(), 0.05);
+  for (int step = 0; step < 3; ++step) {
+    expected.zero_grad();
+    loss_of(oracle, data.x, data.y).backward();
+    expected.step();
+  }
+  const auto errors = run_group(3, "shm", [&](ProcessGroup group) {
+    Net net = make_net(1, /*with_norm=*/true);
+    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.01, .sync_batch_norm = true});
+    torch::optim::SGD optimizer(net->parameters(), 0.05);
+    const auto [x, y] = data.share(group.rank(), group.size());
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(ddp.forward(x), y).backward();
+      optimizer.step();
+    }
+    const auto check = [](const auto& got, const auto& expected) {
+      for (const auto& item : got) {
+        const double difference = relative_difference(item.value().to(torch::kFloat64),
+                                                      expected[item.key()].to(torch::kFloat64));
+        if (!(difference <= 1e-5)) throw Error(lockstep::str(item.key(), " differs by ", difference));
+      }
+    };
+    check(net->named_parameters(), oracle->named_parameters());
+    check(net->named_buffers(), oracle->named_buffers());
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
 TEST(DdpTraining, KeepsReplicasBitwiseEqualOverManySteps) {
   const Data data;
   const auto errors = run_group(3, "shm", [&](ProcessGroup group) {

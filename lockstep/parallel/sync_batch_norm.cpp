@@ -1,0 +1,290 @@
+#include <lockstep/parallel/sync_batch_norm.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/batch_norm_native.h>
+#include <torch/library.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::vector<std::int64_t> all_but_channels(const Tensor& input) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);
+  return dimensions;
+}
+
+Tensor per_channel(const Tensor& values, const Tensor& like) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
+  shape[1] = values.size(0);
+  return values.view(shape);
+}
+
+struct Statistics {
+  Tensor mean;      ///< [C], float64
+  Tensor variance;  ///< biased
+  double count = 0;  ///< values of each channel, on all ranks
+};
+
+Statistics of_all_ranks(const Tensor& input, ProcessGroup& group) {
+  const std::int64_t channels = input.size(1);
+  const double count = input.numel() == 0 ? 0 : static_cast<double>(input.numel() / channels);
+  const auto options = torch::TensorOptions().dtype(torch::kFloat64).device(input.device());
+  Tensor own = torch::zeros({2 * channels + 1}, options);
+  if (count > 0) {
+    const bool is_wide = input.scalar_type() == torch::kFloat64;
+    const auto [variance, mean] =
+        torch::var_mean(is_wide ? input : input.to(torch::kFloat32), all_but_channels(input),
+                        /*unbiased=*/false);
+    own.narrow(0, 0, channels).copy_(mean);
+    own.narrow(0, channels, channels).copy_(variance).mul_(count);
+    own[2 * channels].fill_(count);
+  }
+  const Tensor all = torch::empty({group.size(), 2 * channels + 1}, options);
+  group.all_gather_into_tensor(all, own);
+  const Tensor counts = all.narrow(1, 2 * channels, 1);
+  const Tensor means = all.narrow(1, 0, channels);
+  Statistics statistics;
+  statistics.count = counts.sum().item<double>();
+  statistics.mean = (means * counts).sum(0) / statistics.count;
+  const Tensor between = ((means - statistics.mean).square() * counts).sum(0);
+  statistics.variance = (all.narrow(1, channels, channels).sum(0) + between) / statistics.count;
+  return statistics;
+}
+
+void follow(const Tensor& running, const Tensor& value, double momentum) {
+  if (running.defined()) running.detach().mul_(1 - momentum).add_(value.to(running), momentum);
+}
+
+// Halves are normalised in float32, as PyTorch does.
+torch::ScalarType working_type(const Tensor& input) {
+  return input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+// What takes no gradient.
+struct Settings {
+  const Tensor& running_mean;
+  const Tensor& running_var;
+  double momentum;
+  double eps;
+  const ProcessGroup& group;
+};
+
+struct Normalisation : torch::autograd::Function<Normalisation> {
+  static Tensor forward(AutogradContext* context, const Tensor& input,
+                        const std::optional<Tensor>& given_weight,
+                        const std::optional<Tensor>& given_bias, const Settings& settings) {
+    ProcessGroup group = settings.group;
+    const Tensor weight = given_weight.value_or(Tensor());
+    const Tensor bias = given_bias.value_or(Tensor());
+    const Statistics statistics = of_all_ranks(input, group);
+    if (statistics.count <= 1) {
+      throw ConfigError(lockstep::str(
+          "batch normalisation in training needs more than one value for each channel, the ranks "
+          "together have ", statistics.count, " in an input of ", input.sizes()));
+    }
+    follow(settings.running_mean, statistics.mean, settings.momentum);
+    follow(settings.running_var, statistics.variance * (statistics.count / (statistics.count - 1)),
+           settings.momentum);
+    const auto type = working_type(input);
+    const Tensor mean = statistics.mean.to(type);
+    const Tensor inverse = (statistics.variance + settings.eps).rsqrt().to(type);
+    const Tensor factor = weight.defined() ? weight.to(type) * inverse : inverse;
+    const Tensor offset = bias.defined() ? bias.to(type) - mean * factor : -mean * factor;
+    const Tensor output = torch::addcmul(per_channel(offset, input), input.to(type),
+                                         per_channel(factor, input));
+    context->save_for_backward({input, weight, mean, inverse});
+    context->saved_data["count"] = statistics.count;
+    context->saved_data["has_bias"] = bias.defined();
+    context->saved_data["group"] =
+        c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(std::move(group)));
+    return output.to(input.scalar_type());
+  }
+
+  // The gradient through the statistics needs two sums over the values of all ranks: of dy, and of dy
+  // times the normalised input (Ioffe, Szegedy 2015, section 3).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
+    const auto type = working_type(input);
+    const std::int64_t channels = input.size(1);
+    const Tensor x = input.to(type);
+    const Tensor dy = gradients[0].to(type);
+    const auto dimensions = all_but_channels(input);
+    const Tensor sum_dy = dy.sum(dimensions);
+    const Tensor sum_dy_x = ((dy * x).sum(dimensions) - mean * sum_dy) * inverse;
+    Tensor sums = torch::cat({sum_dy, sum_dy_x}).to(torch::kFloat64);
+    c10::static_intrusive_pointer_cast<GroupHolder>(context->saved_data["group"].toCapsule())
+        ->group.all_reduce(sums);
+    sums = (sums / context->saved_data["count"].toDouble()).to(type);
+    const Tensor mean_dy = sums.narrow(0, 0, channels);
+    const Tensor mean_dy_x = sums.narrow(0, channels, channels);
+    const Tensor factor = weight.defined() ? weight.to(type) * inverse : inverse;
+    const Tensor of_x = -factor * mean_dy_x * inverse;
+    const Tensor offset = -factor * mean_dy - of_x * mean;
+    const Tensor dx = torch::addcmul(
+        torch::addcmul(per_channel(offset, input), x, per_channel(of_x, input)), dy,
+        per_channel(factor, input));
+    const Tensor none;
+    return {dx.to(input.scalar_type()),
+            weight.defined() ? sum_dy_x.to(weight.scalar_type()) : none,
+            context->saved_data["has_bias"].toBool()
+                ? sum_dy.to(weight.defined() ? weight.scalar_type() : type)
+                : none,
+            none};
+  }
+
+  struct GroupHolder : torch::CustomClassHolder {
+    explicit GroupHolder(ProcessGroup given) : group(std::move(given)) {}
+    ProcessGroup group;
+  };
+};
+
+// --- Which normalisations ------------------------------------------------------------------------
+
+// A BatchNorm's forward is not virtual, and its holders have types of their own: the module cannot be
+// replaced. What it calls can: aten::batch_norm comes here first, and goes on to where it would have
+// gone unless one of its tensors is known.
+class Registry {
+ public:
+  using Key = const c10::TensorImpl*;
+
+  static Registry& instance() {
+    static Registry registry;
+    return registry;
+  }
+
+  void add(Key key, ProcessGroup group) {
+    const std::scoped_lock lock(mutex_);
+    groups_.insert_or_assign(key, std::move(group));
+    is_used_ = true;
+  }
+  void remove(Key key) {
+    const std::scoped_lock lock(mutex_);
+    groups_.erase(key);
+    is_used_ = !groups_.empty();
+  }
+  bool has(Key key) {
+    const std::scoped_lock lock(mutex_);
+    return groups_.contains(key);
+  }
+  std::optional<ProcessGroup> find(const Tensor& tensor) {
+    if (!is_used_ || !tensor.defined()) return std::nullopt;
+    const std::scoped_lock lock(mutex_);
+    const auto found = groups_.find(tensor.unsafeGetTensorImpl());
+    return found == groups_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  Registry()
+      : cpu_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__),
+        cuda_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__) {
+    cpu_.impl("batch_norm", &batch_norm);
+    cuda_.impl("batch_norm", &batch_norm);
+  }
+
+  static Tensor batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
+                           const std::optional<Tensor>& bias,
+                           const std::optional<Tensor>& running_mean,
+                           const std::optional<Tensor>& running_var, bool training,
+                           double momentum, double eps, bool cudnn_enabled) {
+    if (training) {
+      auto group = instance().find(running_mean.value_or(Tensor()));
+      if (!group) group = instance().find(weight.value_or(Tensor()));
+      if (group) {
+        return sync_batch_norm(input, weight.value_or(Tensor()), bias.value_or(Tensor()),
+                               running_mean.value_or(Tensor()), running_var.value_or(Tensor()),
+                               momentum, eps, *group);
+      }
+    }
+    return at::native::batch_norm(input, weight, bias, running_mean, running_var, training,
+                                  momentum, eps, cudnn_enabled);
+  }
+
+  std::mutex mutex_;  // guards groups_
+  std::map<Key, ProcessGroup> groups_;
+  std::atomic<bool> is_used_ = false;
+  torch::Library cpu_;
+  torch::Library cuda_;
+};
+
+template <class Module>
+std::optional<Tensor> tensor_that_tells(const torch::nn::Module& module, const std::string& name) {
+  const auto* const norm = module.as<Module>();
+  if (norm == nullptr) return std::nullopt;
+  if (norm->running_mean.defined()) return norm->running_mean;
+  if (norm->weight.defined()) return norm->weight;
+  throw ConfigError(lockstep::str("convert_sync_batchnorm: '", name,
+                                  "' has neither running statistics nor weights: nothing tells it "
+                                  "apart; give it track_running_stats(true) or affine(true)"));
+}
+
+// named_modules() would need a shared_ptr to the module.
+void find_norms(const torch::nn::Module& module, const std::string& name,
+                std::vector<Tensor>& found) {
+  auto tensor = tensor_that_tells<torch::nn::BatchNorm2dImpl>(module, name);
+  if (!tensor) tensor = tensor_that_tells<torch::nn::BatchNorm1dImpl>(module, name);
+  if (!tensor) tensor = tensor_that_tells<torch::nn::BatchNorm3dImpl>(module, name);
+  if (tensor) {
+    if (Registry::instance().has(tensor->unsafeGetTensorImpl())) {
+      throw ConfigError(
+          lockstep::str("convert_sync_batchnorm: '", name, "' is synchronised already"));
+    }
+    found.push_back(*tensor);
+  }
+  for (const auto& child : module.named_children()) {
+    find_norms(*child.value(), name.empty() ? child.key() : name + "." + child.key(), found);
+  }
+}
+
+}  // namespace
+
+Tensor sync_batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                       const Tensor& running_mean, const Tensor& running_var, double momentum,
+                       double eps, const ProcessGroup& group) {
+  const auto given = [](const Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  return Normalisation::apply(input, given(weight), given(bias),
+                              Settings{running_mean, running_var, momentum, eps, group});
+}
+
+class SyncBatchNorm::State {
+ public:
+  ~State() {
+    for (const Tensor& tensor : tensors) {
+      Registry::instance().remove(tensor.unsafeGetTensorImpl());
+    }
+  }
+  std::vector<Tensor> tensors;  // held, so that no other takes their place in memory
+};
+
+SyncBatchNorm::SyncBatchNorm(std::unique_ptr<State> state) : state_(std::move(state)) {}
+SyncBatchNorm::~SyncBatchNorm() = default;
+SyncBatchNorm::SyncBatchNorm(SyncBatchNorm&&) noexcept = default;
+SyncBatchNorm& SyncBatchNorm::operator=(SyncBatchNorm&&) noexcept = default;
+std::size_t SyncBatchNorm::size() const { return state_ ? state_->tensors.size() : 0; }
+
+SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module, ProcessGroup group) {
+  std::vector<Tensor> found;
+  find_norms(module, "", found);
+  auto state = std::make_unique<SyncBatchNorm::State>();
+  for (const Tensor& tensor : found) {
+    Registry::instance().add(tensor.unsafeGetTensorImpl(), group);
+    state->tensors.push_back(tensor);
+  }
+  return SyncBatchNorm(std::move(state));
+}
+
+}  // namespace lockstep

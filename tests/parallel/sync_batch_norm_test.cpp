@@ -1,0 +1,162 @@
+// Batch normalisation over ranks, against one process with the whole batch.
+#include <lockstep/parallel/sync_batch_norm.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+using torch::Tensor;
+
+Tensor random(at::IntArrayRef shape, std::uint64_t seed, torch::ScalarType type) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return torch::randn(shape, generator, torch::kFloat64).mul_(3).add_(2).to(type);
+}
+
+struct Case {
+  const char* name;
+  std::vector<std::int64_t> batches;  // of the ranks
+  std::vector<std::int64_t> shape;    // of one sample
+  torch::ScalarType type = torch::kFloat64;
+  double tolerance = 1e-10;
+  bool channels_last = false;
+};
+
+class SyncBatchNormTest : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, SyncBatchNormTest,
+    testing::Values(Case{"Images", {4, 4}, {3, 5, 5}}, Case{"UnevenBatches", {1, 6, 3}, {3, 4, 4}},
+                    Case{"OneRankHasNothing", {0, 5}, {2, 3, 3}}, Case{"Vectors", {2, 3}, {7}},
+                    Case{"Volumes", {2, 1}, {2, 3, 2, 2}},
+                    Case{"Float32", {3, 2}, {3, 6, 6}, torch::kFloat32, 2e-6},
+                    Case{"ChannelsLast", {3, 2}, {4, 6, 6}, torch::kFloat32, 2e-6, true},
+                    Case{"BFloat16", {3, 2}, {3, 6, 6}, torch::kBFloat16, 2e-2}),
+    [](const auto& info) { return info.param.name; });
+
+template <class Impl>
+struct Net : torch::nn::Module {
+  Net(std::int64_t channels, torch::ScalarType type)
+      : norm(register_module("norm", std::make_shared<Impl>(channels))) {
+    const torch::NoGradGuard no_grad;
+    norm->weight.copy_(torch::linspace(0.5, 2, channels));
+    norm->bias.copy_(torch::linspace(-1, 1, channels));
+    if (type == torch::kFloat64) to(type);
+  }
+  Tensor forward(const Tensor& x) { return norm->forward(x); }
+  const std::shared_ptr<Impl> norm;  // of the user's type
+};
+
+void expect_near(const Tensor& got, const Tensor& expected, double tolerance, const char* what) {
+  const auto scale = expected.abs().max().clamp_min(1).to(torch::kFloat64).item<double>();
+  const auto difference =
+      (got.to(torch::kFloat64) - expected.to(torch::kFloat64)).abs().max().item<double>() / scale;
+  if (!(difference <= tolerance)) throw Error(str(what, " differs by ", difference));
+}
+
+template <class Impl>
+void check(const Case& c) {
+  std::vector<std::int64_t> shape = c.shape;
+  std::int64_t total = 0;
+  for (const auto batch : c.batches) total += batch;
+  shape.insert(shape.begin(), total);
+  const auto make = [&](std::uint64_t seed) {
+    const Tensor tensor = random(shape, seed, c.type);
+    return c.channels_last ? tensor.contiguous(torch::MemoryFormat::ChannelsLast) : tensor;
+  };
+  const std::int64_t channels = c.shape[0];
+
+  Net<Impl> oracle(channels, c.type);
+  const Tensor whole = make(1).requires_grad_();
+  const Tensor dy = make(2);
+  const Tensor expected = oracle.forward(whole);
+  expected.backward(dy);
+
+  const auto size = static_cast<int>(c.batches.size());
+  const auto errors = run_group(size, "shm", [&](ProcessGroup group) {
+    std::int64_t first = 0;
+    for (int rank = 0; rank < group.rank(); ++rank) first += c.batches[static_cast<std::size_t>(rank)];
+    const auto batch = c.batches[static_cast<std::size_t>(group.rank())];
+    Net<Impl> net(channels, c.type);
+    const auto synchronized = convert_sync_batchnorm(net, group);
+    if (synchronized.size() != 1) throw Error("not converted");
+    const Tensor x = whole.detach().narrow(0, first, batch).clone().requires_grad_();
+    const Tensor y = net.forward(x);
+    y.backward(dy.narrow(0, first, batch));
+    if (batch > 0) {
+      expect_near(y, expected.narrow(0, first, batch), c.tolerance, "the output");
+      expect_near(x.grad(), whole.grad().narrow(0, first, batch), c.tolerance, "dx");
+    }
+    for (const auto& item : oracle.named_parameters()) {
+      Tensor sum = net.named_parameters()[item.key()].grad().clone();
+      group.all_reduce(sum);
+      expect_near(sum, item.value().grad(), c.tolerance, "a parameter's gradient");
+    }
+    for (const auto& item : oracle.named_buffers()) {
+      expect_near(net.named_buffers()[item.key()], item.value(), c.tolerance, "a running statistic");
+    }
+  });
+  EXPECT_EQ(errors, no_errors(size));
+}
+
+TEST_P(SyncBatchNormTest, IsThatOfOneProcessWithTheWholeBatch) {
+  switch (GetParam().shape.size()) {
+    case 1: return check<torch::nn::BatchNorm1dImpl>(GetParam());
+    case 3: return check<torch::nn::BatchNorm2dImpl>(GetParam());
+    default: return check<torch::nn::BatchNorm3dImpl>(GetParam());
+  }
+}
+
+TEST(SyncBatchNorm, LeavesOthersAndEvaluationAlone) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::BatchNorm1d other(3), own(3);
+    const Tensor x = random({4, 3}, static_cast<std::uint64_t>(group.rank()), torch::kFloat32);
+    const Tensor alone = other->forward(x);
+    {
+      const auto synchronized = convert_sync_batchnorm(*own, group);
+      if (torch::allclose(own->forward(x), alone)) throw Error("not synchronised");
+      if (group.rank() == 0) {  // not collective: rank 1 does nothing
+        if (!torch::equal(other->forward(x), alone)) throw Error("another one changed");
+        own->eval();
+        own->forward(x);
+        own->train();
+      }
+    }
+    if (!torch::allclose(own->forward(x), alone)) throw Error("still synchronised");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(SyncBatchNorm, NeedsOneValueOnEachRankOnly) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const Tensor none;
+    const Tensor x = torch::full({1, 3}, group.rank() == 0 ? -5.0 : 7.0, torch::kFloat64);
+    const Tensor y = sync_batch_norm(x, none, none, none, none, 0.1, 0, group);
+    if (!torch::allclose(y, torch::full_like(y, group.rank() == 0 ? -1 : 1))) throw Error("wrong");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(SyncBatchNorm, RefusesWhatItCannotDo) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::Sequential net(torch::nn::BatchNorm2d(3), torch::nn::BatchNorm1d(
+        torch::nn::BatchNorm1dOptions(3).affine(false).track_running_stats(false)));
+    EXPECT_THROW(static_cast<void>(convert_sync_batchnorm(*net, group)), ConfigError);
+    torch::nn::BatchNorm1d norm(2);
+    const auto synchronized = convert_sync_batchnorm(*norm, group);
+    EXPECT_THROW(static_cast<void>(convert_sync_batchnorm(*norm, group)), ConfigError);
+    const Tensor none;
+    sync_batch_norm(torch::ones({group.rank(), 2}), none, none, none, none, 0.1, 1e-5, group);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("more than one value for each channel, the ranks together have 1")));
+}
+
+}  // namespace
+}  // namespace lockstep
