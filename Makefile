@@ -8,7 +8,7 @@ JOBS ?= $(shell echo $$(($(CORES) < $(MEMORY_JOBS) ? $(CORES) : $(MEMORY_JOBS)))
 RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 CTEST = ctest --output-on-failure --no-tests=error -j$(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 # Unoptimised and without tests: the check asks whether it compiles and links.
-CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF \
+CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
              -DLOCKSTEP_BENCHMARKS=OFF
 PYTHON = .deps/venv/bin/python
 
