@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 #include <string>
@@ -20,7 +19,8 @@ struct Process {
 
 Process read_process(const std::filesystem::path& folder) {
   std::ifstream file(folder / "stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::getline(file, text, '\0');  // of one that ends just now even the reading may fail
   // "PID (NAME) STATE PARENT ...", where the name may hold blanks and parentheses itself.
   const auto name_end = text.rfind(')');
   Process process;
@@ -32,10 +32,11 @@ Process read_process(const std::filesystem::path& folder) {
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> children;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename();
+  std::filesystem::directory_iterator entry("/proc", error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const Process process = read_process(entry.path());
+    const Process process = read_process(entry->path());
     if (process.state != 'Z') children.emplace(process.parent, std::stoi(name));
   }
   return children;
