@@ -114,7 +114,7 @@ WorkPtr ProcessGroup::Impl::start(std::vector<Prepared> prepared) {
 }
 
 template <class Function>
-auto ProcessGroup::Impl::noting(const std::vector<FlightRecorder::Id>& ids, Function&& hand_over) {
+auto ProcessGroup::Impl::noting(std::span<const FlightRecorder::Id> ids, Function&& hand_over) {
   try {
     auto result = hand_over();
     for (const auto id : ids) log->started(id);
@@ -132,7 +132,7 @@ auto ProcessGroup::Impl::noting(const std::vector<FlightRecorder::Id>& ids, Func
 ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
   log->number(prepared.call);
   const auto id = log->created(prepared.call);
-  return {noting({id}, [&] { return hand_over(prepared.call, tag); }), id};
+  return {noting({&id, 1}, [&] { return hand_over(prepared.call, tag); }), id};
 }
 
 std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepared,

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,7 @@ class ProcessGroup::Impl {
   void choose_algorithm_of(Collective& call) const;
   /// Runs what hands calls with these ids over to the backend, and notes what became of it.
   template <class Function>
-  auto noting(const std::vector<FlightRecorder::Id>& ids, Function&& hand_over);
+  auto noting(std::span<const FlightRecorder::Id> ids, Function&& hand_over);
   static Message message_of(Collective& call, int tag);
   std::shared_ptr<Work> hand_over(Collective& call, int tag);
   std::shared_ptr<Work> start_all_reduce(Collective& call);

@@ -1,11 +1,8 @@
 """Feeds tools/check_documentation.py small trees, good and bad, and reads its verdict."""
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_documentation.py"
+from small_tree import run_tool
+
 GOOD = {
     "lockstep/core/log.cpp": 'const auto level = environment_string("LOCKSTEP_LOG_LEVEL");\n',
     "lockstep/comm/slurm.cpp": '#include <lockstep/core/environment.h>\nauto rank = integer("SLURM_PROCID");\n',
@@ -27,25 +24,19 @@ BAD = [
 ]
 
 
-def run_tool(files):
-    with tempfile.TemporaryDirectory() as root:
-        for name, content in files.items():
-            path = pathlib.Path(root) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        result = subprocess.run([sys.executable, TOOL, root], capture_output=True, text=True)
-        return result.returncode, result.stdout + result.stderr
+def run(files):
+    return run_tool("check_documentation.py", files)
 
 
 class CheckDocumentationTest(unittest.TestCase):
     def test_accepts_what_is_so(self):
-        code, output = run_tool(GOOD)
+        code, output = run(GOOD)
         self.assertEqual((code, output[: output.index(" variables")]), (0, "documentation: 3"))
 
     def test_rejects_what_is_not(self):
         for name, content, message in BAD:
             with self.subTest(file=name, content=content):
-                code, output = run_tool({**GOOD, name: content})
+                code, output = run({**GOOD, name: content})
                 self.assertEqual(code, 1)
                 self.assertIn(message, output)
                 self.assertIn("error: 1 thing in", output)

@@ -1,11 +1,8 @@
 """Feeds tools/check_layers.py small trees, good and bad, and reads its verdict."""
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_layers.py"
+from small_tree import run_tool
+
 GOOD = {
     "lockstep/core/error.h": "#pragma once\n#include <string>\n",
     "lockstep/comm/group.h": "#pragma once\n#include <lockstep/core/error.h>\n",
@@ -37,29 +34,23 @@ BAD = [
 ]
 
 
-def run_tool(files):
-    with tempfile.TemporaryDirectory() as root:
-        for name, content in files.items():
-            path = pathlib.Path(root) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        result = subprocess.run([sys.executable, TOOL, root], capture_output=True, text=True)
-        return result.returncode, result.stdout + result.stderr
+def run(files):
+    return run_tool("check_layers.py", files)
 
 
 class CheckLayersTest(unittest.TestCase):
     def test_accepts_a_tree_in_order(self):
-        self.assertEqual(run_tool(GOOD), (0, f"layers: {len(GOOD)} files in order\n"))
+        self.assertEqual(run(GOOD), (0, f"layers: {len(GOOD)} files in order\n"))
 
     def test_rejects_each_violation(self):
         for name, content, message in BAD:
             with self.subTest(file=name, content=content):
-                code, output = run_tool({**GOOD, name: content})
+                code, output = run({**GOOD, name: content})
                 self.assertEqual(code, 1)
                 self.assertIn(message, output)
 
     def test_rejects_a_tree_without_sources(self):
-        code, output = run_tool({"README.md": ""})
+        code, output = run({"README.md": ""})
         self.assertEqual(code, 1)
         self.assertIn("no sources", output)
 
