@@ -1,0 +1,31 @@
+// What the optimizers can be told; names and defaults are those of torch.optim.
+#pragma once
+
+namespace lockstep {
+
+struct SgdOptions {
+  double lr = 0.01;
+  double momentum = 0;
+  double weight_decay = 0;  ///< added to the gradient: L2, not decoupled
+  bool nesterov = false;    ///< needs momentum
+};
+
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  ///< added to the gradient: L2, not decoupled
+  bool amsgrad = false;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;  ///< decoupled: shrinks the parameter by lr * weight_decay
+  bool amsgrad = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// The arithmetic of an optimizer, apart from where its tensors live.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/optim/options.h>
+
+namespace lockstep {
+
+using Tensors = std::vector<torch::Tensor>;
+
+/// Element by element: parameters may come one by one, as flat buckets or as slices of them, always
+/// with the same result. Not thread-safe.
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  virtual const std::string& name() const = 0;  ///< "sgd", "adam", "adamw"
+  /// What is remembered of each element, zero before the first step, by PyTorch's names:
+  /// "momentum_buffer"; "exp_avg", "exp_avg_sq", "max_exp_avg_sq".
+  virtual const std::vector<std::string>& state_names() const = 0;
+
+  /// One step, in place. `states[s][i]` is state s of `parameters[i]`. All four have the same shapes,
+  /// strides and dtype for an i, and lie densely in memory. `step` counts from 1.
+  virtual void update(const Tensors& parameters, const Tensors& gradients,
+                      const std::vector<Tensors>& states, std::int64_t step) = 0;
+
+  virtual double lr() const = 0;
+  virtual void set_lr(double lr) = 0;
+};
+
+using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
+
+/// ConfigError for options that cannot be.
+std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
+
+}  // namespace lockstep

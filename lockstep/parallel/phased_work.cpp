@@ -1,0 +1,48 @@
+#include <lockstep/parallel/phased_work.h>
+
+#include <utility>
+
+namespace lockstep {
+
+PhasedWork::PhasedWork(std::shared_ptr<Work> first, std::vector<Phase> rest)
+    : current_(std::move(first)), rest_(std::move(rest)) {}
+
+bool PhasedWork::advance(std::optional<std::chrono::milliseconds> timeout) {
+  if (error_) std::rethrow_exception(error_);
+  try {
+    if (current_) current_->wait(timeout);
+    current_.reset();
+    if (next_ == rest_.size()) return false;
+    const Phase phase = std::exchange(rest_[next_++], nullptr);
+    current_ = phase();
+    return true;
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
+}
+
+bool PhasedWork::advance() { return advance(std::nullopt); }
+
+void PhasedWork::wait(std::optional<std::chrono::milliseconds> timeout) {
+  while (advance(timeout)) {
+  }
+}
+
+bool PhasedWork::is_completed() {
+  if (error_) return true;
+  const bool phase_done = !current_ || current_->is_completed();
+  return phase_done && next_ == rest_.size();
+}
+
+void wait_for_all(const std::vector<std::shared_ptr<Work>>& works) {
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& work : works) {
+      if (auto* phased = dynamic_cast<PhasedWork*>(work.get())) more = phased->advance() || more;
+    }
+  }
+  for (const auto& work : works) work->wait();
+}
+
+}  // namespace lockstep
