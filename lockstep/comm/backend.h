@@ -70,6 +70,10 @@ class Backend {
   /// where it has no such thing.
   virtual torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) = 0;
 
+  /// For a tensor in this rank's part of memory from allocate() that the ranks share: the same place in
+  /// each rank's part. Nothing elsewhere. Local.
+  virtual std::vector<torch::Tensor> peer_views(const torch::Tensor& tensor) { return {}; }
+
   /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
   /// reason wins.
   virtual void abort(const std::string& reason) = 0;

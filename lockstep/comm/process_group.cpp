@@ -170,6 +170,10 @@ torch::Tensor ProcessGroup::allocate(at::IntArrayRef shape, torch::ScalarType dt
   return impl_->backend->allocate(shape, dtype);
 }
 
+Tensors ProcessGroup::peer_views(const torch::Tensor& tensor) const {
+  return impl_->backend->peer_views(tensor);
+}
+
 void ProcessGroup::abort(const std::string& reason) { impl_->backend->abort(reason); }
 
 bool nccl_available() { return nccl::is_available(); }

@@ -164,6 +164,14 @@ class ProcessGroup {
   /// much memory left; ranks that share it throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
+  /// The same place in each rank's memory: for `tensor` in memory that this group's allocate() gave
+  /// this rank, or a view of it, one tensor of its shape and strides for each rank, which can be read
+  /// and written like any other (the second is `tensor` itself on rank 1). Empty where the ranks do
+  /// not share memory ("gloo", "nccl", "hierarchical") and for other memory; in a group of one the
+  /// tensor. Local: only collectives, such as barrier(), tell when a peer has written. The views hold
+  /// the memory and may outlive the group, but collectives on peers' are no longer free of copies.
+  Tensors peer_views(const torch::Tensor& tensor) const;
+
   /// Collective over this group. A group of the given ranks of this one, in that order; nothing on
   /// ranks that are not among them. All give the same. `backend` as in ProcessGroupOptions; absent:
   /// what this group was asked for.

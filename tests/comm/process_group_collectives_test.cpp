@@ -323,6 +323,44 @@ TEST_P(Collectives, CommunicateInAllocatedMemory) {
   });
 }
 
+// Rank r writes column r of every rank's matrix, where the ranks share it.
+TEST_P(Collectives, SeeTheirPeersAllocatedMemory) {
+  run([](ProcessGroup group) {
+    const auto whole = group.allocate({7, 8}, torch::kFloat64);
+    const auto part = whole.narrow(0, 1, 5).t();  // neither at the beginning nor contiguous
+    const Tensors views = group.peer_views(part);
+    const bool shared = group.backend() == "shm" || group.size() == 1;
+    ASSERT_EQ(views.size(), shared ? group.size() : 0);
+    if (!shared) return;
+    EXPECT_TRUE(views[group.rank()].is_same(part));
+    for (const auto& view : views) {
+      EXPECT_EQ(view.strides(), part.strides());
+      view.select(1, group.rank()).fill_(group.rank() + 1);
+    }
+    group.barrier();
+    for (const auto& view : views) require_equal(view, part, "what all have written");
+    for (int rank = 0; rank < group.size(); ++rank) {
+      EXPECT_EQ(part[3][rank].item<double>(), rank + 1);
+    }
+    EXPECT_EQ(whole[0].abs().sum().item<double>(), 0);
+    group.barrier();
+  });
+}
+
+TEST(PeerViews, AreOfAllocatedMemoryAndHoldIt) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    EXPECT_TRUE(group.peer_views(torch::ones({4})).empty()) << "of anywhere";
+    Tensors views = group.peer_views(group.allocate({1000}, torch::kInt32).fill_(group.rank() + 5));
+    ASSERT_EQ(views.size(), 2);
+    const auto other = views[1 - group.rank()];
+    views.clear();  // the registration of the own part has gone with it
+    group.barrier();
+    EXPECT_TRUE(group.peer_views(other).empty()) << "of a peer's part";
+    require_equal(other, torch::full({1000}, 6 - group.rank(), torch::kInt32), "held by the view");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // More than an address can say, so that nothing is touched whatever the library does.
 TEST_P(Collectives, RefuseToAllocateWhatCannotBe) {
   run([](ProcessGroup group) {

@@ -102,6 +102,11 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   /// by itself. ConfigError on all ranks, and the group goes on, where this host has not as much left.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, std::chrono::milliseconds timeout);
 
+  /// Where [data, data + bytes) lies in such memory. Nothing for other memory, that of a peer's slice too.
+  std::optional<SymmetricPlace> place_of(const std::byte* data, std::size_t bytes) const {
+    return registry_.find(data, bytes);
+  }
+
   /// `late`: as TimeoutError.
   void abort(const std::string& reason, bool late = false);
 

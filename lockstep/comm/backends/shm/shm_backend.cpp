@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/EmptyTensor.h>
+
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/comm/plain_memory.h>
 #include <lockstep/comm/tensor_type.h>
@@ -22,6 +24,18 @@ constexpr int kAllToAllTag = std::numeric_limits<int>::min();
 
 std::byte* bytes_of(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
+}
+
+// From a tensor's first byte to its last.
+std::size_t bytes_spanned(const torch::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
+}
+
+// What lies in the slice of `rank` where `like` lies in ours.
+torch::Tensor view_at(const SymmetricPlace& place, int rank, const torch::Tensor& like) {
+  return torch::from_blob(
+      place.range->slice(rank) + place.offset, like.sizes(), like.strides(),
+      [segment = place.range->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
 }
 
 // Common to both kinds of Work: an end that happens once, and its error.
@@ -166,6 +180,18 @@ class ShmBackend final : public Backend {
     return torch::from_blob(
         data, shape, [memory = std::move(memory)](void*) mutable { memory.reset(); },
         torch::TensorOptions().dtype(dtype));
+  }
+
+  std::vector<torch::Tensor> peer_views(const torch::Tensor& tensor) override {
+    if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != torch::kStrided || tensor.numel() == 0) return {};
+    const auto place = engine_->place_of(bytes_of(tensor), bytes_spanned(tensor));
+    if (!place) return {};
+    std::vector<torch::Tensor> views;
+    for (int rank = 0; rank < engine_->size(); ++rank) {
+      // Through its own the caller may communicate: only that one keeps the memory known to the engine.
+      views.push_back(rank == engine_->rank() ? tensor : view_at(*place, rank, tensor));
+    }
+    return views;
   }
 
   void abort(const std::string& reason) override { engine_->abort(reason); }

@@ -50,6 +50,8 @@ class SingleBackend final : public Backend {
     return zeroed_memory(shape, torch::TensorOptions().dtype(dtype).device(device_));
   }
 
+  std::vector<torch::Tensor> peer_views(const torch::Tensor& tensor) override { return {tensor}; }
+
   void abort(const std::string& reason) override {
     const std::scoped_lock lock(mutex_);
     if (reason_.empty()) reason_ = reason;
