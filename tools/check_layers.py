@@ -19,16 +19,18 @@ import sys
 ROOMS = {
     "core": [],
     "formats": ["core"],
+    "trace": ["core"],
     "comm": ["core"],
     "data": ["core", "formats"],
     "models": ["core"],
-    "parallel": ["core", "comm"],
-    "train": ["core", "formats", "comm", "data", "parallel"],
+    "optim": ["core"],
+    "parallel": ["core", "trace", "comm", "optim"],
+    "train": ["core", "formats", "comm", "data", "optim", "parallel"],
     "report": ["core", "formats", "train"],
-    "recipes": ["core", "formats", "comm", "data", "models", "parallel", "train", "report"],
+    "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
     "launch": ["core", "comm"],
-    "cli": ["core", "formats", "comm", "data", "models", "parallel", "train", "report", "recipes",
-            "launch"],
+    "cli": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report",
+            "recipes", "launch"],
 }
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

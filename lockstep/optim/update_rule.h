@@ -16,7 +16,7 @@ namespace lockstep {
 using Tensors = std::vector<torch::Tensor>;
 
 /// Element by element: parameters may come one by one, as flat buckets or as slices of them, always
-/// with the same result. Not thread-safe.
+/// with the same result, to the bit. Not thread-safe.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;

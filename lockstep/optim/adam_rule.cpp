@@ -1,0 +1,78 @@
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+
+#include <type_traits>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/optim/rules.h>
+
+namespace lockstep {
+namespace {
+
+// Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2), with
+// AMSGrad (Reddi et al., 2018): they differ only in what weight decay does.
+template <class Options>
+class AdamRule final : public UpdateRule {
+ public:
+  static constexpr bool kDecoupled = std::is_same_v<Options, AdamWOptions>;
+
+  explicit AdamRule(const Options& options) : options_(options) {
+    const OptionCheck check(kDecoupled ? "AdamW" : "Adam");
+    check.at_least("lr", options.lr, 0);
+    check.at_least("eps", options.eps, 0);
+    check.at_least("weight_decay", options.weight_decay, 0);
+    for (const auto& [name, beta] : {std::pair{"beta1", options.beta1}, {"beta2", options.beta2}}) {
+      check.in_range(name, beta, 0, 1);
+      // The correction of the bias divides by 1 - beta^step.
+      if (beta == 1) {
+        throw ConfigError(lockstep::str(kDecoupled ? "AdamW: " : "Adam: ", name,
+                                        " must be below 1, got 1"));
+      }
+    }
+    if (options.amsgrad) state_names_.emplace_back("max_exp_avg_sq");
+  }
+
+  const std::string& name() const override { return name_; }
+  const std::vector<std::string>& state_names() const override { return state_names_; }
+  double lr() const override { return options_.lr; }
+  void set_lr(double lr) override { options_.lr = lr; }
+
+  void update(const Tensors& parameters, const Tensors& gradients,
+              const std::vector<Tensors>& states, std::int64_t step) override {
+    const torch::NoGradGuard no_grad;
+    call_for_each_kind(
+        parameters, gradients, states,
+        [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
+          const Tensors steps(w.size(), torch::scalar_tensor(
+                                          step, w[0].options().dtype(torch::kFloat32)));
+          const at::TensorList maxima = options_.amsgrad ? s[2] : at::TensorList();
+          const auto kernel = [&](auto fused) {
+            fused(w, g, s[0], s[1], maxima, steps, options_.lr, options_.beta1, options_.beta2,
+                  options_.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false);
+          };
+          if constexpr (kDecoupled) {
+            kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+          } else {
+            kernel([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+          }
+        });
+  }
+
+ private:
+  const std::string name_ = kDecoupled ? "adamw" : "adam";
+  Options options_;
+  std::vector<std::string> state_names_ = {"exp_avg", "exp_avg_sq"};
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_adam_rule(const AdamOptions& options) {
+  return std::make_unique<AdamRule<AdamOptions>>(options);
+}
+
+std::unique_ptr<UpdateRule> make_adamw_rule(const AdamWOptions& options) {
+  return std::make_unique<AdamRule<AdamWOptions>>(options);
+}
+
+}  // namespace lockstep

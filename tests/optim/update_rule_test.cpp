@@ -1,0 +1,173 @@
+#include <lockstep/optim/update_rule.h>
+
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/optim/golden.h>
+
+namespace lockstep {
+namespace {
+
+using lockstep::testing::golden_gradient;
+using lockstep::testing::golden_parameters;
+using lockstep::testing::golden_values;
+using lockstep::testing::joined;
+using lockstep::testing::kGoldenSteps;
+
+struct Case {
+  const char* golden;
+  OptimizerOptions options;
+};
+
+const Case kCases[] = {
+    {"sgd", SgdOptions{.lr = 0.1}},
+    {"sgd_momentum", SgdOptions{.lr = 0.05, .momentum = 0.9}},
+    {"sgd_momentum_decay", SgdOptions{.lr = 0.05, .momentum = 0.5, .weight_decay = 0.01}},
+    {"sgd_nesterov",
+     SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
+    {"sgd_decay", SgdOptions{.lr = 0.1, .weight_decay = 0.1}},
+    {"adam", AdamOptions{}},
+    {"adam_options",
+     AdamOptions{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.05}},
+    {"adam_amsgrad", AdamOptions{.lr = 0.01, .beta1 = 0.5, .beta2 = 0.6, .amsgrad = true}},
+    {"adamw", AdamWOptions{}},
+    {"adamw_options",
+     AdamWOptions{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.3}},
+    {"adamw_amsgrad", AdamWOptions{.lr = 0.01, .beta1 = 0.5, .beta2 = 0.6, .amsgrad = true}},
+};
+
+std::vector<Tensors> zero_states(const UpdateRule& rule, const Tensors& parameters) {
+  std::vector<Tensors> states(rule.state_names().size());
+  for (auto& state : states) {
+    for (const auto& parameter : parameters) state.push_back(torch::zeros_like(parameter));
+  }
+  return states;
+}
+
+TEST(UpdateRule, GivesTorchsNumbersOverTwentySteps) {
+  for (const Case& c : kCases) {
+    const auto rule = make_update_rule(c.options);
+    const Tensors parameters = golden_parameters();
+    const auto states = zero_states(*rule, parameters);
+    for (std::int64_t step = 1; step <= kGoldenSteps; ++step) {
+      Tensors gradients;
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        gradients.push_back(golden_gradient(p, step));
+      }
+      rule->update(parameters, gradients, states, step);
+    }
+    EXPECT_TRUE(torch::allclose(joined(parameters), golden_values(c.golden), 1e-6, 1e-6))
+        << c.golden << "\n" << (joined(parameters) - golden_values(c.golden)).abs().max();
+  }
+}
+
+// Pieces of `flat`, with the given numbers of elements and `gap` more between them.
+Tensors cut(const torch::Tensor& flat, const std::vector<std::int64_t>& sizes, std::int64_t align) {
+  Tensors pieces;
+  std::int64_t offset = 0;
+  for (const std::int64_t size : sizes) {
+    pieces.push_back(flat.narrow(0, offset, size));
+    offset += (size + align - 1) / align * align;
+  }
+  return pieces;
+}
+
+// What sharding and flat buckets rest upon: an element's new value depends neither on its
+// neighbours nor on where the tensor begins.
+void expect_the_same_in_pieces(const Case& c, torch::ScalarType type, std::int64_t align) {
+  const std::vector<std::int64_t> sizes = {1, 5, 16, 17, 64, 100, 31, 3000, 7};
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) total += (size + align - 1) / align * align;
+  const auto rule = make_update_rule(c.options);
+  torch::manual_seed(3);
+  const torch::Tensor whole = torch::randn({total}).to(type);
+  const torch::Tensor parts = whole.clone();
+  const auto whole_states = zero_states(*rule, {whole});
+  const auto part_states = zero_states(*rule, {parts});
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    const torch::Tensor gradient = torch::randn({total}).to(type);
+    std::vector<Tensors> cut_states;
+    for (const auto& state : part_states) cut_states.push_back(cut(state[0], sizes, align));
+    rule->update({whole}, {gradient}, whole_states, step);
+    rule->update(cut(parts, sizes, align), cut(gradient, sizes, align), cut_states, step);
+  }
+  const Tensors expected = cut(whole, sizes, align);
+  const Tensors got = cut(parts, sizes, align);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_TRUE(got[i].equal(expected[i]))
+        << c.golden << " " << type << ", " << sizes[i] << " elements: "
+        << (got[i] - expected[i]).abs().max();
+  }
+}
+
+TEST(UpdateRule, GivesTheSameBitsFlatAndInPieces) {
+  for (const Case& c : kCases) {
+    for (const std::int64_t align : {16, 1}) {
+      expect_the_same_in_pieces(c, torch::kFloat32, align);
+      expect_the_same_in_pieces(c, torch::kFloat64, align);
+    }
+  }
+}
+
+TEST(UpdateRule, StepsTensorsOfSeveralTypesAndEmptyOnes) {
+  for (const Case& c : kCases) {
+    const auto rule = make_update_rule(c.options);
+    const auto run = [&](const Tensors& parameters) {
+      Tensors gradients;
+      for (const auto& parameter : parameters) gradients.push_back(parameter * 0.5 + 1);
+      rule->update(parameters, gradients, zero_states(*rule, parameters), 1);
+    };
+    const auto start = torch::linspace(-1, 1, 20, torch::kFloat64);
+    const Tensors mixed = {start.to(torch::kFloat32), start.clone(), start.to(torch::kFloat32),
+                           torch::empty({0}), start.to(torch::kBFloat16), start.to(torch::kHalf)};
+    run(mixed);
+    const Tensors alone = {start.clone()};
+    run(alone);
+    EXPECT_FALSE(alone[0].equal(start)) << c.golden;
+    EXPECT_TRUE(mixed[1].equal(alone[0])) << c.golden;
+    EXPECT_TRUE(mixed[2].equal(mixed[0])) << c.golden;
+    EXPECT_TRUE(torch::allclose(mixed[0], alone[0].to(torch::kFloat32), 1e-6, 1e-6)) << c.golden;
+    EXPECT_TRUE(torch::allclose(mixed[4].to(torch::kFloat64), alone[0], 1e-2, 1e-2)) << c.golden;
+    EXPECT_TRUE(torch::allclose(mixed[5].to(torch::kFloat64), alone[0], 1e-3, 1e-3)) << c.golden;
+    run({});
+  }
+}
+
+TEST(UpdateRule, FollowsANewLearningRate) {
+  const auto rule = make_update_rule(SgdOptions{.lr = 0.1});
+  rule->set_lr(0.5);
+  EXPECT_EQ(rule->lr(), 0.5);
+  const auto parameter = torch::zeros({3});
+  rule->update({parameter}, {torch::ones({3})}, {}, 1);
+  EXPECT_TRUE(parameter.equal(torch::full({3}, -0.5)));
+}
+
+TEST(UpdateRule, RefusesImpossibleOptions) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::pair<OptimizerOptions, const char*> cases[] = {
+      {SgdOptions{.lr = -1}, "SGD: lr must be at least 0, got -1"},
+      {SgdOptions{.lr = nan}, "SGD: lr must be at least 0"},
+      {SgdOptions{.momentum = 1.5}, "SGD: momentum must be from 0 to 1"},
+      {SgdOptions{.weight_decay = -0.1}, "SGD: weight_decay must be at least 0"},
+      {SgdOptions{.nesterov = true}, "SGD: nesterov needs a momentum above 0, got 0"},
+      {AdamOptions{.beta1 = 1}, "Adam: beta1 must be below 1, got 1"},
+      {AdamOptions{.eps = -1}, "Adam: eps must be at least 0"},
+      {AdamWOptions{.beta2 = -0.1}, "AdamW: beta2 must be from 0 to 1"},
+      {AdamWOptions{.beta2 = 1}, "AdamW: beta2 must be below 1, got 1"},
+      {AdamWOptions{.weight_decay = nan}, "AdamW: weight_decay must be at least 0"},
+  };
+  for (const auto& [options, message] : cases) {
+    try {
+      make_update_rule(options);
+      ADD_FAILURE() << "accepted: " << message;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(message));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
