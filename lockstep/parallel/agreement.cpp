@@ -18,8 +18,9 @@ void append(std::ostringstream& out, const char* kind, const std::string& name,
 }
 
 // One line for each tensor, in the order in which the ranks will use them.
-std::string signature(const torch::nn::Module& module) {
+std::string signature(const torch::nn::Module& module, const std::string& options) {
   std::ostringstream out;
+  out << "options " << options << '\n';
   for (const auto& item : module.named_parameters()) {
     append(out, "parameter", item.key(), item.value());
   }
@@ -40,7 +41,7 @@ std::string first_difference(const std::string& first, const std::string& second
   const std::size_t shared = std::min(a.size(), b.size());
   for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i < shared && a[i] == b[i]) continue;
-    return str("ranks have different models: rank 0 has ", i < a.size() ? a[i] : "no more tensors",
+    return str("ranks have different ", i == 0 ? "options" : "models", ": rank 0 has ", i < a.size() ? a[i] : "no more tensors",
                ", rank ", rank, " has ", i < b.size() ? b[i] : "no more tensors");
   }
   return "";
@@ -48,8 +49,8 @@ std::string first_difference(const std::string& first, const std::string& second
 
 }  // namespace
 
-void verify_agreement(const torch::nn::Module& module, ProcessGroup& group) {
-  const std::string mine = signature(module);
+void verify_agreement(const torch::nn::Module& module, const std::string& options, ProcessGroup& group) {
+  const std::string mine = signature(module, options);
   // Hashes first: the texts travel only when there is something to explain.
   const auto hashes = group.all_gather_object(str(std::hash<std::string>{}(mine)));
   if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& h) { return h == hashes[0]; })) return;

@@ -6,6 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/agreement.h>
+#include <lockstep/parallel/sparse_parameters.h>
 
 namespace lockstep {
 namespace {
@@ -35,10 +36,39 @@ void broadcast_state(const torch::nn::Module& module, ProcessGroup& group) {
 
 std::size_t mebibytes(double value) { return static_cast<std::size_t>(value * (1 << 20)); }
 
+// Which of `parameters` have sparse gradients.
+std::vector<bool> sparse_ones(const torch::nn::Module& module, const std::vector<NamedParameter>& parameters,
+                              const std::vector<std::string>& named) {
+  std::vector<std::string> names = sparse_embeddings(module);
+  names.insert(names.end(), named.begin(), named.end());
+  std::vector<bool> sparse(parameters.size(), false);
+  for (const std::string& name : names) {
+    // Of tied weights any name will do, so the tensors are compared.
+    const torch::Tensor* tensor = module.named_parameters().find(name);
+    if (tensor == nullptr) {
+      throw ConfigError(lockstep::str("DistributedDataParallel: sparse_parameters names '", name,
+                                      "', which the module does not have"));
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].tensor.is_same(*tensor)) sparse[i] = true;
+    }
+  }
+  return sparse;
+}
+
+std::string described(const DdpOptions& options) {
+  return lockstep::str("bucket_cap_mb ", options.bucket_cap_mb, " first_bucket_cap_mb ",
+                       options.first_bucket_cap_mb, " broadcast_buffers ", options.broadcast_buffers,
+                       " sync_batch_norm ", options.sync_batch_norm, " find_unused_parameters ",
+                       options.find_unused_parameters, " static_graph ", options.static_graph,
+                       " parameter_memory ", static_cast<int>(options.parameter_memory), " sparse_parameters [",
+                       join(options.sparse_parameters), "]");
+}
+
 }  // namespace
 
 DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options)
-    : group_(std::move(group)) {
+    : group_(std::move(group)), options_(options) {
   const OptionCheck check("DistributedDataParallel");
   check.positive("bucket_cap_mb", options.bucket_cap_mb);
   check.positive("first_bucket_cap_mb", options.first_bucket_cap_mb);
@@ -46,8 +76,9 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
   if (parameters.empty()) {
     throw ConfigError("DistributedDataParallel: the module has no parameter that requires a gradient");
   }
-  if (group_.size() == 1) return;
-  verify_agreement(module, group_);
+  const auto sparse = sparse_ones(module, parameters, options.sparse_parameters);
+  if (group_.size() == 1 && options.parameter_memory == ParameterMemory::kAsIs) return;
+  verify_agreement(module, described(options), group_);
   broadcast_state(module, group_);
   if (options.broadcast_buffers) {
     buffers_.emplace(module, group_);
@@ -59,18 +90,52 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     std::iota(all.begin(), all.end(), 0);
     sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
   }
-  reducer_.emplace(std::move(parameters), group_,
-                   BucketCaps{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)});
+  reducer_.emplace(std::move(parameters), sparse, group_,
+                   ReducerOptions{{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
+                                  options.find_unused_parameters,
+                                  options.static_graph,
+                                  options.parameter_memory});
+}
+
+// A forward has recorded a graph, and no gradient has arrived since: the graph may hold buffers, which must
+// not change under it.
+bool DdpCore::graph_may_need_buffers() const {
+  return arrivals_at_forward_ && *arrivals_at_forward_ == reducer_->arrivals();
 }
 
 void DdpCore::before_forward() {
   if (!reducer_) return;
   reducer_->require_idle();
-  if (buffers_ && reducer_->synchronizes()) buffers_->broadcast();
+  reducer_->expect_backward();
+  if (buffers_ && reducer_->synchronizes() && !graph_may_need_buffers()) buffers_->broadcast(buffer_source_);
+  if (torch::GradMode::is_enabled()) arrivals_at_forward_ = reducer_->arrivals();
+}
+
+void DdpCore::after_forward(const torch::Tensor& output) {
+  if (reducer_) reducer_->watch_output(output);
+}
+
+void DdpCore::register_comm_hook(CommHook hook) {
+  if (reducer_) reducer_->register_comm_hook(std::move(hook));
+}
+
+void DdpCore::step_without_backward() {
+  if (!reducer_) return;
+  before_forward();
+  reducer_->reduce_without_backward();
 }
 
 double DdpCore::communication_seconds() const {
-  return reducer_ ? reducer_->statistics().exposed_seconds : 0;
+  return reducer_ ? reducer_->times().exposed_seconds() : 0;
+}
+
+DdpStatistics DdpCore::statistics() {
+  if (!reducer_) return {};
+  return summarize(reducer_->grad_buckets(), reducer_->times(), group_);
+}
+
+void DdpCore::write_trace(const std::filesystem::path& path) {
+  if (reducer_) write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
 }
 
 bool DdpCore::synchronize(bool on) {

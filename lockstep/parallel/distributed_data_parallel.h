@@ -14,38 +14,75 @@
 // buckets while backward runs (Li et al., "PyTorch Distributed", VLDB 2020).
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include <lockstep/comm/process_group.h>
+#include <lockstep/parallel/ddp_statistics.h>
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/reducer.h>
 #include <lockstep/parallel/sync_batch_norm.h>
+#include <lockstep/parallel/visit_tensors.h>
 
 namespace lockstep {
 
+/// All ranks must give the same.
 struct DdpOptions {
-  double bucket_cap_mb = 25;        ///< MiB of gradients that travel together
-  double first_bucket_cap_mb = 1;   ///< MiB of the first bucket, which opens the overlap
-  bool broadcast_buffers = true;    ///< rank 0's buffers to all before each forward
-  bool sync_batch_norm = false;     ///< as convert_sync_batchnorm(), in a group of its own
+  double bucket_cap_mb = 25;       ///< MiB of gradients that travel together
+  double first_bucket_cap_mb = 1;  ///< MiB of the first bucket, which opens the overlap
+  /// Rank 0's buffers to all before each forward, as long as no graph of an earlier forward may still
+  /// need them: of several forwards before a backward only the first sends them.
+  bool broadcast_buffers = true;
+  bool sync_batch_norm = false;  ///< as convert_sync_batchnorm(), in a group of its own
+  /// The loss of a step need not depend on all parameters, on every rank on others. One that a rank does
+  /// not use counts as a gradient of zero there; one that no rank uses keeps the gradient it has, or
+  /// none. Otherwise such a parameter is a ConfigError that names it.
+  bool find_unused_parameters = false;
+  /// Every backward has the graph of the first. Parameters may then be unused, or receive several
+  /// gradients in one backward (from backwards inside of it, as checkpointing has them), without the cost
+  /// of looking each time. The first backward does not overlap. A graph that changes is a ConfigError.
+  bool static_graph = false;
+  ParameterMemory parameter_memory = ParameterMemory::kAsIs;
+  /// Names of parameters with sparse gradients besides those of torch::nn::Embedding and EmbeddingBag
+  /// with sparse(true), which are found.
+  std::vector<std::string> sparse_parameters;
 };
 
 /// The part that does not depend on the module's type. Holds the module's parameters, not the module.
 /// The destructor removes the hooks and does not communicate. Not thread-safe.
 class DdpCore {
  public:
-  /// Collective. ConfigError, on every rank, when the ranks' models differ.
+  /// Collective. ConfigError, on every rank, when the ranks' models or options differ.
   DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options = {});
 
   /// Collective where the module has buffers. Call before each forward.
   void before_forward();
+  /// Call with what forward returned, before backward; needed only with static_graph where parts of the
+  /// model run backwards of their own.
+  void after_forward(const torch::Tensor& output);
+
+  /// Reduces by `hook` instead of by the mean over the ranks. Before the first backward, once, on all
+  /// ranks; sparse gradients go on as before.
+  void register_comm_hook(CommHook hook);
+
+  /// Collective. Takes part in a step of the other ranks without a forward and backward of one's own: the
+  /// gradients become what they are on the others, with zeros for this rank's part.
+  void step_without_backward();
+  /// The rank whose buffers before_forward() sends; 0 at first. The same on all ranks.
+  void set_buffer_source(int rank) { buffer_source_ = rank; }
 
   /// Seconds of communication that backward did not hide, since construction.
   double communication_seconds() const;
+  /// Collective. What communication costs and who waits for whom; see ddp_statistics.h.
+  DdpStatistics statistics();
+  /// Collective. The last steps of all ranks as a timeline, written by rank 0.
+  void write_trace(const std::filesystem::path& path);
 
   /// While the returned guard lives, backward only accumulates; the first backward after it reduces
   /// the sum. All ranks must do the same.
@@ -63,16 +100,22 @@ class DdpCore {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   const ProcessGroup& group() const { return group_; }
-  /// Nothing in a group of one, where there is nothing to reduce.
+  const DdpOptions& options() const { return options_; }
+  /// Nothing in a group of one whose parameters stay where they are: there is nothing to reduce.
   const std::optional<Reducer>& reducer() const { return reducer_; }
 
  private:
   bool synchronize(bool on);
+  bool graph_may_need_buffers() const;
 
   ProcessGroup group_;
+  DdpOptions options_;
   std::optional<ModuleBuffers> buffers_;
+  int buffer_source_ = 0;
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<Reducer> reducer_;
+  /// Reducer::arrivals() at the last forward that recorded a graph; nothing before the first.
+  std::optional<std::int64_t> arrivals_at_forward_;
 };
 
 /// `Module` is what users hold: a ModuleHolder such as Net or torch::nn::Sequential, or a shared_ptr.
@@ -86,13 +129,21 @@ class DistributedDataParallel {
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     core_.before_forward();
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    auto output = module_->forward(std::forward<Arguments>(arguments)...);
+    if (core_.options().static_graph) {
+      visit_tensors(output, [this](const torch::Tensor& tensor) { core_.after_forward(tensor); });
+    }
+    return output;
   }
 
   [[nodiscard]] DdpCore::NoSync no_sync() { return core_.no_sync(); }
+  void register_comm_hook(CommHook hook) { core_.register_comm_hook(std::move(hook)); }
   double communication_seconds() const { return core_.communication_seconds(); }
+  DdpStatistics statistics() { return core_.statistics(); }
+  void write_trace(const std::filesystem::path& path) { core_.write_trace(path); }
   Module& module() { return module_; }
   Module& operator->() { return module_; }
+  DdpCore& core() { return core_; }
 
  private:
   Module module_;

@@ -44,12 +44,12 @@ void ModuleBuffers::move_into_block(Block& block) {
   }
 }
 
-void ModuleBuffers::broadcast() {
+void ModuleBuffers::broadcast(int source) {
   const torch::NoGradGuard no_grad;
   std::vector<std::shared_ptr<Work>> works;
   for (Block& block : blocks_) {
     move_into_block(block);
-    works.push_back(group_.async_broadcast(block.flat, 0));
+    works.push_back(group_.async_broadcast(block.flat, source));
   }
   for (const auto& work : works) work->wait();
 }

@@ -16,8 +16,9 @@ class ModuleBuffers {
   /// Collective.
   ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);
 
-  /// Collective. Every rank's buffers become rank 0's, as PyTorch's DDP does before each forward.
-  void broadcast();
+  /// Collective. Every rank's buffers become those of rank `source`, as PyTorch's DDP does before each
+  /// forward.
+  void broadcast(int source = 0);
 
   bool empty() const { return blocks_.empty(); }
 

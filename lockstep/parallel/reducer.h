@@ -5,6 +5,9 @@
 // has been accumulated; when the last one of a bucket has, its all-reduce starts. Buckets start in the
 // same order on all ranks, whatever the order in which they fill. At the end of backward the reducer
 // waits for all of them: when loss.backward() returns, the gradients are averaged.
+//
+// The first backward shows in which order gradients arrive; at its end the buckets are rebuilt so, in
+// the order that rank 0 saw.
 #pragma once
 
 #include <memory>
@@ -15,31 +18,40 @@
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/bucket_assignment.h>
+#include <lockstep/parallel/bucket_memory.h>
+#include <lockstep/parallel/grad_bucket.h>
+#include <lockstep/parallel/step_recorder.h>
 
 namespace lockstep {
 
-struct NamedParameter {
-  std::string name;
-  torch::Tensor tensor;
-};
-
-struct ReducerStatistics {
-  double exposed_seconds = 0;  ///< spent waiting at the end of backward, not hidden behind it
-  std::int64_t reductions = 0;
+struct ReducerOptions {
+  BucketCaps caps;
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  ParameterMemory parameter_memory = ParameterMemory::kAsIs;
 };
 
 /// Owns the hooks that it puts on the parameters and removes them when it goes; gradients stay valid.
-/// Not thread-safe: one backward at a time. Errors leave backward() as exceptions: CommError from the
-/// group; ConfigError when parameters received no gradient, which names them (and ends the group, so
-/// that no other rank waits for them).
+/// Not thread-safe: one backward at a time. Errors leave backward() as exceptions, and end the group, so
+/// that no other rank waits: CommError from the group, ConfigError for what the program did wrong (the
+/// options of DistributedDataParallel say what that may be), and whatever a communication hook throws.
 class Reducer {
  public:
   /// Collective. `parameters` are those that require gradients, in the order of registration, which
-  /// must be the same on all ranks.
-  Reducer(std::vector<NamedParameter> parameters, ProcessGroup group, const BucketCaps& caps);
+  /// must be the same on all ranks; those with `sparse[i]` have sparse gradients.
+  Reducer(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse, ProcessGroup group,
+          const ReducerOptions& options);
   ~Reducer();
   Reducer(Reducer&&) noexcept;
   Reducer& operator=(Reducer&&) noexcept;
+
+  /// Replaces the mean; all ranks alike, before the first backward (else ConfigError).
+  void register_comm_hook(CommHook hook);
+
+  /// The module's forward is about to run.
+  void expect_backward();
+  /// So that the first backward with static_graph knows its outermost graph; see DdpOptions.
+  void watch_output(const torch::Tensor& output);
 
   /// While false, backward accumulates into the buckets and does not communicate.
   void set_synchronize(bool synchronize);
@@ -49,9 +61,16 @@ class Reducer {
   /// longer match those of the other ranks.
   void require_idle() const;
 
-  /// The flat gradient of each bucket, in the order of reduction.
-  std::vector<torch::Tensor> buckets() const;
-  const ReducerStatistics& statistics() const;
+  /// Collective. Takes part in the others' backward with gradients of zero (or with those that
+  /// accumulated without communication), and gets the same result as they.
+  void reduce_without_backward();
+
+  /// In the order of reduction; a sparse gradient's has no buffer. The reference stays valid, what it
+  /// names changes with the rebuild.
+  const std::vector<GradBucket>& grad_buckets() const;
+  const StepRecorder& times() const;
+  /// Counts gradients that have arrived, with and without communication.
+  std::int64_t arrivals() const;
 
  private:
   class State;

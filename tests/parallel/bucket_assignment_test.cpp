@@ -19,7 +19,8 @@ class BucketAssignment : public testing::TestWithParam<Case> {};
 TEST_P(BucketAssignment, FillsInReverseOrderOfRegistration) {
   std::vector<torch::Tensor> parameters;
   for (std::int64_t n : GetParam().elements) parameters.push_back(torch::empty({n}));
-  EXPECT_EQ(assign_buckets(parameters, GetParam().caps), GetParam().expected);
+  EXPECT_EQ(assign_buckets(parameters, reverse_order(parameters.size()), GetParam().caps),
+            GetParam().expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -35,7 +36,18 @@ TEST(BucketAssignment, KeepsTypesApart) {
   const std::vector<torch::Tensor> parameters = {
       torch::empty({4}), torch::empty({4}, torch::kFloat64), torch::empty({4}),
       torch::empty({4}, torch::kFloat64)};
-  EXPECT_EQ(assign_buckets(parameters, {1000, 1000}), (Buckets{{3, 1}, {2, 0}}));
+  EXPECT_EQ(assign_buckets(parameters, {3, 2, 1, 0}, {1000, 1000}), (Buckets{{3, 1}, {2, 0}}));
+}
+
+TEST(BucketAssignment, FollowsTheOrderOfArrival) {
+  const std::vector<torch::Tensor> parameters(5, torch::empty({1}));
+  EXPECT_EQ(assign_buckets(parameters, {2, 0, 4, 1, 3}, {4, 8}), (Buckets{{2}, {0, 4}, {1, 3}}));
+}
+
+TEST(BucketAssignment, GivesSparseGradientsBucketsOfTheirOwn) {
+  const std::vector<torch::Tensor> parameters(4, torch::empty({1}));
+  EXPECT_EQ(assign_buckets(parameters, {3, 2, 1, 0}, {1000, 1000}, {false, false, true, false}),
+            (Buckets{{3, 1, 0}, {2}}));
 }
 
 }  // namespace

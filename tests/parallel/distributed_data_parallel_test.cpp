@@ -231,13 +231,13 @@ TEST(DdpTraining, GradientsLiveInSymmetricBuckets) {
     DdpCore core(*net, group);
     core.before_forward();
     net->forward(torch::ones({1, 3, 8, 8})).sum().backward();
-    const auto buckets = core.reducer()->buckets();
+    const auto& buckets = core.reducer()->grad_buckets();
     for (const auto& parameter : net->parameters()) {
       const auto* data = static_cast<const std::byte*>(parameter.grad().data_ptr());
       bool inside = false;
       for (const auto& bucket : buckets) {
-        const auto* begin = static_cast<const std::byte*>(bucket.data_ptr());
-        inside = inside || (data >= begin && data < begin + bucket.nbytes());
+        const auto* begin = static_cast<const std::byte*>(bucket.buffer.data_ptr());
+        inside = inside || (data >= begin && data < begin + bucket.buffer.nbytes());
       }
       if (!inside) throw Error("a gradient outside of the buckets");
     }

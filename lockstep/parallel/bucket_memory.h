@@ -1,0 +1,43 @@
+// Where the gradients and, if wanted, the parameters of a bucket live.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/parallel/grad_bucket.h>
+
+namespace lockstep {
+
+struct NamedParameter {
+  std::string name;
+  torch::Tensor tensor;
+};
+
+/// Where DistributedDataParallel puts the parameters. They stay the same tensor objects; only their
+/// storage changes, so that whoever holds the storage itself (a view, an exported pointer) is left
+/// behind.
+enum class ParameterMemory {
+  kAsIs,  ///< where they are
+  kFlat,  ///< in flat buffers with the layout of the gradients' buckets, for optimizers that step over them
+  /// As kFlat, in one copy that all ranks share; only on one host's CPU. Whoever writes a parameter
+  /// writes everybody's: ZeroRedundancyOptimizer does.
+  kShared,
+};
+
+/// Collective. A zeroed bucket for the gradients of `members`, in that order. ConfigError for a parameter
+/// that is on another device than the group's memory.
+GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup& group,
+                       ParameterMemory memory);
+
+/// Collective. Moves the bucket's parameters, with their values, to new memory of the kind `memory`, which
+/// is not kAsIs, in the layout of its gradients.
+void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
+
+/// ConfigError unless `group` can have such parameters and `parameters` can be moved.
+void check_parameter_memory(const std::vector<NamedParameter>& parameters, ProcessGroup& group,
+                            ParameterMemory memory);
+
+}  // namespace lockstep

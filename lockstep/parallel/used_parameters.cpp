@@ -1,0 +1,50 @@
+#include <lockstep/parallel/used_parameters.h>
+
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::vector<bool> parameters_in_graph(const std::vector<torch::Tensor>& parameters) {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  const auto* limits = torch::autograd::get_current_graph_task_exec_info();
+  std::vector<bool> used(parameters.size(), false);
+  if (nodes == nullptr) return used;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    // Without an accumulator the parameter is in no graph at all.
+    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameters[i]);
+    if (!accumulator || nodes->count(&*accumulator) == 0) continue;
+    // backward(..., inputs) runs only the nodes on the way to these.
+    if (limits != nullptr && !limits->empty()) {
+      const auto found = limits->find(&*accumulator);
+      if (found == limits->end() || !found->second.should_execute()) continue;
+    }
+    used[i] = true;
+  }
+  return used;
+}
+
+UsedParameters::UsedParameters(std::size_t count, ProcessGroup group)
+    : group_(std::move(group)),
+      flags_(group_.allocate({static_cast<std::int64_t>(count)}, torch::kUInt8)),
+      used_(count, false) {}
+
+void UsedParameters::start(const std::vector<bool>& used) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor local = torch::empty({static_cast<std::int64_t>(used.size())}, torch::kUInt8);
+  std::copy(used.begin(), used.end(), local.data_ptr<std::uint8_t>());
+  flags_.copy_(local);
+  work_ = group_.async_all_reduce(flags_, ReduceOp::kMax);
+}
+
+void UsedParameters::finish() {
+  work_->wait();
+  work_.reset();
+  const torch::Tensor flags = flags_.cpu();
+  const auto* begin = flags.data_ptr<std::uint8_t>();
+  std::copy(begin, begin + used_.size(), used_.begin());
+}
+
+}  // namespace lockstep
