@@ -10,6 +10,8 @@ PhasedWork::PhasedWork(std::shared_ptr<Work> first, std::vector<Phase> rest)
 bool PhasedWork::advance(std::optional<std::chrono::milliseconds> timeout) {
   if (error_) std::rethrow_exception(error_);
   try {
+    auto* phased = dynamic_cast<PhasedWork*>(current_.get());
+    if (phased && phased->advance(timeout)) return true;
     if (current_) current_->wait(timeout);
     current_.reset();
     if (next_ == rest_.size()) return false;
@@ -31,9 +33,11 @@ void PhasedWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 
 bool PhasedWork::is_completed() {
   if (error_) return true;
-  const bool phase_done = !current_ || current_->is_completed();
-  return phase_done && next_ == rest_.size();
+  if (current_ && !current_->is_completed()) return false;
+  return next_ == rest_.size() || error();
 }
+
+std::exception_ptr PhasedWork::error() const { return error_ || !current_ ? error_ : current_->error(); }
 
 void wait_for_all(const std::vector<std::shared_ptr<Work>>& works) {
   for (bool more = true; more;) {

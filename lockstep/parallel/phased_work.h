@@ -15,7 +15,7 @@ namespace lockstep {
 class PhasedWork final : public Work {
  public:
   /// Runs when the phase before has ended well. Starts the next, or returns null for "nothing to wait
-  /// for"; throws what the operation then ends with.
+  /// for"; throws what the operation then ends with. What it starts may have phases itself.
   using Phase = std::function<std::shared_ptr<Work>()>;
 
   /// `first` (null: nothing to wait for) is under way.
@@ -26,9 +26,9 @@ class PhasedWork final : public Work {
 
   /// Runs all phases that are left. `timeout` is of each phase.
   void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) override;
-  /// Helps the phase under way; true when the last one has ended.
+  /// Helps the phase under way; true when the last one has ended, or one with an error.
   bool is_completed() override;
-  std::exception_ptr error() const override { return error_; }
+  std::exception_ptr error() const override;
 
  private:
   bool advance(std::optional<std::chrono::milliseconds> timeout);
