@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/bench_sizes.h>
-#include <lockstep/cli/launched_world.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/report/json_report.h>
 
 namespace lockstep {
 namespace {
@@ -17,16 +16,6 @@ constexpr double kDefaultSeconds = 0.5;
 constexpr const char* kDefaultBytes = "1MiB";  // of --explain
 // Sums of ones, by which results are checked, are exact in every type up to here.
 constexpr int kMostRanks = 127;
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    words.push_back(text.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return words;
-}
 
 std::vector<BenchCollective> resolve_collectives(const std::string& text) {
   if (text == "all") return all_bench_collectives();
@@ -74,19 +63,6 @@ std::vector<std::int64_t> resolve_sizes(const std::string& text) {
   return sizes;
 }
 
-void resolve_world(const BenchCommArguments& arguments, BenchCommSettings& settings) {
-  if (arguments.nproc_per_node) {
-    OptionCheck(kCommand).in_range("--nproc-per-node", *arguments.nproc_per_node, 2, kMostRanks);
-  }
-  settings.worker = worker_environment();
-  settings.world_size =
-      settings.worker ? settings.worker->world_size : arguments.nproc_per_node.value_or(2);
-  if (settings.worker) {
-    check_nproc_per_node(kCommand, arguments.nproc_per_node, *settings.worker);
-  }
-  OptionCheck(kCommand).in_range("the number of ranks", settings.world_size, 2, kMostRanks);
-}
-
 ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
   ExplainSettings explain;
   std::vector<std::string> names;
@@ -129,18 +105,6 @@ void check_combination(const BenchCommArguments& arguments,
          "--repetitions and --seconds both say how many calls are made; give one");
 }
 
-// Better now than after the measurement.
-void check_file(const char* option, const std::filesystem::path& file) {
-  if (file.empty()) return;
-  const auto folder = file.parent_path();
-  std::error_code ignored;
-  if (!folder.empty() && !std::filesystem::exists(folder, ignored)) {
-    throw ConfigError(str(kCommand, ": ", option, ": the folder ", folder.string(),
-                          " does not exist; create it first"));
-  }
-  JsonReport(file).on_run_begin({});
-}
-
 }  // namespace
 
 BenchCommSettings resolve(const BenchCommArguments& arguments) {
@@ -149,7 +113,9 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   settings.collectives = resolve_collectives(arguments.collective);
   check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
   settings.backend = arguments.backend;
-  resolve_world(arguments, settings);
+  settings.worker = worker_environment();
+  settings.world_size =
+      resolve_world_size(kCommand, arguments.nproc_per_node, settings.worker, kMostRanks);
   settings.processors = static_cast<int>(available_cpus().size());
   settings.sizes = resolve_sizes(arguments.sizes);
   settings.type = resolve_type(arguments.dtype);
@@ -177,8 +143,8 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   check_combination(arguments, settings.collectives);
   if (arguments.json) settings.json = *arguments.json;
   if (settings.speaks()) {
-    check_file("--json", settings.json);
-    if (settings.explain) check_file("--out", settings.explain->svg);
+    check_output_file(kCommand, "--json", settings.json);
+    if (settings.explain) check_output_file(kCommand, "--out", settings.explain->svg);
   }
   return settings;
 }

@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include <lockstep/cli/bench_calls.h>
-#include <lockstep/cli/bench_comm_rank.h>
+#include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_trace_svg.h>
 #include <lockstep/cli/bench_trace_text.h>
 #include <lockstep/comm/algorithms/choice.h>

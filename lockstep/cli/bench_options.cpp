@@ -1,0 +1,44 @@
+#include <lockstep/cli/bench_options.h>
+
+#include <algorithm>
+
+#include <lockstep/cli/launched_world.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return words;
+}
+
+void check_output_file(const std::string& command, const std::string& option,
+                       const std::filesystem::path& file) {
+  if (file.empty()) return;
+  const auto folder = file.parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::exists(folder, ignored)) {
+    throw ConfigError(str(command, ": ", option, ": the folder ", folder.string(),
+                          " does not exist; create it first"));
+  }
+  JsonReport(file).on_run_begin({});
+}
+
+int resolve_world_size(const std::string& command, std::optional<int> nproc_per_node,
+                       const std::optional<WorkerEnvironment>& worker, int most) {
+  const OptionCheck check(command);
+  if (nproc_per_node) check.in_range("--nproc-per-node", *nproc_per_node, 2, most);
+  if (worker) check_nproc_per_node(command, nproc_per_node, *worker);
+  const int world_size = worker ? worker->world_size : nproc_per_node.value_or(2);
+  check.in_range("the number of ranks", world_size, 2, most);
+  return world_size;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// What the options of all `lockstep bench` commands have in common.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/worker_environment.h>
+
+namespace lockstep {
+
+/// "a,b" as {"a", "b"}.
+std::vector<std::string> words_of(const std::string& text);
+
+/// ConfigError now rather than after the measurement where `file`, given by `option` of `command`,
+/// could not be written. An empty one is not asked for.
+void check_output_file(const std::string& command, const std::string& option,
+                       const std::filesystem::path& file);
+
+/// How many ranks measure: those of the launcher that started this process, else `nproc_per_node`,
+/// else 2. ConfigError outside of 2 to `most`, and where the two contradict each other.
+int resolve_world_size(const std::string& command, std::optional<int> nproc_per_node,
+                       const std::optional<WorkerEnvironment>& worker, int most);
+
+}  // namespace lockstep

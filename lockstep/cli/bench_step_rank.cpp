@@ -1,0 +1,186 @@
+#include <lockstep/cli/bench_step_rank.h>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+
+#include <c10/util/Logging.h>
+
+#include <lockstep/cli/bench_group.h>
+#include <lockstep/cli/bench_step_rows.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/launch/rank_setup.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double kRoundSeconds = 0.2;
+constexpr std::int64_t kMostSteps = 50;
+constexpr int kWarmUps = 3;
+constexpr std::size_t kFigures = 3;  // of a StepRound
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// 0 where the kernel does not tell.
+std::int64_t proportional_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("Pss:")) return std::stoll(line.substr(4)) * 1024;
+  }
+  return 0;
+}
+
+class StepMeasurement {
+ public:
+  StepMeasurement(const BenchStepSettings& settings, ProcessGroup group, const MakeTrainer& make)
+      : settings_(settings), group_(group), start_line_(make_start_line(group, settings.timeout)) {
+    const StepWork work{.model = settings.model,
+                        .batch_per_rank = settings.batch_per_rank,
+                        .precision = parse_precision(settings.precision)};
+    torch::manual_seed(0);
+    if (!settings.alone) {
+      ways_.push_back(make_uncoupled(work));
+      ways_.push_back(make_in_step(work, start_line_));
+    }
+    for (const StepVariant& variant : settings.variants)
+      ways_.push_back(make(work, variant, group));
+  }
+
+  void run() {
+    const std::int64_t steps = warm_up();
+    std::vector<std::vector<StepRound>> mine(ways_.size());
+    for (int round = 0; round < settings_.rounds; ++round) {
+      for (std::size_t i = 0; i < ways_.size(); ++i) {
+        const std::size_t way = (static_cast<std::size_t>(round) + i) % ways_.size();
+        mine[way].push_back(time_steps(*ways_[way], steps));
+      }
+    }
+    report(mine, steps);
+    // Nobody leaves while rank 0 may still ask.
+    start_line_.barrier();
+  }
+
+ private:
+  // Returns the steps of a round.
+  std::int64_t warm_up() {
+    double slowest = 0;
+    for (const auto& way : ways_) {
+      for (int i = 0; i < kWarmUps; ++i) slowest = time_steps(*way, 1).step_ms / 1e3;
+    }
+    const auto fitting =
+        static_cast<std::int64_t>(std::min<double>(kRoundSeconds / slowest, kMostSteps));
+    const std::int64_t steps =
+        settings_.steps > 0 ? settings_.steps
+                            : agree(start_line_, std::max<std::int64_t>(fitting, 1));
+    // The reducer makes its buckets anew after the first step, and caches and branches settle.
+    for (const auto& way : ways_) time_steps(*way, std::min<std::int64_t>(steps, 20));
+    return steps;
+  }
+
+  StepRound time_steps(StepTrainer& trainer, std::int64_t steps) {
+    start_line_.barrier();
+    const double exposed = trainer.exposed_seconds();
+    const double cpu = cpu_seconds();
+    std::vector<double> milliseconds;
+    milliseconds.reserve(static_cast<std::size_t>(steps));
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const auto start = Clock::now();
+      trainer.step();
+      milliseconds.push_back(seconds_since(start) * 1e3);
+    }
+    const double per_step = 1e3 / static_cast<double>(steps);
+    return {.step_ms = spread_of(std::move(milliseconds)).median,
+            .exposed_ms = (trainer.exposed_seconds() - exposed) * per_step,
+            .cpu_ms = (cpu_seconds() - cpu) * per_step};
+  }
+
+  // Of one way, from all ranks.
+  StepTimes gather(const std::vector<StepRound>& mine) {
+    std::vector<double> flat;
+    for (const StepRound& each : mine)
+      flat.insert(flat.end(), {each.step_ms, each.exposed_ms, each.cpu_ms});
+    StepTimes times;
+    for (const auto& rank : gather_all(start_line_, flat)) {
+      auto& rounds = times.emplace_back();
+      for (std::size_t i = 0; i < rank.size(); i += kFigures)
+        rounds.push_back({rank[i], rank[i + 1], rank[i + 2]});
+    }
+    return times;
+  }
+
+  std::int64_t most(double mine) {
+    double largest = 0;
+    for (const auto& rank : gather_all(start_line_, {mine})) largest = std::max(largest, rank[0]);
+    return static_cast<std::int64_t>(largest);
+  }
+
+  void report(const std::vector<std::vector<StepRound>>& mine, std::int64_t steps) {
+    std::vector<StepTimes> times;
+    for (const auto& way : mine) times.push_back(gather(way));
+    const BenchStepRow about{.model = settings_.model,
+                             .variant = {},
+                             .backend = group_.backend(),
+                             .ranks = group_.size(),
+                             .threads_per_rank = settings_.threads,
+                             .batch_per_rank = settings_.batch_per_rank,
+                             .precision = settings_.precision,
+                             .rounds = settings_.rounds,
+                             .steps = steps,
+                             .peak_rss_bytes = most(static_cast<double>(peak_rss_bytes())),
+                             .proportional_bytes = most(static_cast<double>(proportional_bytes()))};
+    if (group_.rank() != 0) return;
+    std::cout << heading() << '\n' << bench_step_heading() << '\n';
+    const std::size_t first = settings_.alone ? 0 : 2;
+    std::vector<BenchStepRow> rows;
+    for (std::size_t i = 0; i < settings_.variants.size(); ++i) {
+      BenchStepRow row = about;
+      row.variant = settings_.variants[i];
+      rows.push_back(summarize(row, times[first + i], first == 0 ? nullptr : &times[0],
+                               first == 0 ? nullptr : &times[1]));
+      std::cout << table_line(rows.back()) << '\n';
+    }
+    flush_output(std::cout);
+    if (!settings_.json.empty()) write_json_file(settings_.json, to_json(rows));
+  }
+
+  std::string heading() const {
+    return lockstep::str(settings_.model, " over ", group_.backend(), ", ", group_.size(),
+                         " ranks x ", settings_.threads, " thread",
+                         settings_.threads == 1 ? "" : "s", ", batch ", settings_.batch_per_rank,
+                         " each, precision ", settings_.precision);
+  }
+
+  const BenchStepSettings& settings_;
+  ProcessGroup group_;
+  ProcessGroup start_line_;
+  std::vector<std::unique_ptr<StepTrainer>> ways_;
+};
+
+}  // namespace
+
+void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make) {
+  constexpr int kErrors = 2;
+  if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
+  prepare_rank(settings.worker ? *settings.worker : worker_environment().value(),
+               settings.threads);
+  at::set_num_threads(settings.threads);
+  const ProcessGroup group =
+      init_process_group({.backend = settings.backend, .timeout = settings.timeout});
+  StepMeasurement(settings, group, make).run();
+}
+
+}  // namespace lockstep

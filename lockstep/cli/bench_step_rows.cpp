@@ -1,0 +1,139 @@
+#include <lockstep/cli/bench_step_rows.h>
+
+#include <algorithm>
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kColumns = 8;
+constexpr std::array<int, kColumns> kWidths = {-20, 8, 9, 9, 11, 19, 11, 11};  // negative: to the left
+
+std::string line_of(const std::array<std::string, kColumns>& cells) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto width = static_cast<std::size_t>(std::abs(kWidths[i]));
+    const std::string padding(width - std::min(width, cells[i].size()), ' ');
+    if (i > 0) line += "  ";
+    line += kWidths[i] < 0 ? cells[i] + padding : padding + cells[i];
+  }
+  return line;
+}
+
+// The value of each round on the rank where it is largest.
+std::vector<double> of_slowest(const StepTimes& times, double StepRound::*value) {
+  std::vector<double> slowest;
+  for (std::size_t round = 0; round < times[0].size(); ++round) {
+    double most = times[0][round].*value;
+    for (const auto& rank : times) most = std::max(most, rank[round].*value);
+    slowest.push_back(most);
+  }
+  return slowest;
+}
+
+std::vector<double> minus(std::vector<double> values, const std::vector<double>& others) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] -= others[i];
+  return values;
+}
+
+double quantile(const std::vector<double>& sorted, double fraction) {
+  const double place = fraction * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+nlohmann::ordered_json median_of(const std::optional<Spread>& spread) {
+  if (!spread) return nullptr;
+  return spread->median;
+}
+
+nlohmann::ordered_json quartiles_of(const std::optional<Spread>& spread) {
+  if (!spread) return nullptr;
+  return {spread->low, spread->high};
+}
+
+std::string text_of(const std::optional<Spread>& spread) {
+  return spread ? fixed_text(spread->median, 3) : "-";
+}
+
+std::string name_of(const StepVariant& variant) {
+  return variant.strategy + (variant.find_unused_parameters ? ", find unused" : "");
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {quantile(values, 0.5), quantile(values, 0.25), quantile(values, 0.75)};
+}
+
+BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTimes* single,
+                       const StepTimes* in_step) {
+  const std::vector<double> steps = of_slowest(variant, &StepRound::step_ms);
+  row.step_ms = spread_of(steps);
+  row.exposed_ms = spread_of(of_slowest(variant, &StepRound::exposed_ms));
+  row.cpu_ms = spread_of(of_slowest(variant, &StepRound::cpu_ms));
+  if (single == nullptr || in_step == nullptr) return row;
+  const std::vector<double> singles = of_slowest(*single, &StepRound::step_ms);
+  const std::vector<double> in_steps = of_slowest(*in_step, &StepRound::step_ms);
+  row.step_ms_single = spread_of(singles);
+  row.overhead_ms = spread_of(minus(steps, singles));
+  row.in_step_overhead_ms = spread_of(minus(in_steps, singles));
+  row.over_in_step_ms = spread_of(minus(steps, in_steps));
+  return row;
+}
+
+std::string to_json(const std::vector<BenchStepRow>& rows) {
+  auto json = nlohmann::ordered_json::array();
+  for (const BenchStepRow& row : rows) {
+    nlohmann::ordered_json cap = nullptr;
+    if (row.variant.bucket_cap_mb) cap = *row.variant.bucket_cap_mb;
+    json.push_back({{"model", row.model},
+                    {"strategy", row.variant.strategy},
+                    {"backend", row.backend},
+                    {"ranks", row.ranks},
+                    {"threads_per_rank", row.threads_per_rank},
+                    {"batch_per_rank", row.batch_per_rank},
+                    {"precision", row.precision},
+                    {"step_ms", row.step_ms.median},
+                    {"step_ms_single", median_of(row.step_ms_single)},
+                    {"overhead_ms", median_of(row.overhead_ms)},
+                    {"overhead_ms_quartiles", quartiles_of(row.overhead_ms)},
+                    {"in_step_overhead_ms", median_of(row.in_step_overhead_ms)},
+                    {"over_in_step_ms", median_of(row.over_in_step_ms)},
+                    {"over_in_step_ms_quartiles", quartiles_of(row.over_in_step_ms)},
+                    {"exposed_ms", row.exposed_ms.median},
+                    {"cpu_ms", row.cpu_ms.median},
+                    {"bucket_cap_mb", cap},
+                    {"find_unused_parameters", row.variant.find_unused_parameters},
+                    {"rounds", row.rounds},
+                    {"steps", row.steps},
+                    {"peak_rss_bytes", row.peak_rss_bytes},
+                    {"proportional_bytes", row.proportional_bytes}});
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string bench_step_heading() {
+  return line_of({"strategy", "bucket", "step ms", "single", "overhead", "quartiles",
+                  "in step", "exposed"});
+}
+
+std::string table_line(const BenchStepRow& row) {
+  const std::string quartiles =
+      row.overhead_ms ? fixed_text(row.overhead_ms->low, 3) + " to " +
+                            fixed_text(row.overhead_ms->high, 3)
+                      : "-";
+  const auto& cap = row.variant.bucket_cap_mb;
+  return line_of({name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
+                  fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single),
+                  text_of(row.overhead_ms), quartiles, text_of(row.in_step_overhead_ms),
+                  fixed_text(row.exposed_ms.median, 3)});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// What `lockstep bench step` found, for people and for machines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/cli/bench_step_settings.h>
+
+namespace lockstep {
+
+/// Of one way to train, on one rank, in one round.
+struct StepRound {
+  double step_ms = 0;     ///< median of the round's steps
+  double exposed_ms = 0;  ///< mean time that a backward waited for communication at its end
+  double cpu_ms = 0;      ///< mean time of all threads of the process, user and system
+};
+
+/// times[rank][round] of one way.
+using StepTimes = std::vector<std::vector<StepRound>>;
+
+/// A value of each round: its median and quartiles.
+struct Spread {
+  double median = 0;
+  double low = 0;
+  double high = 0;
+};
+/// Not of nothing.
+Spread spread_of(std::vector<double> values);
+
+struct BenchStepRow {
+  std::string model;
+  StepVariant variant;
+  std::string backend;
+  int ranks = 0;
+  int threads_per_rank = 0;
+  std::int64_t batch_per_rank = 0;
+  std::string precision;
+  int rounds = 0;
+  std::int64_t steps = 0;               ///< of a round
+  std::int64_t peak_rss_bytes = 0;      ///< of the rank with the most, with all ways' replicas
+  std::int64_t proportional_bytes = 0;  ///< the same at the end, memory that ranks share divided
+
+  /// A round's step is that of its slower rank, and differences are those of one round.
+  Spread step_ms;
+  std::optional<Spread> step_ms_single;  ///< processes that do not know of each other
+  std::optional<Spread> overhead_ms;     ///< the step's over that
+  /// What ranks lose that only wait for each other once a step, over step_ms_single.
+  std::optional<Spread> in_step_overhead_ms;
+  std::optional<Spread> over_in_step_ms;  ///< what communication costs beside
+  Spread exposed_ms;                      ///< of the rank that waits longest
+  Spread cpu_ms;                          ///< of the rank with the most
+};
+
+/// Fills the figures of `row` from the times of its variant and, unless it ran alone, of the two
+/// ways that it is compared with.
+BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTimes* single,
+                       const StepTimes* in_step);
+
+/// A JSON array of {"model", "strategy", "backend", "ranks", "threads_per_rank", "batch_per_rank",
+/// "precision", "step_ms", "step_ms_single", "overhead_ms", ...}; docs/benchmarks/ddp.md has the
+/// others. What was not measured is null.
+std::string to_json(const std::vector<BenchStepRow>& rows);
+
+/// The lines of a table, its heading and each row, without their ends.
+std::string bench_step_heading();
+std::string table_line(const BenchStepRow& row);
+
+}  // namespace lockstep

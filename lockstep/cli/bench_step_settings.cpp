@@ -1,0 +1,76 @@
+#include <lockstep/cli/bench_step_settings.h>
+
+#include <charconv>
+
+#include <lockstep/cli/bench_options.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kCommand = "bench step";
+constexpr const char* kWhole = "whole";
+constexpr int kMostRanks = 1024;
+
+double parse_mebibytes(const std::string& word) {
+  double value = 0;
+  const char* const end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || stop != end || !(value > 0) || value > 1e6) {
+    throw ConfigError(str(kCommand, ": --bucket-cap-mb must be MiB above 0, as in 25 or 1,5,25, or ",
+                          kWhole, ", got '", word, "'"));
+  }
+  return value;
+}
+
+std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
+  std::vector<StepVariant> variants;
+  for (const std::string& strategy : words_of(arguments.strategy)) {
+    OptionCheck(kCommand).one_of("--strategy", strategy, {"ddp"});
+    for (const std::string& word : words_of(arguments.bucket_cap_mb)) {
+      StepVariant variant;
+      variant.strategy = strategy;
+      if (word != kWhole) variant.bucket_cap_mb = parse_mebibytes(word);
+      variants.push_back(variant);
+      if (!arguments.find_unused_parameters) continue;
+      variant.find_unused_parameters = true;
+      variants.push_back(variant);
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+BenchStepSettings resolve(const BenchStepArguments& arguments) {
+  const OptionCheck check(kCommand);
+  BenchStepSettings settings;
+  check.one_of("--model", arguments.model, {"mnist", "resnet18"});
+  settings.model = arguments.model;
+  settings.variants = resolve_variants(arguments);
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});
+  settings.backend = arguments.backend;
+  settings.worker = worker_environment();
+  settings.world_size =
+      resolve_world_size(kCommand, arguments.nproc_per_node, settings.worker, kMostRanks);
+  settings.batch_per_rank = arguments.batch_per_rank.value_or(arguments.model == "mnist" ? 64 : 8);
+  check.in_range("--batch-per-rank", static_cast<double>(settings.batch_per_rank), 1, 1e6);
+  check.in_range("--threads", arguments.threads, 1, 1024);
+  settings.threads = arguments.threads;
+  check.one_of("--precision", arguments.precision, {"32", "bf16"});
+  settings.precision = arguments.precision;
+  settings.alone = arguments.alone;
+  check.in_range("--rounds", arguments.rounds, 1, 1e6);
+  settings.rounds = arguments.rounds;
+  if (arguments.steps) check.in_range("--steps", *arguments.steps, 1, 1e6);
+  settings.steps = arguments.steps.value_or(0);
+  check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
+  settings.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
+  if (arguments.json) settings.json = *arguments.json;
+  if (settings.speaks()) check_output_file(kCommand, "--json", settings.json);
+  return settings;
+}
+
+}  // namespace lockstep

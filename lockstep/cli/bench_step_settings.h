@@ -1,0 +1,64 @@
+// The options of `lockstep bench step`, checked: what the launcher hands to each rank.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/worker_environment.h>
+
+namespace lockstep {
+
+/// As the user gave them.
+struct BenchStepArguments {
+  std::string model = "mnist";
+  std::string strategy = "ddp";
+  std::string backend = "auto";
+  std::optional<int> nproc_per_node;
+  std::optional<int> batch_per_rank;  ///< absent: 64 of mnist, 8 of resnet18
+  int threads = 1;
+  std::string precision = "32";
+  std::string bucket_cap_mb = "25";
+  bool find_unused_parameters = false;
+  bool alone = false;
+  int rounds = 21;
+  std::optional<int> steps;
+  std::optional<std::string> json;
+  double timeout_seconds = 60;
+};
+
+/// One way to train on all ranks together, a row of the result.
+struct StepVariant {
+  std::string strategy;
+  /// Absent: one bucket for all gradients, which travels when backward has ended.
+  std::optional<double> bucket_cap_mb;
+  bool find_unused_parameters = false;
+};
+
+struct BenchStepSettings {
+  std::string model;
+  std::vector<StepVariant> variants;
+  std::string backend;
+  /// The environment of the launcher that started this process; absent: we start the ranks.
+  std::optional<WorkerEnvironment> worker;
+  int world_size = 2;
+  std::int64_t batch_per_rank = 0;
+  int threads = 1;  ///< of each rank
+  std::string precision;
+  bool alone = false;  ///< only the variants: nothing that they are compared with
+  int rounds = 0;
+  std::int64_t steps = 0;  ///< of a round, each way; 0: as many as take a fifth of a second
+  std::filesystem::path json;
+  std::chrono::milliseconds timeout{};
+
+  /// Whether this process writes what the run has to say.
+  bool speaks() const { return !worker || worker->rank == 0; }
+};
+
+/// Checks everything that can be checked before a rank exists. ConfigError names the option.
+BenchStepSettings resolve(const BenchStepArguments& arguments);
+
+}  // namespace lockstep

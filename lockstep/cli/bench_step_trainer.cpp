@@ -1,0 +1,154 @@
+#include <lockstep/cli/bench_step_trainer.h>
+
+#include <algorithm>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/train/memory_format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kClasses = 10;
+
+class MnistStepNet final : public StepNet {
+ public:
+  torch::Tensor forward(const torch::Tensor& images) override { return net_->forward(images); }
+  torch::Tensor make_images(std::int64_t batch) const override {
+    return torch::randn({batch, 1, 28, 28});
+  }
+  torch::Tensor make_labels(std::int64_t batch) const override {
+    return torch::randint(kClasses, {batch}, torch::kLong);
+  }
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override {
+    return at::nll_loss(output, labels);
+  }
+
+ private:
+  MnistNet net_ = register_module("net", MnistNet());
+};
+
+class ResNetStepNet final : public StepNet {
+ public:
+  torch::Tensor forward(const torch::Tensor& images) override { return net_->forward(images); }
+  torch::Tensor make_images(std::int64_t batch) const override {
+    return torch::randn({batch, 3, 32, 32});
+  }
+  torch::Tensor make_labels(std::int64_t batch) const override {
+    return torch::randint(kClasses, {batch}, torch::kLong);
+  }
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override {
+    return at::cross_entropy_loss(output, labels);
+  }
+
+ private:
+  ResNet net_ = register_module("net", resnet18(ResNetStem::kCifar, kClasses));
+};
+
+// .contiguous() takes images of one channel for channels-last as they are.
+torch::Tensor channels_last(const torch::Tensor& images) {
+  return images.to(images.options(), /*non_blocking=*/false, /*copy=*/true,
+                   torch::MemoryFormat::ChannelsLast);
+}
+
+class UncoupledTrainer final : public StepTrainer {
+ public:
+  UncoupledTrainer(const StepWork& work, std::optional<ProcessGroup> group)
+      : replica_(work), group_(std::move(group)) {}
+
+  void step() override {
+    replica_.step([this](const torch::Tensor& images) { return replica_.net()->forward(images); },
+                  [this] {
+                    if (group_) group_->all_reduce(number_);
+                  });
+  }
+
+ private:
+  Replica replica_;
+  std::optional<ProcessGroup> group_;
+  torch::Tensor number_ = torch::zeros({1});
+};
+
+DdpOptions ddp_options(const StepVariant& variant, const torch::nn::Module& net) {
+  DdpOptions options;
+  if (variant.bucket_cap_mb) {
+    options.bucket_cap_mb = *variant.bucket_cap_mb;
+    options.first_bucket_cap_mb = std::min(options.first_bucket_cap_mb, *variant.bucket_cap_mb);
+  } else {
+    double bytes = 0;
+    for (const auto& parameter : net.parameters()) bytes += static_cast<double>(parameter.nbytes());
+    // Above all of them, so that the last gradient closes the bucket.
+    options.bucket_cap_mb = options.first_bucket_cap_mb = 1 + bytes / (1 << 20);
+  }
+  const auto set_find_unused = [&variant](auto& to) {
+    if constexpr (requires { to.find_unused_parameters; })
+      to.find_unused_parameters = variant.find_unused_parameters;
+  };
+  set_find_unused(options);
+  return options;
+}
+
+class DdpTrainer final : public StepTrainer {
+ public:
+  DdpTrainer(const StepWork& work, const StepVariant& variant, ProcessGroup group)
+      : replica_(work),
+        ddp_(replica_.net(), std::move(group), ddp_options(variant, *replica_.net())) {}
+
+  void step() override {
+    replica_.step([this](const torch::Tensor& images) { return ddp_.forward(images); });
+  }
+  double exposed_seconds() const override { return ddp_.communication_seconds(); }
+
+ private:
+  Replica replica_;
+  DistributedDataParallel<std::shared_ptr<StepNet>> ddp_;
+};
+
+}  // namespace
+
+std::shared_ptr<StepNet> make_step_net(const std::string& model) {
+  std::shared_ptr<StepNet> net;
+  if (model == "mnist") net = std::make_shared<MnistStepNet>();
+  if (model == "resnet18") net = std::make_shared<ResNetStepNet>();
+  if (!net) throw ConfigError(lockstep::str("bench step: no model '", model, "'"));
+  to_channels_last(*net);
+  return net;
+}
+
+Replica::Replica(const StepWork& work)
+    : net_(make_step_net(work.model)),
+      precision_(work.precision),
+      images_(channels_last(net_->make_images(work.batch_per_rank))),
+      labels_(net_->make_labels(work.batch_per_rank)),
+      optimizer_(*net_, {.lr = 0.01, .momentum = 0.5}) {}
+
+void Replica::step(const std::function<torch::Tensor(const torch::Tensor&)>& forward,
+                   const std::function<void()>& after_backward) {
+  optimizer_.zero_grad();
+  torch::Tensor loss;
+  {
+    const AutocastScope autocast(precision_, torch::kCPU);
+    loss = net_->loss(forward(images_), labels_);
+  }
+  loss.backward();
+  if (after_backward) after_backward();
+  optimizer_.step();
+}
+
+std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work) {
+  return std::make_unique<UncoupledTrainer>(work, std::nullopt);
+}
+
+std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup group) {
+  return std::make_unique<UncoupledTrainer>(work, std::move(group));
+}
+
+std::unique_ptr<StepTrainer> make_trainer(const StepWork& work, const StepVariant& variant,
+                                          ProcessGroup group) {
+  if (variant.strategy == "ddp") return std::make_unique<DdpTrainer>(work, variant, group);
+  throw ConfigError(lockstep::str("bench step: no strategy '", variant.strategy, "'"));
+}
+
+}  // namespace lockstep

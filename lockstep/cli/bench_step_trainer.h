@@ -1,0 +1,73 @@
+// The work that `lockstep bench step` times: a net that is trained on one batch again and again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <torch/torch.h>
+
+#include <lockstep/cli/bench_step_settings.h>
+#include <lockstep/comm/process_group.h>
+#include <lockstep/train/precision.h>
+#include <lockstep/train/sgd.h>
+
+namespace lockstep {
+
+/// A net of any type, in channels-last as the recipes train it.
+class StepNet : public torch::nn::Module {
+ public:
+  virtual torch::Tensor forward(const torch::Tensor& images) = 0;
+  /// float32 [batch, C, H, W] and int64 [batch], random.
+  virtual torch::Tensor make_images(std::int64_t batch) const = 0;
+  virtual torch::Tensor make_labels(std::int64_t batch) const = 0;
+  virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
+};
+
+/// "mnist", or "resnet18" with the stem for 32x32 images; ConfigError for another.
+std::shared_ptr<StepNet> make_step_net(const std::string& model);
+
+/// A replica in training; a step ends with the optimizer's. Not thread-safe.
+class StepTrainer {
+ public:
+  virtual ~StepTrainer() = default;
+  /// Collective where the ranks are coupled.
+  virtual void step() = 0;
+  /// That backward waited for communication at its end, since the beginning.
+  virtual double exposed_seconds() const { return 0; }
+};
+
+struct StepWork {
+  std::string model;
+  std::int64_t batch_per_rank = 0;
+  Precision precision = Precision::k32;
+};
+
+/// What all trainers have: a replica, its batch, SGD with momentum, and gradients that are set to
+/// zero in place.
+class Replica {
+ public:
+  explicit Replica(const StepWork& work);
+
+  /// `forward` maps images to the net's output; `after_backward` comes before the optimizer.
+  void step(const std::function<torch::Tensor(const torch::Tensor&)>& forward,
+            const std::function<void()>& after_backward = {});
+  const std::shared_ptr<StepNet>& net() const { return net_; }
+
+ private:
+  std::shared_ptr<StepNet> net_;
+  Precision precision_;
+  torch::Tensor images_, labels_;
+  Sgd optimizer_;
+};
+
+/// A process by itself; with a group its ranks wait for each other once a step, by one number, after
+/// backward: what ranks that are not equally fast lose however little they communicate.
+std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work);
+std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup group);
+/// Collective.
+std::unique_ptr<StepTrainer> make_trainer(const StepWork& work, const StepVariant& variant,
+                                          ProcessGroup group);
+
+}  // namespace lockstep
