@@ -131,17 +131,17 @@ class StepMeasurement {
   void report(const std::vector<std::vector<StepRound>>& mine, std::int64_t steps) {
     std::vector<StepTimes> times;
     for (const auto& way : mine) times.push_back(gather(way));
-    const BenchStepRow about{.model = settings_.model,
-                             .variant = {},
-                             .backend = group_.backend(),
-                             .ranks = group_.size(),
-                             .threads_per_rank = settings_.threads,
-                             .batch_per_rank = settings_.batch_per_rank,
-                             .precision = settings_.precision,
-                             .rounds = settings_.rounds,
-                             .steps = steps,
-                             .peak_rss_bytes = most(static_cast<double>(peak_rss_bytes())),
-                             .proportional_bytes = most(static_cast<double>(proportional_bytes()))};
+    BenchStepRow about;
+    about.model = settings_.model;
+    about.backend = group_.backend();
+    about.ranks = group_.size();
+    about.threads_per_rank = settings_.threads;
+    about.batch_per_rank = settings_.batch_per_rank;
+    about.precision = settings_.precision;
+    about.rounds = settings_.rounds;
+    about.steps = steps;
+    about.peak_rss_bytes = most(static_cast<double>(peak_rss_bytes()));
+    about.proportional_bytes = most(static_cast<double>(proportional_bytes()));
     if (group_.rank() != 0) return;
     std::cout << heading() << '\n' << bench_step_heading() << '\n';
     const std::size_t first = settings_.alone ? 0 : 2;
