@@ -107,8 +107,12 @@ void DdpCore::before_forward() {
   if (!reducer_) return;
   reducer_->require_idle();
   reducer_->expect_backward();
-  if (buffers_ && reducer_->synchronizes() && !graph_may_need_buffers()) buffers_->broadcast(buffer_source_);
+  if (reducer_->synchronizes() && !graph_may_need_buffers()) broadcast_buffers();
   if (torch::GradMode::is_enabled()) arrivals_at_forward_ = reducer_->arrivals();
+}
+
+void DdpCore::broadcast_buffers() {
+  if (buffers_) buffers_->broadcast(buffer_source_);
 }
 
 void DdpCore::after_forward(const torch::Tensor& output) {
@@ -123,6 +127,7 @@ void DdpCore::step_without_backward() {
   if (!reducer_) return;
   before_forward();
   reducer_->reduce_without_backward();
+  arrivals_at_forward_.reset();  // no forward, no graph
 }
 
 double DdpCore::communication_seconds() const {

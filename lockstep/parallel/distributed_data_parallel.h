@@ -74,8 +74,10 @@ class DdpCore {
   /// Collective. Takes part in a step of the other ranks without a forward and backward of one's own: the
   /// gradients become what they are on the others, with zeros for this rank's part.
   void step_without_backward();
-  /// The rank whose buffers before_forward() sends; 0 at first. The same on all ranks.
+  /// The rank whose buffers all get; 0 at first. The same on all ranks.
   void set_buffer_source(int rank) { buffer_source_ = rank; }
+  /// Collective where the module has buffers and DdpOptions::broadcast_buffers is set.
+  void broadcast_buffers();
 
   /// Seconds of communication that backward did not hide, since construction.
   double communication_seconds() const;

@@ -372,6 +372,7 @@ TEST(DdpErrors, ABackwardThatThrewIsNotForgotten) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Net net = make_net(1);
     DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.001, .first_bucket_cap_mb = 0.001});
+    ddp.core().before_forward();
     auto hidden = net->fc1(Thrower::apply(net->conv(torch::ones({1, 3, 8, 8})).flatten(1)));
     auto loss = net->fc2(hidden).sum();
     EXPECT_THROW(loss.backward(), std::runtime_error);

@@ -1,0 +1,175 @@
+#include <lockstep/parallel/join.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <tests/parallel/mean_of_ranks.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+
+// Rank r's batches, by their numbers of samples.
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    const torch::NoGradGuard no_grad;
+    linear->weight.fill_(0.5);
+    linear->bias.fill_(0.25);
+  }
+  torch::Tensor forward(torch::Tensor x) { return norm(linear(x)); }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(3, 2));
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(2));
+};
+TORCH_MODULE(Net);
+
+torch::Tensor batch_of(int rank, std::size_t step, std::int64_t samples) {
+  auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(rank) * 100 + step);
+  return torch::randn({samples, 3}, generator, torch::kFloat64);
+}
+
+struct Case {
+  const char* name;
+  const char* backend;
+  JoinMode mode;
+  Batches batches;
+  DdpOptions options;
+  std::size_t steps;         // of all ranks
+  std::string report;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name << ' ' << c.backend; }
+
+const Batches kUneven = {{4, 4}, {4, 4, 4, 2}, {4, 4, 4}};
+const char* const kWeightedReport =
+    "rank 0 had 2 batches, rank 2 had 3 batches, others had up to 4; they took part in the rest with gradients of zero";
+
+class JoinTest : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, JoinTest,
+    testing::Values(
+        Case{"weighted", "shm", JoinMode::kWeighted, kUneven, {}, 4, kWeightedReport},
+        Case{"weighted", "gloo", JoinMode::kWeighted, kUneven, {.bucket_cap_mb = 1e-5}, 4, kWeightedReport},
+        Case{"weighted_unused", "shm", JoinMode::kWeighted, kUneven, {.find_unused_parameters = true}, 4,
+             kWeightedReport},
+        Case{"weighted_static", "shm", JoinMode::kWeighted, kUneven, {.static_graph = true}, 4, kWeightedReport},
+        Case{"weighted_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {}, 2,
+             "rank 0 had 0 batches, others had up to 2; they took part in the rest with gradients of zero"},
+        Case{"static_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {.static_graph = true}, 2,
+             "rank 0 had 0 batches, others had up to 2; they took part in the rest with gradients of zero"},
+        Case{"shortest", "shm", JoinMode::kShortest, kUneven, {}, 2,
+             "rank 0 had 2 batches, others had more; all ranks stopped after 2 steps"},
+        Case{"even", "shm", JoinMode::kShortest, {{4, 4}, {4, 4}}, {}, 2, ""},
+        Case{"alone", "shm", JoinMode::kWeighted, {{4, 3}}, {}, 2, ""}));
+
+// The loss is linear in the samples, apart from the normalisation, which each rank does for itself.
+double loss_scale(std::size_t step) { return 1.0 + static_cast<double>(step); }
+
+torch::Tensor loss_of(const torch::Tensor& output, std::size_t step) {
+  return output.square().mul(torch::arange(1, 3)).sum(1).mean() * loss_scale(step);
+}
+
+TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
+  const Case& c = GetParam();
+  const int size = static_cast<int>(c.batches.size());
+  const auto samples_of = [&](int rank, std::size_t step) {
+    const auto& own = c.batches[static_cast<std::size_t>(rank)];
+    return step < own.size() ? own[step] : 0;
+  };
+  // One process that does it all: the mean over all samples of a step.
+  std::vector<Net> replicas(static_cast<std::size_t>(size));
+  Net oracle;
+  oracle->to(torch::kFloat64);
+  torch::optim::SGD expected(oracle->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (std::size_t step = 0; step < c.steps; ++step) {
+    expected.zero_grad();
+    std::int64_t total = 0;
+    torch::Tensor loss = torch::zeros({}, torch::kFloat64);
+    for (int rank = 0; rank < size; ++rank) {
+      const auto samples = samples_of(rank, step);
+      if (samples == 0) continue;
+      total += samples;
+      loss = loss + loss_of(oracle->forward(batch_of(rank, step, samples)), step) * samples;
+    }
+    (loss / total).backward();
+    expected.step();
+  }
+
+  const auto errors = run_group(size, c.backend, [&](ProcessGroup group) {
+    Net net;
+    net->to(torch::kFloat64);
+    DistributedDataParallel ddp(net, group, c.options);
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    Join join(ddp.core(), c.mode);
+    std::size_t step = 0;
+    while (join.next(samples_of(group.rank(), step))) {
+      optimizer.zero_grad();
+      join.backward([&] {
+        return loss_of(ddp.forward(batch_of(group.rank(), step, samples_of(group.rank(), step))), step);
+      });
+      optimizer.step();
+      ++step;
+    }
+    if (step != c.steps) throw Error(lockstep::str("ended after ", step, " steps"));
+    if (join.report() != c.report) throw Error("report: " + join.report());
+    const auto wanted = oracle->named_parameters();
+    for (const auto& item : net->named_parameters()) {
+      auto other = item.value().detach().clone();
+      group.broadcast(other, size - 1);
+      if (!torch::equal(other, item.value())) throw Error("replicas differ in " + item.key());
+      if (!torch::allclose(item.value(), wanted[item.key()], 1e-9, 1e-9)) throw Error(item.key() + " differs");
+    }
+    if (c.mode == JoinMode::kWeighted) {  // those of a rank that went on to the end
+      auto buffers = net->norm->running_mean.clone();
+      group.broadcast(buffers, 0);
+      if (!torch::equal(buffers, net->norm->running_mean)) throw Error("buffers");
+      if (net->norm->num_batches_tracked.item<std::int64_t>() != static_cast<std::int64_t>(c.steps)) {
+        throw Error("counter");
+      }
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(size));
+}
+
+TEST(JoinErrors, SaysWhatCannotBe) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net;
+    DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
+    EXPECT_THROW(Join(ddp.core(), JoinMode::kWeighted), ConfigError);
+    Join join(ddp.core(), JoinMode::kShortest);
+    EXPECT_THROW(join.next(-1), ConfigError);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(JoinErrors, TheShortRankIsLogged) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  set_log_sink([&](LogLevel, const std::string& text) {
+    const std::scoped_lock lock(mutex);
+    told.push_back(text);
+  });
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Net net;
+    DistributedDataParallel ddp(net, group);
+    Join join(ddp.core(), JoinMode::kShortest);
+    if (join.next(group.rank() == 0 ? 4 : 0)) throw Error("goes on");
+    group.barrier();
+  });
+  set_log_sink(nullptr);
+  EXPECT_EQ(errors, no_errors(2));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told[0], HasSubstr("rank 1 had 0 batches, others had more; all ranks stopped after 0 steps"));
+}
+
+}  // namespace
+}  // namespace lockstep
