@@ -24,7 +24,6 @@ namespace {
 constexpr double kRoundSeconds = 0.2;
 constexpr std::int64_t kMostSteps = 50;
 constexpr int kWarmUps = 3;
-constexpr std::size_t kFigures = 3;  // of a StepRound
 
 double cpu_seconds() {
   rusage usage{};
@@ -93,31 +92,35 @@ class StepMeasurement {
 
   StepRound time_steps(StepTrainer& trainer, std::int64_t steps) {
     start_line_.barrier();
-    const double exposed = trainer.exposed_seconds();
     const double cpu = cpu_seconds();
+    double waited = trainer.exposed_seconds();
+    StepRound round;
     std::vector<double> milliseconds;
-    milliseconds.reserve(static_cast<std::size_t>(steps));
     for (std::int64_t i = 0; i < steps; ++i) {
       const auto start = Clock::now();
       trainer.step();
       milliseconds.push_back(seconds_since(start) * 1e3);
+      round.waited_ms.push_back((trainer.exposed_seconds() - waited) * 1e3);
+      waited = trainer.exposed_seconds();
     }
-    const double per_step = 1e3 / static_cast<double>(steps);
-    return {.step_ms = spread_of(std::move(milliseconds)).median,
-            .exposed_ms = (trainer.exposed_seconds() - exposed) * per_step,
-            .cpu_ms = (cpu_seconds() - cpu) * per_step};
+    round.cpu_ms = (cpu_seconds() - cpu) * 1e3 / static_cast<double>(steps);
+    round.step_ms = spread_of(std::move(milliseconds)).median;
+    return round;
   }
 
   // Of one way, from all ranks.
   StepTimes gather(const std::vector<StepRound>& mine) {
     std::vector<double> flat;
-    for (const StepRound& each : mine)
-      flat.insert(flat.end(), {each.step_ms, each.exposed_ms, each.cpu_ms});
+    for (const StepRound& each : mine) {
+      flat.insert(flat.end(), {each.step_ms, each.cpu_ms});
+      flat.insert(flat.end(), each.waited_ms.begin(), each.waited_ms.end());
+    }
+    const auto length = static_cast<std::ptrdiff_t>(flat.size() / mine.size());
     StepTimes times;
     for (const auto& rank : gather_all(start_line_, flat)) {
       auto& rounds = times.emplace_back();
-      for (std::size_t i = 0; i < rank.size(); i += kFigures)
-        rounds.push_back({rank[i], rank[i + 1], rank[i + 2]});
+      for (auto at = rank.begin(); at != rank.end(); at += length)
+        rounds.push_back({at[0], at[1], {at + 2, at + length}});
     }
     return times;
   }

@@ -35,6 +35,23 @@ std::vector<double> of_slowest(const StepTimes& times, double StepRound::*value)
   return slowest;
 }
 
+// The mean of each round of what `choose` takes from the waits of a step's ranks.
+template <class Choose>
+std::vector<double> mean_wait(const StepTimes& times, const Choose& choose) {
+  std::vector<double> means;
+  for (std::size_t round = 0; round < times[0].size(); ++round) {
+    double sum = 0;
+    const std::size_t steps = times[0][round].waited_ms.size();
+    for (std::size_t step = 0; step < steps; ++step) {
+      double chosen = times[0][round].waited_ms[step];
+      for (const auto& rank : times) chosen = choose(chosen, rank[round].waited_ms[step]);
+      sum += chosen;
+    }
+    means.push_back(sum / static_cast<double>(std::max<std::size_t>(steps, 1)));
+  }
+  return means;
+}
+
 std::vector<double> minus(std::vector<double> values, const std::vector<double>& others) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= others[i];
   return values;
@@ -76,7 +93,8 @@ BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTim
                        const StepTimes* in_step) {
   const std::vector<double> steps = of_slowest(variant, &StepRound::step_ms);
   row.step_ms = spread_of(steps);
-  row.exposed_ms = spread_of(of_slowest(variant, &StepRound::exposed_ms));
+  row.exposed_ms = spread_of(mean_wait(variant, [](double a, double b) { return std::min(a, b); }));
+  row.waited_ms = spread_of(mean_wait(variant, [](double a, double b) { return std::max(a, b); }));
   row.cpu_ms = spread_of(of_slowest(variant, &StepRound::cpu_ms));
   if (single == nullptr || in_step == nullptr) return row;
   const std::vector<double> singles = of_slowest(*single, &StepRound::step_ms);
@@ -108,6 +126,7 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
                     {"over_in_step_ms", median_of(row.over_in_step_ms)},
                     {"over_in_step_ms_quartiles", quartiles_of(row.over_in_step_ms)},
                     {"exposed_ms", row.exposed_ms.median},
+                    {"waited_ms", row.waited_ms.median},
                     {"cpu_ms", row.cpu_ms.median},
                     {"bucket_cap_mb", cap},
                     {"find_unused_parameters", row.variant.find_unused_parameters},

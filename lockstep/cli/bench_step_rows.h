@@ -12,9 +12,9 @@ namespace lockstep {
 
 /// Of one way to train, on one rank, in one round.
 struct StepRound {
-  double step_ms = 0;     ///< median of the round's steps
-  double exposed_ms = 0;  ///< mean time that a backward waited for communication at its end
-  double cpu_ms = 0;      ///< mean time of all threads of the process, user and system
+  double step_ms = 0;  ///< median of the round's steps
+  double cpu_ms = 0;   ///< mean time of all threads of the process, user and system
+  std::vector<double> waited_ms;  ///< of each step: what backward waited for communication at its end
 };
 
 /// times[rank][round] of one way.
@@ -49,8 +49,9 @@ struct BenchStepRow {
   /// What ranks lose that only wait for each other once a step, over step_ms_single.
   std::optional<Spread> in_step_overhead_ms;
   std::optional<Spread> over_in_step_ms;  ///< what communication costs beside
-  Spread exposed_ms;                      ///< of the rank that waits longest
-  Spread cpu_ms;                          ///< of the rank with the most
+  Spread exposed_ms;  ///< a step's wait on the rank that comes last: what no computing hides
+  Spread waited_ms;   ///< a step's wait on the rank that comes first, which waits for the others, too
+  Spread cpu_ms;      ///< of the rank with the most
 };
 
 /// Fills the figures of `row` from the times of its variant and, unless it ran alone, of the two

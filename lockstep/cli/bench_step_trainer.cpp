@@ -82,11 +82,7 @@ DdpOptions ddp_options(const StepVariant& variant, const torch::nn::Module& net)
     // Above all of them, so that the last gradient closes the bucket.
     options.bucket_cap_mb = options.first_bucket_cap_mb = 1 + bytes / (1 << 20);
   }
-  const auto set_find_unused = [&variant](auto& to) {
-    if constexpr (requires { to.find_unused_parameters; })
-      to.find_unused_parameters = variant.find_unused_parameters;
-  };
-  set_find_unused(options);
+  options.find_unused_parameters = variant.find_unused_parameters;
   return options;
 }
 

@@ -50,6 +50,8 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "error: bench comm: --symmetric: backend gloo has no symmetric memory"},
       {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
+      {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
+      {{"step", "--strategy", "dp"}, 2, "error: bench step: --strategy must be one of ddp, got 'dp'\n"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);
@@ -102,6 +104,42 @@ TEST(BenchCommand, TimesEveryAlgorithmOnEveryType) {
     EXPECT_EQ(algorithms, (std::set<std::string>{"native", "reduce-broadcast", "all-to-all", "ring",
                                                  "halving-doubling", "tree"}));
   }
+}
+
+TEST(BenchCommand, TimesTrainingSteps) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const ProgramResult result =
+      bench({"step", "--bucket-cap-mb", "0.01,whole", "--find-unused-parameters", "--rounds", "2",
+             "--steps", "2", "--batch-per-rank", "4", "--json", file.string()});
+  expect_success(result);
+  EXPECT_THAT(result.out,
+              StartsWith("mnist over shm, 2 ranks x 1 thread, batch 4 each, precision 32\nstrategy"));
+  EXPECT_THAT(result.out, HasSubstr("\nddp, find unused "));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 4U);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["strategy"], "ddp");
+    EXPECT_GT(row["step_ms"], 0);
+    EXPECT_GT(row["step_ms_single"], 0);
+    EXPECT_TRUE(row["overhead_ms"].is_number());
+    EXPECT_GE(row["waited_ms"], row["exposed_ms"]);
+    EXPECT_GT(row["peak_rss_bytes"], row["proportional_bytes"]);
+  }
+  EXPECT_EQ(rows[0]["bucket_cap_mb"], 0.01);
+  EXPECT_TRUE(rows[2]["bucket_cap_mb"].is_null());
+}
+
+TEST(BenchCommand, TrainsAloneForItsMemory) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  expect_success(bench({"step", "--alone", "--backend", "gloo", "--precision", "bf16", "--rounds", "1",
+                        "--steps", "1", "--batch-per-rank", "4", "--json", file.string()}));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["backend"], "gloo");
+  EXPECT_EQ(rows[0]["precision"], "bf16");
+  EXPECT_TRUE(rows[0]["step_ms_single"].is_null());
 }
 
 TEST(BenchCommand, PrintsATable) {
