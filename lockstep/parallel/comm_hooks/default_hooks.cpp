@@ -13,13 +13,9 @@ namespace {
 
 using torch::Tensor;
 
-// pieces: one of each rank, one after the other. The mean comes to lie in the first.
+// pieces: one of each rank, one after the other, on the CPU. The mean comes to lie in the first.
 void average_pieces(const Tensor& pieces, int count) {
   const std::int64_t length = pieces.numel() / count;
-  if (!pieces.is_cpu()) {
-    pieces.narrow(0, 0, length).copy_(pieces.view({count, length}).to(torch::kFloat32).mean(0));
-    return;
-  }
   auto* data = static_cast<std::byte*>(pieces.data_ptr());
   std::vector<const std::byte*> sources;
   for (int i = 0; i < count; ++i) {
@@ -39,7 +35,7 @@ class MeanOf16Bits {
   std::shared_ptr<Work> operator()(GradBucket& bucket) {
     const Tensor& buffer = bucket.buffer;
     const int size = group_.size();
-    if (group_.backend() != "gloo" || buffer.numel() % size != 0) {
+    if (group_.backend() != "gloo" || !buffer.is_cpu() || buffer.numel() % size != 0) {
       return group_.async_all_reduce(buffer, ReduceOp::kAverage);
     }
     Tensor& received = received_[bucket.index];
