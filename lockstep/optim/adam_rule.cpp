@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2), with
-// AMSGrad (Reddi et al., 2018): they differ only in what weight decay does.
+// Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2),
+// with AMSGrad (Reddi et al., 2018): they differ only in what weight decay does.
 template <class Options>
 class AdamRule final : public UpdateRule {
  public:
@@ -26,8 +26,8 @@ class AdamRule final : public UpdateRule {
       check.in_range(name, beta, 0, 1);
       // The correction of the bias divides by 1 - beta^step.
       if (beta == 1) {
-        throw ConfigError(lockstep::str(kDecoupled ? "AdamW: " : "Adam: ", name,
-                                        " must be below 1, got 1"));
+        throw ConfigError(
+            lockstep::str(kDecoupled ? "AdamW: " : "Adam: ", name, " must be below 1, got 1"));
       }
     }
     if (options.amsgrad) state_names_.emplace_back("max_exp_avg_sq");
@@ -44,8 +44,8 @@ class AdamRule final : public UpdateRule {
     call_for_each_kind(
         parameters, gradients, states,
         [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
-          const Tensors steps(w.size(), torch::scalar_tensor(
-                                          step, w[0].options().dtype(torch::kFloat32)));
+          const Tensors steps(w.size(),
+                              torch::scalar_tensor(step, w[0].options().dtype(torch::kFloat32)));
           const at::TensorList maxima = options_.amsgrad ? s[2] : at::TensorList();
           const auto kernel = [&](auto fused) {
             fused(w, g, s[0], s[1], maxima, steps, options_.lr, options_.beta1, options_.beta2,

@@ -1,6 +1,10 @@
 // What the optimizers can be told; names and defaults are those of torch.optim.
 #pragma once
 
+#include <map>
+#include <string>
+#include <variant>
+
 namespace lockstep {
 
 struct SgdOptions {
@@ -27,5 +31,10 @@ struct AdamWOptions {
   double weight_decay = 0.01;  ///< decoupled: shrinks the parameter by lr * weight_decay
   bool amsgrad = false;
 };
+
+using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
+
+/// As text by name, equal texts for equal bits: {"optimizer", "sgd"}, {"lr", "0.1"}, ...
+std::map<std::string, std::string> to_settings(const OptimizerOptions& options);
 
 }  // namespace lockstep

@@ -25,6 +25,7 @@ class SgdRule final : public UpdateRule {
 
   const std::string& name() const override { return name_; }
   const std::vector<std::string>& state_names() const override { return state_names_; }
+  bool counts_steps() const override { return false; }
   double lr() const override { return options_.lr; }
   void set_lr(double lr) override { options_.lr = lr; }
 
@@ -43,8 +44,8 @@ class SgdRule final : public UpdateRule {
   }
 
  private:
-  // LibTorch's fused kernel leaves whole vectors of 16-bit tensors as they were on the CPU, up to 2.13
-  // (pytorch#191763). These are the operations of torch.optim's foreach implementation.
+  // LibTorch's fused kernel leaves whole vectors of 16-bit tensors as they were on the CPU, up
+  // to 2.13 (pytorch#191763). These are the operations of torch.optim's foreach implementation.
   void compose(at::TensorList w, at::TensorList g, at::TensorList v) const {
     Tensors direction = g.vec();
     if (options_.weight_decay != 0) {

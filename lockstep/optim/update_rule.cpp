@@ -12,8 +12,8 @@ bool same_kind(const torch::Tensor& a, const torch::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
-// LibTorch's kernels go through memory by vectors of at most so many bytes and do the rest of a tensor
-// one by one, without the fused multiply-adds: an element there is rounded in another way.
+// LibTorch's kernels go through memory by vectors of at most so many bytes and do the rest of a
+// tensor one by one, without the fused multiply-adds: an element there is rounded in another way.
 constexpr std::size_t kVectorBytes = 64;
 
 struct Tail {
@@ -46,7 +46,8 @@ torch::Tensor gather(const std::vector<Tail>& tails, const Tensors& tensors) {
   return gathered;
 }
 
-void scatter(const torch::Tensor& gathered, const std::vector<Tail>& tails, const Tensors& tensors) {
+void scatter(const torch::Tensor& gathered, const std::vector<Tail>& tails,
+             const Tensors& tensors) {
   const auto* from = static_cast<const std::byte*>(gathered.const_data_ptr());
   for (const Tail& tail : tails) {
     auto* to = static_cast<std::byte*>(tensors[tail.tensor].data_ptr());

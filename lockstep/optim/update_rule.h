@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <torch/torch.h>
@@ -26,16 +25,17 @@ class UpdateRule {
   /// "momentum_buffer"; "exp_avg", "exp_avg_sq", "max_exp_avg_sq".
   virtual const std::vector<std::string>& state_names() const = 0;
 
-  /// One step, in place. `states[s][i]` is state s of `parameters[i]`. All four have the same shapes,
-  /// strides and dtype for an i, and lie densely in memory. `step` counts from 1.
+  /// One step, in place. `states[s][i]` is state s of `parameters[i]`. All four have the same
+  /// shapes, strides and dtype for an i, and lie densely in memory. `step` counts from 1.
   virtual void update(const Tensors& parameters, const Tensors& gradients,
                       const std::vector<Tensors>& states, std::int64_t step) = 0;
+
+  /// Whether update() depends on `step`, which a checkpoint must then hold.
+  virtual bool counts_steps() const { return true; }
 
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
 };
-
-using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
 
 /// ConfigError for options that cannot be.
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);

@@ -29,8 +29,8 @@ torch::Tensor formula_tensor(std::size_t parameter, Formula&& formula) {
 inline std::vector<torch::Tensor> golden_parameters() {
   std::vector<torch::Tensor> parameters;
   for (std::size_t p = 0; p < kGoldenShapes.size(); ++p) {
-    parameters.push_back(formula_tensor(
-        p, [&](double i) { return std::sin(0.7 * i + static_cast<double>(p)); }));
+    parameters.push_back(
+        formula_tensor(p, [&](double i) { return std::sin(0.7 * i + static_cast<double>(p)); }));
   }
   return parameters;
 }

@@ -60,7 +60,8 @@ TEST(UpdateRule, GivesTorchsNumbersOverTwentySteps) {
       rule->update(parameters, gradients, states, step);
     }
     EXPECT_TRUE(torch::allclose(joined(parameters), golden_values(c.golden), 1e-6, 1e-6))
-        << c.golden << "\n" << (joined(parameters) - golden_values(c.golden)).abs().max();
+        << c.golden << "\n"
+        << (joined(parameters) - golden_values(c.golden)).abs().max();
   }
 }
 
@@ -97,9 +98,8 @@ void expect_the_same_in_pieces(const Case& c, torch::ScalarType type, std::int64
   const Tensors expected = cut(whole, sizes, align);
   const Tensors got = cut(parts, sizes, align);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    EXPECT_TRUE(got[i].equal(expected[i]))
-        << c.golden << " " << type << ", " << sizes[i] << " elements: "
-        << (got[i] - expected[i]).abs().max();
+    EXPECT_TRUE(got[i].equal(expected[i])) << c.golden << " " << type << ", " << sizes[i]
+                                           << " elements: " << (got[i] - expected[i]).abs().max();
   }
 }
 
@@ -121,8 +121,9 @@ TEST(UpdateRule, StepsTensorsOfSeveralTypesAndEmptyOnes) {
       rule->update(parameters, gradients, zero_states(*rule, parameters), 1);
     };
     const auto start = torch::linspace(-1, 1, 20, torch::kFloat64);
-    const Tensors mixed = {start.to(torch::kFloat32), start.clone(), start.to(torch::kFloat32),
-                           torch::empty({0}), start.to(torch::kBFloat16), start.to(torch::kHalf)};
+    const Tensors mixed = {start.to(torch::kFloat32),  start.clone(),
+                           start.to(torch::kFloat32),  torch::empty({0}),
+                           start.to(torch::kBFloat16), start.to(torch::kHalf)};
     run(mixed);
     const Tensors alone = {start.clone()};
     run(alone);

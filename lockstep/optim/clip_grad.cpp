@@ -1,0 +1,63 @@
+#include <lockstep/optim/clip_grad.h>
+
+#include <cmath>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// Keeps a norm of zero from dividing; PyTorch's value.
+constexpr double kEpsilon = 1e-6;
+
+// The values of all gradients: of a sparse one those of its coalesced form, which it becomes.
+Tensors values_of_gradients(const Tensors& parameters) {
+  Tensors values;
+  for (const auto& parameter : parameters) {
+    torch::Tensor& gradient = const_cast<torch::Tensor&>(parameter).mutable_grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) {
+      gradient = gradient.coalesce();
+      values.push_back(gradient._values());
+    } else {
+      values.push_back(gradient);
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+torch::Tensor get_total_norm(const Tensors& tensors, double norm_type, bool error_if_nonfinite) {
+  const torch::NoGradGuard no_grad;
+  if (tensors.empty()) return torch::zeros({});
+  Tensors norms = at::_foreach_norm(tensors, norm_type);
+  for (auto& norm : norms) norm = norm.to(norms[0].options());
+  const torch::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  if (error_if_nonfinite && !std::isfinite(total.item<double>())) {
+    throw Error(lockstep::str("clip_grad_norm_: the norm of ", tensors.size(), " gradients is ",
+                              total.item<double>(), ", so that they cannot be clipped"));
+  }
+  return total;
+}
+
+void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
+                           const torch::Tensor& total_norm) {
+  const torch::NoGradGuard no_grad;
+  if (gradients.empty()) return;
+  const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
+  // A pass over all gradients to multiply by one; on a GPU it costs less than to look.
+  if (coefficient.is_cpu() && coefficient.item<double>() == 1.0) return;
+  at::_foreach_mul_(gradients, coefficient);
+}
+
+torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type,
+                              bool error_if_nonfinite) {
+  const torch::NoGradGuard no_grad;
+  const Tensors gradients = values_of_gradients(parameters);
+  const torch::Tensor total = get_total_norm(gradients, norm_type, error_if_nonfinite);
+  clip_grads_with_norm_(gradients, max_norm, total);
+  return total;
+}
+
+}  // namespace lockstep

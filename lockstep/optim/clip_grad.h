@@ -1,0 +1,29 @@
+// Gradient clipping by the norm of all gradients together, as torch.nn.utils does it.
+#pragma once
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/optim/update_rule.h>
+
+namespace lockstep {
+
+/// Scales the gradients of `parameters` so that their norm, as of one vector, is at most
+/// `max_norm`, and returns the norm before. Call it between backward and step: under
+/// DistributedDataParallel all ranks get the same norm. `norm_type` is p of the p-norm, infinity
+/// for the largest magnitude. With `error_if_nonfinite`, Error where the norm is not finite, and
+/// nothing changed; else the gradients become what that norm makes of them. Coalesces sparse
+/// gradients.
+torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type = 2,
+                              bool error_if_nonfinite = false);
+
+/// The two halves, for gradients that lie elsewhere or that several ranks hold parts of: the norm
+/// of all `tensors` together (zero for none), and the scaling of dense gradients given the norm of
+/// all.
+torch::Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
+                             bool error_if_nonfinite = false);
+void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
+                           const torch::Tensor& total_norm);
+
+}  // namespace lockstep

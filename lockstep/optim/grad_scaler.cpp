@@ -1,0 +1,67 @@
+#include <lockstep/optim/grad_scaler.h>
+
+#include <map>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+
+GradScaler::GradScaler(const GradScalerOptions& options, torch::Device device)
+    : options_(options),
+      scale_(torch::scalar_tensor(options.init_scale, torch::TensorOptions(device))),
+      growth_tracker_(torch::scalar_tensor(0, torch::TensorOptions(device).dtype(torch::kInt32))),
+      found_inf_(torch::scalar_tensor(0, torch::TensorOptions(device))) {
+  const OptionCheck check("GradScaler");
+  check.positive("init_scale", options.init_scale);
+  check.at_least("growth_factor", options.growth_factor, 1);
+  check.positive("backoff_factor", options.backoff_factor);
+  check.in_range("backoff_factor", options.backoff_factor, 0, 1);
+  check.at_least("growth_interval", static_cast<double>(options.growth_interval), 1);
+}
+
+void GradScaler::unscale_(const Tensors& gradients) {
+  const torch::NoGradGuard no_grad;
+  if (unscaled_) {
+    throw ConfigError(
+        "GradScaler: unscale_() was called twice in a step; call update() after each");
+  }
+  std::map<torch::ScalarType, Tensors> by_type;  // which the kernel needs
+  for (const auto& gradient : gradients) {
+    if (gradient.scalar_type() == torch::kHalf) {
+      throw ConfigError(
+          "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do the "
+          "rest");
+    }
+    by_type[gradient.scalar_type()].push_back(gradient.is_sparse() ? gradient._values() : gradient);
+  }
+  // The reciprocal of a float may lie beyond float.
+  const torch::Tensor inverse = scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32);
+  found_inf_.zero_();
+  for (auto& [type, tensors] : by_type) {
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf_, inverse);
+  }
+  if (reduction_) reduction_(found_inf_);
+  unscaled_ = true;
+}
+
+bool GradScaler::step(const Tensors& gradients, const std::function<void()>& optimizer_step) {
+  if (!unscaled_) unscale_(gradients);
+  if (found_inf_.item<float>() > 0) return false;
+  optimizer_step();
+  return true;
+}
+
+void GradScaler::update() {
+  const torch::NoGradGuard no_grad;
+  if (!unscaled_) throw ConfigError("GradScaler: update() needs an unscale_() or a step() before");
+  unscaled_ = false;
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, options_.growth_factor,
+                         options_.backoff_factor, options_.growth_interval);
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> GradScaler::state() const {
+  return {{"scale", scale_}, {"growth_tracker", growth_tracker_}};
+}
+
+}  // namespace lockstep

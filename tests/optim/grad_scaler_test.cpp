@@ -1,0 +1,180 @@
+#include <lockstep/optim/grad_scaler.h>
+
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/optim/optimizer.h>
+#include <tests/optim/golden.h>
+
+namespace lockstep {
+namespace {
+
+using lockstep::testing::golden_gradient;
+using lockstep::testing::golden_parameters;
+using lockstep::testing::golden_values;
+using lockstep::testing::joined;
+using lockstep::testing::kGoldenSteps;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+Tensors with_gradients(std::int64_t step, double scale = 1) {
+  Tensors parameters = golden_parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    parameters[p].requires_grad_().mutable_grad() = golden_gradient(p, step) * scale;
+  }
+  return parameters;
+}
+
+Tensors gradients_of(const Tensors& parameters) {
+  Tensors gradients;
+  for (const auto& parameter : parameters) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+TEST(ClipGradNorm, GivesTorchsNumbers) {
+  struct Case {
+    const char* golden;
+    double max_norm;
+    double norm_type;
+  };
+  for (const Case& c : {Case{"clip_2", 1.5, 2},
+                        {"clip_1", 1.5, 1},
+                        {"clip_inf", 0.5, INFINITY},
+                        {"clip_3", 0.5, 3},
+                        {"clip_0", 0.5, 0},
+                        {"clip_unneeded", 1e3, 2}}) {
+    const Tensors parameters = with_gradients(3);
+    Tensors got = {clip_grad_norm_(parameters, c.max_norm, c.norm_type)};
+    for (const auto& gradient : gradients_of(parameters)) got.push_back(gradient);
+    EXPECT_TRUE(torch::allclose(joined(got), golden_values(c.golden), 1e-6, 1e-6)) << c.golden;
+  }
+}
+
+TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
+  auto dense = torch::zeros({2}, torch::requires_grad());
+  dense.mutable_grad() = torch::tensor({0.0, 4.0});
+  auto precise = torch::zeros({1}, torch::TensorOptions(torch::kFloat64).requires_grad(true));
+  precise.mutable_grad() = torch::tensor({0.0}, torch::kFloat64);
+  const auto without = torch::zeros({2}, torch::requires_grad());
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
+  // Twice the same row: 1.5 + 1.5, not the root of 1.5^2 + 1.5^2.
+  (embedding->forward(torch::tensor({2, 2})).sum() * 1.5).backward();
+  const auto norm = clip_grad_norm_({dense, precise, without, embedding->weight}, 1);
+  EXPECT_NEAR(norm.item<double>(), 5, 1e-6);
+  EXPECT_NEAR(dense.grad()[1].item<double>(), 0.8, 1e-6);
+  EXPECT_NEAR(embedding->weight.grad().to_dense()[2].item<double>(), 0.6, 1e-6);
+  EXPECT_EQ(clip_grad_norm_({without}, 1).item<double>(), 0);
+}
+
+TEST(ClipGradNorm, RefusesWhatIsNotFiniteWhereAsked) {
+  const Tensors parameters = with_gradients(3);
+  parameters[1].mutable_grad()[0] = kInfinity;
+  const auto before = joined(gradients_of(parameters));
+  EXPECT_THROW(clip_grad_norm_(parameters, 1, 2, /*error_if_nonfinite=*/true), Error);
+  EXPECT_TRUE(joined(gradients_of(parameters)).equal(before));
+  EXPECT_EQ(clip_grad_norm_(parameters, 1).item<float>(), kInfinity);
+  EXPECT_EQ(parameters[0].grad().abs().max().item<float>(), 0);
+}
+
+TEST(GradScaler, GivesTorchsNumbersThroughOverflows) {
+  const Tensors parameters = golden_parameters();
+  NamedTensors named;
+  for (const auto& parameter : parameters) named.emplace_back("p", parameter);
+  Optimizer optimizer(named, SgdOptions{.lr = 0.05, .momentum = 0.9});
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 3});
+  std::vector<double> scales;
+  for (std::int64_t step = 1; step <= kGoldenSteps; ++step) {
+    const double scale = scaler.scale(torch::ones({})).item<double>();
+    EXPECT_EQ(scale, scaler.get_scale());
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      parameters[p].mutable_grad() = golden_gradient(p, step) * scale;
+    }
+    if (step == 4 || step == 5) {
+      parameters[2].grad().view(-1)[7] = step == 4 ? kInfinity : NAN;
+    }
+    if (step % 2 == 0) scaler.unscale_(optimizer.gradients());  // with and without
+    EXPECT_EQ(scaler.step(optimizer), step != 4 && step != 5);
+    scaler.update();
+    scales.push_back(scaler.get_scale());
+  }
+  EXPECT_TRUE(torch::allclose(joined(parameters), golden_values("scaler"), 1e-6, 1e-6));
+  EXPECT_TRUE(torch::tensor(scales).to(torch::kFloat32).equal(golden_values("scaler_scales")));
+}
+
+TEST(GradScaler, GoesOnFromASavedState) {
+  GradScaler first({.init_scale = 8, .growth_interval = 2});
+  GradScaler second({.init_scale = 64, .growth_interval = 2});
+  const Tensors parameters = with_gradients(1);
+  const auto step = [&](GradScaler& scaler) {
+    scaler.step(gradients_of(parameters), [] {});
+    scaler.update();
+  };
+  step(first);
+  for (std::size_t i = 0; i < 2; ++i) second.state()[i].second.copy_(first.state()[i].second);
+  step(second);
+  EXPECT_EQ(second.get_scale(), 16);
+}
+
+// The ranks of a sharded optimizer each see their own gradients.
+TEST(GradScaler, LetsOthersSayThatTheyFoundAnOverflow) {
+  GradScaler scaler({.init_scale = 8});
+  bool elsewhere = false;
+  scaler.reduce_found_inf_with([&](torch::Tensor& found_inf) {
+    if (elsewhere) found_inf.fill_(1);
+  });
+  const Tensors parameters = with_gradients(1);
+  int steps = 0;
+  for (const bool found : {false, true}) {
+    elsewhere = found;
+    EXPECT_EQ(scaler.step(gradients_of(parameters), [&] { ++steps; }), !found);
+    scaler.update();
+  }
+  EXPECT_EQ(steps, 1);
+  EXPECT_EQ(scaler.get_scale(), 4);
+}
+
+TEST(GradScaler, UnscalesSparseAndDoubleGradients) {
+  GradScaler scaler({.init_scale = 4});
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
+  scaler.scale(embedding->forward(torch::tensor({2, 3})).sum()).backward();
+  const auto precise = torch::full({3}, 2.0, torch::kFloat64);
+  const auto single = torch::full({3}, 6.0);
+  scaler.unscale_({embedding->weight.grad(), precise, single});
+  EXPECT_EQ(embedding->weight.grad().to_dense()[2].item<double>(), 1);
+  EXPECT_EQ(precise[2].item<double>(), 0.5);
+  EXPECT_EQ(single[0].item<double>(), 1.5);
+}
+
+TEST(GradScaler, RefusesMisuse) {
+  const auto message = [](auto&& action) -> std::string {
+    try {
+      action();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  GradScaler scaler;
+  EXPECT_THAT(message([&] { scaler.update(); }), ::testing::HasSubstr("needs an unscale_()"));
+  EXPECT_THAT(message([&] { scaler.unscale_({torch::zeros({1}, torch::kHalf)}); }),
+              ::testing::HasSubstr("got float16 gradients"));
+  scaler.unscale_({torch::ones({1})});
+  EXPECT_THAT(message([&] { scaler.unscale_({torch::ones({1})}); }),
+              ::testing::HasSubstr("was called twice"));
+  EXPECT_THAT(message([] { GradScaler({.init_scale = 0}); }),
+              ::testing::HasSubstr("init_scale must be greater than 0"));
+  EXPECT_THAT(message([] { GradScaler({.growth_factor = 0.5}); }),
+              ::testing::HasSubstr("growth_factor must be at least 1"));
+  EXPECT_THAT(message([] { GradScaler({.backoff_factor = 2}); }),
+              ::testing::HasSubstr("backoff_factor must be from 0 to 1"));
+  EXPECT_THAT(message([] { GradScaler({.growth_interval = 0}); }),
+              ::testing::HasSubstr("growth_interval must be at least 1"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,369 @@
+#include <lockstep/optim/optimizer.h>
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/optim/golden.h>
+
+namespace lockstep {
+namespace {
+
+using lockstep::testing::golden_gradient;
+using lockstep::testing::golden_parameters;
+using lockstep::testing::golden_skips;
+using lockstep::testing::golden_values;
+using lockstep::testing::joined;
+using lockstep::testing::kGoldenSteps;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+NamedTensors named(const Tensors& tensors) {
+  NamedTensors parameters;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    parameters.emplace_back("p" + std::to_string(i), tensors[i]);
+  }
+  return parameters;
+}
+
+template <class Error>
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+torch::nn::Sequential make_net() {
+  torch::manual_seed(1);
+  return torch::nn::Sequential(torch::nn::Conv2d(2, 3, 3), torch::nn::Flatten(),
+                               torch::nn::Linear(3 * 4 * 4, 5));
+}
+
+// Parameters in one piece of memory and gradients in another, each at a multiple of 64 bytes with
+// zeros between, as DistributedDataParallel lays them out.
+struct FlatMemory {
+  explicit FlatMemory(std::vector<std::vector<std::int64_t>> the_shapes)
+      : shapes(std::move(the_shapes)), parameters(empty()), gradients(empty()) {}
+
+  torch::Tensor empty() const {
+    std::int64_t size = 0;
+    for (const auto& shape : shapes) size += padded(shape);
+    return torch::zeros({size});
+  }
+  static std::int64_t padded(const std::vector<std::int64_t>& shape) {
+    return (c10::multiply_integers(shape) + 15) / 16 * 16;
+  }
+  Tensors views(const torch::Tensor& flat) const {
+    Tensors tensors;
+    std::int64_t offset = 0;
+    for (const auto& shape : shapes) {
+      tensors.push_back(flat.narrow(0, offset, c10::multiply_integers(shape)).view(shape).detach());
+      offset += padded(shape);
+    }
+    return tensors;
+  }
+  // Parameters whose gradients are views of `gradients`.
+  Tensors bound() const {
+    Tensors tensors = views(parameters);
+    const Tensors grads = views(gradients);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].requires_grad_();
+      tensors[i].mutable_grad() = grads[i];
+    }
+    return tensors;
+  }
+
+  std::vector<std::vector<std::int64_t>> shapes;
+  torch::Tensor parameters;
+  torch::Tensor gradients;
+};
+
+const std::vector<std::vector<std::int64_t>> kShapes = {{10, 5, 5}, {10}, {20, 3}, {64}, {1}};
+
+const OptimizerOptions kOptions[] = {
+    SgdOptions{.lr = 0.1},
+    SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
+    AdamOptions{.lr = 0.01, .weight_decay = 0.1},
+    AdamWOptions{.lr = 0.01, .amsgrad = true},
+};
+
+TEST(Optimizer, SkipsParametersWithoutAGradientAsTorchDoes) {
+  const std::pair<const char*, OptimizerOptions> cases[] = {
+      {"sgd_skipping", SgdOptions{.lr = 0.05, .momentum = 0.9}},
+      {"adam_skipping", AdamOptions{.lr = 0.02}}};
+  for (const auto& [golden, options] : cases) {
+    Tensors parameters = golden_parameters();
+    for (auto& parameter : parameters) parameter.requires_grad_();
+    Optimizer optimizer(named(parameters), options);
+    for (std::int64_t step = 1; step <= kGoldenSteps; ++step) {
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        parameters[p].mutable_grad() =
+            golden_skips(p, step) ? torch::Tensor() : golden_gradient(p, step);
+      }
+      optimizer.step();
+    }
+    EXPECT_TRUE(torch::allclose(joined(parameters), golden_values(golden), 1e-6, 1e-6)) << golden;
+  }
+}
+
+bool shares_memory(const Optimizer& optimizer) {
+  const NamedTensors state = optimizer.state();
+  return state[0].second.storage().is_alias_of(state[1].second.storage());
+}
+
+// Bit for bit, through all that may happen to the memory: gradients move, come back, one is
+// missing.
+TEST(Optimizer, FlatRunsAreTheSameAsSingleTensors) {
+  for (const OptimizerOptions& options : kOptions) {
+    FlatMemory memory(kShapes);
+    torch::manual_seed(2);
+    for (auto& parameter : memory.views(memory.parameters)) parameter.normal_();
+    Tensors flat = memory.bound();
+    Tensors single;
+    for (const auto& parameter : flat) single.push_back(parameter.detach().clone());
+    Optimizer flat_optimizer(named(flat), options);
+    Optimizer single_optimizer(named(single), options);
+    for (int step = 1; step <= 12; ++step) {
+      if (step == 5) memory.gradients = memory.empty();
+      Tensors gradients = memory.views(memory.gradients);
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        const bool missing = step == 9 && i == 1;
+        gradients[i].normal_();
+        if (step == 5 || step == 10) flat[i].mutable_grad() = gradients[i];
+        if (missing) flat[i].mutable_grad() = torch::Tensor();
+        single[i].mutable_grad() = missing ? torch::Tensor() : gradients[i].clone();
+      }
+      flat_optimizer.step();
+      single_optimizer.step();
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        ASSERT_TRUE(flat[i].equal(single[i])) << "step " << step << ", parameter " << i;
+      }
+      const NamedTensors flat_state = flat_optimizer.state();
+      const NamedTensors single_state = single_optimizer.state();
+      for (std::size_t i = 0; i < flat_state.size(); ++i) {
+        ASSERT_TRUE(flat_state[i].second.equal(single_state[i].second)) << flat_state[i].first;
+      }
+      if (flat_state.empty()) continue;
+      EXPECT_EQ(shares_memory(flat_optimizer), step >= 2) << step;
+      EXPECT_FALSE(shares_memory(single_optimizer));
+    }
+    // The zeros between the parameters are as they were.
+    torch::Tensor rest = memory.parameters.clone();
+    for (auto& parameter : memory.views(rest)) parameter.zero_();
+    EXPECT_EQ(rest.count_nonzero().item<std::int64_t>(), 0);
+    flat_optimizer.zero_grad();
+    EXPECT_EQ(memory.gradients.count_nonzero().item<std::int64_t>(), 0);
+  }
+}
+
+struct RunsCase {
+  const char* what;
+  std::function<void(FlatMemory&, Tensors&)> change;
+  std::vector<std::vector<std::size_t>> runs;
+};
+
+TEST(FlatRuns, TakesAlongOnlyWhatItMay) {
+  const RunsCase cases[] = {
+      {"as it is", [](FlatMemory&, Tensors&) {}, {{0, 1, 2}}},
+      {"something between the parameters",
+       [](FlatMemory& memory, Tensors&) { memory.parameters[250] = 1; },
+       {{0}, {1, 2}}},
+      {"something between the gradients",
+       [](FlatMemory& memory, Tensors&) { memory.gradients[266] = 1; },
+       {{0, 1}, {2}}},
+      {"a gradient elsewhere",
+       [](FlatMemory&, Tensors& tensors) { tensors[1].mutable_grad() = tensors[1].grad().clone(); },
+       {{0}, {1}, {2}}},
+      {"no gradient",
+       [](FlatMemory&, Tensors& tensors) { tensors[1].mutable_grad() = torch::Tensor(); },
+       {{0}, {2}}},
+      {"gradients in another order",
+       [](FlatMemory& memory, Tensors& tensors) {
+         tensors[1].mutable_grad() = memory.gradients.narrow(0, 320, 10);
+         tensors[2].mutable_grad() = memory.gradients.narrow(0, 256, 60).view({20, 3});
+       },
+       {{0}, {1}, {2}}},
+      {"parameters listed in another order",
+       [](FlatMemory&, Tensors& tensors) { std::swap(tensors[0], tensors[2]); },
+       {{2, 1, 0}}},
+  };
+  for (const RunsCase& c : cases) {
+    FlatMemory memory({{10, 5, 5}, {10}, {20, 3}});
+    Tensors tensors = memory.bound();
+    c.change(memory, tensors);
+    const FlatRuns runs(tensors);
+    EXPECT_EQ(runs.members(), c.runs) << c.what;
+    EXPECT_TRUE(runs.fit(tensors)) << c.what;
+    tensors.back().mutable_grad() = tensors.back().grad().clone();
+    EXPECT_FALSE(runs.fit(tensors)) << c.what;
+  }
+}
+
+TEST(FlatRuns, IsOfNoUseForGradientsThatItCannotHold) {
+  FlatMemory memory({{4, 4}, {16}});
+  Tensors tensors = memory.bound();
+  EXPECT_TRUE(FlatRuns(tensors).useful());
+  tensors[0].mutable_grad() = tensors[0].grad().t();
+  const FlatRuns runs(tensors);
+  EXPECT_FALSE(runs.useful());
+  EXPECT_FALSE(runs.fit(tensors));
+}
+
+TEST(Optimizer, TellsAutogradOfEveryParameterOfARun) {
+  FlatMemory memory({{16}, {16}});
+  const Tensors tensors = memory.bound();
+  Optimizer optimizer(named(tensors), SgdOptions{.momentum = 0.9});
+  for (int i = 0; i < 2; ++i) optimizer.step();
+  ASSERT_TRUE(shares_memory(optimizer));
+  const auto output = (tensors[1] * tensors[1]).sum();
+  optimizer.step();
+  EXPECT_THROW(output.backward(), c10::Error);
+}
+
+TEST(Optimizer, GoesOnFromASavedState) {
+  for (const OptimizerOptions& options : kOptions) {
+    const auto steps = [](Tensors& parameters, Optimizer& optimizer, std::int64_t from,
+                          std::int64_t to) {
+      for (std::int64_t step = from; step < to; ++step) {
+        for (std::size_t p = 0; p < parameters.size(); ++p) {
+          parameters[p].mutable_grad() =
+              golden_skips(p, step) ? torch::Tensor() : golden_gradient(p, step);
+        }
+        optimizer.step();
+      }
+    };
+    Tensors whole = golden_parameters();
+    Optimizer whole_optimizer(named(whole), options);
+    steps(whole, whole_optimizer, 1, 6);
+    Tensors resumed;
+    for (const auto& parameter : whole) resumed.push_back(parameter.clone());
+    Optimizer resumed_optimizer(named(resumed), options);
+    const NamedTensors saved = whole_optimizer.state();
+    const NamedTensors target = resumed_optimizer.state();
+    ASSERT_EQ(saved.size(), target.size());
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      EXPECT_EQ(target[i].first, saved[i].first);
+      target[i].second.copy_(saved[i].second);
+    }
+    steps(whole, whole_optimizer, 6, 12);
+    steps(resumed, resumed_optimizer, 6, 12);
+    EXPECT_TRUE(joined(resumed).equal(joined(whole)));
+  }
+}
+
+TEST(Optimizer, NamesItsState) {
+  torch::nn::Linear net(2, 1);
+  const auto names = [&](const OptimizerOptions& options) {
+    std::vector<std::string> all;
+    for (const auto& [name, tensor] : Optimizer(*net, options).state()) all.push_back(name);
+    return all;
+  };
+  EXPECT_THAT(names(SgdOptions{}), ElementsAre());
+  EXPECT_THAT(names(SgdOptions{.momentum = 0.9}),
+              ElementsAre("momentum_buffer.weight", "momentum_buffer.bias"));
+  EXPECT_THAT(names(AdamOptions{}),
+              ElementsAre("exp_avg.weight", "exp_avg.bias", "exp_avg_sq.weight", "exp_avg_sq.bias",
+                          "step.weight", "step.bias"));
+  EXPECT_THAT(names(AdamWOptions{.amsgrad = true}), SizeIs(8));
+}
+
+TEST(Optimizer, AcceptsGradientsAndParametersOfAnotherLayout) {
+  for (const OptimizerOptions& options : kOptions) {
+    auto net = make_net();
+    auto other = make_net();
+    Optimizer optimizer(*net, options);
+    Optimizer other_optimizer(*other, options);
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) {
+        auto weight = other->parameters()[0];
+        weight.set_data(weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+      }
+      for (std::size_t p = 0; p < 4; ++p) {
+        auto parameter = net->parameters()[p];
+        auto twin = other->parameters()[p];
+        const auto gradient = torch::randn_like(parameter);
+        parameter.mutable_grad() = gradient;
+        // The same numbers, laid out the other way round.
+        twin.mutable_grad() =
+            gradient.dim() == 2 ? gradient.t().contiguous().t() : gradient.clone();
+      }
+      optimizer.step();
+      other_optimizer.step();
+    }
+    for (std::size_t p = 0; p < 4; ++p) {
+      EXPECT_TRUE(torch::allclose(net->parameters()[p], other->parameters()[p], 1e-6, 1e-6)) << p;
+    }
+  }
+}
+
+TEST(Optimizer, ZeroGradKeepsTheMemoryOfGradients) {
+  auto net = make_net();
+  Optimizer optimizer(*net, SgdOptions{});
+  net->forward(torch::randn({1, 2, 6, 6})).sum().backward();
+  const auto gradient = net->parameters()[0].grad();
+  ASSERT_GT(gradient.abs().sum().item<double>(), 0);
+  optimizer.zero_grad();
+  EXPECT_TRUE(net->parameters()[0].grad().is_same(gradient));
+  EXPECT_EQ(gradient.abs().sum().item<double>(), 0);
+}
+
+TEST(Optimizer, TakesTrainableParametersOnce) {
+  struct TiedImpl : torch::nn::Module {
+    torch::nn::Linear a = register_module("a", torch::nn::Linear(3, 3));
+    torch::nn::Linear b = register_module("b", torch::nn::Linear(3, 3));
+  };
+  TiedImpl net;
+  net.b->weight = net.b->register_parameter("tied", net.a->weight);
+  net.a->bias.set_requires_grad(false);
+  Optimizer optimizer(net, SgdOptions{.lr = 1, .momentum = 0.9});
+  EXPECT_THAT(optimizer.parameters(), SizeIs(3));  // b's own weight is still registered
+  const auto before = net.a->weight.detach().clone();
+  net.a->weight.mutable_grad() = torch::ones({3, 3});
+  optimizer.step();
+  EXPECT_TRUE(torch::allclose(net.a->weight, before - 1));
+}
+
+TEST(Optimizer, RefusesAParameterWithHoles) {
+  const auto parameter = torch::zeros({4, 4}).narrow(1, 0, 2);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                Optimizer({{"half", parameter}}, SgdOptions{});
+              }),
+              HasSubstr("parameter half has strides [4, 1] for shape [4, 2]"));
+}
+
+TEST(Optimizer, StepsSparseGradientsWithPlainSgdOnly) {
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  const auto backward = [&] {
+    embedding->forward(torch::tensor({1, 4, 1})).sum().backward();
+    ASSERT_TRUE(embedding->weight.grad().is_sparse());
+  };
+  backward();
+  auto expected = embedding->weight.detach().clone();
+  expected[1] -= 0.2;
+  expected[4] -= 0.1;
+  Optimizer sgd(*embedding, SgdOptions{.lr = 0.1});
+  sgd.step();
+  EXPECT_TRUE(torch::allclose(embedding->weight, expected));
+  sgd.zero_grad();
+  EXPECT_EQ(embedding->weight.grad()._nnz(), 0);
+  backward();
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(AdamOptions{}), OptimizerOptions(AdamWOptions{}),
+        OptimizerOptions(SgdOptions{.momentum = 0.9}),
+        OptimizerOptions(SgdOptions{.weight_decay = 0.1})}) {
+    Optimizer optimizer(*embedding, options);
+    const auto before = embedding->weight.detach().clone();
+    EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
+                HasSubstr("the gradient of weight is sparse, which is only for sgd without"));
+    EXPECT_TRUE(embedding->weight.equal(before));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
