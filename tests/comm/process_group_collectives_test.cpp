@@ -323,6 +323,25 @@ TEST_P(Collectives, CommunicateInAllocatedMemory) {
   });
 }
 
+// As a sharded optimizer does it: the input of the one and the output of the other is this rank's own
+// piece, which lies at another place on each.
+TEST_P(Collectives, WorkInPlaceOnPiecesOfAllocatedMemory) {
+  run([](ProcessGroup group) {
+    const int size = group.size();
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      const auto whole = group.allocate({size, 1000}, type);
+      whole.copy_(values({size, 1000}, type, group.rank()));
+      const auto own = whole[group.rank()];
+      group.reduce_scatter_tensor(own, whole, ReduceOp::kAverage);
+      const auto means = reduced_values({size, 1000}, type, size, ReduceOp::kAverage);
+      require_equal(own, means[group.rank()], "reduce_scatter_tensor");
+      group.all_gather_into_tensor(whole, own);
+      require_equal(whole, means, "all_gather_into_tensor");
+      group.barrier();
+    }
+  });
+}
+
 // Rank r writes column r of every rank's matrix, where the ranks share it.
 TEST_P(Collectives, SeeTheirPeersAllocatedMemory) {
   run([](ProcessGroup group) {

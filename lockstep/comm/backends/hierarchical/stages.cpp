@@ -43,6 +43,14 @@ void store(Tensor destination, const Tensor& source) {
   if (!destination.is_same(source)) destination.detach().copy_(source);
 }
 
+// An input in place lies elsewhere on each rank. Of symmetric memory the ranks of a host would expect
+// that it does not.
+bool lies_in(const Tensor& output, const Tensor& input) {
+  const auto* begin = static_cast<const std::byte*>(output.const_data_ptr());
+  const auto* data = static_cast<const std::byte*>(input.const_data_ptr());
+  return data >= begin && data < begin + output.nbytes();
+}
+
 std::vector<Tensor> cut(const Tensor& tensor) {
   const std::int64_t count =
       std::max<std::int64_t>(1, kPieceBytes / static_cast<std::int64_t>(tensor.element_size()));
@@ -225,7 +233,8 @@ void Stages::reduce(Operation& operation, const Collective& call) {
 
 // Hosts with fewer ranks than others send rows that nobody reads.
 void Stages::all_gather(Operation& operation, const Collective& call) {
-  const Tensor input = call.input.detach();
+  const Tensor input =
+      lies_in(call.output, call.input) ? call.input.detach().clone() : call.input.detach();
   const Tensor output = call.output.detach();
   const std::int64_t count = input.numel();
   const auto hosts = static_cast<std::int64_t>(local_sizes_.size());
@@ -251,7 +260,9 @@ void Stages::all_gather(Operation& operation, const Collective& call) {
 
 void Stages::reduce_scatter(Operation& operation, const Collective& call) {
   const Tensor output = call.output.detach();
-  const Tensor values = wide(call.input);
+  Tensor values = wide(call.input);
+  // The leader's sum has a place of its own, so that none of the host's may be reduced in place.
+  if (!is_leader() && local_.shares(values)) values = values.clone();
   const std::int64_t count = output.numel();
   const ReduceOp op = call.description.op;
   const Tensor total = is_leader() ? scratch(values.numel(), values) : Tensor();

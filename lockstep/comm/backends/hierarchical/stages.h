@@ -21,6 +21,9 @@ class Level {
   WorkPtr start(CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,
                 ReduceOp op = ReduceOp::kSum, int root = -1);
 
+  /// Whether it lies in symmetric memory, which is then used in place.
+  bool shares(const torch::Tensor& tensor) const { return !backend_->peer_views(tensor).empty(); }
+
  private:
   const std::shared_ptr<Backend> backend_;
   std::uint64_t number_ = 0;
