@@ -1,0 +1,68 @@
+#include <lockstep/parallel/shard.h>
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/Parallel.h>
+
+#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/tensor_type.h>
+
+namespace lockstep {
+namespace {
+
+// Of each tensor that a pass works on: what is in use at once, some six of them, fits the second
+// level of the cache, and the calls of LibTorch's kernels do not count beside the work.
+constexpr std::int64_t kPieceBytes = std::int64_t{128} << 10;
+
+// `destination` becomes the mean of all ranks' gradients in `range`: in the order of the ranks, by
+// the arithmetic of all_reduce on shared memory.
+void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
+  const auto type = data_type_of(destination.scalar_type());
+  const auto element = static_cast<std::int64_t>(destination.element_size());
+  at::parallel_for(0, range.size(), kPieceBytes / element, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<const std::byte*> sources;
+    for (const torch::Tensor& peer : shard.peer_gradients) {
+      sources.push_back(static_cast<const std::byte*>(peer.const_data_ptr()) +
+                        (range.begin + begin) * element);
+    }
+    const std::array to{static_cast<std::byte*>(destination.data_ptr()) + begin * element};
+    reduce(sources, to, static_cast<std::size_t>(end - begin), type, ReduceOp::kAverage);
+  });
+}
+
+void update(UpdateRule& rule, const Shard& shard, ElementRange range, const torch::Tensor& gradient,
+            std::int64_t step) {
+  std::vector<Tensors> states;
+  for (const torch::Tensor& state : shard.states) states.push_back({narrowed(state, range)});
+  rule.update({narrowed(shard.parameters, range)}, {gradient}, states, step);
+}
+
+}  // namespace
+
+void update_shard(UpdateRule& rule, const Shard& shard, const std::vector<SliceRun>& runs) {
+  for (const auto& [elements, steps] : runs) {
+    update(rule, shard, elements, narrowed(shard.gradients, elements), steps + 1);
+  }
+}
+
+void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs) {
+  for (const auto& run : runs) mean(shard, run.elements, narrowed(shard.gradients, run.elements));
+}
+
+void reduce_and_update_shard(UpdateRule& rule, const Shard& shard,
+                             const std::vector<SliceRun>& runs) {
+  const auto element = static_cast<std::int64_t>(shard.gradients.element_size());
+  const std::int64_t most = kPieceBytes / element * at::get_num_threads();
+  const torch::Tensor buffer = torch::empty({most}, shard.gradients.options());
+  for (const auto& [elements, steps] : runs) {
+    for (std::int64_t begin = elements.begin; begin < elements.end; begin += most) {
+      const ElementRange piece{begin, std::min(elements.end, begin + most)};
+      const torch::Tensor gradient = buffer.narrow(0, 0, piece.size());
+      mean(shard, piece, gradient);
+      update(rule, shard, piece, gradient, steps + 1);
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#include <lockstep/parallel/sharded_step.h>
+
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/phased_work.h>
+
+namespace lockstep {
+
+ShardedStep::ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options,
+                         ProcessGroup group, ParameterMemory memory)
+    : names_(std::move(names)),
+      rule_(make_update_rule(options)),
+      group_(std::move(group)),
+      shared_(memory == ParameterMemory::kShared) {}
+
+std::vector<SliceRun> ShardedStep::runs_of(const GradBucket& bucket) const {
+  return runs_with_gradients(bucket, shards_[bucket.index].slice,
+                             state_->steps_of_bucket(bucket.index));
+}
+
+// Slices and state for the buckets as they lie now.
+void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
+  if (state_ && layout_ == buckets.front().layout) return;
+  LOCKSTEP_CHECK(!stepped_, "the buckets were rebuilt after the first step of the optimizer");
+  const NamedTensors before = loaded_ ? state_->gather(0) : NamedTensors();
+  state_.emplace(buckets, names_, *rule_, group_);
+  if (loaded_) state_->scatter(before, 0);
+  layout_ = buckets.front().layout;
+  shards_.clear();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const GradBucket& bucket = buckets[b];
+    const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
+    Shard shard{slice, narrowed(bucket.flat_parameters, slice), narrowed(bucket.buffer, slice),
+                state_->of_bucket(b), {}};
+    if (shared_) shard.peer_gradients = group_.peer_views(shard.gradients);
+    shards_.push_back(std::move(shard));
+  }
+}
+
+// --- Backward
+
+std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket) {
+  if (bucket.index == 0 && reduced_) {
+    throw ConfigError(str("ZeroRedundancyOptimizer: rank ", group_.rank(),
+                          ": a second backward() reduces gradients before step() or zero_grad(); "
+                          "accumulate them under no_sync()"));
+  }
+  if (shared_) return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
+  reduced_ = bucket.is_last;
+  // The first backward may end with other buckets, whose slices are other ones.
+  if (!stepped_) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
+  const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
+  return group_.async_reduce_scatter_tensor(narrowed(bucket.buffer, slice), bucket.buffer,
+                                            ReduceOp::kAverage);
+}
+
+// A rank's slice of its own buffer is read by nobody else, and the others' slices of it are read
+// until the second barrier.
+void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
+  group_.barrier();
+  for (const GradBucket& bucket : buckets) reduce_shard(shards_[bucket.index], runs_of(bucket));
+  group_.barrier();
+  reduced_ = true;
+}
+
+Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {
+  const torch::NoGradGuard no_grad;
+  follow_layout(buckets);
+  if (shared_ && !reduced_) reduce_shared(buckets);
+  Tensors gradients;
+  for (const GradBucket& bucket : buckets) {
+    for (const SliceRun& run : runs_of(bucket)) {
+      gradients.push_back(narrowed(shards_[bucket.index].gradients, run.elements));
+    }
+  }
+  return gradients;
+}
+
+// --- The step
+
+void ShardedStep::step(const std::vector<GradBucket>& buckets) {
+  const torch::NoGradGuard no_grad;
+  follow_layout(buckets);
+  shared_ ? step_shared(buckets) : step_flat(buckets);
+  count_step(buckets);
+  stepped_ = true;
+  reduced_ = false;
+}
+
+// The last buckets hold the first layers, which the next forward needs first. A bucket travels
+// while the next one is updated.
+void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
+  std::vector<WorkPtr> gathers;
+  for (std::size_t b = buckets.size(); b-- > 0;) {
+    update_shard(*rule_, shards_[b], runs_of(buckets[b]));
+    gathers.push_back(group_.async_all_gather_into_tensor(buckets[b].flat_parameters,
+                                                          shards_[b].parameters));
+  }
+  for (const auto& gather : gathers) gather->wait();
+}
+
+// The barriers: all gradients are there and nobody computes with the parameters any more; all
+// parameters are new and nobody reads gradients any more.
+void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
+  if (!reduced_) group_.barrier();
+  for (const GradBucket& bucket : buckets) {
+    const Shard& shard = shards_[bucket.index];
+    const auto runs = runs_of(bucket);
+    reduced_ ? update_shard(*rule_, shard, runs) : reduce_and_update_shard(*rule_, shard, runs);
+  }
+  group_.barrier();
+}
+
+// Of all parameters, on every rank.
+void ShardedStep::count_step(const std::vector<GradBucket>& buckets) {
+  for (const GradBucket& bucket : buckets) {
+    auto& steps = state_->steps_of_bucket(bucket.index);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!bucket.parameters[i].grad().defined()) continue;
+      if (rule_->counts_steps()) ++steps[i];
+      // Autograd must know that what it saved is no more: it saw nobody write these.
+      bucket.parameters[i].unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+// --- The state
+
+NamedTensors ShardedStep::gather_state(const std::vector<GradBucket>& buckets, int root) {
+  follow_layout(buckets);
+  return state_->gather(root);
+}
+
+void ShardedStep::scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole,
+                                int root) {
+  follow_layout(buckets);
+  state_->scatter(whole, root);
+  loaded_ = true;
+}
+
+}  // namespace lockstep

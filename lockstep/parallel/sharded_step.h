@@ -1,0 +1,67 @@
+// One optimizer for all ranks: each updates its slices of the buckets and holds the state of these.
+// Internal to ZeroRedundancyOptimizer, which knows how the buckets came about.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/optim/update_rule.h>
+#include <lockstep/parallel/bucket_memory.h>
+#include <lockstep/parallel/grad_bucket.h>
+#include <lockstep/parallel/shard.h>
+#include <lockstep/parallel/sharded_state.h>
+
+namespace lockstep {
+
+/// Takes the buckets as they are at each call; all must be of one layout, which may change as long
+/// as no step has been made. Not thread-safe; failures as those of the group.
+class ShardedStep {
+ public:
+  /// `memory` is kFlat or kShared, as the buckets have it.
+  ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options, ProcessGroup group,
+              ParameterMemory memory);
+
+  /// The buckets' communication hook.
+  std::shared_ptr<Work> reduce(const GradBucket& bucket);
+
+  /// Collective. All as ZeroRedundancyOptimizer has them.
+  void step(const std::vector<GradBucket>& buckets);
+  Tensors mean_gradients(const std::vector<GradBucket>& buckets);
+  NamedTensors gather_state(const std::vector<GradBucket>& buckets, int root);
+  void scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole, int root);
+
+  /// Gradients have been made zero: those of the next backward are the first.
+  void forget_gradients() { reduced_ = false; }
+
+  UpdateRule& rule() { return *rule_; }
+  const UpdateRule& rule() const { return *rule_; }
+  std::int64_t state_bytes() const { return state_ ? state_->bytes() : 0; }
+
+ private:
+  void follow_layout(const std::vector<GradBucket>& buckets);
+  void reduce_shared(const std::vector<GradBucket>& buckets);
+  void step_flat(const std::vector<GradBucket>& buckets);
+  void step_shared(const std::vector<GradBucket>& buckets);
+  std::vector<SliceRun> runs_of(const GradBucket& bucket) const;
+  void count_step(const std::vector<GradBucket>& buckets);
+
+  const std::vector<NamedParameter> names_;
+  const std::unique_ptr<UpdateRule> rule_;
+  ProcessGroup group_;
+  const bool shared_;
+  bool loaded_ = false;   // the state is not that of the beginning, though nothing has been stepped
+  bool stepped_ = false;
+  /// This rank's slices hold the mean, the others' what this rank computed.
+  bool reduced_ = false;
+  std::uint64_t layout_ = 0;
+  std::optional<ShardedState> state_;
+  std::vector<Shard> shards_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/parallel/sharded_step.h>
+
+namespace lockstep {
+namespace {
+
+std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> parameters;
+  for (const auto& item : module.named_parameters()) parameters.push_back({item.key(), item.value()});
+  return parameters;
+}
+
+const std::vector<GradBucket>& flat_buckets(const DdpCore& core) {
+  if (core.options().parameter_memory == ParameterMemory::kAsIs) {
+    throw ConfigError(
+        "ZeroRedundancyOptimizer: the parameters are in memory of their own; set "
+        "DdpOptions::parameter_memory to kFlat, or on one host to kShared");
+  }
+  const auto& buckets = core.reducer()->grad_buckets();
+  for (const GradBucket& bucket : buckets) {
+    if (bucket.buffer.defined()) continue;
+    throw ConfigError(
+        "ZeroRedundancyOptimizer: a parameter has sparse gradients, which cannot be sharded; make "
+        "the embedding dense or use DistributedDataParallel with an optimizer of its own");
+  }
+  return buckets;
+}
+
+// In pieces: a sum of millions of squares needs more than float32, but not as memory.
+torch::Tensor sum_of_squares(const Tensors& gradients, torch::Device device) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 16;
+  auto sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kFloat64).device(device));
+  for (const torch::Tensor& gradient : gradients) {
+    for (const torch::Tensor& piece : gradient.split(kPiece)) {
+      sum += torch::linalg_vector_norm(piece, 2, {}, false, torch::kFloat64).square();
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
+                                                 const OptimizerOptions& options)
+    : group_(core.group()),
+      buckets_(&flat_buckets(core)),
+      sharded_(std::make_shared<ShardedStep>(named_parameters(module), options, group_,
+                                             core.options().parameter_memory)) {
+  core.register_comm_hook(
+      [sharded = sharded_](GradBucket& bucket) { return sharded->reduce(bucket); });
+}
+
+void ZeroRedundancyOptimizer::step() { sharded_->step(*buckets_); }
+
+void ZeroRedundancyOptimizer::zero_grad() {
+  const torch::NoGradGuard no_grad;
+  for (const GradBucket& bucket : *buckets_) bucket.buffer.zero_();
+  sharded_->forget_gradients();
+}
+
+Tensors ZeroRedundancyOptimizer::gradients() { return sharded_->mean_gradients(*buckets_); }
+
+torch::Tensor ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
+  const torch::NoGradGuard no_grad;
+  const Tensors shares = gradients();
+  const torch::Tensor& like = buckets_->front().buffer;
+  const torch::Tensor sum = sum_of_squares(shares, like.device());
+  group_.all_reduce(sum);
+  const torch::Tensor norm = sum.sqrt().to(like.scalar_type());
+  clip_grads_with_norm_(shares, max_norm, norm);
+  return norm;
+}
+
+double ZeroRedundancyOptimizer::lr() const { return sharded_->rule().lr(); }
+void ZeroRedundancyOptimizer::set_lr(double lr) { sharded_->rule().set_lr(lr); }
+
+NamedTensors ZeroRedundancyOptimizer::state_dict(int root) {
+  return sharded_->gather_state(*buckets_, root);
+}
+
+void ZeroRedundancyOptimizer::load_state_dict(const NamedTensors& state, int root) {
+  sharded_->scatter_state(*buckets_, state, root);
+}
+
+std::int64_t ZeroRedundancyOptimizer::state_bytes() const { return sharded_->state_bytes(); }
+
+}  // namespace lockstep
