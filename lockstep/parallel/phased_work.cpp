@@ -37,7 +37,9 @@ bool PhasedWork::is_completed() {
   return next_ == rest_.size() || error();
 }
 
-std::exception_ptr PhasedWork::error() const { return error_ || !current_ ? error_ : current_->error(); }
+std::exception_ptr PhasedWork::error() const {
+  return error_ || !current_ ? error_ : current_->error();
+}
 
 void wait_for_all(const std::vector<std::shared_ptr<Work>>& works) {
   for (bool more = true; more;) {

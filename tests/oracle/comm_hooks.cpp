@@ -29,7 +29,8 @@ Tensors read_tensors(const std::string& path) {
   const MappedFile file(path);
   Tensors tensors;
   for (const auto& [name, view] : parse_safetensors(file.bytes(), path).tensors) {
-    if (view.dtype != "F32") throw DataError(path + ": '" + name + "' is " + view.dtype + ", expected F32");
+    if (view.dtype != "F32")
+      throw DataError(path + ": '" + name + "' is " + view.dtype + ", expected F32");
     tensors[name] = torch::empty(view.shape);
     std::memcpy(tensors[name].data_ptr(), view.bytes.data(), view.bytes.size());
   }
@@ -55,18 +56,23 @@ std::vector<std::pair<std::string, CommHook>> make_hooks(const ProcessGroup& gro
           {"power_sgd_1", power_sgd({.matrix_approximation_rank = 1})},
           {"power_sgd_2", power_sgd({.matrix_approximation_rank = 2})},
           {"power_sgd_3", power_sgd({.matrix_approximation_rank = 3, .random_seed = 5})},
-          {"power_sgd_epsilon", power_sgd({.matrix_approximation_rank = 2, .orthogonalization_epsilon = 1e-8})},
-          {"power_sgd_batched", power_sgd({.matrix_approximation_rank = 2, .batch_tensors_with_same_shape = true})},
-          {"power_sgd_cold", power_sgd({.matrix_approximation_rank = 2, .use_error_feedback = false,
-                                         .warm_start = false})}};
+          {"power_sgd_epsilon",
+           power_sgd({.matrix_approximation_rank = 2, .orthogonalization_epsilon = 1e-8})},
+          {"power_sgd_batched",
+           power_sgd({.matrix_approximation_rank = 2, .batch_tensors_with_same_shape = true})},
+          {"power_sgd_cold", power_sgd({.matrix_approximation_rank = 2,
+                                        .use_error_feedback = false,
+                                        .warm_start = false})}};
 }
 
-Tensors run_steps(const CommHook& hook, ProcessGroup group, const Tensors& data, const std::string& name) {
+Tensors run_steps(const CommHook& hook, ProcessGroup group, const Tensors& data,
+                  const std::string& name) {
   const std::string mine = "." + std::to_string(group.rank()) + ".";
   std::vector<GradBucket> buckets;
   for (const auto& members : kBuckets) {
     std::vector<NamedParameter> parameters;
-    for (const auto& member : members) parameters.push_back({member, torch::zeros_like(data.at("0" + mine + member))});
+    for (const auto& member : members)
+      parameters.push_back({member, torch::zeros_like(data.at("0" + mine + member))});
     buckets.push_back(make_bucket(parameters, group, ParameterMemory::kAsIs));
     buckets.back().index = buckets.size() - 1;
   }
@@ -83,7 +89,8 @@ Tensors run_steps(const CommHook& hook, ProcessGroup group, const Tensors& data,
     wait_for_all(works);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       for (std::size_t i = 0; i < kBuckets[b].size(); ++i) {
-        results[name + "." + std::to_string(step) + "." + kBuckets[b][i]] = buckets[b].gradients[i].clone();
+        results[name + "." + std::to_string(step) + "." + kBuckets[b][i]] =
+            buckets[b].gradients[i].clone();
       }
     }
   }
@@ -94,7 +101,8 @@ void run(const std::string& data_path, const std::string& out, const std::string
   const Tensors data = read_tensors(data_path);
   const auto errors = testing_support::run_group(kRanks, backend, [&](ProcessGroup group) {
     Tensors results;
-    for (const auto& [name, hook] : make_hooks(group)) results.merge(run_steps(hook, group, data, name));
+    for (const auto& [name, hook] : make_hooks(group))
+      results.merge(run_steps(hook, group, data, name));
     if (group.rank() == 0) write_tensors(out, results);
   });
   for (const auto& error : errors) {

@@ -1,4 +1,5 @@
-// Communication hooks with ranks as threads, on buckets made by hand and through DistributedDataParallel.
+// Communication hooks with ranks as threads, on buckets made by hand and through
+// DistributedDataParallel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/tcp.h>
@@ -25,7 +26,8 @@ using testing_support::no_errors;
 using testing_support::run_group;
 using torch::Tensor;
 
-// --- PhasedWork -------------------------------------------------------------------------------------
+// --- PhasedWork
+// -------------------------------------------------------------------------------------
 
 // Writes into `log` when it is waited for.
 class LoggedWork final : public Work {
@@ -84,12 +86,14 @@ TEST_F(PhasedWorkTest, StartsEachPhaseWhenTheOneBeforeHasEnded) {
 TEST_F(PhasedWorkTest, AllStartTheirNextPhaseBeforeAnyIsWaitedFor) {
   const auto nested = std::make_shared<PhasedWork>(two_phases("n"), std::vector{phase("n3")});
   wait_for_all({two_phases("a"), nested, logged("plain")});
-  EXPECT_THAT(log, ElementsAre("start n1", "start a1", "start plain", "wait a1", "start a2", "wait n1", "start n2",
-                               "wait a2", "wait n2", "start n3", "wait n3", "wait plain"));
+  EXPECT_THAT(log,
+              ElementsAre("start n1", "start a1", "start plain", "wait a1", "start a2", "wait n1",
+                          "start n2", "wait a2", "wait n2", "start n3", "wait n3", "wait plain"));
 }
 
 TEST_F(PhasedWorkTest, EndsWithTheErrorOfAPhase) {
-  PhasedWork throws(logged("a"), {[]() -> std::shared_ptr<Work> { throw ConfigError("phase"); }, phase("b")});
+  PhasedWork throws(logged("a"),
+                    {[]() -> std::shared_ptr<Work> { throw ConfigError("phase"); }, phase("b")});
   EXPECT_THROW(throws.wait(), ConfigError);
   EXPECT_THROW(throws.wait(), ConfigError) << "also later";
   EXPECT_TRUE(throws.is_completed());
@@ -102,7 +106,8 @@ TEST_F(PhasedWorkTest, EndsWithTheErrorOfAPhase) {
   EXPECT_THROW(fails.wait(), CommError);
 }
 
-// --- Buckets made by hand ---------------------------------------------------------------------------
+// --- Buckets made by hand
+// ---------------------------------------------------------------------------
 
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
@@ -115,8 +120,8 @@ struct Model : torch::nn::Module {
       register_parameter("p" + std::to_string(i), value);
     }
   }
-  GradBucket bucket(ProcessGroup& group, const std::vector<std::size_t>& members, std::size_t index = 0,
-                    std::uint64_t layout = 0) {
+  GradBucket bucket(ProcessGroup& group, const std::vector<std::size_t>& members,
+                    std::size_t index = 0, std::uint64_t layout = 0) {
     std::vector<NamedParameter> named;
     for (const std::size_t i : members) named.push_back({"p" + std::to_string(i), parameters()[i]});
     GradBucket bucket = make_bucket(named, group, ParameterMemory::kAsIs);
@@ -127,13 +132,15 @@ struct Model : torch::nn::Module {
 };
 
 Tensor random_like(const Tensor& tensor, std::uint64_t seed) {
-  return torch::randn(tensor.sizes(), at::detail::createCPUGenerator(seed), torch::dtype(torch::kFloat64))
+  return torch::randn(tensor.sizes(), at::detail::createCPUGenerator(seed),
+                      torch::dtype(torch::kFloat64))
       .to(tensor.scalar_type());
 }
 
 // Rank's gradient of a step, and the mean over the ranks.
 Tensor gradient_of(const Tensor& like, std::size_t place, int step, int rank) {
-  return random_like(like, 1000 * place + 10 * static_cast<std::size_t>(step) + static_cast<std::size_t>(rank) + 1);
+  return random_like(like, 1000 * place + 10 * static_cast<std::size_t>(step) +
+                               static_cast<std::size_t>(rank) + 1);
 }
 Tensor mean_of(const Tensor& like, std::size_t place, int step, int size) {
   Tensor sum = torch::zeros_like(like, torch::kFloat64);
@@ -155,15 +162,20 @@ class CommHooks : public testing::TestWithParam<Case> {
  protected:
   void run(const std::function<void(ProcessGroup, int rank)>& body) {
     const auto [backend, size] = GetParam();
-    EXPECT_EQ(run_group(size, backend, [&](ProcessGroup group) { body(group, group.rank()); }), no_errors(size));
+    EXPECT_EQ(run_group(size, backend, [&](ProcessGroup group) { body(group, group.rank()); }),
+              no_errors(size));
   }
 };
 
 // Two ranks on Gloo are those of the oracle.
-INSTANTIATE_TEST_SUITE_P(Cases, CommHooks, testing::Values(Case{"shm", 2}, Case{"shm", 3}, Case{"gloo", 3}),
-                         [](const auto& info) { return info.param.backend + std::to_string(info.param.size); });
+INSTANTIATE_TEST_SUITE_P(Cases, CommHooks,
+                         testing::Values(Case{"shm", 2}, Case{"shm", 3}, Case{"gloo", 3}),
+                         [](const auto& info) {
+                           return info.param.backend + std::to_string(info.param.size);
+                         });
 
-// --- Hooks without a memory -------------------------------------------------------------------------
+// --- Hooks without a memory
+// -------------------------------------------------------------------------
 
 TEST_P(CommHooks, AllReduceIsTheMeanAndNoopIsNothing) {
   run([](ProcessGroup group, int rank) {
@@ -180,7 +192,8 @@ TEST_P(CommHooks, AllReduceIsTheMeanAndNoopIsNothing) {
 }
 
 // Each value is rounded once, and the float32 mean of these once more.
-Tensor compressed_mean(const Tensor& like, std::size_t place, int step, int size, torch::ScalarType type) {
+Tensor compressed_mean(const Tensor& like, std::size_t place, int step, int size,
+                       torch::ScalarType type) {
   Tensor sum = torch::zeros_like(like, torch::kFloat32);
   for (int rank = 0; rank < size; ++rank) {
     sum += gradient_of(like, place, step, rank).to(type).to(torch::kFloat32);
@@ -191,12 +204,14 @@ Tensor compressed_mean(const Tensor& like, std::size_t place, int step, int size
 TEST_P(CommHooks, CompressionRoundsOnceBeforeAndOnceAfterTheMean) {
   run([](ProcessGroup group, int rank) {
     for (const auto type : {torch::kFloat16, torch::kBFloat16}) {
-      const CommHook hook = type == torch::kFloat16 ? fp16_compress_hook(group) : bf16_compress_hook(group);
+      const CommHook hook =
+          type == torch::kFloat16 ? fp16_compress_hook(group) : bf16_compress_hook(group);
       for (const auto wide : {torch::kFloat32, torch::kFloat64}) {
         Model model(Shapes{{33, 5}, {4, 3, 2, 2}, {6}}, wide);
         // The last step has other buckets under the same indices.
         const std::uint64_t layout = wide == torch::kFloat32 ? 0 : 2;
-        std::vector<GradBucket> before = {model.bucket(group, {0}, 0, layout), model.bucket(group, {1, 2}, 1, layout)};
+        std::vector<GradBucket> before = {model.bucket(group, {0}, 0, layout),
+                                          model.bucket(group, {1, 2}, 1, layout)};
         std::vector<GradBucket> after = {model.bucket(group, {2, 0, 1}, 0, layout + 1)};
         for (int step = 0; step < 3; ++step) {
           std::vector<std::shared_ptr<Work>> works;
@@ -210,7 +225,8 @@ TEST_P(CommHooks, CompressionRoundsOnceBeforeAndOnceAfterTheMean) {
           wait_for_all(works);
           for (GradBucket& bucket : buckets) {
             for (std::size_t i = 0; i < bucket.gradients.size(); ++i) {
-              const Tensor expected = compressed_mean(bucket.gradients[i], i, step, group.size(), type);
+              const Tensor expected =
+                  compressed_mean(bucket.gradients[i], i, step, group.size(), type);
               EXPECT_TRUE(torch::equal(bucket.gradients[i], expected)) << type << " step " << step;
             }
           }
@@ -277,27 +293,30 @@ std::uint64_t bytes_sent() {
 
 TEST(CommHooksTraffic, CompressionHalvesWhatGlooSends) {
   constexpr std::int64_t kElements = 1 << 18;
-  EXPECT_EQ(run_group(2, "gloo", [](ProcessGroup group) {
-    Model model(Shapes{{kElements}});
-    GradBucket bucket = model.bucket(group, {0});
-    const auto sent_by = [&](const CommHook& hook) {
-      hook(bucket)->wait();  // connects
-      group.barrier();
-      const std::uint64_t before = bytes_sent();
-      group.barrier();
-      hook(bucket)->wait();
-      group.barrier();
-      const std::uint64_t after = bytes_sent();
-      group.barrier();
-      return static_cast<double>(after - before);
-    };
-    const double plain = sent_by(all_reduce_hook(group));
-    EXPECT_GT(plain, kElements * 4);
-    EXPECT_LT(sent_by(fp16_compress_hook(group)), 0.55 * plain);
-  }), no_errors(2));
+  EXPECT_EQ(run_group(2, "gloo",
+                      [](ProcessGroup group) {
+                        Model model(Shapes{{kElements}});
+                        GradBucket bucket = model.bucket(group, {0});
+                        const auto sent_by = [&](const CommHook& hook) {
+                          hook(bucket)->wait();  // connects
+                          group.barrier();
+                          const std::uint64_t before = bytes_sent();
+                          group.barrier();
+                          hook(bucket)->wait();
+                          group.barrier();
+                          const std::uint64_t after = bytes_sent();
+                          group.barrier();
+                          return static_cast<double>(after - before);
+                        };
+                        const double plain = sent_by(all_reduce_hook(group));
+                        EXPECT_GT(plain, kElements * 4);
+                        EXPECT_LT(sent_by(fp16_compress_hook(group)), 0.55 * plain);
+                      }),
+            no_errors(2));
 }
 
-// --- PowerSGD ---------------------------------------------------------------------------------------
+// --- PowerSGD
+// ---------------------------------------------------------------------------------------
 
 // One rank's training: gradients of each step into buckets, the hook, and the results by parameter.
 class Training {
@@ -309,9 +328,11 @@ class Training {
     members_ = members;
     buckets_.clear();
     ++layout_;
-    for (std::size_t i = 0; i < members.size(); ++i) buckets_.push_back(model_.bucket(group_, members[i], i, layout_));
+    for (std::size_t i = 0; i < members.size(); ++i)
+      buckets_.push_back(model_.bucket(group_, members[i], i, layout_));
   }
-  std::vector<Tensor> step(const std::function<Tensor(const Tensor& like, std::size_t place)>& gradient) {
+  std::vector<Tensor> step(
+      const std::function<Tensor(const Tensor& like, std::size_t place)>& gradient) {
     std::vector<std::shared_ptr<Work>> works;
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       for (std::size_t i = 0; i < members_[b].size(); ++i) {
@@ -357,8 +378,10 @@ TEST_P(CommHooks, PowerSgdSendsWhatHasLowRankExactly) {
     for (const auto& [approximation, epsilon, batch] :
          {Setting{1, 0, false}, Setting{1, 1e-8, true}, Setting{3, 0, true}}) {
       for (const auto type : {torch::kFloat32, torch::kFloat64}) {
-        PowerSgd power_sgd(group, {.matrix_approximation_rank = approximation, .start_power_sgd_iter = 0,
-                                   .min_compression_rate = 1, .orthogonalization_epsilon = epsilon,
+        PowerSgd power_sgd(group, {.matrix_approximation_rank = approximation,
+                                   .start_power_sgd_iter = 0,
+                                   .min_compression_rate = 1,
+                                   .orthogonalization_epsilon = epsilon,
                                    .batch_tensors_with_same_shape = batch});
         Model model(kShapes, type);
         Training training(group, power_sgd, model);
@@ -374,7 +397,8 @@ TEST_P(CommHooks, PowerSgdSendsWhatHasLowRankExactly) {
           });
           for (std::size_t i = 0; i < 3; ++i) {
             Tensor mean = torch::zeros_like(results[i]);
-            for (int of = 0; of < group.size(); ++of) mean += low_rank(results[i], i, of) / group.size();
+            for (int of = 0; of < group.size(); ++of)
+              mean += low_rank(results[i], i, of) / group.size();
             EXPECT_LT(relative_difference(results[i], mean),
                       epsilon == 0 && type == torch::kFloat64 ? 1e-13 : 3e-6)
                 << "rank " << approximation << " parameter " << i << " step " << step;
@@ -414,60 +438,72 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
       const Tensor of_shape = i == 1 ? error.view({8, 3, 3, 6}).permute({0, 3, 1, 2}) : error;
       sent[i] += of_shape;
     }
-    for (std::size_t i = 0; i < 4; ++i) EXPECT_LT(relative_difference(sent[i], wanted[i]), 1e-6) << i;
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_LT(relative_difference(sent[i], wanted[i]), 1e-6) << i;
   });
 }
 
 // Of a gradient that stays the same, power iteration finds the best approximation; random Q do not.
 TEST(PowerSgd, WarmStartApproachesTheBestApproximation) {
   for (const bool warm : {true, false}) {
-    EXPECT_EQ(run_group(2, "shm", [&](ProcessGroup group) {
-      PowerSgd power_sgd(group, {.matrix_approximation_rank = 2,
-                                 .start_power_sgd_iter = 0,
-                                 .use_error_feedback = false,
-                                 .warm_start = warm});
-      Model model(Shapes{{20, 30}});
-      Training training(group, power_sgd, model);
-      training.arrange({{0}});
-      Tensor result;
-      for (int step = 0; step < 40; ++step) result = training.random_step(0)[0];
-      const Tensor mean = mean_of(result, 0, 0, 2);
-      const Tensor values = at::linalg_svdvals(mean);
-      const double best = values.slice(0, 2).norm().item<double>();
-      const double reached = (mean - result).norm().item<double>();
-      if (warm) {
-        EXPECT_LT(reached, 1.001 * best);
-      } else {
-        EXPECT_GT(reached, 1.01 * best);
-      }
-    }), no_errors(2));
+    EXPECT_EQ(run_group(2, "shm",
+                        [&](ProcessGroup group) {
+                          PowerSgd power_sgd(group, {.matrix_approximation_rank = 2,
+                                                     .start_power_sgd_iter = 0,
+                                                     .use_error_feedback = false,
+                                                     .warm_start = warm});
+                          Model model(Shapes{{20, 30}});
+                          Training training(group, power_sgd, model);
+                          training.arrange({{0}});
+                          Tensor result;
+                          for (int step = 0; step < 40; ++step) result = training.random_step(0)[0];
+                          const Tensor mean = mean_of(result, 0, 0, 2);
+                          const Tensor values = at::linalg_svdvals(mean);
+                          const double best = values.slice(0, 2).norm().item<double>();
+                          const double reached = (mean - result).norm().item<double>();
+                          if (warm) {
+                            EXPECT_LT(reached, 1.001 * best);
+                          } else {
+                            EXPECT_GT(reached, 1.01 * best);
+                          }
+                        }),
+              no_errors(2));
   }
 }
 
 TEST(PowerSgd, StartsAfterTheGivenStepsAndCounts) {
-  EXPECT_EQ(run_group(2, "shm", [](ProcessGroup group) {
-    PowerSgd power_sgd(group, {.start_power_sgd_iter = 2});
-    Model model(Shapes{{20, 30}, {5}});
-    Training training(group, power_sgd, model);
-    training.arrange({{1}, {0}});
-    for (int step = 0; step < 4; ++step) {
-      EXPECT_EQ(power_sgd.statistics().iterations, step);
-      const auto results = training.random_step(step);
-      const bool exact = relative_difference(results[0], mean_of(results[0], 0, step, 2)) < 1e-6;
-      EXPECT_EQ(exact, step < 2) << step;
-      EXPECT_LT(relative_difference(results[1], mean_of(results[1], 1, step, 2)), 1e-6) << "a vector";
-      EXPECT_EQ(power_sgd.statistics().elements_before_compression, std::max(0, step - 1) * 605);
-      EXPECT_EQ(power_sgd.statistics().elements_after_compression, std::max(0, step - 1) * 55);
-    }
-    EXPECT_DOUBLE_EQ(power_sgd.statistics().compression_rate(), 11);
-  }), no_errors(2));
+  EXPECT_EQ(
+      run_group(
+          2, "shm",
+          [](ProcessGroup group) {
+            PowerSgd power_sgd(group, {.start_power_sgd_iter = 2});
+            Model model(Shapes{{20, 30}, {5}});
+            Training training(group, power_sgd, model);
+            training.arrange({{1}, {0}});
+            for (int step = 0; step < 4; ++step) {
+              EXPECT_EQ(power_sgd.statistics().iterations, step);
+              const auto results = training.random_step(step);
+              const bool exact =
+                  relative_difference(results[0], mean_of(results[0], 0, step, 2)) < 1e-6;
+              EXPECT_EQ(exact, step < 2) << step;
+              EXPECT_LT(relative_difference(results[1], mean_of(results[1], 1, step, 2)), 1e-6)
+                  << "a vector";
+              EXPECT_EQ(power_sgd.statistics().elements_before_compression,
+                        std::max(0, step - 1) * 605);
+              EXPECT_EQ(power_sgd.statistics().elements_after_compression,
+                        std::max(0, step - 1) * 55);
+            }
+            EXPECT_DOUBLE_EQ(power_sgd.statistics().compression_rate(), 11);
+          }),
+      no_errors(2));
 }
 
 // The buckets of the second half are others than those of the first.
 TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
   run([](ProcessGroup group, int) {
     for (const bool warm : {true, false}) {
-      const PowerSgdOptions options{.matrix_approximation_rank = 2, .start_power_sgd_iter = 1, .warm_start = warm};
+      const PowerSgdOptions options{
+          .matrix_approximation_rank = 2, .start_power_sgd_iter = 1, .warm_start = warm};
       Model model(kShapes);
       PowerSgd first(group, options), second(group, options);
       Training training(group, first, model), resumed(group, second, model);
@@ -507,37 +543,52 @@ TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
 // An unused layer's gradient of zero makes Q zero, which must not stay so, nor become NaN.
 TEST(PowerSgd, RecoversFromZeroAndFromInfinity) {
   for (const double epsilon : {0.0, 1e-8}) {
-    EXPECT_EQ(run_group(2, "shm", [&](ProcessGroup group) {
-      PowerSgd power_sgd(group, {.start_power_sgd_iter = 0, .orthogonalization_epsilon = epsilon});
-      Model model(Shapes{{20, 30}});
-      Training training(group, power_sgd, model);
-      training.arrange({{0}});
-      const auto ones = [](double value) {
-        return [value](const Tensor& like, std::size_t) { return torch::full_like(like, value); };
-      };
-      EXPECT_TRUE(training.step(ones(0))[0].eq(0).all().item<bool>());
-      EXPECT_LT(relative_difference(training.step(ones(2))[0], torch::full({20, 30}, 2)), 1e-6);
-      const double infinite = group.rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
-      EXPECT_TRUE(training.step(ones(infinite))[0].isnan().all().item<bool>()) << "seen on both ranks";
-      EXPECT_LT(relative_difference(training.step(ones(2))[0], torch::full({20, 30}, 2)), 1e-6);
-    }), no_errors(2));
+    EXPECT_EQ(
+        run_group(
+            2, "shm",
+            [&](ProcessGroup group) {
+              PowerSgd power_sgd(group,
+                                 {.start_power_sgd_iter = 0, .orthogonalization_epsilon = epsilon});
+              Model model(Shapes{{20, 30}});
+              Training training(group, power_sgd, model);
+              training.arrange({{0}});
+              const auto ones = [](double value) {
+                return [value](const Tensor& like, std::size_t) {
+                  return torch::full_like(like, value);
+                };
+              };
+              EXPECT_TRUE(training.step(ones(0))[0].eq(0).all().item<bool>());
+              EXPECT_LT(relative_difference(training.step(ones(2))[0], torch::full({20, 30}, 2)),
+                        1e-6);
+              const double infinite =
+                  group.rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
+              EXPECT_TRUE(training.step(ones(infinite))[0].isnan().all().item<bool>())
+                  << "seen on both ranks";
+              EXPECT_LT(relative_difference(training.step(ones(2))[0], torch::full({20, 30}, 2)),
+                        1e-6);
+            }),
+        no_errors(2));
   }
 }
 
 TEST(PowerSgd, CompressesInsideOfACastAndWithoutErrorFeedback) {
-  EXPECT_EQ(run_group(2, "shm", [](ProcessGroup group) {
-    PowerSgd power_sgd(group, {.start_power_sgd_iter = 0,
-                               .use_error_feedback = false,
-                               .batch_tensors_with_same_shape = true});
-    const CommHook hook = fp16_compress_wrapper(group, power_sgd.hook());
-    Model model(Shapes{{20, 30}, {20, 30}});
-    GradBucket bucket = model.bucket(group, {0, 1});
-    bucket.gradients[0].fill_(1 + group.rank());
-    bucket.gradients[1].fill_(-3);
-    hook(bucket)->wait();
-    EXPECT_LT(relative_difference(bucket.gradients[0], torch::full({20, 30}, 1.5)), 3e-3);
-    EXPECT_LT(relative_difference(bucket.gradients[1], torch::full({20, 30}, -3)), 3e-3);
-  }), no_errors(2));
+  EXPECT_EQ(
+      run_group(
+          2, "shm",
+          [](ProcessGroup group) {
+            PowerSgd power_sgd(group, {.start_power_sgd_iter = 0,
+                                       .use_error_feedback = false,
+                                       .batch_tensors_with_same_shape = true});
+            const CommHook hook = fp16_compress_wrapper(group, power_sgd.hook());
+            Model model(Shapes{{20, 30}, {20, 30}});
+            GradBucket bucket = model.bucket(group, {0, 1});
+            bucket.gradients[0].fill_(1 + group.rank());
+            bucket.gradients[1].fill_(-3);
+            hook(bucket)->wait();
+            EXPECT_LT(relative_difference(bucket.gradients[0], torch::full({20, 30}, 1.5)), 3e-3);
+            EXPECT_LT(relative_difference(bucket.gradients[1], torch::full({20, 30}, -3)), 3e-3);
+          }),
+      no_errors(2));
 }
 
 template <class Expected>
@@ -551,88 +602,116 @@ void expect_error(const std::function<void()>& body, const std::string& text) {
 }
 
 TEST(CommHooksErrors, SayWhatCannotBe) {
-  EXPECT_EQ(run_group(1, "auto", [](ProcessGroup group) {
-    for (const auto& [options, text] : std::vector<std::pair<PowerSgdOptions, std::string>>{
-             {{.matrix_approximation_rank = 0}, "matrix_approximation_rank must be at least 1, got 0"},
-             {{.start_power_sgd_iter = -1}, "start_power_sgd_iter must be at least 0, got -1"},
-             {{.min_compression_rate = 0}, "min_compression_rate must be above 0, got 0"},
-             {{.orthogonalization_epsilon = -1}, "orthogonalization_epsilon must be at least 0, got -1"}}) {
-      expect_error<ConfigError>([&] { PowerSgd(group, options); }, text);
-    }
-    expect_error<ConfigError>([&] { post_local_sgd_hook(group, std::nullopt, -1); }, "got -1");
-    expect_error<ConfigError>([&] { PeriodicModelAverager(group, {}, {.period = 0}); }, "got 0, 0 and 0");
+  EXPECT_EQ(
+      run_group(
+          1, "auto",
+          [](ProcessGroup group) {
+            for (const auto& [options, text] : std::vector<std::pair<PowerSgdOptions, std::string>>{
+                     {{.matrix_approximation_rank = 0},
+                      "matrix_approximation_rank must be at least 1, got 0"},
+                     {{.start_power_sgd_iter = -1},
+                      "start_power_sgd_iter must be at least 0, got -1"},
+                     {{.min_compression_rate = 0}, "min_compression_rate must be above 0, got 0"},
+                     {{.orthogonalization_epsilon = -1},
+                      "orthogonalization_epsilon must be at least 0, got -1"}}) {
+              expect_error<ConfigError>([&] { PowerSgd(group, options); }, text);
+            }
+            expect_error<ConfigError>([&] { post_local_sgd_hook(group, std::nullopt, -1); },
+                                      "got -1");
+            expect_error<ConfigError>([&] { PeriodicModelAverager(group, {}, {.period = 0}); },
+                                      "got 0, 0 and 0");
 
-    const Model model(Shapes{{20, 30}});
-    PowerSgd power_sgd(group);
-    const auto one = torch::tensor(std::int64_t{1});
-    const PowerSgd::NamedTensors good = {{"iteration", one}, {"seeds_drawn", one}};
-    for (const auto& [name, shape, text] : std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>>{
-             {"q.p0", {20, 1}, "'q.p0' has shape [20, 1], expected [30, 1]"},
-             {"error.p0", {600}, "'error.p0' has shape [600], expected [20, 30]"},
-             {"q.p1", {30, 1}, "'q.p1', which is no parameter of the module"},
-             {"p0", {20, 30}, "'p0', which is no parameter of the module"}}) {
-      auto state = good;
-      state.emplace_back(name, torch::zeros(shape));
-      expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, state); }, text);
-    }
-    expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, {good[0]}); }, "no 'seeds_drawn'");
-    EXPECT_EQ(power_sgd.statistics().iterations, 0) << "nothing was changed";
-  }), no_errors(1));
+            const Model model(Shapes{{20, 30}});
+            PowerSgd power_sgd(group);
+            const auto one = torch::tensor(std::int64_t{1});
+            const PowerSgd::NamedTensors good = {{"iteration", one}, {"seeds_drawn", one}};
+            for (const auto& [name, shape, text] :
+                 std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>>{
+                     {"q.p0", {20, 1}, "'q.p0' has shape [20, 1], expected [30, 1]"},
+                     {"error.p0", {600}, "'error.p0' has shape [600], expected [20, 30]"},
+                     {"q.p1", {30, 1}, "'q.p1', which is no parameter of the module"},
+                     {"p0", {20, 30}, "'p0', which is no parameter of the module"}}) {
+              auto state = good;
+              state.emplace_back(name, torch::zeros(shape));
+              expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, state); }, text);
+            }
+            expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, {good[0]}); },
+                                          "no 'seeds_drawn'");
+            EXPECT_EQ(power_sgd.statistics().iterations, 0) << "nothing was changed";
+          }),
+      no_errors(1));
 }
 
-// --- Post-local SGD ---------------------------------------------------------------------------------
+// --- Post-local SGD
+// ---------------------------------------------------------------------------------
 
 TEST(PostLocalSgd, AveragesGloballyThenInsideOfSubgroupsThenNotAtAll) {
   for (const std::string backend : {"shm", "gloo"}) {
-    EXPECT_EQ(run_group(4, backend, [](ProcessGroup group) {
-      const int rank = group.rank();
-      const auto pair = group.split(rank / 2);
-      const CommHook with_pair = post_local_sgd_hook(group, pair, 2);
-      const CommHook alone = post_local_sgd_hook(group, std::nullopt, 1);
-      Model model(Shapes{{3}, {4}});
-      std::vector<GradBucket> buckets = {model.bucket(group, {1}, 0), model.bucket(group, {0}, 1)};
-      const double of_pair = rank / 2 * 2 + 0.5;
-      for (int step = 0; step < 3; ++step) {
-        for (const auto& [hook, expected] : {std::pair(with_pair, step < 2 ? 1.5 : of_pair),
-                                             std::pair(alone, step < 1 ? 1.5 : rank)}) {
-          for (GradBucket& bucket : buckets) {
-            bucket.buffer.fill_(rank);
-            hook(bucket)->wait();
-            EXPECT_TRUE(bucket.gradients[0].eq(expected).all().item<bool>()) << "step " << step;
-          }
-        }
-      }
-    }), no_errors(4));
+    EXPECT_EQ(run_group(4, backend,
+                        [](ProcessGroup group) {
+                          const int rank = group.rank();
+                          const auto pair = group.split(rank / 2);
+                          const CommHook with_pair = post_local_sgd_hook(group, pair, 2);
+                          const CommHook alone = post_local_sgd_hook(group, std::nullopt, 1);
+                          Model model(Shapes{{3}, {4}});
+                          std::vector<GradBucket> buckets = {model.bucket(group, {1}, 0),
+                                                             model.bucket(group, {0}, 1)};
+                          const double of_pair = rank / 2 * 2 + 0.5;
+                          for (int step = 0; step < 3; ++step) {
+                            for (const auto& [hook, expected] :
+                                 {std::pair(with_pair, step < 2 ? 1.5 : of_pair),
+                                  std::pair(alone, step < 1 ? 1.5 : rank)}) {
+                              for (GradBucket& bucket : buckets) {
+                                bucket.buffer.fill_(rank);
+                                hook(bucket)->wait();
+                                EXPECT_TRUE(bucket.gradients[0].eq(expected).all().item<bool>())
+                                    << "step " << step;
+                              }
+                            }
+                          }
+                        }),
+              no_errors(4));
   }
 }
 
 TEST(PostLocalSgd, AveragesParametersEveryPeriod) {
-  EXPECT_EQ(run_group(2, "shm", [](ProcessGroup group) {
-    torch::nn::Module module;
-    module.register_parameter("a", torch::zeros({3}));
-    module.register_parameter("b", torch::zeros({2, 2}, torch::kFloat64));
-    module.register_parameter("frozen", torch::zeros({2}), /*requires_grad=*/false);
-    PeriodicModelAverager averager(group, module.parameters(), {.period = 2, .warmup_steps = 1});
-    PeriodicModelAverager resumed(group, {}, {.period = 2, .warmup_steps = 1, .first_step = 3});
-    for (int step = 0; step < 5; ++step) {
-      const torch::NoGradGuard no_grad;
-      for (auto& parameter : module.parameters()) parameter.fill_(group.rank() + step);
-      const bool averages = step == 1 || step == 3;
-      EXPECT_EQ(averager.average_parameters(), averages);
-      for (const auto& item : module.named_parameters()) {
-        const double expected = step + (averages && item.key() != "frozen" ? 0.5 : group.rank());
-        EXPECT_TRUE(item.value().eq(expected).all().item<bool>()) << item.key() << " step " << step;
-      }
-    }
-    EXPECT_TRUE(resumed.average_parameters());
-    EXPECT_EQ(resumed.step(), 4);
-  }), no_errors(2));
+  EXPECT_EQ(run_group(2, "shm",
+                      [](ProcessGroup group) {
+                        torch::nn::Module module;
+                        module.register_parameter("a", torch::zeros({3}));
+                        module.register_parameter("b", torch::zeros({2, 2}, torch::kFloat64));
+                        module.register_parameter("frozen", torch::zeros({2}),
+                                                  /*requires_grad=*/false);
+                        PeriodicModelAverager averager(group, module.parameters(),
+                                                       {.period = 2, .warmup_steps = 1});
+                        PeriodicModelAverager resumed(
+                            group, {}, {.period = 2, .warmup_steps = 1, .first_step = 3});
+                        for (int step = 0; step < 5; ++step) {
+                          const torch::NoGradGuard no_grad;
+                          for (auto& parameter : module.parameters())
+                            parameter.fill_(group.rank() + step);
+                          const bool averages = step == 1 || step == 3;
+                          EXPECT_EQ(averager.average_parameters(), averages);
+                          for (const auto& item : module.named_parameters()) {
+                            const double expected =
+                                step + (averages && item.key() != "frozen" ? 0.5 : group.rank());
+                            EXPECT_TRUE(item.value().eq(expected).all().item<bool>())
+                                << item.key() << " step " << step;
+                          }
+                        }
+                        EXPECT_TRUE(resumed.average_parameters());
+                        EXPECT_EQ(resumed.step(), 4);
+                      }),
+            no_errors(2));
 }
 
-// --- Through DistributedDataParallel ----------------------------------------------------------------
+// --- Through DistributedDataParallel
+// ----------------------------------------------------------------
 
 struct NetImpl : torch::nn::Module {
-  NetImpl() : fc1(register_module("fc1", torch::nn::Linear(6, 8))), fc2(register_module("fc2", torch::nn::Linear(8, 3))) {
+  NetImpl()
+      : fc1(register_module("fc1", torch::nn::Linear(6, 8))),
+        fc2(register_module("fc2", torch::nn::Linear(8, 3))) {
     const torch::NoGradGuard no_grad;
     std::uint64_t seed = 0;
     for (auto& parameter : parameters()) parameter.copy_(random_like(parameter, ++seed));
@@ -651,7 +730,8 @@ double difference_from_mean(ProcessGroup group, const CommHook& hook, double fac
   hooked.register_comm_hook(hook);
   double largest = 0;
   for (int step = 0; step < 3; ++step) {
-    const Tensor x = random_like(torch::zeros({5, 6}), static_cast<std::uint64_t>(10 * step + group.rank() + 1));
+    const Tensor x =
+        random_like(torch::zeros({5, 6}), static_cast<std::uint64_t>(10 * step + group.rank() + 1));
     for (auto* ddp : {&plain, &hooked}) {
       ddp->module()->zero_grad();
       ddp->forward(x).pow(2).sum().backward();
@@ -670,9 +750,9 @@ TEST_P(CommHooks, WorkInBackward) {
     EXPECT_LT(difference_from_mean(group, fp16_compress_hook(group)), 2e-3);
     EXPECT_LT(difference_from_mean(group, bf16_compress_hook(group)), 2e-2);
     // A product of full rank lacks nothing.
-    PowerSgd power_sgd(group, {.matrix_approximation_rank = 8,
-                               .start_power_sgd_iter = 0,
-                               .min_compression_rate = 0.01});
+    PowerSgd power_sgd(
+        group,
+        {.matrix_approximation_rank = 8, .start_power_sgd_iter = 0, .min_compression_rate = 0.01});
     EXPECT_LT(difference_from_mean(group, power_sgd.hook()), 1e-5);
     EXPECT_EQ(power_sgd.statistics().iterations, 3);
     const CommHook of_user = [group](GradBucket& bucket) mutable {

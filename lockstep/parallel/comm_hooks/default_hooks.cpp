@@ -22,12 +22,12 @@ void average_pieces(const Tensor& pieces, int count) {
     sources.push_back(data + static_cast<std::size_t>(i * length) * pieces.element_size());
   }
   const std::array<std::byte*, 1> destinations{data};
-  reduce(sources, destinations, static_cast<std::size_t>(length), data_type_of(pieces.scalar_type()),
-         ReduceOp::kAverage);
+  reduce(sources, destinations, static_cast<std::size_t>(length),
+         data_type_of(pieces.scalar_type()), ReduceOp::kAverage);
 }
 
-// The mean of 16-bit values. The group's all_reduce over Gloo sends them as float32. So that only 16
-// bits travel, each rank gets its share of all ranks' values, averages it and gives it to all.
+// The mean of 16-bit values. The group's all_reduce over Gloo sends them as float32. So that only
+// 16 bits travel, each rank gets its share of all ranks' values, averages it and gives it to all.
 class MeanOf16Bits {
  public:
   explicit MeanOf16Bits(ProcessGroup group) : group_(std::move(group)) {}
@@ -39,13 +39,16 @@ class MeanOf16Bits {
       return group_.async_all_reduce(buffer, ReduceOp::kAverage);
     }
     Tensor& received = received_[bucket.index];
-    if (!received.defined() || received.numel() != buffer.numel()) received = torch::empty_like(buffer);
+    if (!received.defined() || received.numel() != buffer.numel())
+      received = torch::empty_like(buffer);
     auto average_and_send = [group = group_, received, buffer, size]() mutable {
       average_pieces(received, size);
-      return group.async_all_gather_into_tensor(buffer, received.narrow(0, 0, buffer.numel() / size));
+      return group.async_all_gather_into_tensor(buffer,
+                                                received.narrow(0, 0, buffer.numel() / size));
     };
-    return std::make_shared<PhasedWork>(group_.async_all_to_all_single(received, buffer),
-                                        std::vector<PhasedWork::Phase>{std::move(average_and_send)});
+    return std::make_shared<PhasedWork>(
+        group_.async_all_to_all_single(received, buffer),
+        std::vector<PhasedWork::Phase>{std::move(average_and_send)});
   }
 
  private:
@@ -99,7 +102,9 @@ class CompressedHook {
 // A CommHook may be copied; what it remembers must not.
 template <class Hook>
 CommHook shared(Hook hook) {
-  return [state = std::make_shared<Hook>(std::move(hook))](GradBucket& bucket) { return (*state)(bucket); };
+  return [state = std::make_shared<Hook>(std::move(hook))](GradBucket& bucket) {
+    return (*state)(bucket);
+  };
 }
 
 CommHook compress_wrapper(ProcessGroup group, torch::ScalarType type, CommHook hook) {

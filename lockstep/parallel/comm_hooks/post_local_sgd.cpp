@@ -12,8 +12,9 @@ namespace lockstep {
 CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> subgroup,
                              std::int64_t start_local_sgd_iter) {
   if (start_local_sgd_iter < 0) {
-    throw ConfigError(lockstep::str("post_local_sgd_hook: start_local_sgd_iter must be at least 0, got ",
-                                    start_local_sgd_iter));
+    throw ConfigError(
+        lockstep::str("post_local_sgd_hook: start_local_sgd_iter must be at least 0, got ",
+                      start_local_sgd_iter));
   }
   CommHook global = all_reduce_hook(std::move(group));
   CommHook local = subgroup ? all_reduce_hook(*std::move(subgroup)) : noop_hook();
@@ -23,13 +24,15 @@ CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> sub
   };
 }
 
-PeriodicModelAverager::PeriodicModelAverager(ProcessGroup group, std::vector<torch::Tensor> parameters,
+PeriodicModelAverager::PeriodicModelAverager(ProcessGroup group,
+                                             std::vector<torch::Tensor> parameters,
                                              const PeriodicModelAveragerOptions& options)
     : group_(std::move(group)), options_(options), step_(options.first_step) {
   if (options.period < 1 || options.warmup_steps < 0 || options.first_step < 0) {
-    throw ConfigError(lockstep::str("PeriodicModelAverager: period must be at least 1, and warmup_steps and "
-                                    "first_step at least 0; got ", options.period, ", ",
-                                    options.warmup_steps, " and ", options.first_step));
+    throw ConfigError(
+        lockstep::str("PeriodicModelAverager: period must be at least 1, and warmup_steps and "
+                      "first_step at least 0; got ",
+                      options.period, ", ", options.warmup_steps, " and ", options.first_step));
   }
   for (const torch::Tensor& parameter : parameters) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);

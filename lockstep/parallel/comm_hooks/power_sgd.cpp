@@ -19,13 +19,15 @@ using NamedTensors = PowerSgd::NamedTensors;
 
 void check(const PowerSgdOptions& options) {
   const auto require = [](bool holds, const char* name, const char* bound, auto got) {
-    if (!holds) throw ConfigError(lockstep::str("PowerSgd: ", name, " must be ", bound, ", got ", got));
+    if (!holds)
+      throw ConfigError(lockstep::str("PowerSgd: ", name, " must be ", bound, ", got ", got));
   };
   require(options.matrix_approximation_rank >= 1, "matrix_approximation_rank", "at least 1",
           options.matrix_approximation_rank);
   require(options.start_power_sgd_iter >= 0, "start_power_sgd_iter", "at least 0",
           options.start_power_sgd_iter);
-  require(options.min_compression_rate > 0, "min_compression_rate", "above 0", options.min_compression_rate);
+  require(options.min_compression_rate > 0, "min_compression_rate", "above 0",
+          options.min_compression_rate);
   require(options.orthogonalization_epsilon >= 0, "orthogonalization_epsilon", "at least 0",
           options.orthogonalization_epsilon);
 }
@@ -64,7 +66,8 @@ struct Remembered {
 
 double PowerSgdStatistics::compression_rate() const {
   if (elements_after_compression == 0) return 0;
-  return static_cast<double>(elements_before_compression) / static_cast<double>(elements_after_compression);
+  return static_cast<double>(elements_before_compression) /
+         static_cast<double>(elements_after_compression);
 }
 
 class PowerSgd::State {
@@ -82,7 +85,8 @@ class PowerSgd::State {
   BucketPtr bucket_for(const GradBucket& bucket);
   void remember(PowerSgdBucket& made, const GradBucket& bucket);
   void fill_q(PowerSgdBucket& bucket);
-  void check_fit(const std::string& name, const Tensor& value, const Tensor& parameter, bool is_q) const;
+  void check_fit(const std::string& name, const Tensor& value, const Tensor& parameter,
+                 bool is_q) const;
 
   ProcessGroup group_;
   PowerSgdOptions options_;
@@ -101,34 +105,41 @@ std::shared_ptr<Work> PowerSgd::State::reduce(GradBucket& grad_bucket) {
   const BucketPtr bucket = bucket_for(grad_bucket);
   before_ += bucket->elements_before_compression();
   after_ += bucket->elements_after_compression();
-  if (bucket->batches().empty()) return group_.async_all_reduce(grad_bucket.buffer, ReduceOp::kAverage);
+  if (bucket->batches().empty())
+    return group_.async_all_reduce(grad_bucket.buffer, ReduceOp::kAverage);
 
   if (!bucket->q_is_known) fill_q(*bucket);
   bucket->q_is_known = options_.warm_start;
   bucket->begin(grad_bucket.gradients);
-  auto second = [bucket, gradients = grad_bucket.gradients, group = group_]() mutable -> std::shared_ptr<Work> {
+  auto second = [bucket, gradients = grad_bucket.gradients,
+                 group = group_]() mutable -> std::shared_ptr<Work> {
     const torch::NoGradGuard second_no_grad;
-    if (!bucket->compute_q(gradients)) return nullptr;  // on all ranks, whose first messages are equal
+    if (!bucket->compute_q(gradients))
+      return nullptr;  // on all ranks, whose first messages are equal
     auto decompress = [bucket, gradients]() -> std::shared_ptr<Work> {
       const torch::NoGradGuard decompress_no_grad;
       bucket->finish(gradients);
       return nullptr;
     };
-    return std::make_shared<PhasedWork>(group.async_all_reduce(bucket->second_message, ReduceOp::kAverage),
-                                        std::vector<PhasedWork::Phase>{std::move(decompress)});
+    return std::make_shared<PhasedWork>(
+        group.async_all_reduce(bucket->second_message, ReduceOp::kAverage),
+        std::vector<PhasedWork::Phase>{std::move(decompress)});
   };
-  return std::make_shared<PhasedWork>(group_.async_all_reduce(bucket->first_message, ReduceOp::kAverage),
-                                      std::vector<PhasedWork::Phase>{std::move(second)});
+  return std::make_shared<PhasedWork>(
+      group_.async_all_reduce(bucket->first_message, ReduceOp::kAverage),
+      std::vector<PhasedWork::Phase>{std::move(second)});
 }
 
 PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bucket) {
-  std::erase_if(buckets_, [&](const auto& each) { return each.second->layout() != grad_bucket.layout; });
+  std::erase_if(buckets_,
+                [&](const auto& each) { return each.second->layout() != grad_bucket.layout; });
   BucketPtr& known = buckets_[grad_bucket.index];
   if (known) return known;
   LOCKSTEP_CHECK(grad_bucket.parameters.size() == grad_bucket.gradients.size());
   auto made = std::make_shared<PowerSgdBucket>(grad_bucket, options_);
   if (!made->batches().empty()) {
-    made->take_memory(group_.allocate({made->elements()}, grad_bucket.buffer.scalar_type()), grad_bucket);
+    made->take_memory(group_.allocate({made->elements()}, grad_bucket.buffer.scalar_type()),
+                      grad_bucket);
     remember(*made, grad_bucket);
   }
   return known = made;
@@ -179,8 +190,8 @@ NamedTensors PowerSgd::State::save(const torch::nn::Module& module) const {
   return state;
 }
 
-void PowerSgd::State::check_fit(const std::string& name, const Tensor& value, const Tensor& parameter,
-                                bool is_q) const {
+void PowerSgd::State::check_fit(const std::string& name, const Tensor& value,
+                                const Tensor& parameter, bool is_q) const {
   const Tensor matrix = as_matrix(parameter.detach());
   std::vector<std::int64_t> expected = matrix.sizes().vec();
   if (is_q) {
@@ -188,8 +199,9 @@ void PowerSgd::State::check_fit(const std::string& name, const Tensor& value, co
     expected = {columns, std::min({rows, columns, options_.matrix_approximation_rank})};
   }
   if (value.sizes() == at::IntArrayRef(expected)) return;
-  throw CheckpointError(lockstep::str("PowerSgd: '", name, "' has shape ", value.sizes(), ", expected ",
-                                      at::IntArrayRef(expected), "; load it with the same model and rank"));
+  throw CheckpointError(lockstep::str("PowerSgd: '", name, "' has shape ", value.sizes(),
+                                      ", expected ", at::IntArrayRef(expected),
+                                      "; load it with the same model and rank"));
 }
 
 void PowerSgd::State::load(const torch::nn::Module& module, const NamedTensors& state) {
@@ -204,9 +216,11 @@ void PowerSgd::State::load(const torch::nn::Module& module, const NamedTensors& 
     }
     const bool is_q = name.starts_with("q.");
     const Tensor* parameter = nullptr;
-    if (is_q || name.starts_with("error.")) parameter = parameters.find(name.substr(name.find('.') + 1));
+    if (is_q || name.starts_with("error."))
+      parameter = parameters.find(name.substr(name.find('.') + 1));
     if (parameter == nullptr) {
-      throw CheckpointError("PowerSgd: the state has '" + name + "', which is no parameter of the module");
+      throw CheckpointError("PowerSgd: the state has '" + name +
+                            "', which is no parameter of the module");
     }
     check_fit(name, value, *parameter, is_q);
     Remembered& entry = remembered[parameter->unsafeGetTensorImpl()];
@@ -214,7 +228,9 @@ void PowerSgd::State::load(const torch::nn::Module& module, const NamedTensors& 
     (is_q ? entry.q : entry.error) = value.clone();
   }
   if (iteration < 0 || drawn < 0) {
-    throw CheckpointError("PowerSgd: the state has no 'iteration' or no 'seeds_drawn'; it must come from state_dict()");
+    throw CheckpointError(
+        "PowerSgd: the state has no 'iteration' or no 'seeds_drawn'; it must come from "
+        "state_dict()");
   }
   remembered_ = std::move(remembered);
   buckets_.clear();
@@ -234,7 +250,9 @@ CommHook PowerSgd::hook() const {
 
 PowerSgdStatistics PowerSgd::statistics() const { return state_->statistics(); }
 
-NamedTensors PowerSgd::state_dict(const torch::nn::Module& module) const { return state_->save(module); }
+NamedTensors PowerSgd::state_dict(const torch::nn::Module& module) const {
+  return state_->save(module);
+}
 
 void PowerSgd::load_state_dict(const torch::nn::Module& module, const NamedTensors& state) {
   state_->load(module, state);

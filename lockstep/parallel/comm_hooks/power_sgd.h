@@ -1,13 +1,14 @@
-// PowerSGD: gradients travel as products of two thin matrices (Vogels, Karimireddy and Jaggi, "PowerSGD:
-// Practical Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019).
+// PowerSGD: gradients travel as products of two thin matrices (Vogels, Karimireddy and Jaggi,
+// "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019).
 //
-//   lockstep::PowerSgd power_sgd(group, {.matrix_approximation_rank = 2, .start_power_sgd_iter = 100});
+//   lockstep::PowerSgd power_sgd(group, {.matrix_approximation_rank = 2,
+//                                        .start_power_sgd_iter = 100});
 //   ddp.register_comm_hook(power_sgd.hook());
 //
-// A gradient is a matrix M (rows x columns, its memory by its outermost dimension). With Q (columns x
-// rank) of the step before: P = mean(M Q), orthogonalised; Q = mean(M^T P); the result is P Q^T. What a
-// rank's own M has beside it is added to its gradient of the next step (error feedback). Tensors that
-// gain too little (all vectors) travel whole, beside P.
+// A gradient is a matrix M (rows x columns, its memory by its outermost dimension). With Q (columns
+// x rank) of the step before: P = mean(M Q), orthogonalised; Q = mean(M^T P); the result is P Q^T.
+// What a rank's own M has beside it is added to its gradient of the next step (error feedback).
+// Tensors that gain too little (all vectors) travel whole, beside P.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ namespace lockstep {
 /// Names, meaning and defaults are those of PyTorch's PowerSGDState. All ranks must give the same.
 struct PowerSgdOptions {
   std::int64_t matrix_approximation_rank = 1;  ///< of P and Q; at most a matrix's rows and columns
-  /// Steps with the plain mean before. (PyTorch wants at least 2; here buckets may be rebuilt any time.)
+  /// Steps with the plain mean before. (PyTorch wants at least 2; here buckets may be rebuilt any
+  /// time.)
   std::int64_t start_power_sgd_iter = 1000;
   /// A matrix is compressed if (rows + columns) x rank x this < rows x columns.
   double min_compression_rate = 2;
@@ -48,11 +50,11 @@ struct PowerSgdStatistics {
   double compression_rate() const;  ///< before / after; 0 when there was no compression yet
 };
 
-/// Q and the error belong to parameters, and survive a rebuild of the buckets. P and Q of a bucket lie
-/// in memory of group.allocate(), the error in the rank's own: as much as the compressed gradients.
-/// The result is the same on all ranks as long as these multiply alike, as processors of one kind do.
-/// When any rank's gradient is not finite the result is NaN everywhere, which a loss scaler sees, and
-/// the bucket's errors begin anew. Copies share one state. Not thread-safe.
+/// Q and the error belong to parameters, and survive a rebuild of the buckets. P and Q of a bucket
+/// lie in memory of group.allocate(), the error in the rank's own: as much as the compressed
+/// gradients. The result is the same on all ranks as long as these multiply alike, as processors of
+/// one kind do. When any rank's gradient is not finite the result is NaN everywhere, which a loss
+/// scaler sees, and the bucket's errors begin anew. Copies share one state. Not thread-safe.
 class PowerSgd {
  public:
   /// The type of StateDict.
@@ -66,14 +68,14 @@ class PowerSgd {
 
   PowerSgdStatistics statistics() const;
 
-  /// Copies of what a resumed run needs to go on as if it had not ended, between two steps: "iteration"
-  /// and "seeds_drawn", equal on all ranks, as is "q.NAME" of each compressed parameter; and
-  /// "error.NAME", which is this rank's own.
+  /// Copies of what a resumed run needs to go on as if it had not ended, between two steps:
+  /// "iteration" and "seeds_drawn", equal on all ranks, as is "q.NAME" of each compressed
+  /// parameter; and "error.NAME", which is this rank's own.
   NamedTensors state_dict(const torch::nn::Module& module) const;
 
-  /// Between two steps, on all ranks. Where no "error.NAME" is given (another world size) that error
-  /// begins as zero. CheckpointError, and nothing is changed, for a name that the module does not have,
-  /// a tensor that does not fit its parameter, and without "iteration" or "seeds_drawn".
+  /// Between two steps, on all ranks. Where no "error.NAME" is given (another world size) that
+  /// error begins as zero. CheckpointError, and nothing is changed, for a name that the module does
+  /// not have, a tensor that does not fit its parameter, and without "iteration" or "seeds_drawn".
   void load_state_dict(const torch::nn::Module& module, const NamedTensors& state);
 
  private:

@@ -12,7 +12,8 @@ using torch::Tensor;
 constexpr std::int64_t kAlignment = 64;  // in elements: Q begins at a cache line in any type
 
 torch::Tensor wide(const Tensor& tensor) {
-  const bool half = tensor.scalar_type() == torch::kFloat16 || tensor.scalar_type() == torch::kBFloat16;
+  const bool half =
+      tensor.scalar_type() == torch::kFloat16 || tensor.scalar_type() == torch::kBFloat16;
   return half ? tensor.to(torch::kFloat32) : tensor;
 }
 
@@ -65,7 +66,8 @@ PowerSgdBucket::PowerSgdBucket(const GradBucket& bucket, const PowerSgdOptions& 
     const std::int64_t rows = matrix.size(0), columns = matrix.size(1), all = rows * columns;
     const std::int64_t rank = std::min({rows, columns, options.matrix_approximation_rank});
     const std::int64_t compressed = (rows + columns) * rank;
-    const bool worth_it = static_cast<double>(compressed) * options.min_compression_rate < static_cast<double>(all);
+    const bool worth_it =
+        static_cast<double>(compressed) * options.min_compression_rate < static_cast<double>(all);
     before_ += all;
     after_ += worth_it ? compressed : all;
     if (!worth_it) {
@@ -75,8 +77,11 @@ PowerSgdBucket::PowerSgdBucket(const GradBucket& bucket, const PowerSgdOptions& 
     }
     p_elements_ += rows * rank;
     q_elements_ += columns * rank;
-    // Matrices of one shape follow each other, as PyTorch's do, so that random numbers are the same.
-    const auto same_shape = [&](const Batch& batch) { return batch.rows == rows && batch.columns == columns; };
+    // Matrices of one shape follow each other, as PyTorch's do, so that random numbers are the
+    // same.
+    const auto same_shape = [&](const Batch& batch) {
+      return batch.rows == rows && batch.columns == columns;
+    };
     const auto last = std::find_if(batches_.rbegin(), batches_.rend(), same_shape);
     if (last != batches_.rend() && options.batch_tensors_with_same_shape) {
       last->members.push_back(i);
@@ -88,8 +93,9 @@ PowerSgdBucket::PowerSgdBucket(const GradBucket& bucket, const PowerSgdOptions& 
   q_begin_ = (p_elements_ + whole_elements_ + kAlignment - 1) / kAlignment * kAlignment;
   if (!options.use_error_feedback) return;
   for (Batch& batch : batches_) {
-    batch.error = torch::zeros({static_cast<std::int64_t>(batch.members.size()), batch.rows, batch.columns},
-                               bucket.buffer.options());
+    batch.error =
+        torch::zeros({static_cast<std::int64_t>(batch.members.size()), batch.rows, batch.columns},
+                     bucket.buffer.options());
   }
 }
 
@@ -102,7 +108,8 @@ void PowerSgdBucket::take_memory(const Tensor& memory, const GradBucket& bucket)
     batch.p = first.next({count, batch.rows, batch.rank});
     batch.q = second.next({count, batch.columns, batch.rank});
   }
-  for (const std::size_t i : whole_) whole_copies_.push_back(first.next(as_matrix(bucket.gradients[i]).sizes()));
+  for (const std::size_t i : whole_)
+    whole_copies_.push_back(first.next(as_matrix(bucket.gradients[i]).sizes()));
 }
 
 void PowerSgdBucket::begin(const std::vector<Tensor>& gradients) {
@@ -110,7 +117,8 @@ void PowerSgdBucket::begin(const std::vector<Tensor>& gradients) {
     std::vector<Tensor> matrices;
     for (const std::size_t i : batch.members) matrices.push_back(as_matrix(gradients[i]));
     if (options_.use_error_feedback) {
-      batch.input = batch.error;  // becomes the gradient with the error, and at the end the new error
+      batch.input =
+          batch.error;  // becomes the gradient with the error, and at the end the new error
       for (std::size_t j = 0; j < matrices.size(); ++j) {
         batch.input[static_cast<std::int64_t>(j)].add_(matrices[j]);
       }
@@ -121,11 +129,13 @@ void PowerSgdBucket::begin(const std::vector<Tensor>& gradients) {
     orthogonalize(batch.q, /*epsilon=*/0);
     at::bmm_out(batch.p, batch.input, batch.q);
   }
-  for (std::size_t i = 0; i < whole_.size(); ++i) whole_copies_[i].copy_(as_matrix(gradients[whole_[i]]));
+  for (std::size_t i = 0; i < whole_.size(); ++i)
+    whole_copies_[i].copy_(as_matrix(gradients[whole_[i]]));
 }
 
 bool PowerSgdBucket::compute_q(const std::vector<Tensor>& gradients) {
-  for (std::size_t i = 0; i < whole_.size(); ++i) as_matrix(gradients[whole_[i]]).copy_(whole_copies_[i]);
+  for (std::size_t i = 0; i < whole_.size(); ++i)
+    as_matrix(gradients[whole_[i]]).copy_(whole_copies_[i]);
   // One value that is not finite would stay in Q and in the error for ever.
   if (!first_message.narrow(0, 0, p_elements_).isfinite().all().item<bool>()) {
     for (Batch& batch : batches_) {

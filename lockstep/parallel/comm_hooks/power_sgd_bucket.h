@@ -15,8 +15,8 @@ namespace lockstep {
 /// columns are another permutation than PyTorch's, which changes nothing for a product of low rank.
 torch::Tensor as_matrix(const torch::Tensor& gradient);
 
-/// The columns of each of [count, rows, columns] become orthonormal, spanning the same spaces from the
-/// left. See PowerSgdOptions::orthogonalization_epsilon.
+/// The columns of each of [count, rows, columns] become orthonormal, spanning the same spaces from
+/// the left. See PowerSgdOptions::orthogonalization_epsilon.
 void orthogonalize(const torch::Tensor& matrices, double epsilon);
 
 /// The memory of a bucket's factors, and the steps between its messages. Knows no ranks.

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// A step begins where the index of the buckets does not rise. (The bucket that is_last would not do: a
-/// sparse gradient's may be, which hooks never see.)
+/// A step begins where the index of the buckets does not rise. (The bucket that is_last would not
+/// do: a sparse gradient's may be, which hooks never see.)
 class StepCounter {
  public:
   explicit StepCounter(std::int64_t begun = 0) : begun_(begun) {}
