@@ -15,7 +15,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/models/conv_pool_relu.h>
 #include <lockstep/models/mnist_net.h>
-#include <lockstep/train/sgd.h>
+#include <lockstep/optim/optimizer.h>
 
 namespace {
 
@@ -50,7 +50,7 @@ void measure(Net net, std::int64_t batch, int steps) {
   torch::manual_seed(0);
   const auto images = torch::randn({batch, 1, 28, 28});
   const auto labels = torch::randint(10, {batch}, torch::kLong);
-  lockstep::Sgd optimizer(*net, {.lr = 0.01, .momentum = 0.5});
+  lockstep::Optimizer optimizer(*net, lockstep::SgdOptions{.lr = 0.01, .momentum = 0.5});
   std::vector<Part> parts = {{"zero_grad"}, {"forward"},   {"loss"},
                              {"backward"},  {"optimizer"}, {"step"}};
   for (int i = 0; i < steps; ++i) {

@@ -60,7 +60,10 @@ C10dGroup make_group(const std::string& strategy, const c10::intrusive_ptr<c10d:
 class C10dTrainer final : public StepTrainer {
  public:
   C10dTrainer(const StepWork& work, const StepVariant& variant, C10dGroup group)
-      : replica_(work), group_(std::move(group)), buffers_(replica_.net()->buffers()) {
+      : replica_(work),
+        optimizer_(*replica_.net(), optimizer_options(work.optimizer)),
+        group_(std::move(group)),
+        buffers_(replica_.net()->buffers()) {
     const auto parameters = replica_.net()->parameters();
     std::vector<torch::Tensor> state = buffers_;
     for (const auto& parameter : parameters) state.push_back(parameter.detach());
@@ -78,7 +81,8 @@ class C10dTrainer final : public StepTrainer {
   }
 
   void step() override {
-    replica_.step([this](const torch::Tensor& images) {
+    replica_.zero_grad(optimizer_);
+    replica_.backward([this](const torch::Tensor& images) {
       if (reducer_->should_rebuild_buckets()) reducer_->rebuild_buckets();
       if (!buffers_.empty()) c10d::broadcast_coalesced(group_, buffers_, kBroadcastBytes);
       reducer_->prepare_for_forward();
@@ -86,10 +90,12 @@ class C10dTrainer final : public StepTrainer {
       reducer_->prepare_for_backward({});
       return output;
     });
+    optimizer_.step();
   }
 
  private:
   Replica replica_;
+  Optimizer optimizer_;
   C10dGroup group_;
   std::vector<torch::Tensor> buffers_;
   std::unique_ptr<c10d::Reducer> reducer_;
@@ -101,6 +107,7 @@ BenchStepSettings parse(int argc, const char* const* argv) {
   app.add_option("--model", arguments.model);
   app.add_option("--batch-per-rank", arguments.batch_per_rank);
   app.add_option("--bucket-cap-mb", arguments.bucket_cap_mb);
+  app.add_flag("--set-to-none", arguments.set_to_none);
   app.add_option("--rounds", arguments.rounds);
   app.add_option("--steps", arguments.steps);
   app.add_option("--json", arguments.json);
@@ -114,6 +121,7 @@ BenchStepSettings parse(int argc, const char* const* argv) {
   for (const char* const strategy : {kOnLockstep, kOnGloo}) {
     for (StepVariant variant : ours) {
       variant.strategy = strategy;
+      variant.parameter_memory = "as-is";
       settings.variants.push_back(variant);
     }
   }

@@ -14,7 +14,7 @@ namespace {
 void add_work_options(CLI::App& command, BenchStepArguments& to) {
   command.add_option("--model", to.model, "mnist or resnet18 (for 32x32 images)")
       ->capture_default_str();
-  command.add_option("--strategy", to.strategy, "ddp")->capture_default_str();
+  command.add_option("--strategy", to.strategy, "ddp or zero1, several with commas")->capture_default_str();
   command.add_option("--backend", to.backend, "auto, shm, gloo or hierarchical")
       ->capture_default_str();
   command
@@ -34,6 +34,13 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
                   "MiB of gradients that travel together, several with commas for a row each; "
                   "whole: all of them, when backward has ended")
       ->capture_default_str();
+  command
+      .add_option("--parameter-memory", to.parameter_memory,
+                  "as-is, flat, shared, or auto, several with commas for a row each")
+      ->capture_default_str();
+  command.add_option("--optimizer", to.optimizer, "sgd, adam or adamw")->capture_default_str();
+  command.add_flag("--set-to-none", to.set_to_none,
+                   "Gradients are undefined before each step, not zero");
   command.add_flag("--find-unused-parameters", to.find_unused_parameters,
                    "Each row also with this option of DistributedDataParallel");
 }

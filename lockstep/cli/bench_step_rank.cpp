@@ -49,14 +49,23 @@ class StepMeasurement {
       : settings_(settings), group_(group), start_line_(make_start_line(group, settings.timeout)) {
     const StepWork work{.model = settings.model,
                         .batch_per_rank = settings.batch_per_rank,
-                        .precision = parse_precision(settings.precision)};
+                        .precision = parse_precision(settings.precision),
+                        .optimizer = settings.optimizer,
+                        .set_to_none = settings.set_to_none};
     torch::manual_seed(0);
     if (!settings.alone) {
       ways_.push_back(make_uncoupled(work));
       ways_.push_back(make_in_step(work, start_line_));
     }
-    for (const StepVariant& variant : settings.variants)
+    for (StepVariant variant : settings.variants) {
+      if (variant.parameter_memory == "auto") {
+        variant.parameter_memory = variant.strategy != "zero1"       ? "as-is"
+                                   : group.backend() == "shm" ? "shared"
+                                                              : "flat";
+      }
       ways_.push_back(make(work, variant, group));
+      variants_.push_back(std::move(variant));
+    }
   }
 
   void run() {
@@ -141,6 +150,8 @@ class StepMeasurement {
     about.threads_per_rank = settings_.threads;
     about.batch_per_rank = settings_.batch_per_rank;
     about.precision = settings_.precision;
+    about.optimizer = settings_.optimizer;
+    about.set_to_none = settings_.set_to_none;
     about.rounds = settings_.rounds;
     about.steps = steps;
     about.peak_rss_bytes = most(static_cast<double>(peak_rss_bytes()));
@@ -149,9 +160,9 @@ class StepMeasurement {
     std::cout << heading() << '\n' << bench_step_heading() << '\n';
     const std::size_t first = settings_.alone ? 0 : 2;
     std::vector<BenchStepRow> rows;
-    for (std::size_t i = 0; i < settings_.variants.size(); ++i) {
+    for (std::size_t i = 0; i < variants_.size(); ++i) {
       BenchStepRow row = about;
-      row.variant = settings_.variants[i];
+      row.variant = variants_[i];
       rows.push_back(summarize(row, times[first + i], first == 0 ? nullptr : &times[0],
                                first == 0 ? nullptr : &times[1]));
       std::cout << table_line(rows.back()) << '\n';
@@ -164,12 +175,13 @@ class StepMeasurement {
     return lockstep::str(settings_.model, " over ", group_.backend(), ", ", group_.size(),
                          " ranks x ", settings_.threads, " thread",
                          settings_.threads == 1 ? "" : "s", ", batch ", settings_.batch_per_rank,
-                         " each, precision ", settings_.precision);
+                         " each, precision ", settings_.precision, ", ", settings_.optimizer);
   }
 
   const BenchStepSettings& settings_;
   ProcessGroup group_;
   ProcessGroup start_line_;
+  std::vector<StepVariant> variants_;
   std::vector<std::unique_ptr<StepTrainer>> ways_;
 };
 

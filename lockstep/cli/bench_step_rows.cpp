@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kColumns = 8;
-constexpr std::array<int, kColumns> kWidths = {-20, 8, 9, 9, 11, 19, 11, 11};  // negative: to the left
+constexpr std::array<int, kColumns> kWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // negative: to the left
 
 std::string line_of(const std::array<std::string, kColumns>& cells) {
   std::string line;
@@ -79,7 +79,9 @@ std::string text_of(const std::optional<Spread>& spread) {
 }
 
 std::string name_of(const StepVariant& variant) {
-  return variant.strategy + (variant.find_unused_parameters ? ", find unused" : "");
+  return variant.strategy +
+         (variant.parameter_memory == "as-is" ? "" : ", " + variant.parameter_memory) +
+         (variant.find_unused_parameters ? ", find unused" : "");
 }
 
 }  // namespace
@@ -128,7 +130,10 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
                     {"exposed_ms", row.exposed_ms.median},
                     {"waited_ms", row.waited_ms.median},
                     {"cpu_ms", row.cpu_ms.median},
+                    {"optimizer", row.optimizer},
+                    {"set_to_none", row.set_to_none},
                     {"bucket_cap_mb", cap},
+                    {"parameter_memory", row.variant.parameter_memory},
                     {"find_unused_parameters", row.variant.find_unused_parameters},
                     {"rounds", row.rounds},
                     {"steps", row.steps},

@@ -37,6 +37,8 @@ struct BenchStepRow {
   int threads_per_rank = 0;
   std::int64_t batch_per_rank = 0;
   std::string precision;
+  std::string optimizer;
+  bool set_to_none = false;
   int rounds = 0;
   std::int64_t steps = 0;               ///< of a round
   std::int64_t peak_rss_bytes = 0;      ///< of the rank with the most, with all ways' replicas

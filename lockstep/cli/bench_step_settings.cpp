@@ -27,15 +27,20 @@ double parse_mebibytes(const std::string& word) {
 std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
   std::vector<StepVariant> variants;
   for (const std::string& strategy : words_of(arguments.strategy)) {
-    OptionCheck(kCommand).one_of("--strategy", strategy, {"ddp"});
+    OptionCheck(kCommand).one_of("--strategy", strategy, {"ddp", "zero1"});
     for (const std::string& word : words_of(arguments.bucket_cap_mb)) {
-      StepVariant variant;
-      variant.strategy = strategy;
-      if (word != kWhole) variant.bucket_cap_mb = parse_mebibytes(word);
-      variants.push_back(variant);
-      if (!arguments.find_unused_parameters) continue;
-      variant.find_unused_parameters = true;
-      variants.push_back(variant);
+      for (const std::string& memory : words_of(arguments.parameter_memory)) {
+        OptionCheck(kCommand).one_of("--parameter-memory", memory,
+                                     {"auto", "as-is", "flat", "shared"});
+        StepVariant variant;
+        variant.strategy = strategy;
+        if (word != kWhole) variant.bucket_cap_mb = parse_mebibytes(word);
+        variant.parameter_memory = memory;
+        variants.push_back(variant);
+        if (!arguments.find_unused_parameters) continue;
+        variant.find_unused_parameters = true;
+        variants.push_back(variant);
+      }
     }
   }
   return variants;
@@ -60,6 +65,9 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   settings.threads = arguments.threads;
   check.one_of("--precision", arguments.precision, {"32", "bf16"});
   settings.precision = arguments.precision;
+  check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
+  settings.optimizer = arguments.optimizer;
+  settings.set_to_none = arguments.set_to_none;
   settings.alone = arguments.alone;
   check.in_range("--rounds", arguments.rounds, 1, 1e6);
   settings.rounds = arguments.rounds;

@@ -21,8 +21,11 @@ struct BenchStepArguments {
   std::optional<int> batch_per_rank;  ///< absent: 64 of mnist, 8 of resnet18
   int threads = 1;
   std::string precision = "32";
+  std::string optimizer = "sgd";
   std::string bucket_cap_mb = "25";
+  std::string parameter_memory = "auto";
   bool find_unused_parameters = false;
+  bool set_to_none = false;
   bool alone = false;
   int rounds = 21;
   std::optional<int> steps;
@@ -35,6 +38,8 @@ struct StepVariant {
   std::string strategy;
   /// Absent: one bucket for all gradients, which travels when backward has ended.
   std::optional<double> bucket_cap_mb;
+  /// "as-is", "flat", "shared", or "auto": as-is of ddp; of zero1 shared on one host, else flat.
+  std::string parameter_memory;
   bool find_unused_parameters = false;
 };
 
@@ -48,6 +53,8 @@ struct BenchStepSettings {
   std::int64_t batch_per_rank = 0;
   int threads = 1;  ///< of each rank
   std::string precision;
+  std::string optimizer;     ///< "sgd", "adam" or "adamw"
+  bool set_to_none = false;  ///< gradients before a step are undefined, not zero
   bool alone = false;  ///< only the variants: nothing that they are compared with
   int rounds = 0;
   std::int64_t steps = 0;  ///< of a round, each way; 0: as many as take a fifth of a second

@@ -6,6 +6,7 @@
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/train/memory_format.h>
 
 namespace lockstep {
@@ -56,20 +57,29 @@ torch::Tensor channels_last(const torch::Tensor& images) {
 class UncoupledTrainer final : public StepTrainer {
  public:
   UncoupledTrainer(const StepWork& work, std::optional<ProcessGroup> group)
-      : replica_(work), group_(std::move(group)) {}
+      : replica_(work),
+        optimizer_(*replica_.net(), optimizer_options(work.optimizer)),
+        group_(std::move(group)) {}
 
   void step() override {
-    replica_.step([this](const torch::Tensor& images) { return replica_.net()->forward(images); },
-                  [this] {
-                    if (group_) group_->all_reduce(number_);
-                  });
+    replica_.zero_grad(optimizer_);
+    replica_.backward([this](const torch::Tensor& images) { return replica_.net()->forward(images); });
+    if (group_) group_->all_reduce(number_);
+    optimizer_.step();
   }
 
  private:
   Replica replica_;
+  Optimizer optimizer_;
   std::optional<ProcessGroup> group_;
   torch::Tensor number_ = torch::zeros({1});
 };
+
+ParameterMemory parameter_memory(const std::string& name) {
+  if (name == "flat") return ParameterMemory::kFlat;
+  if (name == "shared") return ParameterMemory::kShared;
+  return ParameterMemory::kAsIs;
+}
 
 DdpOptions ddp_options(const StepVariant& variant, const torch::nn::Module& net) {
   DdpOptions options;
@@ -83,23 +93,42 @@ DdpOptions ddp_options(const StepVariant& variant, const torch::nn::Module& net)
     options.bucket_cap_mb = options.first_bucket_cap_mb = 1 + bytes / (1 << 20);
   }
   options.find_unused_parameters = variant.find_unused_parameters;
+  options.parameter_memory = parameter_memory(variant.parameter_memory);
   return options;
 }
 
-class DdpTrainer final : public StepTrainer {
+using WrappedNet = DistributedDataParallel<std::shared_ptr<StepNet>>;
+
+std::unique_ptr<Optimizer> make_optimizer(WrappedNet& ddp, const OptimizerOptions& options,
+                                          const Optimizer*) {
+  return std::make_unique<Optimizer>(*ddp.module(), options);
+}
+std::unique_ptr<ZeroRedundancyOptimizer> make_optimizer(WrappedNet& ddp,
+                                                        const OptimizerOptions& options,
+                                                        const ZeroRedundancyOptimizer*) {
+  return std::make_unique<ZeroRedundancyOptimizer>(ddp.core(), *ddp.module(), options);
+}
+
+template <class OptimizerType>
+class CoupledTrainer final : public StepTrainer {
  public:
-  DdpTrainer(const StepWork& work, const StepVariant& variant, ProcessGroup group)
+  CoupledTrainer(const StepWork& work, const StepVariant& variant, ProcessGroup group)
       : replica_(work),
-        ddp_(replica_.net(), std::move(group), ddp_options(variant, *replica_.net())) {}
+        ddp_(replica_.net(), std::move(group), ddp_options(variant, *replica_.net())),
+        optimizer_(make_optimizer(ddp_, optimizer_options(work.optimizer),
+                                  static_cast<const OptimizerType*>(nullptr))) {}
 
   void step() override {
-    replica_.step([this](const torch::Tensor& images) { return ddp_.forward(images); });
+    replica_.zero_grad(*optimizer_);
+    replica_.backward([this](const torch::Tensor& images) { return ddp_.forward(images); });
+    optimizer_->step();
   }
   double exposed_seconds() const override { return ddp_.communication_seconds(); }
 
  private:
   Replica replica_;
-  DistributedDataParallel<std::shared_ptr<StepNet>> ddp_;
+  WrappedNet ddp_;
+  std::unique_ptr<OptimizerType> optimizer_;
 };
 
 }  // namespace
@@ -116,21 +145,24 @@ std::shared_ptr<StepNet> make_step_net(const std::string& model) {
 Replica::Replica(const StepWork& work)
     : net_(make_step_net(work.model)),
       precision_(work.precision),
+      set_to_none_(work.set_to_none),
+      parameters_(net_->parameters()),
       images_(channels_last(net_->make_images(work.batch_per_rank))),
-      labels_(net_->make_labels(work.batch_per_rank)),
-      optimizer_(*net_, {.lr = 0.01, .momentum = 0.5}) {}
+      labels_(net_->make_labels(work.batch_per_rank)) {}
 
-void Replica::step(const std::function<torch::Tensor(const torch::Tensor&)>& forward,
-                   const std::function<void()>& after_backward) {
-  optimizer_.zero_grad();
+void Replica::backward(const std::function<torch::Tensor(const torch::Tensor&)>& forward) {
   torch::Tensor loss;
   {
     const AutocastScope autocast(precision_, torch::kCPU);
     loss = net_->loss(forward(images_), labels_);
   }
   loss.backward();
-  if (after_backward) after_backward();
-  optimizer_.step();
+}
+
+OptimizerOptions optimizer_options(const std::string& name) {
+  if (name == "adam") return AdamOptions{};
+  if (name == "adamw") return AdamWOptions{};
+  return SgdOptions{.lr = 0.01, .momentum = 0.5};
 }
 
 std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work) {
@@ -143,7 +175,10 @@ std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup gro
 
 std::unique_ptr<StepTrainer> make_trainer(const StepWork& work, const StepVariant& variant,
                                           ProcessGroup group) {
-  if (variant.strategy == "ddp") return std::make_unique<DdpTrainer>(work, variant, group);
+  if (variant.strategy == "ddp")
+    return std::make_unique<CoupledTrainer<Optimizer>>(work, variant, group);
+  if (variant.strategy == "zero1")
+    return std::make_unique<CoupledTrainer<ZeroRedundancyOptimizer>>(work, variant, group);
   throw ConfigError(lockstep::str("bench step: no strategy '", variant.strategy, "'"));
 }
 

@@ -10,8 +10,8 @@
 
 #include <lockstep/cli/bench_step_settings.h>
 #include <lockstep/comm/process_group.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/train/precision.h>
-#include <lockstep/train/sgd.h>
 
 namespace lockstep {
 
@@ -42,25 +42,36 @@ struct StepWork {
   std::string model;
   std::int64_t batch_per_rank = 0;
   Precision precision = Precision::k32;
+  std::string optimizer = "sgd";
+  bool set_to_none = false;
 };
 
-/// What all trainers have: a replica, its batch, SGD with momentum, and gradients that are set to
-/// zero in place.
+/// What all trainers have: a replica and its batch.
 class Replica {
  public:
   explicit Replica(const StepWork& work);
 
-  /// `forward` maps images to the net's output; `after_backward` comes before the optimizer.
-  void step(const std::function<torch::Tensor(const torch::Tensor&)>& forward,
-            const std::function<void()>& after_backward = {});
+  /// `optimizer` makes the gradients zero, unless they become undefined.
+  template <class Optimizer>
+  void zero_grad(Optimizer& optimizer) {
+    if (!set_to_none_) return optimizer.zero_grad();
+    for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
+  }
+  /// `forward` maps images to the net's output.
+  void backward(const std::function<torch::Tensor(const torch::Tensor&)>& forward);
+
   const std::shared_ptr<StepNet>& net() const { return net_; }
 
  private:
   std::shared_ptr<StepNet> net_;
   Precision precision_;
+  bool set_to_none_;
+  std::vector<torch::Tensor> parameters_;
   torch::Tensor images_, labels_;
-  Sgd optimizer_;
 };
+
+/// With momentum where the optimizer has it as an option.
+OptimizerOptions optimizer_options(const std::string& name);
 
 /// A process by itself; with a group its ranks wait for each other once a step, by one number, after
 /// backward: what ranks that are not equally fast lose however little they communicate.

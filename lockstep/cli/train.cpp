@@ -44,17 +44,32 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
               "Compute threads per rank (default: its share of the processors)");
 }
 
+void add_optimizer_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--optimizer", to.optimizer,
+                     "sgd, adam or adamw (default: the recipe's; another begins with PyTorch's "
+                     "values)");
+  command.add_option("--lr", to.lr, "Learning rate");
+  command.add_option("--weight-decay", to.weight_decay, "L2 penalty; of adamw decoupled");
+  command.add_option("--momentum", to.momentum, "Of sgd");
+  command.add_flag("--nesterov", to.nesterov, "Of sgd: Nesterov's momentum");
+  command.add_option("--betas", to.betas, "Of adam and adamw: how fast the two averages forget")
+      ->expected(2);
+  command.add_option("--eps", to.eps, "Of adam and adamw: added to the denominator");
+  command.add_flag("--amsgrad", to.amsgrad, "Of adam and adamw: the AMSGrad variant");
+  command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
+                     "Scale the gradients so that their norm, of all together, is at most this");
+}
+
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--precision", to.precision, "32 or bf16")->capture_default_str();
+  command.add_option("--precision", to.precision, "32, bf16 or 16, which scales the loss")
+      ->capture_default_str();
   add_integer(command, "--batch-size", to.batch_size, "Images per step, of all ranks together");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
   add_integer(command, "--max-steps", to.max_steps,
               "End after so many optimizer steps; the schedule goes by --max-epochs");
   add_integer(command, "--limit-test-batches", to.limit_test_batches,
               "Evaluate on at most so many batches of each rank; 0: do not evaluate");
-  command.add_option("--lr", to.lr, "Learning rate");
-  command.add_option("--momentum", to.momentum, "Momentum of SGD");
-  command.add_option("--weight-decay", to.weight_decay, "L2 penalty");
+  add_optimizer_options(command, to);
   command.add_option("--schedule", to.schedule, "Of the learning rate: constant, step or cosine");
   command.add_option("--step-epochs", to.step_epochs,
                      "Of --schedule step: the rate falls after so many epochs (default 1)");

@@ -25,7 +25,8 @@
 namespace lockstep {
 namespace {
 
-// LibTorch's store warns on the terminal, with a backtrace, of what reaches the user as an error line.
+// LibTorch's store warns on the terminal, with a backtrace, of what reaches the user as an error
+// line.
 void silence_libtorch() {
   constexpr int kErrors = 2;
   if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
@@ -51,8 +52,10 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
           .max_steps = settings.max_steps,
           .limit_test_batches = settings.limit_test_batches,
           .optimizer = settings.optimizer,
+          .gradient_clip_norm = settings.gradient_clip_norm,
           .schedule = settings.schedule,
           .precision = settings.precision,
+          .grad_scaler = {},
           .device = device,
           .seed = settings.seed,
           .checkpoint = settings.checkpoint(),

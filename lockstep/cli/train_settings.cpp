@@ -4,6 +4,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/update_rule.h>
 #include <lockstep/report/json_report.h>
 
 namespace lockstep {
@@ -72,6 +73,61 @@ ScheduleOptions resolve_schedule(const TrainArguments& arguments, ScheduleOption
   return schedule;
 }
 
+void apply(const TrainArguments& arguments, SgdOptions& sgd) {
+  if (!arguments.betas.empty() || arguments.eps || arguments.amsgrad) {
+    throw ConfigError("train: --betas, --eps and --amsgrad belong to --optimizer adam and adamw");
+  }
+  sgd.momentum = arguments.momentum.value_or(sgd.momentum);
+  sgd.nesterov = sgd.nesterov || arguments.nesterov;
+  OptionCheck("train").in_range("--momentum", sgd.momentum, 0, 1);
+}
+
+// Of Adam and of AdamW.
+template <class Adam>
+void apply(const TrainArguments& arguments, Adam& adam) {
+  if (arguments.momentum || arguments.nesterov) {
+    throw ConfigError("train: --momentum and --nesterov belong to --optimizer sgd");
+  }
+  if (!arguments.betas.empty()) {
+    adam.beta1 = arguments.betas.at(0);
+    adam.beta2 = arguments.betas.at(1);
+  }
+  adam.eps = arguments.eps.value_or(adam.eps);
+  adam.amsgrad = adam.amsgrad || arguments.amsgrad;
+  const OptionCheck check("train");
+  check.in_range("--betas", adam.beta1, 0, 1);
+  check.in_range("--betas", adam.beta2, 0, 1);
+  check.in_range("--eps", adam.eps, 0, 1e6);
+}
+
+// The recipe's optimizer, or another with PyTorch's defaults.
+OptimizerOptions choose_optimizer(const std::optional<std::string>& name,
+                                  const OptimizerOptions& of_recipe) {
+  if (!name) return of_recipe;
+  OptionCheck("train").one_of("--optimizer", *name, {"sgd", "adam", "adamw"});
+  OptimizerOptions chosen = SgdOptions{};
+  if (*name == "adam") chosen = AdamOptions{};
+  if (*name == "adamw") chosen = AdamWOptions{};
+  return chosen.index() == of_recipe.index() ? of_recipe : chosen;
+}
+
+OptimizerOptions resolve_optimizer(const TrainArguments& arguments,
+                                   const OptimizerOptions& of_recipe) {
+  OptimizerOptions chosen = choose_optimizer(arguments.optimizer, of_recipe);
+  std::visit(
+      [&](auto& options) {
+        options.lr = arguments.lr.value_or(options.lr);
+        options.weight_decay = arguments.weight_decay.value_or(options.weight_decay);
+        const OptionCheck check("train");
+        check.in_range("--lr", options.lr, 0, 1e6);
+        check.in_range("--weight-decay", options.weight_decay, 0, 1e6);
+        apply(arguments, options);
+      },
+      chosen);
+  make_update_rule(chosen);  // checks what is left, before there are ranks
+  return chosen;
+}
+
 void resolve_optimization(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   const RecipeDefaults& defaults = settings.recipe->defaults;
@@ -85,16 +141,13 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   if (settings.limit_test_batches) {
     check.at_least("--limit-test-batches", static_cast<double>(*settings.limit_test_batches), 0);
   }
-  settings.optimizer = defaults.optimizer;
-  settings.optimizer.lr = arguments.lr.value_or(defaults.optimizer.lr);
-  settings.optimizer.momentum = arguments.momentum.value_or(defaults.optimizer.momentum);
-  settings.optimizer.weight_decay =
-      arguments.weight_decay.value_or(defaults.optimizer.weight_decay);
-  check.in_range("--lr", settings.optimizer.lr, 0, 1e6);
-  check.in_range("--momentum", settings.optimizer.momentum, 0, 1);
-  check.in_range("--weight-decay", settings.optimizer.weight_decay, 0, 1e6);
+  settings.optimizer = resolve_optimizer(arguments, defaults.optimizer);
+  settings.gradient_clip_norm = arguments.gradient_clip_norm;
+  if (settings.gradient_clip_norm) {
+    check.positive("--gradient-clip-norm", *settings.gradient_clip_norm);
+  }
   settings.schedule = resolve_schedule(arguments, defaults.schedule);
-  check.one_of("--precision", arguments.precision, {"32", "bf16"});
+  check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
   settings.precision = parse_precision(arguments.precision);
   settings.seed = arguments.seed;
 }

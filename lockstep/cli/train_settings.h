@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/recipes/recipe.h>
@@ -26,9 +27,15 @@ struct TrainArguments {
   std::optional<std::int64_t> max_epochs;
   std::optional<std::int64_t> max_steps;
   std::optional<std::int64_t> limit_test_batches;
+  std::optional<std::string> optimizer;
   std::optional<double> lr;
-  std::optional<double> momentum;
   std::optional<double> weight_decay;
+  std::optional<double> momentum;
+  bool nesterov = false;
+  std::vector<double> betas;  ///< none or two
+  std::optional<double> eps;
+  bool amsgrad = false;
+  std::optional<double> gradient_clip_norm;
   std::optional<std::string> schedule;
   std::optional<double> step_epochs;
   std::optional<double> gamma;
@@ -57,7 +64,8 @@ struct TrainSettings {
   std::int64_t max_epochs = 0;
   std::optional<std::int64_t> max_steps;
   std::optional<std::int64_t> limit_test_batches;
-  SgdOptions optimizer;
+  OptimizerOptions optimizer;
+  std::optional<double> gradient_clip_norm;
   ScheduleOptions schedule;
   std::uint64_t seed = 0;
   std::optional<std::string> data;

@@ -51,7 +51,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "error: bench comm: --symmetric: backend gloo has no symmetric memory"},
       {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
       {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
-      {{"step", "--strategy", "dp"}, 2, "error: bench step: --strategy must be one of ddp, got 'dp'\n"},
+      {{"step", "--strategy", "dp"}, 2, "error: bench step: --strategy must be one of ddp, zero1, got 'dp'\n"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);
@@ -114,7 +114,7 @@ TEST(BenchCommand, TimesTrainingSteps) {
              "--steps", "2", "--batch-per-rank", "4", "--json", file.string()});
   expect_success(result);
   EXPECT_THAT(result.out,
-              StartsWith("mnist over shm, 2 ranks x 1 thread, batch 4 each, precision 32\nstrategy"));
+              StartsWith("mnist over shm, 2 ranks x 1 thread, batch 4 each, precision 32, sgd\nstrategy"));
   EXPECT_THAT(result.out, HasSubstr("\nddp, find unused "));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 4U);
@@ -128,6 +128,19 @@ TEST(BenchCommand, TimesTrainingSteps) {
   }
   EXPECT_EQ(rows[0]["bucket_cap_mb"], 0.01);
   EXPECT_TRUE(rows[2]["bucket_cap_mb"].is_null());
+}
+
+TEST(BenchCommand, TimesAShardedOptimizer) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  expect_success(bench({"step", "--strategy", "ddp,zero1", "--optimizer", "adamw", "--rounds", "1",
+                        "--steps", "2", "--batch-per-rank", "4", "--json", file.string()}));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0]["parameter_memory"], "as-is");
+  EXPECT_EQ(rows[1]["strategy"], "zero1");
+  EXPECT_EQ(rows[1]["parameter_memory"], "shared");
+  EXPECT_EQ(rows[1]["optimizer"], "adamw");
 }
 
 TEST(BenchCommand, TrainsAloneForItsMemory) {

@@ -94,12 +94,17 @@ TEST_F(BenchStepSettingsTest, MakeARowOfEachVariant) {
   BenchStepArguments arguments;
   arguments.bucket_cap_mb = "1,2.5,whole";
   arguments.find_unused_parameters = true;
+  arguments.parameter_memory = "flat";
   const auto variants = resolve(arguments).variants;
   ASSERT_EQ(variants.size(), 6U);
   EXPECT_EQ(variants[2].bucket_cap_mb, 2.5);
   EXPECT_FALSE(variants[4].bucket_cap_mb);
   EXPECT_FALSE(variants[4].find_unused_parameters);
   EXPECT_TRUE(variants[5].find_unused_parameters);
+  EXPECT_EQ(variants[5].parameter_memory, "flat");
+  arguments.strategy = "zero1,ddp";
+  arguments.parameter_memory = "flat,shared";
+  EXPECT_EQ(resolve(arguments).variants.size(), 24U);
 }
 
 TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
@@ -109,7 +114,10 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
   };
   const Case cases[] = {
       {[](auto& a) { a.model = "resnet"; }, "bench step: --model must be one of mnist, resnet18"},
-      {[](auto& a) { a.strategy = "dp"; }, "bench step: --strategy must be one of ddp"},
+      {[](auto& a) { a.strategy = "dp"; }, "bench step: --strategy must be one of ddp, zero1"},
+      {[](auto& a) { a.optimizer = "lamb"; }, "bench step: --optimizer must be one of sgd, adam, adamw"},
+      {[](auto& a) { a.parameter_memory = "flat,round"; },
+       "bench step: --parameter-memory must be one of auto, as-is, flat, shared"},
       {[](auto& a) { a.backend = "mpi"; }, "bench step: --backend must be one of "},
       {[](auto& a) { a.nproc_per_node = 1; }, "bench step: --nproc-per-node must be from 2 to "},
       {[](auto& a) { a.batch_per_rank = 0; }, "bench step: --batch-per-rank must be from 1 to "},

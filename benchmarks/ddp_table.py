@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""What DistributedDataParallel adds to a training step: ours, LibTorch's reducer and Python's, in turn.
+
+Usage: ddp_table.py [--quick] [--rounds 3] [--output docs/benchmarks] [--peer-python PYTHON]
+
+Two ranks of one thread on one host train the MNIST net (batch 64 a rank) and ResNet-18 for 32x32 images
+(batch 8 a rank). `c10d_reducer_step` times ours beside c10d::Reducer over our backend and over Gloo, in the
+same two processes and in rounds in turn; `peers/ddp_step.py` does so for Python's DDP; `lockstep bench step
+--find-unused-parameters` for that option. Programs alternate in --rounds rounds of their own, because the
+speed of a machine drifts; figures are medians over those, with their range. Memory is that of processes
+that hold one replica (--alone).
+
+Writes the step tables of ddp.md (between its markers) in --output, prints which of the targets hold, and
+keeps all rows in build/ddp_table.json. --quick makes one short round and writes no page. `overlap.py` writes
+the other part of that page.
+"""
+import argparse
+import collections
+import datetime
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from pages import around_marks, replace_between
+from provenance import ROOT, commit, machine
+
+MARKS = ("<!-- steps:begin -->", "<!-- steps:end -->")
+OURS, C10D_OURS, C10D_GLOO = "Lockstep", "c10d::Reducer on Lockstep", "c10d::Reducer on Gloo"
+PYTHON_OURS, PYTHON_GLOO = "Python on Lockstep", "Python on Gloo"
+ENGINES = (OURS, C10D_OURS, C10D_GLOO, PYTHON_OURS, PYTHON_GLOO)
+MODELS = {"mnist": "MNIST net, batch 64 a rank", "resnet18": "ResNet-18, batch 8 a rank"}
+MIB = 1 << 20
+
+
+def run(command, seconds):
+    words = [str(word) for word in command]
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"error: did not end in {seconds:g} s (--limit): {' '.join(words)}") from None
+    if result.returncode:
+        raise SystemExit(f"error: ended with {result.returncode}: {' '.join(words)}: {result.stderr.strip()[-500:]}")
+
+
+class Programs:
+    """Each call gives rows of the shape of `lockstep bench step --json`, with "engine"."""
+
+    def __init__(self, options):
+        self.options = options
+        self.ours, self.reducer = (options.build / name for name in ("lockstep", "c10d_reducer_step"))
+        for file in (self.ours, self.reducer, options.peer_python):
+            if not file.exists():
+                raise SystemExit(f"error: {file} does not exist; build it with `make`")
+
+    def rows(self, command):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "rows.json"
+            run([*command, "--json", file], self.options.limit)
+            return json.loads(file.read_text())
+
+    def in_cpp(self, model):
+        names = {"ddp": OURS, "c10d on lockstep": C10D_OURS, "c10d on gloo": C10D_GLOO}
+        rows = self.rows([self.reducer, "--model", model, *self.lengths(model)])
+        return [{**row, "engine": names[row["strategy"]]} for row in rows]
+
+    def in_python(self, model, *more):
+        names = {"lockstep": PYTHON_OURS, "gloo": PYTHON_GLOO}
+        rows = self.rows([self.options.peer_python, ROOT / "benchmarks/peers/ddp_step.py", "--package",
+                          self.options.build / "python", "--model", model, *self.lengths(model), *more])
+        return [{**row, "engine": names[row["backend"]]} for row in rows]
+
+    def unused(self, model):
+        rows = self.rows([self.ours, "bench", "step", "--model", model, "--find-unused-parameters",
+                          *self.lengths(model)])
+        return [{**row, "engine": OURS} for row in rows]
+
+    def memory(self, model):
+        """Of processes with one replica each; Python's with the allocator's defaults."""
+        length = ["--rounds", 2, "--steps", 3, "--alone"]
+        ours = self.rows([self.ours, "bench", "step", "--model", model, *length])
+        python = self.rows([self.options.peer_python, ROOT / "benchmarks/peers/ddp_step.py", "--model", model,
+                            "--backends", "gloo", "--malloc", "default", *length])
+        return [{**ours[0], "engine": OURS}, {**python[0], "engine": PYTHON_GLOO}]
+
+    def lengths(self, model):
+        """Rounds and steps of one call, of about as long for either net."""
+        few = self.options.quick
+        return ["--rounds", 5 if few else 21, "--steps", 20] if model == "mnist" else \
+            ["--rounds", 2 if few else 9, "--steps", 2]
+
+
+class Figures:
+    """All rows of all rounds: what is asked for is the median over the rounds, with their range."""
+
+    def __init__(self):
+        self.rows = collections.defaultdict(list)  # (kind, model, engine, find_unused_parameters)
+
+    def add(self, kind, rows):
+        for row in rows:
+            self.rows[kind, row["model"], row["engine"], row["find_unused_parameters"]].append(row)
+
+    def of(self, value, kind, model, engine, unused=False):
+        """`value` is a function of a row; (median, lowest, highest), or None where nothing was measured."""
+        values = [value(row) for row in self.rows[kind, model, engine, unused]]
+        values = [each for each in values if each is not None]
+        return (statistics.median(values), min(values), max(values)) if values else None
+
+    def paired(self, value, kind, model, first, second):
+        """The difference of two (engine, find_unused_parameters) in the same runs."""
+        pairs = zip(self.rows[kind, model, *first], self.rows[kind, model, *second])
+        values = [value(one) - value(other) for one, other in pairs]
+        return (statistics.median(values), min(values), max(values)) if values else None
+
+
+def measure(options):
+    programs, figures = Programs(options), Figures()
+    for number in range(1, options.rounds + 1):
+        for model in MODELS:
+            print(f"round {number} of {options.rounds}: {model}", flush=True)
+            figures.add("step", programs.in_cpp(model))
+            figures.add("step", programs.in_python(model))
+        figures.add("unused", programs.unused("resnet18"))
+        for model in MODELS:
+            figures.add("memory", programs.memory(model))
+    return figures
+
+
+def share(name):
+    """A row's value in per cent of its step."""
+    return lambda row: None if row.get(name) is None else 100 * row[name] / row["step_ms"]
+
+
+def overhead(row):
+    return row["overhead_ms"]
+
+
+def step(row):
+    return row["step_ms"]
+
+
+def mebibytes(name):
+    return lambda row: row[name] / MIB
+
+
+def unused_share(figures):
+    extra = figures.paired(step, "unused", "resnet18", (OURS, True), (OURS, False))
+    plain = figures.of(step, "unused", "resnet18", OURS)
+    return extra and tuple(100 * value / plain[0] for value in extra)
+
+
+def targets(figures):
+    """(what, (median, lowest, highest) or None, limit); smaller is better."""
+    yield "MNIST net: overhead, ms", figures.of(overhead, "step", "mnist", OURS), 0.2
+    for model, name in (("mnist", "MNIST net"), ("resnet18", "ResNet-18")):
+        for other in (C10D_OURS, C10D_GLOO):
+            yield (f"{name}: overhead over that of {other}, ms",
+                   figures.paired(overhead, "step", model, (OURS, False), (other, False)), 0)
+    yield "ResNet-18: exposed communication, % of the step", figures.of(share("exposed_ms"), "step", "resnet18", OURS), 2
+    for model, name in (("mnist", "MNIST net"), ("resnet18", "ResNet-18")):
+        yield (f"{name}: peak RSS over Python's, MiB",
+               figures.paired(mebibytes("peak_rss_bytes"), "memory", model, (OURS, False), (PYTHON_GLOO, False)), 0)
+    yield "ResNet-18: find_unused_parameters, % of the step", unused_share(figures), 5
+
+
+def print_targets(figures):
+    for what, figure, limit in targets(figures):
+        verdict = "not measured" if figure is None else "holds" if figure[0] <= limit else "MISSED"
+        text = "–" if figure is None else f"{figure[0]:.3f} ({figure[1]:.3f} to {figure[2]:.3f})"
+        print(f"{verdict:12}  {what}: {text}, at most {limit:g}")
+
+
+def cell(figure, digits, unit=""):
+    if figure is None:
+        return "–"
+    texts = [f"{value:.{digits}f}" for value in figure]
+    return texts[0] + unit + (f" ({texts[1]} to {texts[2]})" if texts[1] != texts[2] else "")
+
+
+def step_table(figures, model):
+    digits = 3 if model == "mnist" else 1
+    lines = [f"### {MODELS[model]}", "",
+             "| reducer | step, ms | one process each, ms | overhead, ms | ranks that only wait for each other, ms | "
+             "exposed communication | processor time a step and rank, ms |", "|---|---|---|---|---|---|---|"]
+    for engine in ENGINES:
+        def of(value):
+            return figures.of(value, "step", model, engine)
+        lines.append(f"| {engine} | {cell(of(step), digits)} | {cell(of(lambda row: row['step_ms_single']), digits)} | "
+                     f"{cell(of(overhead), digits)} | {cell(of(lambda row: row['in_step_overhead_ms']), digits)} | "
+                     f"{cell(of(share('exposed_ms')) if engine == OURS else None, 2, '%')} | "
+                     f"{cell(of(lambda row: row['cpu_ms']), digits)} |")
+    return [*lines, ""]
+
+
+def memory_table(figures):
+    lines = ["### Memory of a rank that holds one replica", "",
+             "| net | | peak RSS, MiB | at the end, shared memory divided, MiB |", "|---|---|---|---|"]
+    for model, title in MODELS.items():
+        for engine in (OURS, PYTHON_GLOO):
+            values = [figures.of(mebibytes(name), "memory", model, engine)
+                      for name in ("peak_rss_bytes", "proportional_bytes")]
+            lines.append(f"| {title} | {engine} | {cell(values[0], 0)} | {cell(values[1], 0)} |")
+    return [*lines, ""]
+
+
+def page_text(figures, options):
+    lines = []
+    for model in MODELS:
+        lines += step_table(figures, model)
+    lines += memory_table(figures)
+    lines += [f"`find_unused_parameters` adds {cell(unused_share(figures), 2, '%')} to a step of ResNet-18.", "",
+              f"- {datetime.date.today()}, {machine()}; commit {commit()}; medians over {options.rounds} round(s) of the "
+              "programs in turn, with their range.",
+              f"- Made by `python3 benchmarks/ddp_table.py --rounds {options.rounds}`."]
+    return "\n".join(lines)
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/venv/bin/python")
+    parser.add_argument("--output", type=pathlib.Path)
+    options = parser.parse_args()
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    if options.output is None and not options.quick:
+        options.output = ROOT / "docs/benchmarks"
+    return options
+
+
+def main():
+    options = parse()
+    if options.output is not None:
+        around_marks(options.output / "ddp.md", *MARKS)  # before the long measurement, not after it
+    figures = measure(options)
+    rows = ROOT / "build" / "ddp_table.json"
+    rows.write_text(json.dumps([{**row, "kind": key[0]} for key, group in figures.rows.items() for row in group],
+                               indent=2) + "\n")
+    if options.output is not None:
+        replace_between(options.output / "ddp.md", *MARKS, page_text(figures, options))
+    print_targets(figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
