@@ -20,6 +20,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -104,30 +105,33 @@ class Rate:
         self.rate, self.batch = rate, batch
         self.rows = {row["bucket_cap_mb"]: row for row in rows}
         self.whole = self.rows.pop(None)
-        self.best = min(self.rows, key=lambda cap: self.rows[cap]["step_ms"])
-
-    @property
-    def in_step_ms(self):
-        return self.whole["step_ms"] - self.whole["over_in_step_ms"]
+        self.in_step_ms = statistics.median(self.whole["in_step_rounds_ms"])
+        self.best = max(self.rows, key=self.faster)
 
     @property
     def communication_ms(self):
         """What communication costs a step where nothing hides it."""
         return self.whole["over_in_step_ms"]
 
+    def of_rounds(self, cap, value):
+        """The median over the rounds of value(without overlap, this bucket size, only waiting)."""
+        return statistics.median(map(value, self.whole["rounds_ms"], self.rows[cap]["rounds_ms"],
+                                     self.whole["in_step_rounds_ms"]))
+
     def hidden(self, cap):
         """The part of that which this bucket size saves."""
-        return (self.whole["step_ms"] - self.rows[cap]["step_ms"]) / self.communication_ms
+        return self.of_rounds(cap, lambda whole, mine, in_step: (whole - mine) / (whole - in_step))
 
     def faster(self, cap):
-        return self.whole["step_ms"] / self.rows[cap]["step_ms"]
+        return self.of_rounds(cap, lambda whole, mine, in_step: whole / mine)
 
 
 def table(found):
     whole = found.whole
     lines = [f"### {found.rate}, batch {found.batch} a rank", "",
              f"A step alone takes {whole['step_ms_single']:.0f} ms, one in which the ranks wait for each other once "
-             f"{found.in_step_ms:.0f} ms; communication adds {found.communication_ms:.0f} ms where nothing hides it.", "",
+             f"{found.in_step_ms:.0f} ms; communication adds {found.communication_ms:.0f} ms where nothing hides it. A process "
+             f"alone uses {whole['cpu_ms_single']:.0f} ms of processor time a step.", "",
              "| bucket, MiB | step, ms | over a step without communication | communication hidden | faster than without "
              "overlap | waited at the end of backward | processor time a step and rank |", "|---|---|---|---|---|---|---|"]
     for cap, row in sorted(found.rows.items()):

@@ -23,7 +23,8 @@ namespace {
 
 constexpr double kRoundSeconds = 0.2;
 constexpr std::int64_t kMostSteps = 50;
-constexpr int kWarmUps = 3;
+constexpr std::int64_t kFurtherWarmUps = 20;
+constexpr int kWarmUps = 2;  // the reducer makes its buckets anew after the first step
 
 double cpu_seconds() {
   rusage usage{};
@@ -94,8 +95,9 @@ class StepMeasurement {
     const std::int64_t steps =
         settings_.steps > 0 ? settings_.steps
                             : agree(start_line_, std::max<std::int64_t>(fitting, 1));
-    // The reducer makes its buckets anew after the first step, and caches and branches settle.
-    for (const auto& way : ways_) time_steps(*way, std::min<std::int64_t>(steps, 20));
+    if (steps > 1) {
+      for (const auto& way : ways_) time_steps(*way, std::min(steps, kFurtherWarmUps));
+    }
     return steps;
   }
 

@@ -95,13 +95,17 @@ BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTim
                        const StepTimes* in_step) {
   const std::vector<double> steps = of_slowest(variant, &StepRound::step_ms);
   row.step_ms = spread_of(steps);
+  row.rounds_ms = steps;
   row.exposed_ms = spread_of(mean_wait(variant, [](double a, double b) { return std::min(a, b); }));
   row.waited_ms = spread_of(mean_wait(variant, [](double a, double b) { return std::max(a, b); }));
   row.cpu_ms = spread_of(of_slowest(variant, &StepRound::cpu_ms));
   if (single == nullptr || in_step == nullptr) return row;
   const std::vector<double> singles = of_slowest(*single, &StepRound::step_ms);
   const std::vector<double> in_steps = of_slowest(*in_step, &StepRound::step_ms);
+  row.single_rounds_ms = singles;
+  row.in_step_rounds_ms = in_steps;
   row.step_ms_single = spread_of(singles);
+  row.cpu_ms_single = spread_of(of_slowest(*single, &StepRound::cpu_ms));
   row.overhead_ms = spread_of(minus(steps, singles));
   row.in_step_overhead_ms = spread_of(minus(in_steps, singles));
   row.over_in_step_ms = spread_of(minus(steps, in_steps));
@@ -130,6 +134,7 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
                     {"exposed_ms", row.exposed_ms.median},
                     {"waited_ms", row.waited_ms.median},
                     {"cpu_ms", row.cpu_ms.median},
+                    {"cpu_ms_single", median_of(row.cpu_ms_single)},
                     {"optimizer", row.optimizer},
                     {"set_to_none", row.set_to_none},
                     {"bucket_cap_mb", cap},
@@ -138,7 +143,10 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
                     {"rounds", row.rounds},
                     {"steps", row.steps},
                     {"peak_rss_bytes", row.peak_rss_bytes},
-                    {"proportional_bytes", row.proportional_bytes}});
+                    {"proportional_bytes", row.proportional_bytes},
+                    {"rounds_ms", row.rounds_ms},
+                    {"single_rounds_ms", row.single_rounds_ms},
+                    {"in_step_rounds_ms", row.in_step_rounds_ms}});
   }
   return json.dump(2) + "\n";
 }

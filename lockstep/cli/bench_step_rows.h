@@ -54,6 +54,10 @@ struct BenchStepRow {
   Spread exposed_ms;  ///< a step's wait on the rank that comes last: what no computing hides
   Spread waited_ms;   ///< a step's wait on the rank that comes first, which waits for the others, too
   Spread cpu_ms;      ///< of the rank with the most
+  std::optional<Spread> cpu_ms_single;
+
+  /// Of each round, to compare rows with each other.
+  std::vector<double> rounds_ms, single_rounds_ms, in_step_rounds_ms;
 };
 
 /// Fills the figures of `row` from the times of its variant and, unless it ran alone, of the two

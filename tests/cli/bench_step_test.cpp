@@ -59,7 +59,8 @@ TEST(BenchStepRows, AreJson) {
   auto json = nlohmann::json::parse(to_json({summarize(row, times, &single, &single)}));
   const auto contract = nlohmann::json::parse(R"({"model": "mnist", "strategy": "ddp", "backend": "shm",
       "ranks": 2, "threads_per_rank": 1, "batch_per_rank": 64, "precision": "32", "step_ms": 4.0,
-      "step_ms_single": 3.0, "overhead_ms": 1.0, "exposed_ms": 0.25, "bucket_cap_mb": 25.0})");
+      "step_ms_single": 3.0, "overhead_ms": 1.0, "exposed_ms": 0.25, "bucket_cap_mb": 25.0,
+      "rounds_ms": [4.0], "single_rounds_ms": [3.0]})");
   for (const auto& [key, value] : contract.items()) EXPECT_EQ(json[0][key], value) << key;
   row.variant.bucket_cap_mb.reset();
   json = nlohmann::json::parse(to_json({summarize(row, times, nullptr, nullptr)}));
