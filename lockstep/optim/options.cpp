@@ -6,12 +6,7 @@
 namespace lockstep {
 namespace {
 
-std::string exact(double value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
-}
-
+std::string exact(double value) { return exact_text(value); }
 std::string exact(bool value) { return value ? "true" : "false"; }
 
 using Settings = std::map<std::string, std::string>;
@@ -40,6 +35,14 @@ struct ToSettings {
 
 }  // namespace
 
-Settings to_settings(const OptimizerOptions& options) { return std::visit(ToSettings{}, options); }
+std::string exact_text(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+std::map<std::string, std::string> to_settings(const OptimizerOptions& options) {
+  return std::visit(ToSettings{}, options);
+}
 
 }  // namespace lockstep

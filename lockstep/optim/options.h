@@ -34,7 +34,9 @@ struct AdamWOptions {
 
 using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
 
-/// As text by name, equal texts for equal bits: {"optimizer", "sgd"}, {"lr", "0.1"}, ...
+/// Equal texts for equal bits.
+std::string exact_text(double value);
+/// As exact text by name: {"optimizer", "sgd"}, {"lr", "0.1"}, ...
 std::map<std::string, std::string> to_settings(const OptimizerOptions& options);
 
 }  // namespace lockstep

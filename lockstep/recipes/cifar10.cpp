@@ -33,7 +33,7 @@ Recipe cifar10_recipe() {
           .summary = "32x32 photographs in ten classes, ResNet-18 (11 million parameters)",
           .defaults = {.global_batch = 128,
                        .max_epochs = 30,
-                       .optimizer = {.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4},
+                       .optimizer = SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4},
                        .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
           .train_augmentation = {Pad{4}, RandomCrop{32}, RandomFlip{}, normalize},
           .test_augmentation = {normalize},

@@ -67,7 +67,7 @@ Recipe mnist_recipe() {
           .summary = "handwritten digits, PyTorch's example net (22 thousand parameters)",
           .defaults = {.global_batch = 128,
                        .max_epochs = 10,
-                       .optimizer = {.lr = 0.05, .momentum = 0.9},
+                       .optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9},
                        .schedule = {.kind = ScheduleKind::kCosine}},
           .train_augmentation = {normalize},
           .test_augmentation = {normalize},

@@ -15,8 +15,8 @@
 #include <lockstep/data/augment.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/download.h>
+#include <lockstep/optim/options.h>
 #include <lockstep/train/schedule.h>
-#include <lockstep/train/sgd.h>
 #include <lockstep/train/task.h>
 
 namespace lockstep {
@@ -24,7 +24,7 @@ namespace lockstep {
 struct RecipeDefaults {
   std::int64_t global_batch = 128;  ///< images of a step, over all ranks
   std::int64_t max_epochs = 10;
-  SgdOptions optimizer;
+  OptimizerOptions optimizer;
   ScheduleOptions schedule;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -13,8 +14,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kMomentumPrefix = "optimizer.momentum.";
-constexpr std::string_view kFormat = "lockstep checkpoint 1";
+constexpr std::string_view kPrefix = "optimizer.";
+constexpr std::string_view kFormat = "lockstep checkpoint 2";
+// Knew SGD alone, without clipping, and had another name for its momentum.
+constexpr std::string_view kFormat1 = "lockstep checkpoint 1";
+constexpr std::string_view kMomentum1 = "optimizer.momentum.";
+constexpr std::string_view kMomentum = "optimizer.momentum_buffer.";
 // Far beyond any run, and small enough that epochs times steps cannot overflow.
 constexpr std::int64_t kMostEpochsOrSteps = 1'000'000'001;
 
@@ -68,7 +73,8 @@ std::int64_t take_number(SafetensorsMetadata& metadata, const std::string& key,
 
 CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
   const auto format = metadata.extract("format");
-  if (!format || format.mapped() != kFormat) {
+  const bool first = format && format.mapped() == kFormat1;
+  if (!format || (format.mapped() != kFormat && !first)) {
     throw CheckpointError(lockstep::str(path, " is not a checkpoint of Lockstep: its format is ",
                                         format ? format.mapped() : "missing"));
   }
@@ -77,6 +83,8 @@ CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
   info.epoch = take_number(metadata, "epoch", path);
   info.step = take_number(metadata, "step", path);
   info.settings = std::move(metadata);
+  if (first)
+    info.settings.merge(SafetensorsMetadata{{"optimizer", "sgd"}, {"gradient_clip_norm", "none"}});
   if (info.epoch < 1 || info.epoch > kMostEpochsOrSteps || info.step < 0 ||
       info.step > kMostEpochsOrSteps) {
     throw CheckpointError(
@@ -92,25 +100,68 @@ void check_recipe(const CheckpointInfo& info, const std::string& recipe, const s
   }
 }
 
+bool of_grad_scaler(const std::string& name) {
+  return name.starts_with(std::string(kPrefix) + std::string(kGradScalerState));
+}
+
+// As the tensors are named in the file.
+StateDict named_for_file(const StateDict& training) {
+  StateDict state;
+  for (const auto& [name, tensor] : training) {
+    state.emplace_back(std::string(kPrefix) + name, tensor);
+  }
+  return state;
+}
+
+StateDict tensors_of(const Safetensors& content) {
+  const bool first = content.metadata.at("format") == kFormat1;
+  StateDict state;
+  for (const auto& [name, view] : content.tensors) {
+    const bool rename = first && name.starts_with(kMomentum1);
+    state.emplace_back(rename ? std::string(kMomentum) + name.substr(kMomentum1.size()) : name,
+                       tensor_of(view, name));
+  }
+  return state;
+}
+
+// What is remembered of each parameter: "exp_avg, exp_avg_sq, step" or "nothing".
+std::string remembered(const StateDict& state) {
+  std::set<std::string> kinds;
+  for (const auto& [name, tensor] : state) {
+    if (!name.starts_with(kPrefix) || of_grad_scaler(name)) continue;
+    kinds.insert(name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size()));
+  }
+  return kinds.empty() ? "nothing" : join(std::vector<std::string>(kinds.begin(), kinds.end()));
+}
+
 // Better than the names of tensors that are missing or unexpected.
-void check_momentum(const TensorViews& tensors, const Sgd& optimizer, const std::string& path) {
-  const auto first = tensors.lower_bound(std::string(kMomentumPrefix));
-  const bool stored = first != tensors.end() && first->first.starts_with(kMomentumPrefix);
-  const bool wanted = !optimizer.momentum().empty();
-  if (stored == wanted) return;
-  throw CheckpointError(lockstep::str(path, " was written by a run ", stored ? "with" : "without",
-                                      " momentum, this run goes ", wanted ? "with" : "without",
-                                      "; give the same --momentum or another --out"));
+void check_optimizer(const StateDict& given, const StateDict& wanted, const std::string& path) {
+  const std::string stored = remembered(given);
+  const std::string own = remembered(wanted);
+  if (stored == own) return;
+  throw CheckpointError(lockstep::str(path, " was written by a run whose optimizer remembers ",
+                                      stored, ", this run's remembers ", own,
+                                      "; give the same --optimizer and options, or another --out"));
+}
+
+// A loss scaler that only one of the two has.
+void drop_lone_grad_scaler(StateDict& given, StateDict& wanted) {
+  const auto has = [](const StateDict& state) {
+    return std::any_of(state.begin(), state.end(),
+                       [](const auto& entry) { return of_grad_scaler(entry.first); });
+  };
+  if (has(given) == has(wanted)) return;
+  for (StateDict* state : {&given, &wanted}) {
+    std::erase_if(*state, [](const auto& entry) { return of_grad_scaler(entry.first); });
+  }
 }
 
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
-                     const Sgd& optimizer, const CheckpointInfo& info) {
+                     const StateDict& training, const CheckpointInfo& info) {
   StateDict state = state_dict(module);
-  for (const auto& [name, tensor] : optimizer.momentum()) {
-    state.emplace_back(std::string(kMomentumPrefix) + name, tensor);
-  }
+  for (auto& entry : named_for_file(training)) state.push_back(std::move(entry));
   std::vector<torch::Tensor> kept;
   TensorViews views;
   for (const auto& [name, tensor] : state) {
@@ -134,7 +185,7 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 }
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
-                               Sgd& optimizer, const std::string& recipe) {
+                               const StateDict& training, const std::string& recipe) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", path.string(), " to resume from",
@@ -144,14 +195,12 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   const Safetensors content = parse_safetensors(file.bytes(), path.string());
   const CheckpointInfo info = info_of(content.metadata, path.string());
   check_recipe(info, recipe, path.string());
-  check_momentum(content.tensors, optimizer, path.string());
 
-  StateDict own = state_dict(module);
-  for (const auto& [name, tensor] : optimizer.momentum()) {
-    own.emplace_back(std::string(kMomentumPrefix) + name, tensor);
-  }
-  StateDict given;
-  for (const auto& [name, view] : content.tensors) given.emplace_back(name, tensor_of(view, name));
+  StateDict given = tensors_of(content);
+  StateDict own = named_for_file(training);
+  check_optimizer(given, own, path.string());
+  drop_lone_grad_scaler(given, own);
+  for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
   copy_state(given, own, path.string());
   return info;
 }

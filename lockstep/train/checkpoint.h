@@ -1,7 +1,8 @@
 // What a run needs to go on where it stopped, as a safetensors file.
 //
 // Parameters and buffers stand in the file under the names that Python's state_dict() gives them,
-// the momentum of SGD under "optimizer.momentum.NAME". In Python:
+// what the optimizer remembers under "optimizer.STATE.NAME": "optimizer.exp_avg.conv1.weight". In
+// Python:
 //
 //   tensors = safetensors.torch.load_file("checkpoint.safetensors")
 //   net.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("optimizer.")})
@@ -14,7 +15,7 @@
 
 #include <torch/torch.h>
 
-#include <lockstep/train/sgd.h>
+#include <lockstep/train/state_dict.h>
 
 namespace lockstep {
 
@@ -27,16 +28,21 @@ struct CheckpointInfo {
   std::map<std::string, std::string> settings;
 };
 
-/// Writes the state of `module` and `optimizer`; readers see the old file or the new one. For rank
-/// 0. CheckpointError when the file cannot be written.
-void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
-                     const Sgd& optimizer, const CheckpointInfo& info);
+/// Begins the names of the loss scaler's tensors in a training state.
+inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 
-/// Copies a checkpoint into `module` and `optimizer` and returns its metadata. CheckpointError, and
-/// nothing changed, when the file is missing, damaged, of another recipe than `recipe` (unless that
-/// is empty), of a run with momentum where this one has none or the reverse, or when a tensor is
-/// missing, unexpected, or of another shape or type.
+/// Writes the state of `module` and `training`, which is what Optimizer::state() gives, and
+/// GradScaler::state() with kGradScalerState before its names; readers see the old file or the new
+/// one. For rank 0. CheckpointError when the file cannot be written.
+void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
+                     const StateDict& training, const CheckpointInfo& info);
+
+/// Copies a checkpoint into `module` and the tensors of `training` and returns its metadata.
+/// CheckpointError, and nothing changed, when the file is missing, damaged, of another recipe than
+/// `recipe` (unless that is empty), of an optimizer that remembers something else, or when a tensor
+/// is missing, unexpected, or of another shape or type. A loss scaler begins anew where the file
+/// has none, and the file's is left where the run has none.
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
-                               Sgd& optimizer, const std::string& recipe);
+                               const StateDict& training, const std::string& recipe);
 
 }  // namespace lockstep

@@ -2,15 +2,27 @@
 
 #include <ATen/autocast_mode.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep {
 
-std::string to_string(Precision precision) { return precision == Precision::k32 ? "32" : "bf16"; }
+std::string to_string(Precision precision) {
+  switch (precision) {
+    case Precision::k32:
+      return "32";
+    case Precision::kFp16:
+      return "16";
+    case Precision::kBf16:
+      return "bf16";
+  }
+  throw InternalError("Trainer: a precision without a name");
+}
 
 Precision parse_precision(const std::string& name) {
-  OptionCheck("Trainer").one_of("precision", name, {"32", "bf16"});
-  return name == "32" ? Precision::k32 : Precision::kBf16;
+  OptionCheck("Trainer").one_of("precision", name, {"32", "16", "bf16"});
+  if (name == "32") return Precision::k32;
+  return name == "16" ? Precision::kFp16 : Precision::kBf16;
 }
 
 AutocastScope::AutocastScope(Precision precision, torch::DeviceType device)
@@ -19,7 +31,8 @@ AutocastScope::AutocastScope(Precision precision, torch::DeviceType device)
   former_enabled_ = at::autocast::is_autocast_enabled(device_);
   former_dtype_ = at::autocast::get_autocast_dtype(device_);
   at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::set_autocast_dtype(device_, torch::kBFloat16);
+  at::autocast::set_autocast_dtype(device_,
+                                   precision == Precision::kFp16 ? torch::kHalf : torch::kBFloat16);
   at::autocast::increment_nesting();
 }
 

@@ -8,11 +8,14 @@
 namespace lockstep {
 
 enum class Precision {
-  k32,    ///< float32 throughout
+  k32,  ///< float32 throughout
+  /// LibTorch's autocast to float16, whose small gradients need a GradScaler. On CPUs without
+  /// AVX512-FP16 it works, but several times slower than float32; bf16 is what they are good at.
+  kFp16,
   kBf16,  ///< LibTorch's autocast to bfloat16; parameters, gradients and optimizer stay float32
 };
 
-/// "32" or "bf16".
+/// "32", "16" or "bf16".
 std::string to_string(Precision precision);
 /// The inverse; ConfigError for another word.
 Precision parse_precision(const std::string& name);

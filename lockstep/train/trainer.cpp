@@ -17,6 +17,9 @@ Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
   if (options_.limit_test_batches) {
     check.at_least("limit_test_batches", static_cast<double>(*options_.limit_test_batches), 0);
   }
+  if (options_.gradient_clip_norm) {
+    check.positive("gradient_clip_norm", *options_.gradient_clip_norm);
+  }
   validate(options_.schedule);
   if (options_.resume && options_.checkpoint.empty()) {
     throw ConfigError("Trainer: resume needs a checkpoint; give --out DIR");

@@ -1,6 +1,6 @@
 // The training loop.
 //
-//   Trainer trainer({.max_epochs = 10, .optimizer = {.lr = 0.01, .momentum = 0.5}},
+//   Trainer trainer({.max_epochs = 10, .optimizer = AdamWOptions{.lr = 1e-3}},
 //                   make_strategy("ddp", group));
 //   RunReport report = trainer.fit(task, train_loader, [&] { return make_test_loader(); });
 #pragma once
@@ -16,10 +16,11 @@
 #include <torch/torch.h>
 
 #include <lockstep/data/loader.h>
+#include <lockstep/optim/grad_scaler.h>
+#include <lockstep/optim/options.h>
 #include <lockstep/train/listener.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/schedule.h>
-#include <lockstep/train/sgd.h>
 #include <lockstep/train/strategy.h>
 #include <lockstep/train/task.h>
 
@@ -32,9 +33,12 @@ struct TrainerOptions {
   std::optional<std::int64_t> max_steps;
   /// Batches of each rank in an evaluation, at most; 0: no evaluation.
   std::optional<std::int64_t> limit_test_batches;
-  SgdOptions optimizer;
+  OptimizerOptions optimizer;
+  /// The gradients of a step are scaled so that their 2-norm, of all together, is at most this.
+  std::optional<double> gradient_clip_norm;
   ScheduleOptions schedule;
   Precision precision = Precision::k32;
+  GradScalerOptions grad_scaler;  ///< of Precision::kFp16
   torch::Device device = torch::kCPU;
   /// Of dropout and whatever else draws from LibTorch's generators: they are seeded anew for each
   /// step from (seed, epoch, step, rank), so that a resumed run draws the same numbers.

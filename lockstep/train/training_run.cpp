@@ -1,13 +1,12 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <limits>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/optim/clip_grad.h>
 #include <lockstep/train/step_seed.h>
 
 namespace lockstep {
@@ -28,13 +27,6 @@ std::int64_t trainable_scalars(const torch::nn::Module& module) {
 const torch::nn::Module& on_device(torch::nn::Module& module, torch::Device device) {
   module.to(device);
   return module;
-}
-
-// So that equal texts mean equal bits.
-std::string exact(double value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
 }
 
 // "lr 0.1 (now 0.2)" for each value of `before` that is another one `now`.
@@ -59,8 +51,11 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
       train_loader_(train_loader),
       make_test_loader_(test_loader),
       optimizer_(on_device(task.module(), options.device), options.optimizer),
+      base_lr_(optimizer_.lr()),
       info_(options.info),
-      start_(Clock::now()) {}
+      start_(Clock::now()) {
+  if (options.precision == Precision::kFp16) scaler_.emplace(options.grad_scaler, options.device);
+}
 
 template <class Event>
 void TrainingRun::tell(Event&& event) const {
@@ -115,7 +110,8 @@ void TrainingRun::resume() {
   ProcessGroup& group = strategy_.group();
   CheckpointInfo checkpoint;
   if (group.rank() == 0) {
-    checkpoint = load_checkpoint(options_.checkpoint, task_.module(), optimizer_, info_.recipe);
+    checkpoint =
+        load_checkpoint(options_.checkpoint, task_.module(), training_state(), info_.recipe);
     const auto differences = differing(checkpoint.settings, settings());
     if (!differences.empty()) {
       log_warning("the run goes on but does not repeat the original, which was trained with ",
@@ -129,7 +125,11 @@ void TrainingRun::resume() {
     place = place.cpu();
     checkpoint.epoch = place[0].item<std::int64_t>();
     checkpoint.step = place[1].item<std::int64_t>();
-    for (const auto& [name, momentum] : optimizer_.momentum()) group.broadcast(momentum, 0);
+    for (const auto& [name, tensor] : training_state()) {
+      torch::Tensor on_device = tensor.to(options_.device);  // counts of steps are on the CPU
+      group.broadcast(on_device, 0);
+      if (!on_device.is_same(tensor)) tensor.copy_(on_device);
+    }
   }
   const std::int64_t steps = train_loader_.steps_per_epoch();
   position_ = {.epoch = checkpoint.epoch,
@@ -146,17 +146,27 @@ void TrainingRun::resume() {
   }
 }
 
+StateDict TrainingRun::training_state() const {
+  StateDict state = optimizer_.state();
+  if (!scaler_) return state;
+  for (const auto& [name, tensor] : scaler_->state()) {
+    state.emplace_back(std::string(kGradScalerState) + name, tensor);
+  }
+  return state;
+}
+
 std::map<std::string, std::string> TrainingRun::settings() const {
-  return {{"seed", std::to_string(options_.seed)},
-          {"global_batch", std::to_string(info_.global_batch)},
-          {"world_size", std::to_string(strategy_.group().size())},
-          {"lr", exact(options_.optimizer.lr)},
-          {"momentum", exact(options_.optimizer.momentum)},
-          {"weight_decay", exact(options_.optimizer.weight_decay)},
-          {"nesterov", options_.optimizer.nesterov ? "true" : "false"},
-          {"schedule", to_string(options_.schedule, options_.max_epochs)},
-          {"precision", to_string(options_.precision)},
-          {"dataset", info_.dataset}};
+  std::map<std::string, std::string> settings = to_settings(options_.optimizer);
+  settings.merge(std::map<std::string, std::string>{
+      {"seed", std::to_string(options_.seed)},
+      {"global_batch", std::to_string(info_.global_batch)},
+      {"world_size", std::to_string(strategy_.group().size())},
+      {"gradient_clip_norm",
+       options_.gradient_clip_norm ? exact_text(*options_.gradient_clip_norm) : "none"},
+      {"schedule", to_string(options_.schedule, options_.max_epochs)},
+      {"precision", to_string(options_.precision)},
+      {"dataset", info_.dataset}});
+  return settings;
 }
 
 void TrainingRun::begin() {
@@ -212,9 +222,9 @@ EpochReport TrainingRun::train_epoch() {
 }
 
 void TrainingRun::train_step(const Batch& batch) {
-  optimizer_.set_lr(options_.optimizer.lr * learning_rate_factor(options_.schedule, position_.total,
-                                                                 train_loader_.steps_per_epoch(),
-                                                                 schedule_steps()));
+  optimizer_.set_lr(base_lr_ * learning_rate_factor(options_.schedule, position_.total,
+                                                    train_loader_.steps_per_epoch(),
+                                                    schedule_steps()));
   seed_generators(
       step_seed(options_.seed, position_.epoch, position_.step, strategy_.group().rank()),
       options_.device);
@@ -237,12 +247,12 @@ void TrainingRun::train_step(const Batch& batch) {
 
   const double communication = strategy_.communication_seconds();
   backward_.start();
-  loss.backward();
+  (scaler_ ? scaler_->scale(loss) : loss).backward();
   backward_.stop();
   communication_ += strategy_.communication_seconds() - communication;
 
   optimizer_watch_.start();
-  optimizer_.step();
+  optimizer_step();
   optimizer_watch_.stop();
 
   if (loss.is_cpu()) {
@@ -256,6 +266,16 @@ void TrainingRun::train_step(const Batch& batch) {
   ++position_.step;
   ++position_.total;
   if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
+}
+
+void TrainingRun::optimizer_step() {
+  if (scaler_) scaler_->unscale_(optimizer_.gradients());
+  if (options_.gradient_clip_norm) {
+    clip_grad_norm_(optimizer_.parameters(), *options_.gradient_clip_norm);
+  }
+  if (!scaler_) return optimizer_.step();
+  scaler_->step(optimizer_);
+  scaler_->update();
 }
 
 void TrainingRun::report_step(double epoch_seconds) {
@@ -291,7 +311,7 @@ std::optional<Evaluation> TrainingRun::evaluate() {
 
 void TrainingRun::save() {
   if (options_.checkpoint.empty() || strategy_.group().rank() != 0) return;
-  save_checkpoint(options_.checkpoint, task_.module(), optimizer_,
+  save_checkpoint(options_.checkpoint, task_.module(), training_state(),
                   {.recipe = info_.recipe,
                    .epoch = position_.epoch,
                    .step = position_.step,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/trainer.h>
 
@@ -30,11 +31,13 @@ class TrainingRun {
   void begin();
   EpochReport train_epoch();
   void train_step(const Batch& batch);
+  void optimizer_step();
   void report_step(double epoch_seconds);
   std::optional<Evaluation> evaluate();
   void save();
   RunReport finish(std::vector<EpochReport> epochs);
 
+  StateDict training_state() const;       // of what changes the module
   Batch moved(const Batch& batch) const;  // to the device
   bool finished() const;
   std::int64_t schedule_steps() const;  // of all epochs
@@ -50,7 +53,9 @@ class TrainingRun {
   Loader& train_loader_;
   const Trainer::LoaderFactory& make_test_loader_;
   std::unique_ptr<Loader> test_loader_;
-  Sgd optimizer_;
+  Optimizer optimizer_;
+  const double base_lr_;
+  std::optional<GradScaler> scaler_;  // of float16
   RunInfo info_;
   Position position_;
   const Clock::time_point start_;

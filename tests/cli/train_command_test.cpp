@@ -74,6 +74,12 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--lr", "-1"}, 2, "--lr"},
       {{"mnist", "--lr", "nan"}, 2, "--lr"},
       {{"mnist", "--momentum", "2"}, 2, "--momentum"},
+      {{"mnist", "--optimizer", "lion"}, 2, "--optimizer must be one of sgd, adam, adamw"},
+      {{"mnist", "--betas", "0.9", "0.99"}, 2, "--amsgrad belong to --optimizer adam and adamw"},
+      {{"mnist", "--optimizer", "adam", "--nesterov"}, 2, "--nesterov belong to --optimizer sgd"},
+      {{"mnist", "--optimizer", "adam", "--betas", "0.9", "1"}, 2, "beta2 must be below 1"},
+      {{"mnist", "--optimizer", "adamw", "--betas", "0.9"}, 2, "--betas"},
+      {{"mnist", "--gradient-clip-norm", "0"}, 2, "--gradient-clip-norm must be greater than 0"},
       {{"mnist", "--max-epochs", "0"}, 2, "--max-epochs must be from 1"},
       {{"mnist", "--max-epochs", "1000000000000000000"}, 2, "--max-epochs must be from 1"},
       {{"mnist", "--max-epochs", "99999999999999999999"}, 2, "which does not fit"},
@@ -254,7 +260,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   auto without_momentum = second;
   without_momentum.insert(without_momentum.end(), {"--momentum", "0"});
   without_momentum[without_momentum.size() - 4] = "4";  // epochs
-  expect_one_error(train(without_momentum), 1, "written by a run with momentum", "momentum");
+  expect_one_error(train(without_momentum), 1, "whose optimizer remembers momentum_buffer", "momentum");
 
   auto foreign = common;
   foreign[0] = "cifar10";

@@ -8,6 +8,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/train/state_dict.h>
 #include <tests/support/temporary_directory.h>
 
@@ -32,7 +34,9 @@ const CheckpointInfo kInfo = {.recipe = "mnist",
                               .step = 7,
                               .settings = {{"seed", "18446744073709551615"}, {"lr", "0.1"}}};
 
-void train_a_little(Net& net, Sgd& optimizer) {
+const SgdOptions kMomentum = {.lr = 0.1, .momentum = 0.9};
+
+void train_a_little(Net& net, Optimizer& optimizer) {
   for (int i = 0; i < 3; ++i) {
     optimizer.zero_grad();
     net->forward(torch::randn({8, 3})).square().sum().backward();
@@ -52,20 +56,20 @@ std::string message_of(const std::function<void()>& action) {
 
 class Checkpoint : public ::testing::Test {
  protected:
-  Checkpoint() : optimizer(*net, {.lr = 0.1, .momentum = 0.9}) {}
+  Checkpoint() : optimizer(*net, kMomentum) {}
 
   lockstep::testing::TemporaryDirectory directory;
   const std::filesystem::path path = directory.path() / "checkpoint.safetensors";
   Net net;
-  Sgd optimizer;
+  Optimizer optimizer;
 };
 
 TEST_F(Checkpoint, BringsBackEveryBit) {
   train_a_little(net, optimizer);
-  save_checkpoint(path, *net, optimizer, kInfo);
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
   Net other;
-  Sgd other_optimizer(*other, {.lr = 0.1, .momentum = 0.9});
-  const CheckpointInfo info = load_checkpoint(path, *other, other_optimizer, "mnist");
+  Optimizer other_optimizer(*other, kMomentum);
+  const CheckpointInfo info = load_checkpoint(path, *other, other_optimizer.state(), "mnist");
   EXPECT_EQ(info.recipe, kInfo.recipe);
   EXPECT_EQ(info.epoch, kInfo.epoch);
   EXPECT_EQ(info.step, kInfo.step);
@@ -75,90 +79,144 @@ TEST_F(Checkpoint, BringsBackEveryBit) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_TRUE(got[i].second.equal(expected[i].second)) << got[i].first;
   }
-  for (std::size_t i = 0; i < optimizer.momentum().size(); ++i) {
-    EXPECT_TRUE(other_optimizer.momentum()[i].second.equal(optimizer.momentum()[i].second)) << i;
+  const NamedTensors momentum = optimizer.state();
+  for (std::size_t i = 0; i < momentum.size(); ++i) {
+    EXPECT_TRUE(other_optimizer.state()[i].second.equal(momentum[i].second)) << momentum[i].first;
   }
 }
 
 TEST_F(Checkpoint, KeepsAConvolutionsMemoryFormat) {
   torch::nn::Conv2d conv(3, 4, 3);
   conv->weight.set_data(conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
-  Sgd sgd(*conv, {});
-  save_checkpoint(path, *conv, sgd, kInfo);
+  Optimizer sgd(*conv, SgdOptions{});
+  save_checkpoint(path, *conv, sgd.state(), kInfo);
   torch::nn::Conv2d other(3, 4, 3);
-  Sgd other_sgd(*other, {});
-  load_checkpoint(path, *other, other_sgd, "");
+  Optimizer other_sgd(*other, SgdOptions{});
+  load_checkpoint(path, *other, other_sgd.state(), "");
   EXPECT_TRUE(other->weight.equal(conv->weight));
 }
 
 TEST_F(Checkpoint, NamesWhatDoesNotFit) {
-  save_checkpoint(path, *net, optimizer, kInfo);
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
   Net wide(5);
-  Sgd wide_optimizer(*wide, {.momentum = 0.9});
+  Optimizer wide_optimizer(*wide, kMomentum);
+  EXPECT_THAT(message_of<CheckpointError>(
+                  [&] { load_checkpoint(path, *wide, wide_optimizer.state(), "mnist"); }),
+              HasSubstr("linear.weight has shape [4, 3], the model expects [5, 3]"));
+  Optimizer no_momentum(*net, SgdOptions{});
   EXPECT_THAT(
-      message_of<CheckpointError>([&] { load_checkpoint(path, *wide, wide_optimizer, "mnist"); }),
-      HasSubstr("linear.weight has shape [4, 3], the model expects [5, 3]"));
-  Sgd no_momentum(*net, {});
-  EXPECT_THAT(
-      message_of<CheckpointError>([&] { load_checkpoint(path, *net, no_momentum, "mnist"); }),
-      HasSubstr("was written by a run with momentum, this run goes without; give the same"));
+      message_of<CheckpointError>(
+          [&] { load_checkpoint(path, *net, no_momentum.state(), "mnist"); }),
+      HasSubstr("was written by a run whose optimizer remembers momentum_buffer, this run's "
+                "remembers nothing; give the same --optimizer and options"));
   torch::nn::Sequential bare{torch::nn::Linear(3, 4)};
-  Sgd bare_optimizer(*bare, {.momentum = 0.9});
-  EXPECT_THAT(
-      message_of<CheckpointError>([&] { load_checkpoint(path, *bare, bare_optimizer, ""); }),
-      HasSubstr("0.weight is missing"));
-  EXPECT_THAT(
-      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, "cifar10"); }),
-      HasSubstr("is of recipe mnist, this run is of cifar10"));
+  Optimizer bare_optimizer(*bare, kMomentum);
+  EXPECT_THAT(message_of<CheckpointError>(
+                  [&] { load_checkpoint(path, *bare, bare_optimizer.state(), ""); }),
+              HasSubstr("0.weight is missing"));
+  EXPECT_THAT(message_of<CheckpointError>(
+                  [&] { load_checkpoint(path, *net, optimizer.state(), "cifar10"); }),
+              HasSubstr("is of recipe mnist, this run is of cifar10"));
 }
 
 TEST_F(Checkpoint, ChangesNothingWhenItDoesNotFit) {
   Net other;
-  Sgd other_optimizer(*other, {.momentum = 0.9});
-  save_checkpoint(path, *net, optimizer, kInfo);
+  Optimizer other_optimizer(*other, kMomentum);
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
   const auto before = other->linear->weight.detach().clone();
-  EXPECT_THROW(load_checkpoint(path, *other, other_optimizer, "cifar10"), CheckpointError);
-  Sgd no_momentum(*other, {});
-  EXPECT_THROW(load_checkpoint(path, *other, no_momentum, ""), CheckpointError);
+  EXPECT_THROW(load_checkpoint(path, *other, other_optimizer.state(), "cifar10"), CheckpointError);
+  Optimizer no_momentum(*other, SgdOptions{});
+  EXPECT_THROW(load_checkpoint(path, *other, no_momentum.state(), ""), CheckpointError);
   EXPECT_TRUE(other->linear->weight.equal(before));
 }
 
-TEST_F(Checkpoint, SaysThatItHasNoMomentum) {
-  Sgd no_momentum(*net, {});
-  save_checkpoint(path, *net, no_momentum, kInfo);
+TEST_F(Checkpoint, SaysThatItIsOfAnotherOptimizer) {
+  Optimizer adam(*net, AdamOptions{.amsgrad = true});
+  save_checkpoint(path, *net, adam.state(), kInfo);
   EXPECT_THAT(
-      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, ""); }),
-      HasSubstr("was written by a run without momentum, this run goes with; give the same"));
+      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+      HasSubstr("remembers exp_avg, exp_avg_sq, max_exp_avg_sq, step, this run's remembers "
+                "momentum_buffer; give"));
+}
+
+// Files of the first version knew SGD alone, whose momentum had another name.
+TEST_F(Checkpoint, ReadsTheFirstFormat) {
+  train_a_little(net, optimizer);
+  TensorViews views;
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+    views[name] = {
+        .dtype = tensor.scalar_type() == torch::kInt64 ? "I64" : "F32",
+        .shape = tensor.sizes().vec(),
+        .bytes = {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
+  };
+  for (const auto& [name, tensor] : state_dict(*net)) add(name, tensor);
+  for (const auto& [name, tensor] : optimizer.state()) {
+    add("optimizer.momentum." + name.substr(std::string("momentum_buffer.").size()), tensor);
+  }
+  write_safetensors(path, views,
+                    {{"format", "lockstep checkpoint 1"},
+                     {"recipe", "mnist"},
+                     {"epoch", "2"},
+                     {"step", "0"},
+                     {"lr", "0.1"}});
+  Net other;
+  Optimizer other_optimizer(*other, kMomentum);
+  const auto info = load_checkpoint(path, *other, other_optimizer.state(), "mnist");
+  EXPECT_TRUE(other->linear->weight.equal(net->linear->weight));
+  EXPECT_TRUE(other_optimizer.state()[0].second.equal(optimizer.state()[0].second));
+  // So that the run is not said to differ in them.
+  EXPECT_EQ(info.settings.at("optimizer"), "sgd");
+  EXPECT_EQ(info.settings.at("gradient_clip_norm"), "none");
+}
+
+TEST_F(Checkpoint, TakesALossScalerWhereBothHaveOne) {
+  const auto scale = torch::full({}, 8.0F);
+  NamedTensors with = optimizer.state();
+  with.emplace_back("grad_scaler.scale", scale);
+  save_checkpoint(path, *net, with, kInfo);
+  scale.fill_(1);
+  load_checkpoint(path, *net, optimizer.state(), "");
+  EXPECT_EQ(scale.item<float>(), 1);
+  load_checkpoint(path, *net, with, "");
+  EXPECT_EQ(scale.item<float>(), 8);
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
+  scale.fill_(1);
+  load_checkpoint(path, *net, with, "");
+  EXPECT_EQ(scale.item<float>(), 1);
 }
 
 TEST_F(Checkpoint, RefusesAPlaceThatNoRunReaches) {
   const std::pair<std::int64_t, std::int64_t> places[] = {
       {0, 0}, {-1, 0}, {std::int64_t{1} << 62, 0}, {1, -1}, {1, std::int64_t{1} << 62}};
   for (const auto& [epoch, step] : places) {
-    save_checkpoint(path, *net, optimizer, {.recipe = "mnist", .epoch = epoch, .step = step});
-    EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, ""); }),
-                HasSubstr("is no place in a run"))
+    save_checkpoint(path, *net, optimizer.state(),
+                    {.recipe = "mnist", .epoch = epoch, .step = step});
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+        HasSubstr("is no place in a run"))
         << epoch << " " << step;
   }
 }
 
 TEST_F(Checkpoint, RefusesAMissingADamagedAndAForeignFile) {
-  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, ""); }),
-              HasSubstr("there is no checkpoint"));
-  save_checkpoint(path, *net, optimizer, kInfo);
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+      HasSubstr("there is no checkpoint"));
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
-  EXPECT_THROW(load_checkpoint(path, *net, optimizer, ""), CheckpointError);
+  EXPECT_THROW(load_checkpoint(path, *net, optimizer.state(), ""), CheckpointError);
   write_file_atomically(path, std::string("\x02\0\0\0\0\0\0\0{}", 10));
-  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer, ""); }),
-              HasSubstr("is not a checkpoint of Lockstep"));
+  EXPECT_THAT(
+      message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+      HasSubstr("is not a checkpoint of Lockstep"));
 }
 
 TEST_F(Checkpoint, SaysWhyItCannotBeWritten) {
   const auto blocked = directory.path() / "file" / "checkpoint.safetensors";
   std::ofstream(directory.path() / "file") << "not a folder";
-  EXPECT_THAT(
-      message_of<CheckpointError>([&] { save_checkpoint(blocked, *net, optimizer, kInfo); }),
-      HasSubstr("cannot write the checkpoint: "));
+  EXPECT_THAT(message_of<CheckpointError>(
+                  [&] { save_checkpoint(blocked, *net, optimizer.state(), kInfo); }),
+              HasSubstr("cannot write the checkpoint: "));
 }
 
 TEST(StateDict, LoadsByNameInAnyOrder) {

@@ -54,15 +54,18 @@ TEST(StepSeed, MakesRandomNumbersAFunctionOfIt) {
 
 TEST(Precision, AutocastsWithinTheScopeOnly) {
   const auto x = torch::randn({4, 4});
-  {
-    const AutocastScope scope(Precision::kBf16, torch::kCPU);
-    EXPECT_EQ(at::linear(x, x).scalar_type(), torch::kBFloat16);
+  for (const auto& [precision, type] : {std::pair{Precision::kBf16, torch::kBFloat16},
+                                        std::pair{Precision::kFp16, torch::kHalf}}) {
+    const AutocastScope scope(precision, torch::kCPU);
+    EXPECT_EQ(at::linear(x, x).scalar_type(), type);
   }
   EXPECT_EQ(at::linear(x, x).scalar_type(), torch::kFloat32);
   const AutocastScope scope(Precision::k32, torch::kCPU);
   EXPECT_EQ(at::linear(x, x).scalar_type(), torch::kFloat32);
-  EXPECT_EQ(parse_precision("bf16"), Precision::kBf16);
-  EXPECT_THROW(parse_precision("16"), ConfigError);
+  for (const char* name : {"32", "16", "bf16"}) {
+    EXPECT_EQ(to_string(parse_precision(name)), name);
+  }
+  EXPECT_THROW(parse_precision("8"), ConfigError);
 }
 
 TEST(Strategy, SingleRefusesSeveralProcesses) {

@@ -47,7 +47,7 @@ TEST(ResNetTraining, LearnsASmallSet) {
       {Pad{4}, RandomCrop{32}, RandomFlip{}, Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
       {.batch_size = 8, .channels_last = true});
   Trainer trainer({.max_epochs = 6,
-                   .optimizer = {.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},
+                   .optimizer = SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},
                    .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
                   make_strategy("single", init_process_group()));
   const RunReport report = trainer.fit(task, loader);

@@ -47,7 +47,7 @@ std::unique_ptr<Loader> test_loader(const ProcessGroup& group) {
 
 TrainerOptions options(std::int64_t epochs) {
   return {.max_epochs = epochs,
-          .optimizer = {.lr = 0.05, .momentum = 0.9},
+          .optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9},
           .schedule = {.kind = ScheduleKind::kCosine},
           .seed = 5,
           .info = {.recipe = "digits", .global_batch = kGlobalBatch}};
@@ -196,6 +196,27 @@ TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
   expect_equal_bits(train(second).state, whole.state);
 }
 
+TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
+  TrainerOptions adam = options(2);
+  adam.optimizer = AdamOptions{.amsgrad = true};
+  adam.gradient_clip_norm = 0.5;
+  TrainerOptions half = options(2);
+  half.optimizer = AdamWOptions{};
+  half.precision = Precision::kFp16;
+  // The scale falls in the first steps: begun anew, it would do so again.
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
+  for (TrainerOptions& first : {std::ref(adam), std::ref(half)}) {
+    const lockstep::testing::TemporaryDirectory directory;
+    const Outcome whole = train(first);
+    first.checkpoint = directory.path() / "c.safetensors";
+    first.max_steps = 8;
+    train(first);
+    first.max_steps.reset();
+    first.resume = true;
+    expect_equal_bits(train(first).state, whole.state);
+  }
+}
+
 TEST(TrainerResume, NamesEveryValueThatDiffers) {
   const lockstep::testing::TemporaryDirectory directory;
   TrainerOptions first = options(3);
@@ -212,15 +233,61 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
   second.max_steps = 6;
   second.max_epochs = 4;
   second.seed = 6;
-  second.optimizer.lr = 0.1;
-  second.optimizer.weight_decay = 0.001;
+  second.optimizer = SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.001};
+  second.gradient_clip_norm = 1e6;
   train(second);
   set_log_sink(nullptr);
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_THAT(warnings[0], ::testing::EndsWith(
-                               "trained with lr 0.05 (now 0.1), schedule cosine to 0 over 3 epochs "
-                               "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
-                               "weight_decay 0 (now 0.001)"));
+  EXPECT_THAT(warnings[0],
+              ::testing::EndsWith("trained with gradient_clip_norm none (now 1e+06), lr 0.05 (now "
+                                  "0.1), schedule cosine to 0 over 3 epochs "
+                                  "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
+                                  "weight_decay 0 (now 0.001)"));
+}
+
+double distance(const StateDict& a, const StateDict& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += (a[i].second - b[i].second).square().sum().item<double>();
+  }
+  return std::sqrt(sum);
+}
+
+StateDict after_steps(TrainerOptions trainer_options, std::int64_t steps) {
+  trainer_options.max_steps = steps;
+  trainer_options.limit_test_batches = 0;
+  return train(trainer_options, init_process_group(), /*dropout=*/false).state;
+}
+
+StateDict initial_state() {
+  TrainerOptions still = options(1);
+  still.optimizer = SgdOptions{.lr = 0};
+  return after_steps(still, 1);
+}
+
+TEST(Trainer, ClipsGradientsByTheirNorm) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  EXPECT_NEAR(distance(after_steps(clipped, 1), initial_state()), 0.5 * 0.01, 1e-5);
+}
+
+TEST(Trainer, InFloat16SkipsTheStepsThatOverflow) {
+  TrainerOptions half = options(1);
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
+  expect_equal_bits(after_steps(half, 1), initial_state());
+  EXPECT_GT(distance(after_steps(half, 2), initial_state()), 1e-3);
+}
+
+TEST(Trainer, InFloat16TrainsAsInFloat32) {
+  const StateDict single = after_steps(options(2), 12);
+  TrainerOptions half = options(2);
+  half.precision = Precision::kFp16;
+  const double trained = distance(single, initial_state());
+  // Where a gradient is lost to its range, or the scale stays in it, they are far apart.
+  EXPECT_LT(distance(after_steps(half, 12), single), 0.05 * trained);
 }
 
 TEST(TrainerResume, RefusesARunThatIsDone) {
@@ -285,6 +352,7 @@ TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
     const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
       TrainerOptions o = options(epochs);
       o.schedule = {};
+      o.optimizer = AdamOptions{};
       if (&outcomes == &resumed) {
         const std::string name = group.rank() == 0 ? "c.safetensors" : "elsewhere.safetensors";
         o.checkpoint = directory.path() / name;
@@ -308,6 +376,7 @@ TEST(Trainer, RefusesImpossibleOptions) {
   EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
   EXPECT_THROW(make({.max_epochs = std::int64_t{1} << 60}), ConfigError);
   EXPECT_THROW(make({.max_steps = 0}), ConfigError);
+  EXPECT_THROW(make({.gradient_clip_norm = 0}), ConfigError);
   EXPECT_THROW(make({.schedule = {.warmup_epochs = -1}}), ConfigError);
 }
 
