@@ -24,14 +24,24 @@ double parse_mebibytes(const std::string& word) {
   return value;
 }
 
+// With an optimizer on each rank, all of them would step the one shared copy.
+void check_memory(const std::string& strategy, const std::string& memory) {
+  OptionCheck(kCommand).one_of("--parameter-memory", memory, {"auto", "as-is", "flat", "shared"});
+  const char* const wrong = strategy == "zero1" ? "as-is" : "shared";
+  if (memory == wrong) {
+    throw ConfigError(str(kCommand, ": --parameter-memory ", wrong, " is not for --strategy ",
+                          strategy, "; give auto, flat or ",
+                          strategy == "zero1" ? "shared" : "as-is"));
+  }
+}
+
 std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
   std::vector<StepVariant> variants;
   for (const std::string& strategy : words_of(arguments.strategy)) {
     OptionCheck(kCommand).one_of("--strategy", strategy, {"ddp", "zero1"});
     for (const std::string& word : words_of(arguments.bucket_cap_mb)) {
       for (const std::string& memory : words_of(arguments.parameter_memory)) {
-        OptionCheck(kCommand).one_of("--parameter-memory", memory,
-                                     {"auto", "as-is", "flat", "shared"});
+        check_memory(strategy, memory);
         StepVariant variant;
         variant.strategy = strategy;
         if (word != kWhole) variant.bucket_cap_mb = parse_mebibytes(word);

@@ -104,7 +104,7 @@ TEST_F(BenchStepSettingsTest, MakeARowOfEachVariant) {
   EXPECT_TRUE(variants[5].find_unused_parameters);
   EXPECT_EQ(variants[5].parameter_memory, "flat");
   arguments.strategy = "zero1,ddp";
-  arguments.parameter_memory = "flat,shared";
+  arguments.parameter_memory = "flat,auto";
   EXPECT_EQ(resolve(arguments).variants.size(), 24U);
 }
 
@@ -119,6 +119,10 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.optimizer = "lamb"; }, "bench step: --optimizer must be one of sgd, adam, adamw"},
       {[](auto& a) { a.parameter_memory = "flat,round"; },
        "bench step: --parameter-memory must be one of auto, as-is, flat, shared"},
+      {[](auto& a) { a.parameter_memory = "flat,shared"; },
+       "bench step: --parameter-memory shared is not for --strategy ddp; give auto, flat or as-is"},
+      {[](auto& a) { a.strategy = "zero1", a.parameter_memory = "as-is"; },
+       "bench step: --parameter-memory as-is is not for --strategy zero1; give auto, flat or shared"},
       {[](auto& a) { a.backend = "mpi"; }, "bench step: --backend must be one of "},
       {[](auto& a) { a.nproc_per_node = 1; }, "bench step: --nproc-per-node must be from 2 to "},
       {[](auto& a) { a.batch_per_rank = 0; }, "bench step: --batch-per-rank must be from 1 to "},
