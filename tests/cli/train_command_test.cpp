@@ -221,6 +221,41 @@ TEST_F(TrainCommand, TrainsWithoutStandardStreams) {
       << "numbers are decimal";
 }
 
+TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
+  const std::vector<std::string> arguments = {"mnist",
+                                              "--optimizer",
+                                              "adamw",
+                                              "--betas",
+                                              "0.8",
+                                              "0.99",
+                                              "--eps",
+                                              "1e-6",
+                                              "--amsgrad",
+                                              "--precision",
+                                              "16",
+                                              "--gradient-clip-norm",
+                                              "0.5",
+                                              "--max-steps",
+                                              "2",
+                                              "--batch-size",
+                                              "8",
+                                              "--out",
+                                              in_scratch("adam"),
+                                              "--json",
+                                              in_scratch("r.json")};
+  const ProgramResult result = train(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["precision"], "16");
+  // The header of the checkpoint names what it was trained with.
+  const std::string checkpoint = read_text(scratch / "adam" / "checkpoint.safetensors");
+  for (const char* text : {R"("optimizer":"adamw")", R"("betas":"0.8 0.99")", R"("eps":"1e-06")",
+                           R"("amsgrad":"true")", R"("gradient_clip_norm":"0.5")",
+                           "optimizer.max_exp_avg_sq.conv1.weight", "optimizer.step.fc2.bias",
+                           "optimizer.grad_scaler.scale"}) {
+    EXPECT_NE(checkpoint.find(text), std::string::npos) << text;
+  }
+}
+
 TEST_F(TrainCommand, TrainsReportsAndResumes) {
   const std::vector<std::string> common = {"mnist",
                                            "--nproc-per-node",
@@ -260,7 +295,8 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   auto without_momentum = second;
   without_momentum.insert(without_momentum.end(), {"--momentum", "0"});
   without_momentum[without_momentum.size() - 4] = "4";  // epochs
-  expect_one_error(train(without_momentum), 1, "whose optimizer remembers momentum_buffer", "momentum");
+  expect_one_error(train(without_momentum), 1, "whose optimizer remembers momentum_buffer",
+                   "momentum");
 
   auto foreign = common;
   foreign[0] = "cifar10";
