@@ -181,21 +181,19 @@ TEST(BenchCommand, ExplainsAnAlgorithm) {
   }
 }
 
-TEST(BenchCommand, RunsUnderALauncher) {
-  const TemporaryDirectory folder;
-  const auto file = folder / "rows";
+// As ranks that somebody else started; both write to the same --json, rank 0 alone does.
+void run_under_a_launcher(const std::vector<std::string>& arguments, const std::string& port) {
   const Environment base = {{"WORLD_SIZE", "2"},
                             {"LOCAL_WORLD_SIZE", "2"},
                             {"MASTER_ADDR", "127.0.0.1"},
-                            {"MASTER_PORT", std::to_string(20000 + getpid() % 10000)}};
+                            {"MASTER_PORT", port}};
+  std::vector<std::string> command = {LOCKSTEP_PROGRAM, "bench"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<std::unique_ptr<ProgramRun>> runs;
   for (const std::string rank : {"0", "1"}) {
     Environment environment = base;
     environment["RANK"] = environment["LOCAL_RANK"] = rank;
-    runs.push_back(std::make_unique<ProgramRun>(
-        std::vector<std::string>{LOCKSTEP_PROGRAM, "bench", "comm", "--backend", "gloo", "--sizes",
-                                 "64", "--repetitions", "5", "--json", file.string()},
-        environment));
+    runs.push_back(std::make_unique<ProgramRun>(command, environment));
   }
   // The second ends with the first or shortly after: waiting for the first must not end it.
   int status = 0;
@@ -203,7 +201,20 @@ TEST(BenchCommand, RunsUnderALauncher) {
     waitpid(run->pid(), &status, 0);
     EXPECT_EQ(status, 0);
   }
+}
+
+TEST(BenchCommand, RunsUnderALauncher) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const int port = 20000 + getpid() % 10000;
+  run_under_a_launcher({"comm", "--backend", "gloo", "--sizes", "64", "--repetitions", "5",
+                        "--json", file.string()},
+                       std::to_string(port));
   EXPECT_EQ(rows_of(file).size(), 1U);
+  run_under_a_launcher({"step", "--backend", "gloo", "--rounds", "1", "--steps", "1",
+                        "--batch-per-rank", "4", "--json", file.string()},
+                       std::to_string(port + 1));
+  EXPECT_EQ(rows_of(file)[0]["model"], "mnist");
 }
 
 }  // namespace
