@@ -1,11 +1,12 @@
-"""Trains the same net on the same data with Python's DDP and with ours, and compares the results.
+"""Trains the same net on the same data with Python's DDP, with LibTorch's reducer in C++ and with ours, and
+compares the results.
 
-Usage: compare.py DDP_STEPS --model mnist|resnet18 [--world 2] [--backend shm] [--require-torchvision]
+Usage: compare.py DDP_STEPS --model NAME [--world 2] [--backend shm] [--require-torchvision]
 
 DDP_STEPS is the program tests/oracle/ddp_steps; it is started once with --nproc-per-node WORLD and
 spawns its ranks, the script starts Python's ranks itself. What both do and the files they exchange
-are described in ddp_oracle.py. Losses and every parameter and buffer must agree to TOLERANCE:
-the largest difference of a tensor over the largest magnitude in it.
+are described in ddp_oracle.py. Losses, the gradients of the first steps and every parameter and buffer after
+the last must agree to TOLERANCE: the largest difference of a tensor over the largest magnitude in it.
 
 Data: the first 4,000 images of $LOCKSTEP_DATA/mnist and the first 100 of $LOCKSTEP_DATA/cifar10, else
 random images with random labels: fewer than the steps take, so that the order of a second epoch counts
@@ -30,11 +31,16 @@ except ImportError as error:
 
 from ddp_oracle import make_model
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-5
 WORK = {  # model: (steps, global batch)
-    "mnist": (50, 128),
-    "resnet18": (10, 16),
+    "mnist": (20, 128),
+    "resnet18": (20, 16),
+    "words": (20, 16),
+    "branches": (20, 16),
+    "tied": (20, 16),
 }
+SHAPES = {"mnist": (4000, 1, 28, 28), "resnet18": (100, 3, 32, 32), "words": (100, 6), "branches": (100, 20),
+          "tied": (100, 20)}
 
 
 def mnist_data(folder):
@@ -55,16 +61,17 @@ def cifar10_data(folder):
 
 def random_data(model):
     generator = torch.Generator().manual_seed(7)
-    count, shape = (4000, (1, 28, 28)) if model == "mnist" else (100, (3, 32, 32))
-    return (torch.randn(count, *shape, generator=generator),
-            torch.randint(0, 10, (count,), generator=generator))
+    shape = SHAPES[model]
+    inputs = (torch.randint(0, 100, shape, generator=generator) if model == "words" else
+              torch.randn(*shape, generator=generator))
+    return inputs, torch.randint(0, 10, shape[:1], generator=generator)
 
 
 def make_data(model):
     root = os.environ.get("LOCKSTEP_DATA")
-    read, name = (mnist_data, "mnist") if model == "mnist" else (cifar10_data, "cifar10")
-    if root and (pathlib.Path(root) / name).is_dir():
-        return read(pathlib.Path(root) / name)
+    reads = {"mnist": (mnist_data, "mnist"), "resnet18": (cifar10_data, "cifar10")}
+    if root and model in reads and (pathlib.Path(root) / reads[model][1]).is_dir():
+        return reads[model][0](pathlib.Path(root) / reads[model][1])
     return random_data(model)
 
 
@@ -112,6 +119,7 @@ def main():
     parser.add_argument("--model", choices=sorted(WORK), required=True)
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--engines", default="lockstep", help="lockstep, c10d or both, with a comma")
     parser.add_argument("--require-torchvision", action="store_true")
     args = parser.parse_args()
     if args.require_torchvision:
@@ -127,24 +135,31 @@ def main():
     images, labels = make_data(args.model)
     with tempfile.TemporaryDirectory() as folder:
         path = lambda name: str(pathlib.Path(folder) / f"{name}.safetensors")
-        safetensors.torch.save_file(model.state_dict(), path("init"))
+        # Tied weights are in it twice, which safetensors refuses of one memory.
+        safetensors.torch.save_file({name: tensor.clone() for name, tensor in model.state_dict().items()},
+                                    path("init"))
         safetensors.torch.save_file({"images": images.contiguous(), "labels": labels.contiguous()},
                                     path("data"))
         options = ["--model", args.model, "--init", path("init"), "--data", path("data"),
                    "--steps", str(steps), "--batch", str(batch)]
         run_python([*options, "--out", path("theirs")], args.world)
-        subprocess.run([args.ddp_steps, *options, "--out", path("ours"), "--backend", args.backend,
-                        "--nproc-per-node", str(args.world)], check=True, timeout=200)
-        ours, theirs = (safetensors.torch.load_file(path(name)) for name in ("ours", "theirs"))
+        theirs = safetensors.torch.load_file(path("theirs"))
+        results = {}
+        for engine in args.engines.split(","):
+            subprocess.run([args.ddp_steps, *options, "--out", path(engine), "--engine", engine, "--backend",
+                            args.backend, "--nproc-per-node", str(args.world)], check=True, timeout=200)
+            results[engine] = safetensors.torch.load_file(path(engine))
 
     first, last = theirs["losses"][:, 0].mean(), theirs["losses"][:, -1].mean()
     print(f"{args.model}: {steps} steps on {args.world} ranks, loss {first:.4f} to {last:.4f}")
-    differences = list(compare(ours, theirs))
+    differences = [f"{engine}: {line}" for engine, result in results.items() for line in compare(result, theirs)]
     for line in differences:
         print(line)
     if differences:
         raise SystemExit(1)
-    print(f"all {len(theirs)} tensors agree, worst relative difference {worst(ours, theirs):.1e}")
+    for engine, result in results.items():
+        print(f"{engine} and Python: all {len(theirs)} tensors agree, worst relative difference "
+              f"{worst(result, theirs):.1e}")
 
 
 if __name__ == "__main__":

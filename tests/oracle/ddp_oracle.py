@@ -1,15 +1,18 @@
 """One rank of Python's DistributedDataParallel on Gloo, the oracle for tests/oracle/ddp_steps.
 
-Usage: ddp_oracle.py --model mnist|resnet18 --init FILE --data FILE --steps N --batch B --out FILE
+Usage: ddp_oracle.py --model NAME --init FILE --data FILE --steps N --batch B --out FILE
 under torchrun's environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). ddp_steps takes the same
 options and does the same work; both read and write the files below.
 
 The work
     Model      mnist: conv1 5x5 1->10, max-pool 2, relu, conv2 5x5 10->20, max-pool 2, relu,
                fc1 320->50, relu, fc2 50->10; no dropout. resnet18: torchvision's with the CIFAR stem
-               (conv1 3x3 stride 1 padding 1 without bias, no max-pool, 10 classes). Training mode.
+               (conv1 3x3 stride 1 padding 1 without bias, no max-pool, 10 classes). words: the mean
+               of an embedding with sparse gradients. branches: rank r takes in step s branch
+               (r + s) mod 3, the third of which is none. tied: one weight used twice. Training mode.
     Loss       mean cross-entropy of the local batch (log_softmax and nll_loss with mean).
-    Optimizer  SGD, lr 0.01, momentum 0.5, dampening 0, weight decay 0, no Nesterov; float32.
+    Optimizer  SGD, lr 0.01, momentum 0.5 (words: 0), dampening 0, weight decay 0, no Nesterov; float32;
+               zero_grad() leaves no gradients, so that what nobody uses does not move.
     Batch      --batch is the global batch; a rank takes batch/world samples a step.
     Order      DistributedSampler(n, world, rank, shuffle=True, seed=0, drop_last=True); epoch 0 until
                fewer than batch/world of its indices are left (they are dropped), then epoch 1, ...
@@ -18,12 +21,14 @@ The work
 
 Files (safetensors)
     init   every parameter and buffer of the model under its state_dict name, in its own dtype.
-    data   images: float32 [n, channels, height, width], already normalised; labels: int64 [n].
+    data   images: the inputs, [n, ...]; labels: int64 [n].
     out    written by rank 0. losses: float32 [world, steps], the local loss of each rank before the
-           step; and every parameter and buffer of rank 0 after the last step under "model." + name.
+           step; gradient.STEP.NAME: rank 0's gradients of the first five steps, where there are any;
+           and every parameter and buffer of rank 0 after the last step under "model." + name.
 """
 import argparse
 import os
+import sys
 
 import safetensors.torch
 import torch
@@ -31,6 +36,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data.distributed import DistributedSampler
+
+
+GRADIENT_STEPS = 5
 
 
 class MnistNet(nn.Module):
@@ -95,9 +103,44 @@ def torchvision_resnet18():
     return model
 
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(100, 16, sparse=True)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.head(self.embedding(x).mean(1))
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.left = nn.Linear(20, 16), nn.Linear(16, 16)
+        self.right, self.head = nn.Linear(16, 16), nn.Linear(16, 10)
+
+    def forward(self, x, branch):
+        x = torch.tanh(self.trunk(x))
+        if branch < 2:
+            x = torch.tanh((self.left, self.right)[branch](x))
+        return self.head(x)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(20, 20) / 4)
+        self.second = self.first
+        self.head = nn.Linear(20, 10)
+
+    def forward(self, x):
+        return self.head(torch.tanh(F.linear(torch.tanh(F.linear(x, self.first)), self.second)))
+
+
 def make_model(name):
-    if name == "mnist":
-        return MnistNet()
+    small = {"mnist": MnistNet, "words": Words, "branches": Branches, "tied": Tied}
+    if name in small:
+        return small[name]()
     try:
         return torchvision_resnet18()
     except ImportError:
@@ -117,7 +160,7 @@ def endless_batches(images, labels, rank, world, batch):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=["mnist", "resnet18"], required=True)
+    parser.add_argument("--model", choices=["mnist", "resnet18", "words", "branches", "tied"], required=True)
     for name in ("init", "data", "out"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("steps", "batch"):
@@ -131,24 +174,33 @@ def main():
     model = make_model(args.model)
     if rank == 0:
         model.load_state_dict(safetensors.torch.load_file(args.init))
-    ddp = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.5)
+    ddp = nn.parallel.DistributedDataParallel(model, find_unused_parameters=args.model == "branches")
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0 if args.model == "words" else 0.5)
     data = safetensors.torch.load_file(args.data)
     batches = endless_batches(data["images"], data["labels"], rank, world, args.batch // world)
 
     losses = torch.zeros(world, args.steps)
+    gradients = {}
     for step in range(args.steps):
         images, labels = next(batches)
         optimizer.zero_grad()
-        loss = F.nll_loss(F.log_softmax(ddp(images), 1), labels)
+        path = [(rank + step) % 3] if args.model == "branches" else []
+        loss = F.nll_loss(F.log_softmax(ddp(images, *path), 1), labels)
         loss.backward()
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if step < GRADIENT_STEPS and parameter.grad is not None:
+                gradients[f"gradient.{step}.{name}"] = parameter.grad.to_dense().clone()
         optimizer.step()
         losses[rank, step] = loss.item()
     dist.all_reduce(losses)
     if rank == 0:
-        state = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
-        safetensors.torch.save_file({"losses": losses, **state}, args.out)
-    dist.destroy_process_group()
+        state = {f"model.{name}": tensor.clone(memory_format=torch.contiguous_format)
+                 for name, tensor in model.state_dict().items()}
+        safetensors.torch.save_file({"losses": losses, **gradients, **state}, args.out)
+    dist.barrier()
+    # Gloo's threads sometimes end an interpreter that leaves the orderly way by std::terminate.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 // Our side of the comparison with Python's DistributedDataParallel. The work, and the files that are
 // exchanged, are described in ddp_oracle.py; compare.py runs both.
 //
-// Usage: ddp_steps --model mnist|resnet18 --init FILE --data FILE --steps N --batch B --out FILE
-//                  [--nproc-per-node 2] [--backend auto]
+// Usage: ddp_steps --model NAME --init FILE --data FILE --steps N --batch B --out FILE
+//                  [--nproc-per-node 2] [--engine lockstep|c10d] [--backend auto]
+//
+// --engine c10d drives LibTorch's own reducer over Gloo instead of ours.
 #include <CLI/CLI.hpp>
 #include <cstring>
 #include <iostream>
@@ -14,11 +16,10 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
-#include <lockstep/models/mnist_net.h>
-#include <lockstep/models/resnet.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/train/sgd.h>
 #include <lockstep/train/state_dict.h>
+#include <tests/oracle/c10d_ddp.h>
+#include <tests/oracle/oracle_models.h>
 
 namespace {
 
@@ -30,8 +31,12 @@ struct Options {
   std::int64_t steps = 1;
   std::int64_t batch = 128;
   int nproc_per_node = 2;
+  std::string engine = "lockstep";
   std::string backend = "auto";
 };
+
+// Gradients are compared after each of the first steps; later they only repeat what weights show.
+constexpr std::int64_t kGradientSteps = 5;
 
 torch::ScalarType scalar_type(const std::string& dtype) {
   if (dtype == "F32") return torch::kFloat32;
@@ -69,21 +74,38 @@ torch::Tensor find(const StateDict& tensors, const std::string& name) {
   throw DataError("no tensor '" + name + "' in the data file");
 }
 
-template <class Model>
-void train(Model model, const Options& options) {
+// One training step's forward, whoever reduces the gradients: calls `run` between what comes before and after.
+using Forward = std::function<torch::Tensor(const std::function<torch::Tensor()>& run)>;
+
+Forward wrap(const oracle::Model& model, const Options& options, const ProcessGroup& group) {
+  if (options.engine == "c10d") {
+    auto ddp = std::make_shared<oracle::C10dDdp>(model, options.out + ".store", group.rank(), group.size());
+    return [ddp](const auto& run) { return ddp->forward(run); };
+  }
+  auto ddp = std::make_shared<DdpCore>(
+      *model.module, group, DdpOptions{.find_unused_parameters = model.find_unused_parameters});
+  return [ddp](const auto& run) {
+    ddp->before_forward();
+    return run();
+  };
+}
+
+void train(const oracle::Model& model, const Options& options) {
   auto group = init_process_group({.backend = options.backend, .timeout = std::chrono::seconds(60)});
   // Only rank 0 has the weights; the others must get them from DDP.
-  if (group.rank() == 0) load_state_dict(*model, read_tensors(options.init));
-  model->train();
-  DistributedDataParallel ddp(model, group);
-  Sgd optimizer(*model, {.lr = 0.01, .momentum = 0.5});
+  if (group.rank() == 0) load_state_dict(*model.module, read_tensors(options.init));
+  model.module->train();
+  const Forward forward = wrap(model, options, group);
+  torch::optim::SGD optimizer(oracle::distinct(model.module->parameters()),
+                              torch::optim::SGDOptions(0.01).momentum(model.momentum));
 
   const auto data = read_tensors(options.data);
-  const auto images = find(data, "images"), labels = find(data, "labels");
-  const DistributedSampler sampler(images.size(0), {.rank = group.rank(), .world_size = group.size(),
+  const auto inputs = find(data, "images"), labels = find(data, "labels");
+  const DistributedSampler sampler(inputs.size(0), {.rank = group.rank(), .world_size = group.size(),
                                                     .shuffle = true, .seed = 0, .drop_last = true});
   const std::int64_t batch = options.batch / group.size();
   auto losses = torch::zeros({group.size(), options.steps});
+  StateDict result;
   std::int64_t epoch = 0;
   torch::Tensor order = torch::tensor(sampler.indices(epoch));
   for (std::int64_t step = 0, next = 0; step < options.steps; ++step, next += batch) {
@@ -93,16 +115,22 @@ void train(Model model, const Options& options) {
     }
     const auto chosen = order.narrow(0, next, batch);
     optimizer.zero_grad();
-    const auto output = ddp.forward(images.index_select(0, chosen));
+    const auto output =
+        forward([&] { return model.forward(inputs.index_select(0, chosen), step, group.rank()); });
     const auto loss = torch::nll_loss(torch::log_softmax(output, 1), labels.index_select(0, chosen));
     loss.backward();
+    for (const auto& item : model.module->named_parameters()) {
+      if (step >= kGradientSteps || !item.value().grad().defined()) continue;
+      result.emplace_back(lockstep::str("gradient.", step, ".", item.key()),
+                          item.value().grad().to_dense().clone());
+    }
     optimizer.step();
     losses[group.rank()][step] = loss.detach();
   }
   group.all_reduce(losses);
   if (group.rank() == 0) {
-    StateDict result = {{"losses", losses}};
-    for (const auto& [name, tensor] : state_dict(*model)) result.emplace_back("model." + name, tensor);
+    result.emplace_back("losses", losses);
+    for (const auto& [name, tensor] : state_dict(*model.module)) result.emplace_back("model." + name, tensor);
     write_tensors(options.out, result);
   }
   group.barrier();
@@ -111,11 +139,7 @@ void train(Model model, const Options& options) {
 void run_rank(const Options& options) {
   const auto worker = worker_environment().value_or(WorkerEnvironment{});
   torch::set_num_threads(prepare_rank(worker, 1));
-  if (options.model == "mnist") {
-    train(MnistNet(MnistNetOptions{.dropout = false}), options);
-  } else {
-    train(resnet18(ResNetStem::kCifar, 10), options);
-  }
+  train(oracle::make_model(options.model), options);
 }
 
 }  // namespace
@@ -123,13 +147,14 @@ void run_rank(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a few steps for the comparison with Python");
-  app.add_option("--model", options.model)->check(CLI::IsMember({"mnist", "resnet18"}));
+  app.add_option("--model", options.model);
   app.add_option("--init", options.init)->required();
   app.add_option("--data", options.data)->required();
   app.add_option("--out", options.out)->required();
   app.add_option("--steps", options.steps);
   app.add_option("--batch", options.batch);
   app.add_option("--nproc-per-node", options.nproc_per_node);
+  app.add_option("--engine", options.engine)->check(CLI::IsMember({"lockstep", "c10d"}));
   app.add_option("--backend", options.backend);
   CLI11_PARSE(app, argc, argv);
   try {
