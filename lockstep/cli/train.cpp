@@ -33,7 +33,7 @@ CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Inte
 }
 
 void add_world_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--strategy", to.strategy, "single or ddp (default: ddp with several ranks)");
+  command.add_option("--strategy", to.strategy, "single, ddp or zero1 (default: ddp with several ranks)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();

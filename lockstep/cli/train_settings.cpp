@@ -24,7 +24,7 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
     check_nproc_per_node("train", arguments.nproc_per_node, *settings.worker);
   }
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
-  check.one_of("--strategy", settings.strategy, {"single", "ddp"});
+  check.one_of("--strategy", settings.strategy, {"single", "ddp", "zero1"});
   if (settings.strategy == "single" && settings.world_size > 1) {
     throw ConfigError(lockstep::str("train: --strategy single is for one process, but there are ",
                                     settings.world_size, "; use --strategy ddp"));

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <lockstep/comm/process_group.h>
+#include <lockstep/train/run_optimizer.h>
 
 namespace lockstep {
 
@@ -19,6 +20,9 @@ class Strategy {
   /// Collective. Once, when the module is on its device with the state of rank 0 loaded: afterwards
   /// all ranks hold rank 0's parameters and buffers. The module must outlive the strategy's use.
   virtual void attach(torch::nn::Module& module) = 0;
+  /// After attach(), of the same module. The strategy must outlive it.
+  virtual std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
+                                                       const OptimizerOptions& options) = 0;
   /// Collective. Before each forward in training, and before an evaluation: buffers become rank
   /// 0's.
   virtual void before_forward() = 0;
@@ -27,7 +31,8 @@ class Strategy {
 };
 
 /// "single" trains in one process (ConfigError in a larger group), "ddp" replicates the model and
-/// averages gradients. ConfigError for another name.
+/// averages gradients, "zero1" shards the optimizer beside that, with parameters that all ranks
+/// share where they can (ZeroRedundancyOptimizer). ConfigError for another name.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group);
 
 }  // namespace lockstep

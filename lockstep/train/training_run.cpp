@@ -6,7 +6,6 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
-#include <lockstep/optim/clip_grad.h>
 #include <lockstep/train/step_seed.h>
 
 namespace lockstep {
@@ -21,12 +20,6 @@ std::int64_t trainable_scalars(const torch::nn::Module& module) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
-}
-
-// The optimizer must see the parameters where they will stay.
-const torch::nn::Module& on_device(torch::nn::Module& module, torch::Device device) {
-  module.to(device);
-  return module;
 }
 
 // "lr 0.1 (now 0.2)" for each value of `before` that is another one `now`.
@@ -50,8 +43,6 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
       task_(task),
       train_loader_(train_loader),
       make_test_loader_(test_loader),
-      optimizer_(on_device(task.module(), options.device), options.optimizer),
-      base_lr_(optimizer_.lr()),
       info_(options.info),
       start_(Clock::now()) {
   if (options.precision == Precision::kFp16) scaler_.emplace(options.grad_scaler, options.device);
@@ -100,18 +91,26 @@ void TrainingRun::prepare() {
   if (train_loader_.steps_per_epoch() < 1) {
     throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
   }
-  if (options_.resume) resume();
+  // The strategy and the optimizer must see the parameters where they will stay.
+  task_.module().to(options_.device);
+  const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
   strategy_.attach(task_.module());
+  optimizer_ = strategy_.make_optimizer(task_.module(), options_.optimizer);
+  base_lr_ = optimizer_->lr();
+  if (options_.resume) optimizer_->load_state(resumed);
+  if (scaler_) optimizer_->agree_through(*scaler_);
 }
 
-// Rank 0 reads; the strategy copies its parameters and buffers to the others, and the rest follows
-// here. Other hosts need not see the file.
-void TrainingRun::resume() {
+// Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
+// to the others, and the optimizer its state. Other hosts need not see the file.
+NamedTensors TrainingRun::resume() {
   ProcessGroup& group = strategy_.group();
   CheckpointInfo checkpoint;
+  NamedTensors of_optimizer;
   if (group.rank() == 0) {
-    checkpoint =
-        load_checkpoint(options_.checkpoint, task_.module(), training_state(), info_.recipe);
+    of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
+    checkpoint = load_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
+                                 info_.recipe);
     const auto differences = differing(checkpoint.settings, settings());
     if (!differences.empty()) {
       log_warning("the run goes on but does not repeat the original, which was trained with ",
@@ -125,8 +124,8 @@ void TrainingRun::resume() {
     place = place.cpu();
     checkpoint.epoch = place[0].item<std::int64_t>();
     checkpoint.step = place[1].item<std::int64_t>();
-    for (const auto& [name, tensor] : training_state()) {
-      torch::Tensor on_device = tensor.to(options_.device);  // counts of steps are on the CPU
+    for (const auto& [name, tensor] : training_state({})) {
+      torch::Tensor on_device = tensor.to(options_.device);
       group.broadcast(on_device, 0);
       if (!on_device.is_same(tensor)) tensor.copy_(on_device);
     }
@@ -144,10 +143,11 @@ void TrainingRun::resume() {
                                         position_.total, " of ", total_steps(),
                                         " steps; raise --max-epochs or --max-steps to go on"));
   }
+  return of_optimizer;
 }
 
-StateDict TrainingRun::training_state() const {
-  StateDict state = optimizer_.state();
+StateDict TrainingRun::training_state(NamedTensors of_optimizer) const {
+  StateDict state = std::move(of_optimizer);
   if (!scaler_) return state;
   for (const auto& [name, tensor] : scaler_->state()) {
     state.emplace_back(std::string(kGradScalerState) + name, tensor);
@@ -222,15 +222,15 @@ EpochReport TrainingRun::train_epoch() {
 }
 
 void TrainingRun::train_step(const Batch& batch) {
-  optimizer_.set_lr(base_lr_ * learning_rate_factor(options_.schedule, position_.total,
-                                                    train_loader_.steps_per_epoch(),
-                                                    schedule_steps()));
+  optimizer_->set_lr(base_lr_ * learning_rate_factor(options_.schedule, position_.total,
+                                                     train_loader_.steps_per_epoch(),
+                                                     schedule_steps()));
   seed_generators(
       step_seed(options_.seed, position_.epoch, position_.step, strategy_.group().rank()),
       options_.device);
 
   optimizer_watch_.start();
-  optimizer_.zero_grad();
+  optimizer_->zero_grad();
   optimizer_watch_.stop();
 
   broadcast_.start();
@@ -269,12 +269,10 @@ void TrainingRun::train_step(const Batch& batch) {
 }
 
 void TrainingRun::optimizer_step() {
-  if (scaler_) scaler_->unscale_(optimizer_.gradients());
-  if (options_.gradient_clip_norm) {
-    clip_grad_norm_(optimizer_.parameters(), *options_.gradient_clip_norm);
-  }
-  if (!scaler_) return optimizer_.step();
-  scaler_->step(optimizer_);
+  if (scaler_) scaler_->unscale_(optimizer_->gradients());
+  if (options_.gradient_clip_norm) optimizer_->clip_grad_norm(*options_.gradient_clip_norm);
+  if (!scaler_) return optimizer_->step();
+  scaler_->step(*optimizer_);
   scaler_->update();
 }
 
@@ -283,7 +281,7 @@ void TrainingRun::report_step(double epoch_seconds) {
                              .step = position_.step,
                              .steps_per_epoch = train_loader_.steps_per_epoch(),
                              .loss = last_loss_,
-                             .learning_rate = optimizer_.lr(),
+                             .learning_rate = optimizer_->lr(),
                              .images = images_,
                              .seconds = epoch_seconds};
   tell([&](Listener& listener) { listener.on_step(report); });
@@ -310,8 +308,10 @@ std::optional<Evaluation> TrainingRun::evaluate() {
 }
 
 void TrainingRun::save() {
-  if (options_.checkpoint.empty() || strategy_.group().rank() != 0) return;
-  save_checkpoint(options_.checkpoint, task_.module(), training_state(),
+  if (options_.checkpoint.empty()) return;
+  const NamedTensors of_optimizer = optimizer_->state();
+  if (strategy_.group().rank() != 0) return;
+  save_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
                   {.recipe = info_.recipe,
                    .epoch = position_.epoch,
                    .step = position_.step,

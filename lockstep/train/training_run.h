@@ -5,7 +5,6 @@
 #include <string>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/optim/optimizer.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/trainer.h>
 
@@ -27,7 +26,7 @@ class TrainingRun {
   };
 
   void prepare();
-  void resume();
+  NamedTensors resume();
   void begin();
   EpochReport train_epoch();
   void train_step(const Batch& batch);
@@ -37,8 +36,8 @@ class TrainingRun {
   void save();
   RunReport finish(std::vector<EpochReport> epochs);
 
-  StateDict training_state() const;       // of what changes the module
-  Batch moved(const Batch& batch) const;  // to the device
+  StateDict training_state(NamedTensors of_optimizer) const;  // of what changes the module
+  Batch moved(const Batch& batch) const;                      // to the device
   bool finished() const;
   std::int64_t schedule_steps() const;  // of all epochs
   std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
@@ -53,8 +52,8 @@ class TrainingRun {
   Loader& train_loader_;
   const Trainer::LoaderFactory& make_test_loader_;
   std::unique_ptr<Loader> test_loader_;
-  Optimizer optimizer_;
-  const double base_lr_;
+  std::unique_ptr<RunOptimizer> optimizer_;
+  double base_lr_ = 0;
   std::optional<GradScaler> scaler_;  // of float16
   RunInfo info_;
   Position position_;

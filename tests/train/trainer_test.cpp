@@ -60,7 +60,7 @@ struct Outcome {
 
 // Each run starts from the same weights, as ranks do from one seed.
 Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = init_process_group(),
-              bool dropout = true) {
+              bool dropout = true, std::string strategy = "") {
   MnistNet net(MnistNetOptions{.dropout = dropout});
   torch::NoGradGuard no_grad;
   for (auto& parameter : net->parameters()) {
@@ -71,7 +71,7 @@ Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = init_p
   at::GradMode::set_enabled(true);
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
   Loader loader = train_loader(group);
-  const std::string strategy = group.size() == 1 ? "single" : "ddp";
+  if (strategy.empty()) strategy = group.size() == 1 ? "single" : "ddp";
   Trainer trainer(trainer_options, make_strategy(strategy, group));
   Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}};
   for (const auto& [name, tensor] : state_dict(*net)) {
@@ -328,6 +328,10 @@ class SlowBuffers : public Strategy {
   const std::string& name() const override { return name_; }
   ProcessGroup& group() override { return group_; }
   void attach(torch::nn::Module&) override {}
+  std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
+                                               const OptimizerOptions& optimizer) override {
+    return make_replicated_optimizer(module, optimizer, group_);
+  }
   void before_forward() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
   double communication_seconds() const override { return 0; }
 
@@ -367,6 +371,78 @@ TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
   run(resumed, 2, true);
   expect_equal_bits(resumed[0].state, whole[0].state);
   expect_equal_bits(resumed[1].state, whole[0].state);
+}
+
+// Rank 0's outcome.
+Outcome train_ranks(int size, const std::string& backend, const std::string& strategy,
+                    const TrainerOptions& trainer_options) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
+  const auto errors = testing_support::run_group(size, backend, [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    outcomes[group.rank()] = train(trainer_options, group, /*dropout=*/false, strategy);
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(size));
+  for (const Outcome& outcome : outcomes) expect_equal_bits(outcome.state, outcomes[0].state);
+  return outcomes[0];
+}
+
+// On shared memory the ranks share the parameters, over Gloo they don't.
+TEST(TrainerZero, TrainsAsDdp) {
+  TrainerOptions adamw = options(2);
+  adamw.optimizer = AdamWOptions{};
+  TrainerOptions half = options(2);
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
+  for (const TrainerOptions& each : {options(2), adamw, half}) {
+    const Outcome ddp = train_ranks(2, "shm", "ddp", each);
+    const Outcome shared = train_ranks(2, "shm", "zero1", each);
+    expect_equal_bits(shared.state, ddp.state);
+    expect_equal_bits(train_ranks(2, "gloo", "zero1", each).state, ddp.state);
+    EXPECT_EQ(shared.report.info.strategy, "zero1");
+    EXPECT_EQ(shared.report.test->loss, ddp.report.test->loss);
+  }
+}
+
+TEST(TrainerZero, ClipsWithTheOthers) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.max_steps = 1;
+  clipped.limit_test_batches = 0;
+  const Outcome outcome = train_ranks(2, "shm", "zero1", clipped);
+  EXPECT_NEAR(distance(outcome.state, initial_state()), 0.5 * 0.01, 1e-5);
+}
+
+// The file is one process's, whoever has written it.
+TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
+  struct Second {
+    int ranks;
+    const char* backend;
+    const char* strategy;
+  };
+  TrainerOptions first = options(2);
+  first.schedule = {};
+  first.optimizer = AdamWOptions{.lr = 1e-3};
+  const StateDict whole = train_ranks(2, "shm", "zero1", first).state;
+  const double trained = distance(whole, initial_state());
+  for (const Second& second :
+       {Second{2, "shm", "zero1"}, Second{4, "shm", "zero1"}, Second{1, "auto", "zero1"},
+        Second{2, "gloo", "zero1"}, Second{1, "auto", "single"}, Second{2, "shm", "ddp"}}) {
+    const lockstep::testing::TemporaryDirectory directory;
+    TrainerOptions two = first;
+    two.checkpoint = directory.path() / "c.safetensors";
+    two.max_epochs = 1;
+    train_ranks(2, "shm", "zero1", two);
+    two.max_epochs = 2;
+    two.resume = true;
+    const StateDict resumed = train_ranks(second.ranks, second.backend, second.strategy, two).state;
+    if (second.ranks == 2) {
+      expect_equal_bits(resumed, whole);
+    } else {
+      EXPECT_LT(distance(resumed, whole), 0.01 * trained) << second.ranks << second.strategy;
+    }
+  }
 }
 
 TEST(Trainer, RefusesImpossibleOptions) {

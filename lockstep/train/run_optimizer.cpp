@@ -1,0 +1,82 @@
+#include <lockstep/train/run_optimizer.h>
+
+#include <utility>
+
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/train/state_dict.h>
+
+namespace lockstep {
+namespace {
+
+class ReplicatedOptimizer final : public RunOptimizer {
+ public:
+  ReplicatedOptimizer(const torch::nn::Module& module, const OptimizerOptions& options,
+                      ProcessGroup group)
+      : optimizer_(module, options), group_(std::move(group)) {}
+
+  void step() override { optimizer_.step(); }
+  void zero_grad() override { optimizer_.zero_grad(); }
+  Tensors gradients() override { return optimizer_.gradients(); }
+  void clip_grad_norm(double max_norm) override {
+    clip_grad_norm_(optimizer_.parameters(), max_norm);
+  }
+  void agree_through(GradScaler&) override {}  // all have the same gradients
+  double lr() const override { return optimizer_.lr(); }
+  void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  NamedTensors state() override { return optimizer_.state(); }
+
+  void load_state(const NamedTensors& state) override {
+    const NamedTensors own = optimizer_.state();
+    if (group_.rank() == 0) copy_state(state, own, "optimizer state");
+    if (group_.size() == 1) return;
+    const torch::Device device = optimizer_.parameters().front().device();
+    for (const auto& [name, tensor] : own) {
+      torch::Tensor on_device = tensor.to(device);  // counts of steps are on the CPU
+      group_.broadcast(on_device, 0);
+      if (!on_device.is_same(tensor)) tensor.copy_(on_device);
+    }
+  }
+
+ private:
+  Optimizer optimizer_;
+  ProcessGroup group_;
+};
+
+class ShardedOptimizer final : public RunOptimizer {
+ public:
+  ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const OptimizerOptions& options)
+      : optimizer_(core, module, options), group_(core.group()) {}
+
+  void step() override { optimizer_.step(); }
+  void zero_grad() override { optimizer_.zero_grad(); }
+  Tensors gradients() override { return optimizer_.gradients(); }
+  void clip_grad_norm(double max_norm) override { optimizer_.clip_grad_norm(max_norm); }
+  void agree_through(GradScaler& scaler) override {
+    scaler.reduce_found_inf_with([group = group_](torch::Tensor& found) mutable {
+      group.all_reduce(found, ReduceOp::kMax);
+    });
+  }
+  double lr() const override { return optimizer_.lr(); }
+  void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  NamedTensors state() override { return optimizer_.state_dict(); }
+  void load_state(const NamedTensors& state) override { optimizer_.load_state_dict(state); }
+
+ private:
+  ZeroRedundancyOptimizer optimizer_;
+  ProcessGroup group_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group) {
+  return std::make_unique<ReplicatedOptimizer>(module, options, std::move(group));
+}
+
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const OptimizerOptions& options) {
+  return std::make_unique<ShardedOptimizer>(core, module, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// The optimizer of a run, whose state may lie on each rank or in parts on all of them.
+#pragma once
+
+#include <memory>
+
+#include <torch/torch.h>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/optim/grad_scaler.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
+
+namespace lockstep {
+
+/// Not thread-safe. All calls but lr() and set_lr() may be collective: all ranks make them in one
+/// order.
+class RunOptimizer {
+ public:
+  virtual ~RunOptimizer() = default;
+
+  virtual void step() = 0;
+  virtual void zero_grad() = 0;
+  /// The mean gradients that this rank scales before step(): all, or its share of them.
+  virtual Tensors gradients() = 0;
+  /// As clip_grad_norm_() of all gradients.
+  virtual void clip_grad_norm(double max_norm) = 0;
+  /// So that all ranks skip the same steps.
+  virtual void agree_through(GradScaler& scaler) = 0;
+
+  virtual double lr() const = 0;
+  virtual void set_lr(double lr) = 0;
+
+  /// On rank 0 the state of all parameters as Optimizer::state() has it; elsewhere what the caller
+  /// should not look at.
+  virtual NamedTensors state() = 0;
+  /// Takes over what rank 0 gives. CheckpointError when it does not fit.
+  virtual void load_state(const NamedTensors& state) = 0;
+};
+
+/// Every rank has all of the state.
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group);
+
+/// Every rank has its share; see ZeroRedundancyOptimizer for `core`.
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const OptimizerOptions& options);
+
+}  // namespace lockstep
