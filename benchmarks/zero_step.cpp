@@ -4,8 +4,8 @@
 //
 // DistributedDataParallel's all-reduce with an optimizer for each rank, beside ZeRO-1 with
 // reduce-scatter and all-gather and ZeRO-1 on shared parameters (docs/adr/011). Medians over rounds
-// in turn of the slowest rank; the floor is the bytes that must move, at the speed at which all ranks
-// together read and write memory.
+// in turn of the slowest rank; the floor is the bytes that must move, at the speed at which all
+// ranks together read and write memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -42,16 +42,20 @@ struct Model {
 
 Model resnet18_shapes() {
   Model model{"ResNet-18", {}};
-  for (const auto& parameter : resnet18()->parameters()) model.shapes.push_back(parameter.sizes().vec());
+  for (const auto& parameter : resnet18()->parameters())
+    model.shapes.push_back(parameter.sizes().vec());
   return model;
 }
 
-Model large() { return {"24 of 2048x2048", std::vector<std::vector<std::int64_t>>(24, {2048, 2048})}; }
+Model large() {
+  return {"24 of 2048x2048", std::vector<std::vector<std::int64_t>>(24, {2048, 2048})};
+}
 
 // From gradients to parameters, in one of the ways.
 class Way {
  public:
-  Way(const Model& model, ProcessGroup group, ParameterMemory memory, const OptimizerOptions& options)
+  Way(const Model& model, ProcessGroup group, ParameterMemory memory,
+      const OptimizerOptions& options)
       : group_(group), memory_(memory) {
     const torch::NoGradGuard no_grad;
     Tensors tensors;
@@ -149,7 +153,8 @@ double memory_speed(ProcessGroup& group) {
 void measure(const Model& model, const char* rule, const OptimizerOptions& options, int states,
              ProcessGroup& group, int rounds) {
   std::vector<std::unique_ptr<Way>> ways;
-  for (const auto memory : {ParameterMemory::kAsIs, ParameterMemory::kFlat, ParameterMemory::kShared}) {
+  for (const auto memory :
+       {ParameterMemory::kAsIs, ParameterMemory::kFlat, ParameterMemory::kShared}) {
     ways.push_back(std::make_unique<Way>(model, group, memory, options));
   }
   std::vector<std::vector<double>> times(ways.size());
@@ -179,7 +184,8 @@ void run_rank(int rounds) {
   auto group = init_process_group();
   for (const Model& model : {resnet18_shapes(), large()}) {
     const int of_model = model.parameters() > 5e7 ? std::max(3, rounds / 3) : rounds;
-    measure(model, "SGD with momentum", SgdOptions{.lr = 0.01, .momentum = 0.9}, 1, group, of_model);
+    measure(model, "SGD with momentum", SgdOptions{.lr = 0.01, .momentum = 0.9}, 1, group,
+            of_model);
     measure(model, "AdamW", AdamWOptions{}, 2, group, of_model);
   }
   group.barrier();

@@ -12,8 +12,8 @@ namespace lockstep {
 namespace {
 
 // Of each tensor that a pass works on: the buffer stays in the second level of the cache while the
-// others stream by, and the calls of LibTorch's kernels, some 10 us a piece, hardly count beside the
-// work. Measured from 32 KiB to 1 MiB: half as much costs a tenth, twice as much gains nothing.
+// others stream by, and the calls of LibTorch's kernels, some 10 us a piece, hardly count beside
+// the work. Measured from 32 KiB to 1 MiB: half as much costs a tenth, twice as much gains nothing.
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 
 // `destination` becomes the mean of all ranks' gradients in `range`: in the order of the ranks, by
@@ -21,15 +21,16 @@ constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
   const auto type = data_type_of(destination.scalar_type());
   const auto element = static_cast<std::int64_t>(destination.element_size());
-  at::parallel_for(0, range.size(), kPieceBytes / element, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<const std::byte*> sources;
-    for (const torch::Tensor& peer : shard.peer_gradients) {
-      sources.push_back(static_cast<const std::byte*>(peer.const_data_ptr()) +
-                        (range.begin + begin) * element);
-    }
-    const std::array to{static_cast<std::byte*>(destination.data_ptr()) + begin * element};
-    reduce(sources, to, static_cast<std::size_t>(end - begin), type, ReduceOp::kAverage);
-  });
+  at::parallel_for(
+      0, range.size(), kPieceBytes / element, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<const std::byte*> sources;
+        for (const torch::Tensor& peer : shard.peer_gradients) {
+          sources.push_back(static_cast<const std::byte*>(peer.const_data_ptr()) +
+                            (range.begin + begin) * element);
+        }
+        const std::array to{static_cast<std::byte*>(destination.data_ptr()) + begin * element};
+        reduce(sources, to, static_cast<std::size_t>(end - begin), type, ReduceOp::kAverage);
+      });
 }
 
 void update(UpdateRule& rule, const Shard& shard, ElementRange range, const torch::Tensor& gradient,

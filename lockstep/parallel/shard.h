@@ -27,8 +27,8 @@ void update_shard(UpdateRule& rule, const Shard& shard, const std::vector<SliceR
 /// are, until this rank is through.
 void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs);
 
-/// Both in one pass over memory, piece by piece, through a buffer that stays in the cache: gradients
-/// are read and not written. The same bits as reduce_shard() and update_shard().
+/// Both in one pass over memory, piece by piece, through a buffer that stays in the cache:
+/// gradients are read and not written. The same bits as reduce_shard() and update_shard().
 void reduce_and_update_shard(UpdateRule& rule, const Shard& shard,
                              const std::vector<SliceRun>& runs);
 

@@ -1,5 +1,6 @@
 #include <lockstep/parallel/sharded_state.h>
 
+#include <map>
 #include <set>
 
 #include <lockstep/core/error.h>
@@ -19,7 +20,9 @@ std::string type_and_shape(torch::ScalarType type, at::IntArrayRef sizes) {
 ShardedState::ShardedState(const std::vector<GradBucket>& buckets,
                            const std::vector<NamedParameter>& names, const UpdateRule& rule,
                            ProcessGroup group)
-    : state_names_(rule.state_names()), counts_steps_(rule.counts_steps()), group_(std::move(group)) {
+    : state_names_(rule.state_names()),
+      counts_steps_(rule.counts_steps()),
+      group_(std::move(group)) {
   std::map<const torch::TensorImpl*, const std::string*> name_of;
   for (const auto& [name, tensor] : names) name_of.emplace(tensor.unsafeGetTensorImpl(), &name);
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -129,7 +132,8 @@ std::string ShardedState::why_not(const ByName& whole) const {
     if (counts_steps_) expect(step_key(place.name), torch::kInt64, {});
   }
   for (const auto& [name, tensor] : whole) {
-    if (!expected.contains(name)) error = lockstep::str("optimizer state: '", name, "' is unexpected");
+    if (!expected.contains(name))
+      error = lockstep::str("optimizer state: '", name, "' is unexpected");
   }
   return error;
 }

@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-/// Zero at first. Each rank holds 1 / group.size() of it, and the count of steps of every parameter.
-/// Remembers where the parameters lay in the buckets that it was made for, not the buckets. Not
-/// thread-safe.
+/// Zero at first. Each rank holds 1 / group.size() of it, and the count of steps of every
+/// parameter. Remembers where the parameters lay in the buckets that it was made for, not the
+/// buckets. Not thread-safe.
 class ShardedState {
  public:
   /// `names` are those of all parameters in `buckets`, of `rule` what it remembers.
@@ -61,8 +61,8 @@ class ShardedState {
   std::vector<std::string> state_names_;
   bool counts_steps_;
   ProcessGroup group_;
-  std::vector<Place> places_;    // of all parameters
-  std::vector<Tensors> shards_;  // by bucket, by state name
+  std::vector<Place> places_;                     // of all parameters
+  std::vector<Tensors> shards_;                   // by bucket, by state name
   std::vector<std::vector<std::int64_t>> steps_;  // by bucket, by parameter
   std::vector<torch::TensorOptions> options_;     // by bucket
 };

@@ -31,8 +31,11 @@ void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const GradBucket& bucket = buckets[b];
     const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
-    Shard shard{slice, narrowed(bucket.flat_parameters, slice), narrowed(bucket.buffer, slice),
-                state_->of_bucket(b), {}};
+    Shard shard{slice,
+                narrowed(bucket.flat_parameters, slice),
+                narrowed(bucket.buffer, slice),
+                state_->of_bucket(b),
+                {}};
     if (shared_) shard.peer_gradients = group_.peer_views(shard.gradients);
     shards_.push_back(std::move(shard));
   }
@@ -94,8 +97,8 @@ void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
   std::vector<WorkPtr> gathers;
   for (std::size_t b = buckets.size(); b-- > 0;) {
     update_shard(*rule_, shards_[b], runs_of(buckets[b]));
-    gathers.push_back(group_.async_all_gather_into_tensor(buckets[b].flat_parameters,
-                                                          shards_[b].parameters));
+    gathers.push_back(
+        group_.async_all_gather_into_tensor(buckets[b].flat_parameters, shards_[b].parameters));
   }
   for (const auto& gather : gathers) gather->wait();
 }

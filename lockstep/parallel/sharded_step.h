@@ -24,8 +24,8 @@ namespace lockstep {
 class ShardedStep {
  public:
   /// `memory` is kFlat or kShared, as the buckets have it.
-  ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options, ProcessGroup group,
-              ParameterMemory memory);
+  ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options,
+              ProcessGroup group, ParameterMemory memory);
 
   /// The buckets' communication hook.
   std::shared_ptr<Work> reduce(const GradBucket& bucket);
@@ -55,7 +55,7 @@ class ShardedStep {
   const std::unique_ptr<UpdateRule> rule_;
   ProcessGroup group_;
   const bool shared_;
-  bool loaded_ = false;   // the state is not that of the beginning, though nothing has been stepped
+  bool loaded_ = false;  // the state is not that of the beginning, though nothing has been stepped
   bool stepped_ = false;
   /// This rank's slices hold the mean, the others' what this rank computed.
   bool reduced_ = false;

@@ -9,7 +9,8 @@ namespace {
 
 std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> parameters;
-  for (const auto& item : module.named_parameters()) parameters.push_back({item.key(), item.value()});
+  for (const auto& item : module.named_parameters())
+    parameters.push_back({item.key(), item.value()});
   return parameters;
 }
 

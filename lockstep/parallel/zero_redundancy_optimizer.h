@@ -1,9 +1,9 @@
 // ZeroRedundancyOptimizer: each rank keeps the optimizer's state of its share of the parameters,
 // updates that share, and gives it to the others (ZeRO, stage 1: Rajbhandari et al., SC 2020).
 //
-//   lockstep::DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kFlat});
-//   lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net, lockstep::AdamWOptions{.lr = 1e-3});
-//   for (...) {
+//   lockstep::DistributedDataParallel ddp(net, group, {.parameter_memory =
+//   ParameterMemory::kFlat}); lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net,
+//   lockstep::AdamWOptions{.lr = 1e-3}); for (...) {
 //     optimizer.zero_grad();
 //     criterion(ddp.forward(x), y).backward();
 //     optimizer.clip_grad_norm(1.0);
@@ -14,10 +14,10 @@
 // shared memory, elsewhere to the order of additions. A group of N ranks needs an N-th of the state
 // on each.
 //
-// With kFlat backward reduce-scatters the gradients and step() gathers the parameters. With kShared,
-// on one host, all ranks have one copy of the parameters, and step() is one pass over memory that
-// averages, updates and writes a rank's share for all: nothing is communicated but two barriers
-// (docs/adr/011-zero-on-shared-memory.md).
+// With kFlat backward reduce-scatters the gradients and step() gathers the parameters. With
+// kShared, on one host, all ranks have one copy of the parameters, and step() is one pass over
+// memory that averages, updates and writes a rank's share for all: nothing is communicated but two
+// barriers (docs/adr/011-zero-on-shared-memory.md).
 #pragma once
 
 #include <cstdint>
@@ -26,38 +26,43 @@
 
 #include <torch/torch.h>
 
-#include <lockstep/optim/update_rule.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/parallel/sharded_state.h>
 
 namespace lockstep {
 
 class ShardedStep;
 
-/// Whole parameters of one dtype and strides as the module has them; a parameter without a gradient
-/// is skipped. After backward() only this optimizer knows the mean gradients, and each rank those of
-/// its share: clip and scale through it, not through the parameters' grad(). Not thread-safe. Errors
-/// are the group's; it ends then, and with kShared the parameters are undefined.
+/// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'
+/// grad() is no mean: only this optimizer knows the means, on each rank those of its share; clip
+/// and scale through it. Accumulate over several backward()s under no_sync(), all but the last;
+/// with kFlat anything else is a ConfigError. With kShared whoever writes a parameter writes
+/// everybody's.
+///
+/// Not thread-safe. Errors are the group's; after one in step() the parameters are undefined.
 class ZeroRedundancyOptimizer {
  public:
-  /// Before the first backward; it becomes the communication hook of `core`, which must outlive it.
-  /// `module` is the one that `core` wraps, for the names. ConfigError for options that cannot be, for
-  /// ParameterMemory::kAsIs, for sparse gradients, and where `core` has a hook.
+  /// Before the first backward; it becomes the communication hook of `core`, which must outlive it
+  /// and averages no gradients without it. `module` is the one that `core` wraps, for the names.
+  /// ConfigError for options that cannot be, for ParameterMemory::kAsIs, for sparse gradients, and
+  /// where `core` has a hook.
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           const OptimizerOptions& options);
 
-  /// Collective. On return every rank has the new parameters.
+  /// Collective. On return every rank has the new parameters. Ranks without a batch of their own
+  /// call it too.
   void step();
   /// In place: gradients are views into the reducer's buckets.
   void zero_grad();
 
-  /// Collective. Scales the mean gradients so that the norm of all of them is at most `max_norm`, and
-  /// returns the norm before, on every rank, as clip_grad_norm_() does.
+  /// Collective. Scales the mean gradients so that the norm of all of them is at most `max_norm`,
+  /// and returns the norm before, on every rank, as clip_grad_norm_() does.
   torch::Tensor clip_grad_norm(double max_norm);
 
-  /// Collective. The mean gradients of this rank's share, flat, to be scaled in place before step();
-  /// all ranks' together are every element once. So GradScaler::step() takes this optimizer, if its
-  /// reduce_found_inf_with() is given an all_reduce of the maximum over `core`'s group.
+  /// Collective. The mean gradients of this rank's share, flat, to be scaled in place before
+  /// step(); all ranks' together are every element once. So GradScaler::step() takes this
+  /// optimizer, if its reduce_found_inf_with() is given an all_reduce of the maximum over `core`'s
+  /// group.
   Tensors gradients();
 
   double lr() const;
@@ -66,8 +71,9 @@ class ZeroRedundancyOptimizer {
   /// Collective. On rank `root` the state of all parameters, as Optimizer::state() of an optimizer
   /// that is not sharded has it; elsewhere nothing.
   NamedTensors state_dict(int root = 0);
-  /// Collective. Takes over what rank `root` gives, of any number of ranks and any kind of optimizer
-  /// with the same rule. CheckpointError on all ranks, and nothing changed, when it does not fit.
+  /// Collective. Takes over what rank `root` gives, of any number of ranks and any kind of
+  /// optimizer with the same rule. CheckpointError on all ranks, and nothing changed, when it does
+  /// not fit.
   void load_state_dict(const NamedTensors& state, int root = 0);
 
   /// Of this rank's share; 0 before the first step.

@@ -62,7 +62,9 @@ DdpOptions ddp_options(ParameterMemory memory) {
 struct Sharded {
   Sharded(const ProcessGroup& group, ParameterMemory memory, const OptimizerOptions& options,
           Net of = make_net())
-      : net(std::move(of)), ddp(net, group, ddp_options(memory)), optimizer(ddp.core(), *net, options) {}
+      : net(std::move(of)),
+        ddp(net, group, ddp_options(memory)),
+        optimizer(ddp.core(), *net, options) {}
   void backward(const torch::Tensor& x) { loss_of(ddp.forward(x)).backward(); }
   void step(const torch::Tensor& x) {
     optimizer.zero_grad();
@@ -141,17 +143,14 @@ const std::vector<OptimizerOptions>& all_options() {
 }
 
 class ZeroSteps : public Zero {};
-INSTANTIATE_TEST_SUITE_P(Cases, ZeroSteps,
-                         ::testing::Values(Case{"shm2", "shm", 2, kFlat, 0},
-                                           Case{"shm3", "shm", 3, kFlat, 0},
-                                           Case{"shared2", "shm", 2, kShared, 0},
-                                           Case{"shared3", "shm", 3, kShared, 0},
-                                           Case{"gloo2", "gloo", 2, kFlat, 0},
-                                           Case{"gloo3", "gloo", 3, kFlat, 1e-6},
-                                           Case{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
-                                           Case{"one", "auto", 1, kFlat, 0},
-                                           Case{"one_shared", "auto", 1, kShared, 0}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ZeroSteps,
+    ::testing::Values(Case{"shm2", "shm", 2, kFlat, 0}, Case{"shm3", "shm", 3, kFlat, 0},
+                      Case{"shared2", "shm", 2, kShared, 0}, Case{"shared3", "shm", 3, kShared, 0},
+                      Case{"gloo2", "gloo", 2, kFlat, 0}, Case{"gloo3", "gloo", 3, kFlat, 1e-6},
+                      Case{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+                      Case{"one", "auto", 1, kFlat, 0}, Case{"one_shared", "auto", 1, kShared, 0}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(ZeroSteps, EqualThoseOfAnOptimizerForEachRank) {
   run([](ProcessGroup group) {
@@ -210,7 +209,8 @@ TEST_P(Zero, ClipsScalesAndAccumulates) {
       const auto expected = clip_grad_norm_(plain.optimizer.parameters(), max_norm);
       const auto norm = sharded.optimizer.clip_grad_norm(max_norm);
       if (!torch::allclose(norm, expected, 1e-6, 0)) {
-        throw Error(lockstep::str("norm ", norm.item<double>(), ", expected ", expected.item<double>()));
+        throw Error(
+            lockstep::str("norm ", norm.item<double>(), ", expected ", expected.item<double>()));
       }
       plain.optimizer.step();
       sharded.optimizer.step();
@@ -225,7 +225,8 @@ TEST_P(Zero, SkipsAStepWithTheOthers) {
     Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
     const Net before = make_net();
     GradScaler scaler({.init_scale = 4});
-    scaler.reduce_found_inf_with([&](torch::Tensor& found) { group.all_reduce(found, ReduceOp::kMax); });
+    scaler.reduce_found_inf_with(
+        [&](torch::Tensor& found) { group.all_reduce(found, ReduceOp::kMax); });
     auto x = batch_of(group.rank(), 0);
     if (group.rank() == group.size() - 1) x[0].fill_(std::numeric_limits<float>::infinity());
     (scaler.scale(sharded.ddp.forward(x)[0][0])).backward();
@@ -262,6 +263,49 @@ TEST_P(Zero, SkipsParametersThatNobodyUses) {
       optimizer.step();
       require_same(*net, *plain, GetParam().tolerance, lockstep::str("step ", step));
     }
+  });
+}
+
+// The last rank has no batch in some steps, as under join.
+TEST_P(Zero, StepsWithRanksThatHaveNoBatch) {
+  run([](ProcessGroup group) {
+    const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    const bool idles = group.size() > 1 && group.rank() == group.size() - 1;
+    const auto step = [&](auto& wrapped, int step) {
+      wrapped.optimizer.zero_grad();
+      if (idles && step % 2 == 1) {
+        wrapped.ddp.core().step_without_backward();
+      } else {
+        wrapped.backward(batch_of(group.rank(), step));
+      }
+      wrapped.optimizer.step();
+    };
+    for (int i = 0; i < 5; ++i) {
+      step(plain, i);
+      step(sharded, i);
+      require_same(*sharded.net, *plain.net, GetParam().tolerance, lockstep::str("step ", i));
+    }
+  });
+}
+
+TEST_P(Zero, LeavesFrozenParametersAlone) {
+  run([](ProcessGroup group) {
+    const auto frozen = [] {
+      Net net = make_net();
+      net->extra->weight.requires_grad_(false);
+      return net;
+    };
+    const SgdOptions options{.lr = 0.01, .weight_decay = 0.1};
+    Plain plain(group, options, frozen());
+    Sharded sharded(group, GetParam().memory, options, frozen());
+    for (int step = 0; step < 3; ++step) {
+      plain.step(batch_of(group.rank(), step));
+      sharded.step(batch_of(group.rank(), step));
+    }
+    require_same(*sharded.net, *plain.net, GetParam().tolerance, "at the end");
+    EXPECT_TRUE(torch::equal(sharded.net->extra->weight, make_net()->extra->weight));
   });
 }
 
@@ -354,7 +398,8 @@ TEST_P(Zero, HasTheStateOfAnOptimizerThatIsNotSharded) {
         const auto& other = expected.at(name);
         if (tensor.strides() != other.strides()) throw Error(name + " has other strides");
         if (!torch::allclose(tensor, other, GetParam().tolerance, GetParam().tolerance)) {
-          throw Error(lockstep::str(name, " differs by ", (tensor - other).abs().max().item<double>()));
+          throw Error(
+              lockstep::str(name, " differs by ", (tensor - other).abs().max().item<double>()));
         }
       }
     }
@@ -385,7 +430,9 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
       {[](NamedTensors& state) { state.erase(state.begin()); }, "' is missing"},
       {[](NamedTensors& state) { state.emplace_back("exp_avg.tail", torch::ones({2})); },
        "optimizer state: 'exp_avg.tail' is unexpected"},
-      {[](NamedTensors& state) { state.front().second = torch::ones({2, 3}); },
+      {[](NamedTensors& state) {
+         state.front().second = torch::ones({2, 3});
+       },
        "is Float [2, 3], expected Float ["},
   };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -407,10 +454,9 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
 
 TEST(ZeroMisuse, ParametersInMemoryOfTheirOwn) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
-    EXPECT_THAT(message_of<ConfigError>([&] {
-                  Sharded(group, ParameterMemory::kAsIs, SgdOptions{});
-                }),
-                HasSubstr("set DdpOptions::parameter_memory to kFlat"));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { Sharded(group, ParameterMemory::kAsIs, SgdOptions{}); }),
+        HasSubstr("set DdpOptions::parameter_memory to kFlat"));
   });
   EXPECT_EQ(errors, no_errors(2));
 }
@@ -419,10 +465,9 @@ TEST(ZeroMisuse, SparseGradients) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     torch::nn::Embedding net(torch::nn::EmbeddingOptions(10, 4).sparse(true));
     DistributedDataParallel ddp(net, group, {.parameter_memory = kFlat});
-    EXPECT_THAT(message_of<ConfigError>([&] {
-                  ZeroRedundancyOptimizer(ddp.core(), *net, SgdOptions{});
-                }),
-                HasSubstr("sparse gradients, which cannot be sharded"));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { ZeroRedundancyOptimizer(ddp.core(), *net, SgdOptions{}); }),
+        HasSubstr("sparse gradients, which cannot be sharded"));
   });
   EXPECT_EQ(errors, no_errors(2));
 }
