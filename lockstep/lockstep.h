@@ -1,8 +1,16 @@
-// All that a training program needs: process groups, distributed data-parallel models, and data.
+// All that a training program needs: process groups, distributed data-parallel models, optimizers, and data.
 #pragma once
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/sampler.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/optim/grad_scaler.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/comm_hooks/default_hooks.h>
+#include <lockstep/parallel/comm_hooks/post_local_sgd.h>
+#include <lockstep/parallel/comm_hooks/power_sgd.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/join.h>
+#include <lockstep/parallel/zero_redundancy_optimizer.h>

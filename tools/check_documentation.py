@@ -5,8 +5,8 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
 
   * Every environment variable that lockstep/ and python/ read or set stands in the first column of a table of
     docs/environment.md, and every LOCKSTEP_ variable there occurs in the project.
-  * Every C++ block of docs/communication.md is a part of examples/02_communication/main.cpp, line by
-    line, whatever its indentation: what is compiled and run is what is shown.
+  * Every C++ block of a guide in docs/ is a part of the example named beside it in GUIDES, line by line,
+    whatever its indentation: what is compiled and run is what is shown.
 
 Prints a line for each violation and ends with 1 if there is one.
 """
@@ -14,7 +14,9 @@ import pathlib
 import re
 import sys
 
-TABLE, GUIDE, EXAMPLE = "docs/environment.md", "docs/communication.md", "examples/02_communication/main.cpp"
+TABLE = "docs/environment.md"
+GUIDES = {"docs/communication.md": "examples/02_communication/main.cpp",
+          "docs/distributed_data_parallel.md": "examples/03_training_on_many_ranks/main.cpp"}
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
@@ -65,13 +67,14 @@ def wrong_variables(root):
 
 
 def wrong_code(root):
-    lines = [line.strip() for line in (root / EXAMPLE).read_text(encoding="utf-8").splitlines()]
-    guide = (root / GUIDE).read_text(encoding="utf-8")
-    for block in re.finditer(r"^```cpp\n(.*?)^```", guide, re.MULTILINE | re.DOTALL):
-        shown = [line.strip() for line in block.group(1).splitlines()]
-        if not any(lines[i : i + len(shown)] == shown for i in range(len(lines))):
-            number = guide.count("\n", 0, block.start()) + 1
-            yield f"{GUIDE}:{number}: this code is not in {EXAMPLE}"
+    for guide, example in GUIDES.items():
+        lines = [line.strip() for line in (root / example).read_text(encoding="utf-8").splitlines()]
+        text = (root / guide).read_text(encoding="utf-8")
+        for block in re.finditer(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            shown = [line.strip() for line in block.group(1).splitlines()]
+            if not any(lines[i : i + len(shown)] == shown for i in range(len(lines))):
+                number = text.count("\n", 0, block.start()) + 1
+                yield f"{guide}:{number}: this code is not in {example}"
 
 
 def main():
@@ -82,7 +85,7 @@ def main():
         failed += 1
     if failed:
         raise SystemExit(f"error: {failed} thing{'s' if failed > 1 else ''} in the documentation that is not so")
-    print(f"documentation: {len(variables_documented(root))} variables and the code of {GUIDE} as they are")
+    print(f"documentation: {len(variables_documented(root))} variables and the code of {len(GUIDES)} guides as they are")
 
 
 if __name__ == "__main__":

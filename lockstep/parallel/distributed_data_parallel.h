@@ -51,7 +51,7 @@ struct DdpOptions {
   ParameterMemory parameter_memory = ParameterMemory::kAsIs;
   /// Names of parameters with sparse gradients besides those of torch::nn::Embedding and EmbeddingBag
   /// with sparse(true), which are found.
-  std::vector<std::string> sparse_parameters;
+  std::vector<std::string> sparse_parameters = {};
 };
 
 /// The part that does not depend on the module's type. Holds the module's parameters, not the module.

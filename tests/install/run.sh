@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Lockstep into an empty prefix, builds the examples against it as a user's project would, and runs
-# them in every way that their READMEs name: the losses of 01 must agree, 02 checks its results itself.
+# them in every way that their READMEs name: the losses of 01 must agree, 02 and 03 check their results themselves.
 # Programs linked to the package find the downloader in it.
 #
 # Usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR PYTHON CMAKE_ARGUMENT...
@@ -20,10 +20,12 @@ configure() {  # configure FOLDER_OF_SOURCE BUILD ARGUMENT...
 }
 configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/configure.log"
 configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
+configure examples/03_training_on_many_ranks "$work/training" "$@" >"$work/configure-training.log"
 cmake --build "$work/build" &
 first=$!
 cmake --build "$work/communication" -j 1
 wait "$first"
+cmake --build "$work/training"
 
 # The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
 if [[ -f $build/lockstep_download.so ]]; then
@@ -60,6 +62,13 @@ by_hand 2 "$work/over-shm" "$communication"
 grep -x 'group of 2 over shm: all results are right' "$work/over-shm-0.txt"
 by_hand 3 "$work/over-gloo" "$communication" gloo
 grep -x 'group of 3 over gloo: all results are right' "$work/over-gloo-0.txt"
+
+training=$work/training/training
+"$training" | grep -x 'group of 1 over single: all results are right'
+by_hand 3 "$work/training-shm" "$training"
+grep -x 'group of 3 over shm: all results are right' "$work/training-shm-0.txt"
+by_hand 2 "$work/training-gloo" "$training" gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/training-gloo-0.txt"
 
 runs=(alone by-hand-0 by-hand-1)
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then

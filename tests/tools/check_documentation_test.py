@@ -10,6 +10,8 @@ GOOD = {
     "docs/environment.md": "| variable |\n|---|\n| `LOCKSTEP_LOG_LEVEL`, `SLURM_PROCID` |\n| `LOCKSTEP_BUILD_DIR` |\n",
     "docs/communication.md": "```cpp\ngroup.barrier();\n\ngroup.send(x, 1);\n```\n```sh\nls\n```\n",
     "examples/02_communication/main.cpp": "int main() {\n  group.barrier();\n\n  group.send(x, 1);\n}\n",
+    "docs/distributed_data_parallel.md": "```cpp\nddp.statistics();\n```\n",
+    "examples/03_training_on_many_ranks/main.cpp": "int main() {\n  ddp.statistics();\n}\n",
 }
 # (file, its content, what the tool must say)
 BAD = [
@@ -21,6 +23,8 @@ BAD = [
     ("docs/communication.md", "text\n```cpp\ngroup.barrier(1);\n```\n",
      "docs/communication.md:2: this code is not in examples"),
     ("docs/communication.md", "```cpp\ngroup.barrier();\ngroup.send(x, 1);\n```\n", "this code is not in examples"),
+    ("docs/distributed_data_parallel.md", "```cpp\ngroup.barrier();\n```\n",
+     "docs/distributed_data_parallel.md:1: this code is not in examples/03_training"),
 ]
 
 

@@ -1,0 +1,205 @@
+// What DistributedDataParallel can do beyond the plain loop, with results checked:
+// docs/distributed_data_parallel.md explains it. Runs on any number of ranks, one too. Its argument is the
+// backend, "auto" where there is none.
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/lockstep.h>
+#include <torch/torch.h>
+
+using lockstep::DistributedDataParallel;
+using lockstep::GradBucket;
+using lockstep::ProcessGroup;
+using torch::nn::functional::cross_entropy;
+
+namespace {
+
+void require(bool holds, const char* what) {
+  if (!holds) throw lockstep::Error(std::string("wrong result: ") + what);
+}
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x, bool with_extra = true) {
+    x = torch::relu(norm(hidden(x)));
+    if (with_extra) x = x + torch::relu(extra(x));
+    return output(x);
+  }
+  torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(20, 32));
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(32));
+  torch::nn::Linear extra = register_module("extra", torch::nn::Linear(32, 32));
+  torch::nn::Linear output = register_module("output", torch::nn::Linear(32, 3));
+};
+TORCH_MODULE(Net);
+
+// This rank's batch of a step.
+struct Batch {
+  Batch(const ProcessGroup& group, int step) {
+    auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step * 100 + group.rank()));
+    x = torch::randn({16, 20}, generator);
+    y = x.narrow(1, 0, 3).argmax(1);
+  }
+  torch::Tensor x, y;
+};
+
+// Whether all ranks have the same parameters.
+void require_equal_replicas(ProcessGroup& group, const torch::nn::Module& net) {
+  for (const auto& parameter : net.parameters()) {
+    auto first = parameter.detach().clone();
+    group.broadcast(first, 0);
+    require(torch::equal(first, parameter), "replicas are equal");
+  }
+}
+
+void accumulate(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group);
+  lockstep::Optimizer optimizer(*net, lockstep::SgdOptions{.lr = 0.1, .momentum = 0.9});
+  for (int step = 0; step < 4; ++step) {
+    const Batch first(group, 2 * step), second(group, 2 * step + 1);
+    optimizer.zero_grad();
+    {
+      auto guard = ddp.no_sync();  // gradients stay on this rank
+      cross_entropy(ddp.forward(first.x), first.y).backward();
+    }
+    cross_entropy(ddp.forward(second.x), second.y).backward();  // and here the sum of both is averaged
+    lockstep::clip_grad_norm_(optimizer.parameters(), /*max_norm=*/1.0);
+    optimizer.step();
+  }
+  require_equal_replicas(group, *net);
+}
+
+void leave_parts_out(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+  const Batch batch(group, 0);
+  const bool with_extra = group.rank() == 0;
+  cross_entropy(ddp.forward(batch.x, with_extra), batch.y).backward();
+  require(net->extra->weight.grad().defined(), "a gradient on all ranks, if one of them has it");
+
+  DistributedDataParallel steady(net, group, {.static_graph = true});
+  for (int step = 0; step < 3; ++step) {
+    net->zero_grad();
+    cross_entropy(steady.forward(batch.x, /*with_extra=*/false), batch.y).backward();
+    require(!net->extra->weight.grad().defined(), "none where nobody has one");
+  }
+}
+
+void normalise_together(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
+  ddp.forward(Batch(group, 0).x);
+  auto mean = net->norm->running_mean.clone();
+  group.broadcast(mean, 0);
+  require(torch::allclose(mean, net->norm->running_mean), "one mean for all ranks");
+}
+
+void compress(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group);
+  ddp.register_comm_hook(lockstep::bf16_compress_hook(group));
+  const Batch batch(group, 0);
+  cross_entropy(ddp.forward(batch.x), batch.y).backward();
+  require(net->output->weight.grad().isfinite().all().item<bool>(), "a compressed gradient");
+
+  DistributedDataParallel low_rank(net, group);
+  lockstep::PowerSgd power_sgd(group, {.matrix_approximation_rank = 2, .start_power_sgd_iter = 10});
+  low_rank.register_comm_hook(power_sgd.hook());
+
+  DistributedDataParallel summed(net, group);
+  summed.register_comm_hook([&group](GradBucket& bucket) {
+    return group.async_all_reduce(bucket.buffer, lockstep::ReduceOp::kSum);
+  });
+  net->zero_grad();
+  cross_entropy(summed.forward(batch.x), batch.y).backward();
+}
+
+void end_together(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group);
+  lockstep::Optimizer optimizer(*net, lockstep::AdamWOptions{.lr = 1e-2});
+  const int batches = 2 + group.rank();  // each rank has one more than the one before
+  int step = 0;
+  lockstep::Join join(ddp.core(), lockstep::JoinMode::kWeighted);
+  while (join.next(step < batches ? 16 : 0)) {
+    optimizer.zero_grad();
+    join.backward([&] {
+      const Batch batch(group, step);
+      return cross_entropy(ddp.forward(batch.x), batch.y);
+    });
+    optimizer.step();
+    ++step;
+  }
+  require(step == 1 + group.size(), "as many steps as the longest rank has batches");
+  require_equal_replicas(group, *net);
+}
+
+void share_the_state(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group, {.parameter_memory = lockstep::ParameterMemory::kFlat});
+  lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net, lockstep::AdamWOptions{.lr = 1e-2});
+  for (int step = 0; step < 4; ++step) {
+    const Batch batch(group, step);
+    optimizer.zero_grad();
+    cross_entropy(ddp.forward(batch.x), batch.y).backward();
+    optimizer.clip_grad_norm(1.0);
+    optimizer.step();
+  }
+  const auto state = optimizer.state_dict();  // whole, on rank 0
+  require(group.rank() != 0 || !state.empty(), "a state to save");
+  require_equal_replicas(group, *net);
+}
+
+void train_in_half(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group);
+  lockstep::Optimizer optimizer(*net, lockstep::SgdOptions{.lr = 0.1});
+  lockstep::GradScaler scaler({.init_scale = 1024});
+  for (int step = 0; step < 2; ++step) {
+    const Batch batch(group, step);
+    optimizer.zero_grad();
+    scaler.scale(cross_entropy(ddp.forward(batch.x), batch.y)).backward();
+    scaler.step(optimizer);  // on all ranks or on none
+    scaler.update();
+  }
+  require_equal_replicas(group, *net);
+}
+
+void look_inside(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group);
+  for (int step = 0; step < 10; ++step) {
+    const Batch batch(group, step);
+    cross_entropy(ddp.forward(batch.x), batch.y).backward();
+  }
+  const auto path = std::filesystem::temp_directory_path() / "ddp_trace.json";
+  const auto statistics = ddp.statistics();
+  if (group.rank() == 0) std::fputs(to_table(statistics).c_str(), stdout);
+  ddp.write_trace(path);
+  require(group.size() == 1 || statistics.steps == 10, "steps");
+  if (group.rank() == 0) std::filesystem::remove(path);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  lockstep::ProcessGroupOptions options;
+  if (argc > 1) options.backend = argv[1];
+  auto group = lockstep::init_process_group(options);
+  torch::set_num_threads(1);
+  torch::manual_seed(group.rank());
+  accumulate(group);
+  leave_parts_out(group);
+  normalise_together(group);
+  compress(group);
+  end_together(group);
+  share_the_state(group);
+  train_in_half(group);
+  look_inside(group);
+  group.barrier();
+  if (group.rank() == 0) {
+    std::printf("group of %d over %s: all results are right\n", group.size(), group.backend().c_str());
+  }
+}
