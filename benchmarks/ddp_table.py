@@ -6,7 +6,7 @@ Usage: ddp_table.py [--quick] [--rounds 3] [--output docs/benchmarks] [--peer-py
 Two ranks of one thread on one host train the MNIST net (batch 64 a rank) and ResNet-18 for 32x32 images
 (batch 8 a rank). `c10d_reducer_step` times ours beside c10d::Reducer over our backend and over Gloo, in the
 same two processes and in rounds in turn; `peers/ddp_step.py` does so for Python's DDP; `lockstep bench step
---find-unused-parameters` for that option. Programs alternate in --rounds rounds of their own, because the
+--find-unused-parameters` for that option, and the sharded optimizer beside it. Programs alternate in --rounds rounds of their own, because the
 speed of a machine drifts; figures are medians over those, with their range. Memory is that of processes
 that hold one replica (--alone).
 
@@ -72,10 +72,14 @@ class Programs:
                           self.options.build / "python", "--model", model, *self.lengths(model), *more])
         return [{**row, "engine": names[row["backend"]]} for row in rows]
 
-    def unused(self, model):
-        rows = self.rows([self.ours, "bench", "step", "--model", model, "--find-unused-parameters",
-                          *self.lengths(model)])
+    def ours_with(self, model, *more):
+        rows = self.rows([self.ours, "bench", "step", "--model", model, *self.lengths(model), *more])
         return [{**row, "engine": OURS} for row in rows]
+
+    def strategies(self, model):
+        """DistributedDataParallel and ZeroRedundancyOptimizer, wherever the parameters may live."""
+        rows = self.ours_with(model, "--strategy", "ddp,zero1", "--parameter-memory", "auto,flat", "--optimizer", "adamw")
+        return [{**row, "engine": f"{row['strategy']}, {row['parameter_memory']}"} for row in rows]
 
     def memory(self, model):
         """Of processes with one replica each; Python's with the allocator's defaults."""
@@ -88,8 +92,8 @@ class Programs:
     def lengths(self, model):
         """Rounds and steps of one call, of about as long for either net."""
         few = self.options.quick
-        return ["--rounds", 5 if few else 21, "--steps", 20] if model == "mnist" else \
-            ["--rounds", 2 if few else 9, "--steps", 2]
+        return ["--rounds", 5 if few else 15, "--steps", 20] if model == "mnist" else \
+            ["--rounds", 2 if few else 7, "--steps", 2]
 
 
 class Figures:
@@ -122,7 +126,8 @@ def measure(options):
             print(f"round {number} of {options.rounds}: {model}", flush=True)
             figures.add("step", programs.in_cpp(model))
             figures.add("step", programs.in_python(model))
-        figures.add("unused", programs.unused("resnet18"))
+        figures.add("unused", programs.ours_with("resnet18", "--find-unused-parameters"))
+        figures.add("strategies", programs.strategies("resnet18"))
         for model in MODELS:
             figures.add("memory", programs.memory(model))
     return figures
@@ -159,6 +164,8 @@ def targets(figures):
             yield (f"{name}: overhead over that of {other}, ms",
                    figures.paired(overhead, "step", model, (OURS, False), (other, False)), 0)
     yield "ResNet-18: exposed communication, % of the step", figures.of(share("exposed_ms"), "step", "resnet18", OURS), 2
+    yield ("ResNet-18: all that communication costs, % of the step",
+           figures.of(share("over_in_step_ms"), "step", "resnet18", OURS), 2)
     for model, name in (("mnist", "MNIST net"), ("resnet18", "ResNet-18")):
         yield (f"{name}: peak RSS over Python's, MiB",
                figures.paired(mebibytes("peak_rss_bytes"), "memory", model, (OURS, False), (PYTHON_GLOO, False)), 0)
@@ -179,19 +186,34 @@ def cell(figure, digits, unit=""):
     return texts[0] + unit + (f" ({texts[1]} to {texts[2]})" if texts[1] != texts[2] else "")
 
 
+def step_row(figures, kind, model, engine):
+    digits = 3 if model == "mnist" else 1
+
+    def of(value, places=digits, unit=""):
+        return cell(figures.of(value, kind, model, engine), places, unit)
+
+    return (f"| {engine} | {of(step)} | {of(overhead)} | {of(lambda row: row['over_in_step_ms'])} | "
+            f"{of(share('over_in_step_ms'), 2, '%')} | {of(share('exposed_ms'), 2, '%')} | {of(lambda row: row['cpu_ms'])} |")
+
+
+HEADING = ["| | step, ms | over one process each, ms | over ranks that only wait, ms | of the step | exposed wait | "
+           "processor time a step and rank, ms |", "|---|---|---|---|---|---|---|"]
+
+
 def step_table(figures, model):
     digits = 3 if model == "mnist" else 1
-    lines = [f"### {MODELS[model]}", "",
-             "| reducer | step, ms | one process each, ms | overhead, ms | ranks that only wait for each other, ms | "
-             "exposed communication | processor time a step and rank, ms |", "|---|---|---|---|---|---|---|"]
-    for engine in ENGINES:
-        def of(value):
-            return figures.of(value, "step", model, engine)
-        lines.append(f"| {engine} | {cell(of(step), digits)} | {cell(of(lambda row: row['step_ms_single']), digits)} | "
-                     f"{cell(of(overhead), digits)} | {cell(of(lambda row: row['in_step_overhead_ms']), digits)} | "
-                     f"{cell(of(share('exposed_ms')) if engine == OURS else None, 2, '%')} | "
-                     f"{cell(of(lambda row: row['cpu_ms']), digits)} |")
-    return [*lines, ""]
+    alone, waiting = (figures.of(lambda row: row[name], "step", model, OURS)
+                      for name in ("step_ms_single", "in_step_overhead_ms"))
+    return [f"### {MODELS[model]}", "",
+            f"One process each: {cell(alone, digits)} ms a step in C++; only waiting for each other adds "
+            f"{cell(waiting, digits)} ms.", "", *HEADING,
+            *(step_row(figures, "step", model, engine) for engine in ENGINES), ""]
+
+
+def strategies_table(figures):
+    engines = sorted(key[2] for key in figures.rows if key[0] == "strategies")
+    return ["### ResNet-18 with AdamW: whose state, and where parameters live", "", *HEADING,
+            *(step_row(figures, "strategies", "resnet18", engine) for engine in engines), ""]
 
 
 def memory_table(figures):
@@ -209,6 +231,7 @@ def page_text(figures, options):
     lines = []
     for model in MODELS:
         lines += step_table(figures, model)
+    lines += strategies_table(figures)
     lines += memory_table(figures)
     lines += [f"`find_unused_parameters` adds {cell(unused_share(figures), 2, '%')} to a step of ResNet-18.", "",
               f"- {datetime.date.today()}, {machine()}; commit {commit()}; medians over {options.rounds} round(s) of the "

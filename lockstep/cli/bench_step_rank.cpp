@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include <c10/util/Logging.h>
 
@@ -104,15 +105,17 @@ class StepMeasurement {
   StepRound time_steps(StepTrainer& trainer, std::int64_t steps) {
     start_line_.barrier();
     const double cpu = cpu_seconds();
-    double waited = trainer.exposed_seconds();
+    std::optional<double> waited = trainer.exposed_seconds();
     StepRound round;
     std::vector<double> milliseconds;
     for (std::int64_t i = 0; i < steps; ++i) {
       const auto start = Clock::now();
       trainer.step();
       milliseconds.push_back(seconds_since(start) * 1e3);
-      round.waited_ms.push_back((trainer.exposed_seconds() - waited) * 1e3);
-      waited = trainer.exposed_seconds();
+      if (!waited) continue;
+      const double now = *trainer.exposed_seconds();
+      round.waited_ms.push_back((now - *waited) * 1e3);
+      waited = now;
     }
     round.cpu_ms = (cpu_seconds() - cpu) * 1e3 / static_cast<double>(steps);
     round.step_ms = spread_of(std::move(milliseconds)).median;

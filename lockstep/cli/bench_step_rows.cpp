@@ -37,7 +37,8 @@ std::vector<double> of_slowest(const StepTimes& times, double StepRound::*value)
 
 // The mean of each round of what `choose` takes from the waits of a step's ranks.
 template <class Choose>
-std::vector<double> mean_wait(const StepTimes& times, const Choose& choose) {
+std::optional<Spread> mean_wait(const StepTimes& times, const Choose& choose) {
+  if (times[0][0].waited_ms.empty()) return std::nullopt;
   std::vector<double> means;
   for (std::size_t round = 0; round < times[0].size(); ++round) {
     double sum = 0;
@@ -47,9 +48,9 @@ std::vector<double> mean_wait(const StepTimes& times, const Choose& choose) {
       for (const auto& rank : times) chosen = choose(chosen, rank[round].waited_ms[step]);
       sum += chosen;
     }
-    means.push_back(sum / static_cast<double>(std::max<std::size_t>(steps, 1)));
+    means.push_back(sum / static_cast<double>(steps));
   }
-  return means;
+  return spread_of(std::move(means));
 }
 
 std::vector<double> minus(std::vector<double> values, const std::vector<double>& others) {
@@ -96,8 +97,8 @@ BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTim
   const std::vector<double> steps = of_slowest(variant, &StepRound::step_ms);
   row.step_ms = spread_of(steps);
   row.rounds_ms = steps;
-  row.exposed_ms = spread_of(mean_wait(variant, [](double a, double b) { return std::min(a, b); }));
-  row.waited_ms = spread_of(mean_wait(variant, [](double a, double b) { return std::max(a, b); }));
+  row.exposed_ms = mean_wait(variant, [](double a, double b) { return std::min(a, b); });
+  row.waited_ms = mean_wait(variant, [](double a, double b) { return std::max(a, b); });
   row.cpu_ms = spread_of(of_slowest(variant, &StepRound::cpu_ms));
   if (single == nullptr || in_step == nullptr) return row;
   const std::vector<double> singles = of_slowest(*single, &StepRound::step_ms);
@@ -131,8 +132,8 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
                     {"in_step_overhead_ms", median_of(row.in_step_overhead_ms)},
                     {"over_in_step_ms", median_of(row.over_in_step_ms)},
                     {"over_in_step_ms_quartiles", quartiles_of(row.over_in_step_ms)},
-                    {"exposed_ms", row.exposed_ms.median},
-                    {"waited_ms", row.waited_ms.median},
+                    {"exposed_ms", median_of(row.exposed_ms)},
+                    {"waited_ms", median_of(row.waited_ms)},
                     {"cpu_ms", row.cpu_ms.median},
                     {"cpu_ms_single", median_of(row.cpu_ms_single)},
                     {"optimizer", row.optimizer},
@@ -165,7 +166,7 @@ std::string table_line(const BenchStepRow& row) {
   return line_of({name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
                   fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single),
                   text_of(row.overhead_ms), quartiles, text_of(row.in_step_overhead_ms),
-                  fixed_text(row.exposed_ms.median, 3)});
+                  text_of(row.exposed_ms)});
 }
 
 }  // namespace lockstep

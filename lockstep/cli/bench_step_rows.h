@@ -14,7 +14,8 @@ namespace lockstep {
 struct StepRound {
   double step_ms = 0;  ///< median of the round's steps
   double cpu_ms = 0;   ///< mean time of all threads of the process, user and system
-  std::vector<double> waited_ms;  ///< of each step: what backward waited for communication at its end
+  /// Of each step: what backward waited for communication at its end; empty where that is not known.
+  std::vector<double> waited_ms;
 };
 
 /// times[rank][round] of one way.
@@ -51,9 +52,10 @@ struct BenchStepRow {
   /// What ranks lose that only wait for each other once a step, over step_ms_single.
   std::optional<Spread> in_step_overhead_ms;
   std::optional<Spread> over_in_step_ms;  ///< what communication costs beside
-  Spread exposed_ms;  ///< a step's wait on the rank that comes last: what no computing hides
-  Spread waited_ms;   ///< a step's wait on the rank that comes first, which waits for the others, too
-  Spread cpu_ms;      ///< of the rank with the most
+  /// A step's wait on the rank that comes last, for communication alone, and on the one that comes
+  /// first, which waits for the others, too.
+  std::optional<Spread> exposed_ms, waited_ms;
+  Spread cpu_ms;  ///< of the rank with the most
   std::optional<Spread> cpu_ms_single;
 
   /// Of each round, to compare rows with each other.

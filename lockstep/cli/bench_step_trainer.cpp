@@ -123,7 +123,7 @@ class CoupledTrainer final : public StepTrainer {
     replica_.backward([this](const torch::Tensor& images) { return ddp_.forward(images); });
     optimizer_->step();
   }
-  double exposed_seconds() const override { return ddp_.communication_seconds(); }
+  std::optional<double> exposed_seconds() const override { return ddp_.communication_seconds(); }
 
  private:
   Replica replica_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <torch/torch.h>
@@ -34,8 +35,9 @@ class StepTrainer {
   virtual ~StepTrainer() = default;
   /// Collective where the ranks are coupled.
   virtual void step() = 0;
-  /// That backward waited for communication at its end, since the beginning.
-  virtual double exposed_seconds() const { return 0; }
+  /// That backward waited for communication at its end, since the beginning; nothing where that is
+  /// not known.
+  virtual std::optional<double> exposed_seconds() const { return std::nullopt; }
 };
 
 struct StepWork {
