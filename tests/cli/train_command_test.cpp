@@ -292,9 +292,15 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   ASSERT_EQ(resumed["epochs"].size(), 2U);
   EXPECT_EQ(resumed["epochs"][0]["epoch"], 2);
 
+  auto sharded = common;
+  sharded.insert(sharded.end(), {"--max-epochs", "4", "--resume", "--strategy", "zero1"});
+  result = train(sharded);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["strategy"], "zero1");
+
   auto without_momentum = second;
   without_momentum.insert(without_momentum.end(), {"--momentum", "0"});
-  without_momentum[without_momentum.size() - 4] = "4";  // epochs
+  without_momentum[without_momentum.size() - 4] = "5";  // epochs
   expect_one_error(train(without_momentum), 1, "whose optimizer remembers momentum_buffer",
                    "momentum");
 
