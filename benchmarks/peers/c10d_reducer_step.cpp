@@ -1,5 +1,5 @@
-// What LibTorch's own reducer (c10d::Reducer, the engine of Python's DistributedDataParallel) adds to
-// a training step, driven from C++ over Lockstep's backend and over Gloo, beside ours:
+// What LibTorch's own reducer (c10d::Reducer, the engine of Python's DistributedDataParallel) adds
+// to a training step, driven from C++ over Lockstep's backend and over Gloo, beside ours:
 //
 //   c10d_reducer_step [the options of `lockstep bench step`, as --model resnet18 --json FILE]
 //
@@ -41,9 +41,9 @@ C10dGroup make_group(const std::string& strategy, const c10::intrusive_ptr<c10d:
   const auto own = c10::make_intrusive<c10d::PrefixStore>(strategy, store);
   const auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
   if (strategy == kOnLockstep) {
-    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                      c10::make_intrusive<lockstep_c10d::LockstepBackend>(own, rank, size, rank,
-                                                                          timeout));
+    group->setBackend(
+        c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+        c10::make_intrusive<lockstep_c10d::LockstepBackend>(own, rank, size, rank, timeout));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   } else {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
@@ -131,15 +131,18 @@ BenchStepSettings parse(int argc, const char* const* argv) {
 void run_rank(const BenchStepSettings& settings, const std::string& store_file) {
   c10::intrusive_ptr<c10d::Store> store;
   std::map<std::string, C10dGroup> groups;  // one for all variants of a strategy
-  bench_step_rank(settings, [&](const StepWork& work, const StepVariant& variant,
-                                ProcessGroup group) -> std::unique_ptr<StepTrainer> {
-    if (variant.strategy == "ddp") return make_trainer(work, variant, group);
-    if (!store) store = c10::make_intrusive<c10d::FileStore>(store_file, group.size());
-    C10dGroup& its = groups[variant.strategy];
-    if (!its)
-      its = make_group(variant.strategy, store, group.rank(), group.size(), settings.timeout);
-    return std::make_unique<C10dTrainer>(work, variant, its);
-  });
+  bench_step_rank(settings,
+                  [&](const StepWork& work, const StepVariant& variant,
+                      ProcessGroup group) -> std::unique_ptr<StepTrainer> {
+                    if (variant.strategy == "ddp") return make_trainer(work, variant, group);
+                    if (!store)
+                      store = c10::make_intrusive<c10d::FileStore>(store_file, group.size());
+                    C10dGroup& its = groups[variant.strategy];
+                    if (!its)
+                      its = make_group(variant.strategy, store, group.rank(), group.size(),
+                                       settings.timeout);
+                    return std::make_unique<C10dTrainer>(work, variant, its);
+                  });
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 void add_work_options(CLI::App& command, BenchStepArguments& to) {
   command.add_option("--model", to.model, "mnist or resnet18 (for 32x32 images)")
       ->capture_default_str();
-  command.add_option("--strategy", to.strategy, "ddp or zero1, several with commas")->capture_default_str();
+  command.add_option("--strategy", to.strategy, "ddp or zero1, several with commas")
+      ->capture_default_str();
   command.add_option("--backend", to.backend, "auto, shm, gloo or hierarchical")
       ->capture_default_str();
   command
@@ -48,8 +49,7 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
 void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
   command.add_flag("--alone", to.alone,
                    "Without what the strategies are compared with, for the memory they take");
-  command
-      .add_option("--rounds", to.rounds, "In each, every way to train takes its turn")
+  command.add_option("--rounds", to.rounds, "In each, every way to train takes its turn")
       ->transform(whole_number<int>())
       ->capture_default_str();
   command

@@ -61,9 +61,9 @@ class StepMeasurement {
     }
     for (StepVariant variant : settings.variants) {
       if (variant.parameter_memory == "auto") {
-        variant.parameter_memory = variant.strategy != "zero1"       ? "as-is"
-                                   : group.backend() == "shm" ? "shared"
-                                                              : "flat";
+        variant.parameter_memory = variant.strategy != "zero1" ? "as-is"
+                                   : group.backend() == "shm"  ? "shared"
+                                                               : "flat";
       }
       ways_.push_back(make(work, variant, group));
       variants_.push_back(std::move(variant));
@@ -93,9 +93,9 @@ class StepMeasurement {
     }
     const auto fitting =
         static_cast<std::int64_t>(std::min<double>(kRoundSeconds / slowest, kMostSteps));
-    const std::int64_t steps =
-        settings_.steps > 0 ? settings_.steps
-                            : agree(start_line_, std::max<std::int64_t>(fitting, 1));
+    const std::int64_t steps = settings_.steps > 0
+                                   ? settings_.steps
+                                   : agree(start_line_, std::max<std::int64_t>(fitting, 1));
     if (steps > 1) {
       for (const auto& way : ways_) time_steps(*way, std::min(steps, kFurtherWarmUps));
     }
@@ -195,8 +195,7 @@ class StepMeasurement {
 void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make) {
   constexpr int kErrors = 2;
   if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
-  prepare_rank(settings.worker ? *settings.worker : worker_environment().value(),
-               settings.threads);
+  prepare_rank(settings.worker ? *settings.worker : worker_environment().value(), settings.threads);
   at::set_num_threads(settings.threads);
   const ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});

@@ -153,15 +153,14 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
 }
 
 std::string bench_step_heading() {
-  return line_of({"strategy", "bucket", "step ms", "single", "overhead", "quartiles",
-                  "in step", "exposed"});
+  return line_of(
+      {"strategy", "bucket", "step ms", "single", "overhead", "quartiles", "in step", "exposed"});
 }
 
 std::string table_line(const BenchStepRow& row) {
-  const std::string quartiles =
-      row.overhead_ms ? fixed_text(row.overhead_ms->low, 3) + " to " +
-                            fixed_text(row.overhead_ms->high, 3)
-                      : "-";
+  const std::string quartiles = row.overhead_ms ? fixed_text(row.overhead_ms->low, 3) + " to " +
+                                                      fixed_text(row.overhead_ms->high, 3)
+                                                : "-";
   const auto& cap = row.variant.bucket_cap_mb;
   return line_of({name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
                   fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single),

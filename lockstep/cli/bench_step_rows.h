@@ -14,7 +14,8 @@ namespace lockstep {
 struct StepRound {
   double step_ms = 0;  ///< median of the round's steps
   double cpu_ms = 0;   ///< mean time of all threads of the process, user and system
-  /// Of each step: what backward waited for communication at its end; empty where that is not known.
+  /// Of each step: what backward waited for communication at its end; empty where that is not
+  /// known.
   std::vector<double> waited_ms;
 };
 

@@ -18,8 +18,9 @@ double parse_mebibytes(const std::string& word) {
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, value);
   if (error != std::errc() || stop != end || !(value > 0) || value > 1e6) {
-    throw ConfigError(str(kCommand, ": --bucket-cap-mb must be MiB above 0, as in 25 or 1,5,25, or ",
-                          kWhole, ", got '", word, "'"));
+    throw ConfigError(str(kCommand,
+                          ": --bucket-cap-mb must be MiB above 0, as in 25 or 1,5,25, or ", kWhole,
+                          ", got '", word, "'"));
   }
   return value;
 }

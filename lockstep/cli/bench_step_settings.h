@@ -55,7 +55,7 @@ struct BenchStepSettings {
   std::string precision;
   std::string optimizer;     ///< "sgd", "adam" or "adamw"
   bool set_to_none = false;  ///< gradients before a step are undefined, not zero
-  bool alone = false;  ///< only the variants: nothing that they are compared with
+  bool alone = false;        ///< only the variants: nothing that they are compared with
   int rounds = 0;
   std::int64_t steps = 0;  ///< of a round, each way; 0: as many as take a fifth of a second
   std::filesystem::path json;

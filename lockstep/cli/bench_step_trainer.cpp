@@ -63,7 +63,8 @@ class UncoupledTrainer final : public StepTrainer {
 
   void step() override {
     replica_.zero_grad(optimizer_);
-    replica_.backward([this](const torch::Tensor& images) { return replica_.net()->forward(images); });
+    replica_.backward(
+        [this](const torch::Tensor& images) { return replica_.net()->forward(images); });
     if (group_) group_->all_reduce(number_);
     optimizer_.step();
   }

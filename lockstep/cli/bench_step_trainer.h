@@ -75,8 +75,8 @@ class Replica {
 /// With momentum where the optimizer has it as an option.
 OptimizerOptions optimizer_options(const std::string& name);
 
-/// A process by itself; with a group its ranks wait for each other once a step, by one number, after
-/// backward: what ranks that are not equally fast lose however little they communicate.
+/// A process by itself; with a group its ranks wait for each other once a step, by one number,
+/// after backward: what ranks that are not equally fast lose however little they communicate.
 std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work);
 std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup group);
 /// Collective.

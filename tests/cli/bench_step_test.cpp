@@ -30,7 +30,8 @@ TEST(BenchStepRows, SpreadsAreQuartiles) {
 TEST(BenchStepRows, CompareWithinRounds) {
   const StepTimes variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
                              {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
-  const StepTimes single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}}, {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
+  const StepTimes single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
+                            {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
   const StepTimes in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
                              {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
   const BenchStepRow row = summarize({}, variant, &single, &in_step);
@@ -39,8 +40,9 @@ TEST(BenchStepRows, CompareWithinRounds) {
   EXPECT_DOUBLE_EQ(row.overhead_ms->median, 2);  // of 2, 10 and 1
   EXPECT_DOUBLE_EQ(row.in_step_overhead_ms->median, 0.5);
   EXPECT_DOUBLE_EQ(row.over_in_step_ms->median, 1.5);
-  EXPECT_DOUBLE_EQ(row.exposed_ms->median, 0.5);  // (1 + 0) / 2: in the second step rank 0 came last
-  EXPECT_DOUBLE_EQ(row.waited_ms->median, 3.5);   // (4 + 3) / 2
+  EXPECT_DOUBLE_EQ(row.exposed_ms->median,
+                   0.5);                         // (1 + 0) / 2: in the second step rank 0 came last
+  EXPECT_DOUBLE_EQ(row.waited_ms->median, 3.5);  // (4 + 3) / 2
   EXPECT_DOUBLE_EQ(row.cpu_ms.median, 3);
 }
 
@@ -57,7 +59,8 @@ TEST(BenchStepRows, AreJson) {
   const StepTimes times = {{{4, 4, {0.25}}}};
   const StepTimes single = {{{3, 4, {}}}};
   auto json = nlohmann::json::parse(to_json({summarize(row, times, &single, &single)}));
-  const auto contract = nlohmann::json::parse(R"({"model": "mnist", "strategy": "ddp", "backend": "shm",
+  const auto contract =
+      nlohmann::json::parse(R"({"model": "mnist", "strategy": "ddp", "backend": "shm",
       "ranks": 2, "threads_per_rank": 1, "batch_per_rank": 64, "precision": "32", "step_ms": 4.0,
       "step_ms_single": 3.0, "overhead_ms": 1.0, "exposed_ms": 0.25, "bucket_cap_mb": 25.0,
       "rounds_ms": [4.0], "single_rounds_ms": [3.0]})");
@@ -117,19 +120,22 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
   const Case cases[] = {
       {[](auto& a) { a.model = "resnet"; }, "bench step: --model must be one of mnist, resnet18"},
       {[](auto& a) { a.strategy = "dp"; }, "bench step: --strategy must be one of ddp, zero1"},
-      {[](auto& a) { a.optimizer = "lamb"; }, "bench step: --optimizer must be one of sgd, adam, adamw"},
+      {[](auto& a) { a.optimizer = "lamb"; },
+       "bench step: --optimizer must be one of sgd, adam, adamw"},
       {[](auto& a) { a.parameter_memory = "flat,round"; },
        "bench step: --parameter-memory must be one of auto, as-is, flat, shared"},
       {[](auto& a) { a.parameter_memory = "flat,shared"; },
        "bench step: --parameter-memory shared is not for --strategy ddp; give auto, flat or as-is"},
       {[](auto& a) { a.strategy = "zero1", a.parameter_memory = "as-is"; },
-       "bench step: --parameter-memory as-is is not for --strategy zero1; give auto, flat or shared"},
+       "bench step: --parameter-memory as-is is not for --strategy zero1; give auto, flat or "
+       "shared"},
       {[](auto& a) { a.backend = "mpi"; }, "bench step: --backend must be one of "},
       {[](auto& a) { a.nproc_per_node = 1; }, "bench step: --nproc-per-node must be from 2 to "},
       {[](auto& a) { a.batch_per_rank = 0; }, "bench step: --batch-per-rank must be from 1 to "},
       {[](auto& a) { a.threads = 0; }, "bench step: --threads must be from 1 to "},
       {[](auto& a) { a.precision = "16"; }, "bench step: --precision must be one of 32, bf16"},
-      {[](auto& a) { a.bucket_cap_mb = "1,,2"; }, "bench step: --bucket-cap-mb must be MiB above 0"},
+      {[](auto& a) { a.bucket_cap_mb = "1,,2"; },
+       "bench step: --bucket-cap-mb must be MiB above 0"},
       {[](auto& a) { a.bucket_cap_mb = "0"; }, "bench step: --bucket-cap-mb must be MiB above 0"},
       {[](auto& a) { a.bucket_cap_mb = "25MiB"; }, "or whole, got '25MiB'"},
       {[](auto& a) { a.rounds = 0; }, "bench step: --rounds must be from 1 to "},
