@@ -256,9 +256,10 @@ TEST(RunCommand, PassesSignalsOn) {
   for (const Case& expected : cases) {
     SCOPED_TRACE(expected.name);
     Channel channel;
-    // A shell's background job ignores SIGINT.
-    const std::string script = str("trap 'echo got ", expected.name, "; exit 0' ", expected.name,
-                                   "; sleep 100 & echo ready >", path_of(channel), "; wait");
+    // A shell's background job ignores SIGINT. Short ones: a signal between a shell's fork and its child's
+    // exec is lost to the child.
+    const std::string script = str("trap 'echo got ", expected.name, "; wait; exit 0' ", expected.name,
+                                   "; echo ready >", path_of(channel), "; while :; do sleep 0.05 & wait; done");
     StartedRun started({"--nproc-per-node", "2", "sh", "-c", script});
     channel.read_line();
     channel.read_line();
