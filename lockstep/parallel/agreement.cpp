@@ -49,11 +49,17 @@ std::string first_difference(const std::string& first, const std::string& second
 
 }  // namespace
 
-void verify_agreement(const torch::nn::Module& module, const std::string& options, ProcessGroup& group) {
+void verify_agreement(const torch::nn::Module& module, const std::string& options,
+                      const std::string& problem, ProcessGroup& group) {
   const std::string mine = signature(module, options);
   // Hashes first: the texts travel only when there is something to explain.
-  const auto hashes = group.all_gather_object(str(std::hash<std::string>{}(mine)));
-  if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& h) { return h == hashes[0]; })) return;
+  const auto said = group.all_gather_object(problem.empty() ? str(std::hash<std::string>{}(mine)) : "!" + problem);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::string& text = said[static_cast<std::size_t>(rank)];
+    if (text.front() != '!') continue;
+    throw ConfigError(group.size() == 1 ? problem : str("rank ", rank, ": ", text.substr(1)));
+  }
+  if (std::all_of(said.begin(), said.end(), [&](const auto& hash) { return hash == said[0]; })) return;
   const auto texts = group.all_gather_object(mine);
   for (int rank = 1; rank < group.size(); ++rank) {
     const std::string difference = first_difference(texts[0], texts[rank], rank);

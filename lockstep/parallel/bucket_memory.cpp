@@ -99,16 +99,16 @@ void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory me
   bucket.flat_parameters = flat;
 }
 
-void check_parameter_memory(const std::vector<NamedParameter>& parameters, ProcessGroup& group,
-                            ParameterMemory memory) {
+void check_parameter_memory(ProcessGroup& group, ParameterMemory memory) {
+  if (memory != ParameterMemory::kShared) return;
+  const torch::Tensor probe = group.allocate({1}, torch::kFloat32);
+  if (!group.peer_views(probe).empty()) return;
+  throw ConfigError(lockstep::str("DistributedDataParallel: parameter_memory kShared needs ranks that share "
+                                  "memory, backend ", group.backend(), " does not; use kFlat"));
+}
+
+void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemory memory) {
   if (memory == ParameterMemory::kAsIs) return;
-  if (memory == ParameterMemory::kShared) {
-    const torch::Tensor probe = group.allocate({1}, torch::kFloat32);
-    if (group.peer_views(probe).empty()) {
-      throw ConfigError(lockstep::str("DistributedDataParallel: parameter_memory kShared needs ranks that share "
-                                      "memory, backend ", group.backend(), " does not; use kFlat"));
-    }
-  }
   struct Span {
     const std::byte* begin;
     const std::byte* end;

@@ -18,7 +18,8 @@ struct NamedParameter {
 
 /// Where DistributedDataParallel puts the parameters. They stay the same tensor objects; only their
 /// storage changes, so that whoever holds the storage itself (a view, an exported pointer) is left
-/// behind.
+/// behind. From then on write their values in place (copy_()): what gives them another storage
+/// (set_data(), torch::load(), Module::to()) moves them out again.
 enum class ParameterMemory {
   kAsIs,  ///< where they are
   kFlat,  ///< in flat buffers with the layout of the gradients' buckets, for optimizers that step over them
@@ -36,8 +37,10 @@ GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup&
 /// is not kAsIs, in the layout of its gradients.
 void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
 
-/// ConfigError unless `group` can have such parameters and `parameters` can be moved.
-void check_parameter_memory(const std::vector<NamedParameter>& parameters, ProcessGroup& group,
-                            ParameterMemory memory);
+/// ConfigError unless `parameters` can be moved, if `memory` asks for it.
+void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemory memory);
+
+/// Collective. ConfigError unless `group` can have such parameters.
+void check_parameter_memory(ProcessGroup& group, ParameterMemory memory);
 
 }  // namespace lockstep

@@ -61,30 +61,53 @@ std::string described(const DdpOptions& options) {
                        options.first_bucket_cap_mb, " broadcast_buffers ", options.broadcast_buffers,
                        " sync_batch_norm ", options.sync_batch_norm, " find_unused_parameters ",
                        options.find_unused_parameters, " static_graph ", options.static_graph,
-                       " parameter_memory ", static_cast<int>(options.parameter_memory), " sparse_parameters [",
-                       join(options.sparse_parameters), "]");
+                       " parameter_memory ", static_cast<int>(options.parameter_memory));
+}
+
+std::string sparse_names(const std::vector<NamedParameter>& parameters, const std::vector<bool>& sparse) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < sparse.size(); ++i) {
+    if (sparse[i]) names.push_back(parameters[i].name);
+  }
+  return lockstep::str(" sparse gradients of [", join(names), "]");
+}
+
+// What a rank can know by itself; returns which parameters have sparse gradients.
+std::vector<bool> check_locally(const torch::nn::Module& module, const std::vector<NamedParameter>& parameters,
+                                const DdpOptions& options) {
+  constexpr double kMostMiB = 1e9;  // beyond any memory, and its bytes still fit a size_t
+  const OptionCheck check("DistributedDataParallel");
+  check.positive("bucket_cap_mb", options.bucket_cap_mb);
+  check.in_range("bucket_cap_mb", options.bucket_cap_mb, 0, kMostMiB);
+  check.positive("first_bucket_cap_mb", options.first_bucket_cap_mb);
+  check.in_range("first_bucket_cap_mb", options.first_bucket_cap_mb, 0, kMostMiB);
+  if (parameters.empty()) {
+    throw ConfigError("DistributedDataParallel: the module has no parameter that requires a gradient");
+  }
+  check_movable(parameters, options.parameter_memory);
+  refuse_other_hooks(parameters);
+  return sparse_ones(module, parameters, options.sparse_parameters);
 }
 
 }  // namespace
 
 DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options)
     : group_(std::move(group)), options_(options) {
-  const OptionCheck check("DistributedDataParallel");
-  check.positive("bucket_cap_mb", options.bucket_cap_mb);
-  check.positive("first_bucket_cap_mb", options.first_bucket_cap_mb);
   auto parameters = trainable_parameters(module);
-  if (parameters.empty()) {
-    throw ConfigError("DistributedDataParallel: the module has no parameter that requires a gradient");
+  std::vector<bool> sparse;
+  std::string problem;
+  try {
+    sparse = check_locally(module, parameters, options);
+  } catch (const ConfigError& error) {  // the others must hear of it
+    problem = error.what();
   }
-  const auto sparse = sparse_ones(module, parameters, options.sparse_parameters);
-  if (group_.size() == 1 && options.parameter_memory == ParameterMemory::kAsIs) return;
-  verify_agreement(module, described(options), group_);
+  verify_agreement(module, described(options) + sparse_names(parameters, sparse), problem, group_);
   broadcast_state(module, group_);
-  if (options.broadcast_buffers) {
+  if (group_.size() > 1 && options.broadcast_buffers) {
     buffers_.emplace(module, group_);
     if (buffers_->empty()) buffers_.reset();
   }
-  if (options.sync_batch_norm) {
+  if (group_.size() > 1 && options.sync_batch_norm) {
     // Or its few numbers would wait behind whole buckets.
     std::vector<int> all(static_cast<std::size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
@@ -104,7 +127,6 @@ bool DdpCore::graph_may_need_buffers() const {
 }
 
 void DdpCore::before_forward() {
-  if (!reducer_) return;
   reducer_->require_idle();
   reducer_->expect_backward();
   if (reducer_->synchronizes() && !graph_may_need_buffers()) broadcast_buffers();
@@ -115,36 +137,24 @@ void DdpCore::broadcast_buffers() {
   if (buffers_) buffers_->broadcast(buffer_source_);
 }
 
-void DdpCore::after_forward(const torch::Tensor& output) {
-  if (reducer_) reducer_->watch_output(output);
-}
-
-void DdpCore::register_comm_hook(CommHook hook) {
-  if (reducer_) reducer_->register_comm_hook(std::move(hook));
-}
+void DdpCore::register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
 
 void DdpCore::step_without_backward() {
-  if (!reducer_) return;
+  if (!reducer_->synchronizes()) return;
   before_forward();
   reducer_->reduce_without_backward();
   arrivals_at_forward_.reset();  // no forward, no graph
 }
 
-double DdpCore::communication_seconds() const {
-  return reducer_ ? reducer_->times().exposed_seconds() : 0;
-}
+double DdpCore::communication_seconds() const { return reducer_->times().exposed_seconds(); }
 
-DdpStatistics DdpCore::statistics() {
-  if (!reducer_) return {};
-  return summarize(reducer_->grad_buckets(), reducer_->times(), group_);
-}
+DdpStatistics DdpCore::statistics() { return summarize(reducer_->grad_buckets(), reducer_->times(), group_); }
 
 void DdpCore::write_trace(const std::filesystem::path& path) {
-  if (reducer_) write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
+  write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
 }
 
 bool DdpCore::synchronize(bool on) {
-  if (!reducer_) return on;
   const bool before = reducer_->synchronizes();
   reducer_->set_synchronize(on);
   return before;

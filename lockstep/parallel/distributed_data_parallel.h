@@ -28,7 +28,6 @@
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/reducer.h>
 #include <lockstep/parallel/sync_batch_norm.h>
-#include <lockstep/parallel/visit_tensors.h>
 
 namespace lockstep {
 
@@ -63,16 +62,13 @@ class DdpCore {
 
   /// Collective where the module has buffers. Call before each forward.
   void before_forward();
-  /// Call with what forward returned, before backward; needed only with static_graph where parts of the
-  /// model run backwards of their own.
-  void after_forward(const torch::Tensor& output);
 
   /// Reduces by `hook` instead of by the mean over the ranks. Before the first backward, once, on all
   /// ranks; sparse gradients go on as before.
   void register_comm_hook(CommHook hook);
 
   /// Collective. Takes part in a step of the other ranks without a forward and backward of one's own: the
-  /// gradients become what they are on the others, with zeros for this rank's part.
+  /// gradients become what they are on the others, with zeros for this rank's part. Nothing under no_sync().
   void step_without_backward();
   /// The rank whose buffers all get; 0 at first. The same on all ranks.
   void set_buffer_source(int rank) { buffer_source_ = rank; }
@@ -103,8 +99,7 @@ class DdpCore {
 
   const ProcessGroup& group() const { return group_; }
   const DdpOptions& options() const { return options_; }
-  /// Nothing in a group of one whose parameters stay where they are: there is nothing to reduce.
-  const std::optional<Reducer>& reducer() const { return reducer_; }
+  const Reducer* reducer() const { return &*reducer_; }
 
  private:
   bool synchronize(bool on);
@@ -115,7 +110,7 @@ class DdpCore {
   std::optional<ModuleBuffers> buffers_;
   int buffer_source_ = 0;
   std::optional<SyncBatchNorm> sync_batch_norm_;
-  std::optional<Reducer> reducer_;
+  std::optional<Reducer> reducer_;  // always there once constructed
   /// Reducer::arrivals() at the last forward that recorded a graph; nothing before the first.
   std::optional<std::int64_t> arrivals_at_forward_;
 };
@@ -131,11 +126,7 @@ class DistributedDataParallel {
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     core_.before_forward();
-    auto output = module_->forward(std::forward<Arguments>(arguments)...);
-    if (core_.options().static_graph) {
-      visit_tensors(output, [this](const torch::Tensor& tensor) { core_.after_forward(tensor); });
-    }
-    return output;
+    return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
   [[nodiscard]] DdpCore::NoSync no_sync() { return core_.no_sync(); }

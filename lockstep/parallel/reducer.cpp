@@ -2,45 +2,15 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-
-#include <algorithm>
-#include <optional>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/parallel/phased_work.h>
+#include <lockstep/parallel/reducer_state.h>
 #include <lockstep/parallel/sparse_reduction.h>
-#include <lockstep/parallel/used_parameters.h>
 
 namespace lockstep {
 namespace {
-
-struct Slot {
-  NamedParameter parameter;
-  bool sparse = false;
-  std::size_t bucket = 0;
-  torch::Tensor view;  ///< the gradient inside the bucket's buffer; none of sparse ones
-  /// Where the mean of a sparse gradient arrives.
-  std::shared_ptr<torch::Tensor> mean = nullptr;
-  // In the present backward:
-  bool ready = false;   ///< nothing more will come
-  bool unused = false;  ///< ready without a gradient of its own
-  int calls = 0;        ///< of its hook
-  /// With static_graph, once known: calls in every backward.
-  int expected_calls = 0;
-  torch::autograd::PostAccumulateGradHook* hook = nullptr;  ///< ours, while it is in place
-
-  const std::string& name() const { return parameter.name; }
-  torch::Tensor& gradient() const { return parameter.tensor.mutable_grad(); }
-};
-
-// What a bucket waits for.
-struct Members {
-  std::vector<std::size_t> slots;
-  std::size_t missing = 0;  ///< of them, not ready in this backward
-};
 
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 5;
@@ -49,222 +19,10 @@ std::string some_of(const std::vector<std::string>& names) {
              names.size() - kShown, " more");
 }
 
-// One for each parameter; autograd calls it when the parameter's gradient has been accumulated.
-class GradientHook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit GradientHook(std::function<void()> call) : call_(std::move(call)) {}
-  void operator()(const torch::autograd::Variable&) override { call_(); }
-
- private:
-  std::function<void()> call_;
-};
-
 // Whether a backward runs inside of a node of another one, as checkpointing does it.
 bool inside_of_a_node() { return torch::autograd::get_current_node() != nullptr; }
 
 }  // namespace
-
-class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
- public:
-  State(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse, ProcessGroup group,
-        const ReducerOptions& options);
-
-  void add_hooks();
-  void remove_hooks();
-  void register_comm_hook(CommHook hook);
-  void watch_output(const torch::Tensor& output);
-  void require_idle() const;
-  void reduce_without_backward();
-
-  bool synchronize = true;
-  bool forward_seen = false;
-  std::int64_t arrivals = 0;
-  std::vector<GradBucket> buckets;
-  StepRecorder times;
-
- private:
-  // --- Buckets (once, and once more)
-  void make_buckets(const std::vector<std::size_t>& order);
-  std::vector<std::vector<std::size_t>> assignment(const std::vector<std::size_t>& order) const;
-  void rebuild();
-
-  // --- A backward, from its first gradient to its end
-  void on_gradient(std::size_t index);
-  void accept_gradient(Slot& slot);
-  void keep_in_bucket(Slot& slot);
-  void check_gradient(const Slot& slot, const torch::Tensor& gradient);
-  void follow_backward();
-  void begin(bool within_backward);
-  void mark_unused(Slot& slot);
-  void mark_ready(Slot& slot);
-  void start_full_buckets();
-  std::shared_ptr<Work> start(std::size_t index);
-  void help();
-  void on_backward_end();
-  void finish();
-  void learn_graph();
-  void take_results();
-  void reset();
-
-  // --- Errors
-  template <class Function>
-  void ending_group_on_error(Function&& function);
-  [[noreturn]] void fail_for_missing_gradients();
-  void check_call(const Slot& slot) const;
-
-  bool learns() const { return options_.static_graph && !graph_known_; }
-
-  ProcessGroup group_;
-  const ReducerOptions options_;
-  std::vector<Slot> slots_;
-  std::vector<torch::Tensor> tensors_;  // the parameters
-  std::vector<Members> members_;        // of each bucket
-  CommHook comm_hook_;
-  std::optional<UsedParameters> used_;     // over all ranks
-  std::vector<std::size_t> arrived_;       // in the first backward
-  bool order_known_ = false;  // the buckets follow it, as far as they ever will
-  bool graph_known_ = false;  // static_graph: expected_calls are
-  bool union_known_ = false;  // static_graph: used_ is
-  bool strides_told_ = false;
-  // Of the present backward:
-  bool in_backward_ = false;
-  int followed_task_ = -1;  // the graph whose end calls on_backward_end()
-  std::vector<std::shared_ptr<Work>> works_;  // of the buckets started, in order
-  std::size_t ended_ = 0;                     // of them, seen to have ended
-};
-
-Reducer::State::State(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse,
-                      ProcessGroup group, const ReducerOptions& options)
-    : group_(std::move(group)), options_(options) {
-  check_parameter_memory(parameters, group_, options.parameter_memory);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    tensors_.push_back(parameters[i].tensor);
-    slots_.push_back({.parameter = std::move(parameters[i]), .sparse = sparse[i]});
-    if (sparse[i]) slots_.back().mean = std::make_shared<torch::Tensor>();
-  }
-  if (options.find_unused_parameters || options.static_graph) used_.emplace(slots_.size(), group_);
-  make_buckets(reverse_order(slots_.size()));
-}
-
-// --- Buckets
-
-std::vector<std::vector<std::size_t>> Reducer::State::assignment(
-    const std::vector<std::size_t>& order) const {
-  std::vector<bool> alone;
-  for (const Slot& slot : slots_) alone.push_back(slot.sparse);
-  return assign_buckets(tensors_, order, options_.caps, alone);
-}
-
-void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
-  const torch::NoGradGuard no_grad;
-  const std::uint64_t layout = buckets.empty() ? 0 : buckets.front().layout + 1;
-  const auto assigned = assignment(order);
-  buckets.clear();
-  members_.clear();
-  for (const auto& slots : assigned) {
-    std::vector<NamedParameter> named;
-    for (const std::size_t index : slots) named.push_back(slots_[index].parameter);
-    GradBucket bucket;
-    if (slots_[slots.front()].sparse) {
-      bucket.parameters = {named.front().tensor};
-    } else {
-      bucket = make_bucket(named, group_, options_.parameter_memory);
-      if (options_.parameter_memory != ParameterMemory::kAsIs) {
-        move_parameters(bucket, group_, options_.parameter_memory);
-      }
-    }
-    bucket.index = buckets.size();
-    bucket.is_last = bucket.index + 1 == assigned.size();
-    bucket.layout = layout;
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      Slot& slot = slots_[slots[i]];
-      slot.bucket = bucket.index;
-      if (slot.sparse) continue;
-      slot.view = bucket.gradients[i];
-      // Of buckets that are rebuilt: the gradients stay what they are.
-      if (slot.gradient().defined()) keep_in_bucket(slot);
-    }
-    buckets.push_back(std::move(bucket));
-    members_.push_back({slots, slots.size()});
-  }
-}
-
-// All ranks are at the end of the same backward. Ranks may have seen different orders.
-void Reducer::State::rebuild() {
-  std::vector<std::int64_t> order;
-  if (arrived_.size() < slots_.size()) {  // a rank without a backward of its own
-    for (const std::size_t index : reverse_order(slots_.size())) {
-      if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end()) arrived_.push_back(index);
-    }
-  }
-  for (const std::size_t index : arrived_) order.push_back(static_cast<std::int64_t>(index));
-  torch::Tensor agreed = torch::tensor(order, torch::kInt64).to(tensors_.front().device());
-  group_.broadcast(agreed, 0);
-  agreed = agreed.cpu();
-  std::vector<std::size_t> first_come;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    first_come.push_back(static_cast<std::size_t>(agreed[static_cast<std::int64_t>(i)].item<std::int64_t>()));
-  }
-  const auto wanted = assignment(first_come);
-  const bool same = std::equal(wanted.begin(), wanted.end(), members_.begin(), members_.end(),
-                               [](const auto& a, const Members& b) { return a == b.slots; });
-  if (same) return;
-  make_buckets(first_come);
-  times.clear();
-}
-
-// --- Hooks
-
-// A tensor has one place for such a hook. A hook of ours there belongs to an earlier wrapper of the same
-// module, which ours replaces.
-void Reducer::State::add_hooks() {
-  for (std::size_t index = 0; index < slots_.size(); ++index) {
-    Slot& slot = slots_[index];
-    const auto& present = torch::autograd::impl::post_acc_grad_hooks(slot.parameter.tensor);
-    if (present && dynamic_cast<GradientHook*>(present.get()) == nullptr) {
-      throw ConfigError(lockstep::str("parameter '", slot.name(), "' has a post-accumulate-grad hook of "
-                                      "somebody else; remove it before DistributedDataParallel"));
-    }
-    auto hook = std::make_unique<GradientHook>([weak = weak_from_this(), index] {
-      if (const auto state = weak.lock()) state->on_gradient(index);
-    });
-    slot.hook = hook.get();
-    torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter.tensor, std::move(hook));
-  }
-}
-
-void Reducer::State::remove_hooks() {
-  for (Slot& slot : slots_) {
-    if (torch::autograd::impl::post_acc_grad_hooks(slot.parameter.tensor).get() != slot.hook) continue;
-    torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter.tensor, nullptr);
-  }
-}
-
-void Reducer::State::register_comm_hook(CommHook hook) {
-  if (!hook) throw ConfigError("register_comm_hook: the hook is empty");
-  if (comm_hook_) throw ConfigError("register_comm_hook: there is a hook already; one can be registered");
-  if (in_backward_ || times.steps() > 0) {
-    throw ConfigError("register_comm_hook: gradients have been reduced already; register the hook before "
-                      "the first backward()");
-  }
-  comm_hook_ = std::move(hook);
-}
-
-void Reducer::State::watch_output(const torch::Tensor& output) {
-  if (!learns() || !output.requires_grad()) return;
-  output.register_hook([weak = weak_from_this()](const torch::Tensor&) {
-    const auto state = weak.lock();
-    if (!state || !state->synchronize || !state->learns()) return;
-    state->ending_group_on_error([&] { state->follow_backward(); });
-  });
-}
-
-void Reducer::State::require_idle() const {
-  if (!in_backward_) return;
-  throw CommError(str("rank ", group_.rank(),
-                      ": an earlier backward() ended with an exception after some gradients were "
-                      "reduced; the ranks no longer agree, start the training again"));
-}
 
 // --- A backward
 
@@ -274,11 +32,12 @@ void Reducer::State::ending_group_on_error(Function&& function) {
   try {
     function();
   } catch (const std::exception& error) {
+    group_.abort(first_line(error));
+    throw;
+  } catch (...) {  // autograd passes only std::exception on
+    const Error error(str("rank ", group_.rank(), ": a communication hook threw what is no std::exception"));
     group_.abort(error.what());
-    throw;
-  } catch (...) {
-    group_.abort("a communication hook threw what is no std::exception");
-    throw;
+    throw error;
   }
 }
 
@@ -296,16 +55,17 @@ void Reducer::State::accept_gradient(Slot& slot) {
   if (learns()) return;  // nothing starts before all is known
   check_call(slot);
   if (slot.calls < slot.expected_calls) return;
-  mark_ready(slot);
+  slot.gradient().defined() ? mark_ready(slot) : mark_unused(slot);
   start_full_buckets();
   help();
 }
 
 // Autograd makes a new tensor for the gradient when there is none (after zero_grad()); its values move
-// into the bucket, and from then on the parameter's gradient is the view.
+// into the bucket, and from then on the parameter's gradient is the view. Functions may also return no
+// gradient at all.
 void Reducer::State::keep_in_bucket(Slot& slot) {
   torch::Tensor& gradient = slot.gradient();
-  if (gradient.is_same(slot.view)) return;
+  if (!gradient.defined() || gradient.is_same(slot.view)) return;
   check_gradient(slot, gradient);
   if (slot.sparse) return;
   const torch::NoGradGuard no_grad;
@@ -349,6 +109,31 @@ void Reducer::State::follow_backward() {
       [self = shared_from_this()] { self->ending_group_on_error([&] { self->on_backward_end(); }); });
 }
 
+// The present backward runs inside of a node of another one. The nodes that this one leads to run in that
+// one's graph, which is reached in no other way.
+class Reducer::State::OuterHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit OuterHook(std::weak_ptr<State> owner) : owner_(std::move(owner)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    const auto owner = owner_.lock();
+    if (owner && owner->in_backward_) owner->ending_group_on_error([&] { owner->follow_backward(); });
+    return gradients;
+  }
+
+ private:
+  std::weak_ptr<State> owner_;
+};
+
+void Reducer::State::follow_outer_backward() {
+  followed_task_ = -1;
+  const auto node = torch::autograd::get_current_node();
+  for (const auto& edge : node->next_edges()) {
+    if (!edge.is_valid()) continue;
+    edge.function->add_pre_hook(std::make_unique<OuterHook>(weak_from_this()));
+    return;
+  }
+}
+
 void Reducer::State::begin(bool within_backward) {
   if (!forward_seen) {
     throw ConfigError(str("rank ", group_.rank(), ": backward() runs, but no forward() ran through "
@@ -375,6 +160,7 @@ void Reducer::State::begin(bool within_backward) {
   start_full_buckets();
 }
 
+// Nothing more comes for it in this backward: it gives what it has, or zeros.
 void Reducer::State::mark_unused(Slot& slot) {
   slot.unused = true;
   mark_ready(slot);
@@ -423,10 +209,8 @@ std::shared_ptr<Work> Reducer::State::start(std::size_t index) {
   const Slot& first = slots_[members_[index].slots.front()];
   if (first.sparse) {
     const torch::Tensor& parameter = first.parameter.tensor;
-    const torch::Tensor gradient = first.gradient().defined()
-                                       ? first.gradient()
-                                       : torch::sparse_coo_tensor(parameter.sizes(), parameter.options());
-    return async_mean_sparse(gradient, group_, first.mean);
+    return async_mean_sparse(first.gradient().defined() ? first.gradient() : empty_sparse(parameter), group_,
+                             first.mean);
   }
   if (!comm_hook_) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
   auto work = comm_hook_(bucket);
@@ -441,11 +225,9 @@ void Reducer::State::help() {
 
 void Reducer::State::on_backward_end() {
   if (!in_backward_) return;  // a backward inside of this one saw the end
-  if (inside_of_a_node()) {
-    followed_task_ = -1;
-    if (learns() || works_.size() < buckets.size()) return;  // the outer one goes on
-  }
-  if (!learns() && works_.size() < buckets.size()) fail_for_missing_gradients();
+  const bool complete = !learns() && works_.size() == buckets.size();
+  if (!complete && inside_of_a_node()) return follow_outer_backward();
+  if (!complete && !learns()) fail_for_missing_gradients();
   finish();
 }
 
@@ -472,11 +254,7 @@ void Reducer::State::learn_graph() {
   for (Slot& slot : slots_) {
     slot.expected_calls = slot.calls;
     took_part = took_part || slot.calls > 0;
-    if (slot.calls > 0) {
-      mark_ready(slot);
-    } else if (!slot.ready) {
-      mark_unused(slot);
-    }
+    if (!slot.ready) slot.calls > 0 && slot.gradient().defined() ? mark_ready(slot) : mark_unused(slot);
     used.push_back(slot.gradient().defined());
   }
   graph_known_ = took_part;
@@ -552,7 +330,6 @@ Reducer& Reducer::operator=(Reducer&& other) noexcept {
 
 void Reducer::register_comm_hook(CommHook hook) { state_->register_comm_hook(std::move(hook)); }
 void Reducer::expect_backward() { state_->forward_seen = true; }
-void Reducer::watch_output(const torch::Tensor& output) { state_->watch_output(output); }
 void Reducer::set_synchronize(bool synchronize) { state_->synchronize = synchronize; }
 bool Reducer::synchronizes() const { return state_->synchronize; }
 void Reducer::require_idle() const { state_->require_idle(); }

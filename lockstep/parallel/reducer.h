@@ -50,15 +50,13 @@ class Reducer {
 
   /// The module's forward is about to run.
   void expect_backward();
-  /// So that the first backward with static_graph knows its outermost graph; see DdpOptions.
-  void watch_output(const torch::Tensor& output);
 
   /// While false, backward accumulates into the buckets and does not communicate.
   void set_synchronize(bool synchronize);
   bool synchronizes() const;
 
   /// Throws CommError if an earlier backward ended with an exception half-way: its reductions no
-  /// longer match those of the other ranks.
+  /// longer match those of the other ranks; ConfigError if another reducer took over the parameters.
   void require_idle() const;
 
   /// Collective. Takes part in the others' backward with gradients of zero (or with those that
@@ -76,5 +74,8 @@ class Reducer {
   class State;
   std::shared_ptr<State> state_;
 };
+
+/// ConfigError if one of them has a post-accumulate-grad hook that is no reducer's: a tensor has place for one.
+void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <lockstep/core/error.h>
+
 namespace lockstep {
 namespace {
 
@@ -20,20 +22,44 @@ Tensors like(const torch::Tensor& tensor, int count) {
   return tensors;
 }
 
+torch::Tensor empty_of(const torch::Tensor& like, std::int64_t sparse_dim) {
+  return at::_sparse_coo_tensor_with_dims(sparse_dim, like.dim() - sparse_dim, like.sizes(),
+                                          like.options().layout(torch::kSparse))
+      ._coalesced_(true);
+}
+
 // What travels, and where it arrives.
 struct Exchange {
-  torch::Tensor own;  // coalesced
-  torch::Tensor counts;
+  torch::Tensor own;     // coalesced
+  torch::Tensor counts;  // of each rank its indices and its sparse dimensions
   Tensors indices, values;
 };
 
+// A rank without indices has what sparse dimensions the others have.
+void agree_on_dimensions(Exchange& exchange) {
+  const torch::Tensor counts = exchange.counts.cpu();
+  std::int64_t agreed = 0;
+  for (std::int64_t rank = 0; rank < counts.size(0); ++rank) {
+    const auto count = counts[rank][0].item<std::int64_t>(), dimensions = counts[rank][1].item<std::int64_t>();
+    if (count == 0) continue;
+    if (agreed != 0 && dimensions != agreed) {
+      throw ConfigError(lockstep::str("ranks have sparse gradients of different kinds for one parameter: ", agreed,
+                                      " and, on rank ", rank, ", ", dimensions, " sparse dimensions"));
+    }
+    agreed = dimensions;
+  }
+  if (agreed == 0) agreed = counts.select(1, 1).min().item<std::int64_t>();
+  if (exchange.own._nnz() == 0) exchange.own = empty_of(exchange.own, agreed);
+}
+
 WorkPtr start_exchange(Exchange& exchange, ProcessGroup& group) {
-  const std::int64_t most = std::max<std::int64_t>(exchange.counts.max().item<std::int64_t>(), 1);
+  agree_on_dimensions(exchange);
+  const std::int64_t most =
+      std::max<std::int64_t>(exchange.counts.select(1, 0).max().item<std::int64_t>(), 1);
   const torch::Tensor indices = padded(exchange.own.indices(), 1, most);
   const torch::Tensor values = padded(exchange.own.values(), 0, most);
   exchange.indices = like(indices, group.size());
   exchange.values = like(values, group.size());
-  // Two collectives, one handle for both: operations of a group end in the order of their start.
   const WorkPtr first = group.async_all_gather(exchange.indices, indices);
   const WorkPtr second = group.async_all_gather(exchange.values, values);
   return std::make_shared<PhasedWork>(first, std::vector<PhasedWork::Phase>{[second] { return second; }});
@@ -43,7 +69,7 @@ torch::Tensor mean_of(const Exchange& exchange) {
   Tensors indices, values;
   const torch::Tensor counts = exchange.counts.cpu();
   for (std::size_t rank = 0; rank < exchange.indices.size(); ++rank) {
-    const auto count = counts[static_cast<std::int64_t>(rank)].item<std::int64_t>();
+    const auto count = counts[static_cast<std::int64_t>(rank)][0].item<std::int64_t>();
     indices.push_back(exchange.indices[rank].narrow(1, 0, count));
     values.push_back(exchange.values[rank].narrow(0, 0, count));
   }
@@ -56,13 +82,16 @@ torch::Tensor mean_of(const Exchange& exchange) {
 
 }  // namespace
 
+torch::Tensor empty_sparse(const torch::Tensor& parameter) { return empty_of(parameter, 1); }
+
 std::shared_ptr<PhasedWork> async_mean_sparse(const torch::Tensor& gradient, ProcessGroup group,
                                               std::shared_ptr<torch::Tensor> result) {
   const torch::NoGradGuard no_grad;
   auto exchange = std::make_shared<Exchange>();
   exchange->own = gradient.coalesce();
-  exchange->counts = torch::empty({group.size()}, exchange->own.indices().options());
-  const torch::Tensor count = torch::full({1}, exchange->own._nnz(), exchange->counts.options());
+  exchange->counts = torch::empty({group.size(), 2}, exchange->own.indices().options());
+  const torch::Tensor count = torch::tensor({exchange->own._nnz(), exchange->own.sparse_dim()}, torch::kInt64)
+                                  .to(exchange->counts.device());
   const WorkPtr counted = group.async_all_gather_into_tensor(exchange->counts, count);
   return std::make_shared<PhasedWork>(
       counted, std::vector<PhasedWork::Phase>{

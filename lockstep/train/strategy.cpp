@@ -37,7 +37,10 @@ class DdpStrategy : public Strategy {
   explicit DdpStrategy(ProcessGroup group) : group_(std::move(group)) {}
   const std::string& name() const override { return name_; }
   ProcessGroup& group() override { return group_; }
-  void attach(torch::nn::Module& module) override { ddp_.emplace(module, group_); }
+  // Flat, because an optimizer over a few large tensors is faster than one over many (docs/benchmarks/ddp.md).
+  void attach(torch::nn::Module& module) override {
+    ddp_.emplace(module, group_, DdpOptions{.parameter_memory = ParameterMemory::kFlat});
+  }
   std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
                                                const OptimizerOptions& options) override {
     return make_replicated_optimizer(module, options, group_);

@@ -240,6 +240,45 @@ TEST(DdpUnused, WhatAccumulatedWithoutCommunicationIsUsed) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// A function may return no gradient at all for a parameter.
+TEST(DdpUnused, AnUndefinedGradientIsZero) {
+  struct First : torch::autograd::Function<First> {
+    static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x, torch::Tensor) { return x * 1; }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                   torch::autograd::variable_list gradients) {
+      return {gradients[0], torch::Tensor()};
+    }
+  };
+  struct NetImpl : torch::nn::Module {
+    torch::Tensor forward(torch::Tensor x, bool both) {
+      x = a(x);
+      return both ? b(x) : First::apply(x, b->weight);
+    }
+    torch::nn::Linear a = register_module("a", without_bias(4)), b = register_module("b", without_bias(4));
+  };
+  for (const DdpOptions& options : {DdpOptions{}, DdpOptions{.find_unused_parameters = true},
+                                    DdpOptions{.static_graph = true}}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      auto net = std::make_shared<NetImpl>();
+      DistributedDataParallel ddp(net, group, options);
+      for (int step = 0; step < 3; ++step) {
+        zero_grad(*net);
+        {
+          const auto guard = ddp.no_sync();
+          ddp.forward(torch::ones({1, 4}), /*both=*/false).sum().backward();
+        }
+        zero_grad(*net);
+        const torch::Tensor x = torch::ones({1, 4});
+        ddp.forward(x, group.rank() == 0).sum().backward();
+        const torch::Tensor expected = net->a->forward(x).detach().expand({4, 4}) / 2;
+        if (!torch::allclose(net->b->weight.grad(), expected)) throw Error("gradient");
+      }
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2));
+  }
+}
+
 // --- Backwards inside of a backward, and graphs that stay
 
 // Runs `layer` again in backward, as checkpointing does it, in a backward of its own.
@@ -311,6 +350,26 @@ TEST(DdpStaticGraph, NamesWhatChanged) {
     });
     for (const auto& error : errors) {
       for (const char* part : c.expected) EXPECT_THAT(error, HasSubstr(part));
+    }
+  }
+}
+
+// All gradients come from backwards inside of the outer one, which brings none itself and so has to be found.
+TEST(DdpStaticGraph, WhatInnerBackwardsLeaveOutIsNamed) {
+  struct Case {
+    bool static_graph;
+    const char* expected;
+  };
+  for (const Case& c : {Case{false, "2 of 6 parameters received no gradient"}, Case{true, "the graph changed"}}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Checkpointed net;
+      DistributedDataParallel ddp(net, group, {.static_graph = c.static_graph});
+      if (c.static_graph) ddp.forward(input_of(0), "ab", "c").sum().backward();
+      zero_grad(*net);
+      ddp.forward(input_of(0), "a", "b").sum().backward();
+    });
+    for (const auto& error : errors) {
+      EXPECT_THAT(error, AllOf(HasSubstr(c.expected), HasSubstr("layers.c.weight")));
     }
   }
 }
@@ -458,6 +517,42 @@ TEST_P(DdpSparse, EqualsTheDenseMean) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+// A rank that does not use the embedding has no gradient to tell its shape.
+TEST_P(DdpSparse, ARankMayHaveNone) {
+  for (const bool static_graph : {false, true}) {
+    const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
+      Words net(true);
+      DistributedDataParallel ddp(net, group,
+                                  {.find_unused_parameters = !static_graph, .static_graph = static_graph});
+      for (int step = 0; step < 3; ++step) {
+        const auto uses = [](int rank) { return rank == 1; };
+        const auto run = [&](Words& words, int rank, auto&& forward) {
+          (uses(rank) ? forward(words_of(rank, step)) : words->linear(torch::ones({3}))).sum().backward();
+        };
+        const Gradients expected = mean_of_ranks(3, [&](int rank) {
+          Words alone(false);
+          run(alone, rank, [&](auto words) { return alone->forward(words); });
+          return alone;
+        });
+        zero_grad(*net);
+        ddp.core().before_forward();
+        run(net, group.rank(), [&](auto words) { return net->forward(words); });
+        expect_gradients(*net, expected);
+      }
+      zero_grad(*net);
+      if (group.rank() == 1) {
+        ddp.forward(words_of(1, 0)).sum().backward();
+      } else {
+        ddp.core().step_without_backward();
+      }
+      const torch::Tensor gradient = net->embedding->weight.grad();
+      if (!gradient.is_sparse() || gradient._nnz() == 0) throw Error("not that of rank 1");
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(3));
+  }
+}
+
 TEST(DdpSparseErrors, NamesGradientsOfTheOtherKind) {
   struct TableImpl : torch::nn::Module {
     torch::Tensor forward(torch::Tensor words, bool sparse) {
@@ -577,6 +672,30 @@ TEST(DdpHook, EndsTheStepWithItsError) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1"), HasSubstr("the hook had enough")));
 }
 
+TEST(DdpHook, MayThrowAnything) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook([](GradBucket&) -> WorkPtr { throw 7; });
+    ddp.forward(torch::ones({1, 2})).sum().backward();
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("a communication hook threw what is no std::exception"));
+}
+
+TEST(DdpHook, RunsInAGroupOfOne) {
+  auto group = init_process_group({.environment = WorkerEnvironment{}});
+  torch::nn::Linear net(2, 2);
+  DistributedDataParallel ddp(net, group);
+  EXPECT_THROW(ddp.register_comm_hook({}), ConfigError);
+  ddp.register_comm_hook([&](GradBucket& bucket) {
+    bucket.buffer.mul_(10);
+    return group.async_all_reduce(bucket.buffer);
+  });
+  ddp.forward(torch::ones({1, 2})).sum().backward();
+  EXPECT_EQ(net->weight.grad()[0][0].item<float>(), 10);
+  EXPECT_EQ(ddp.statistics().ranks.size(), 1U);
+}
+
 TEST(DdpHook, IsRegisteredOnceAndBeforeTheFirstBackward) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::Linear net(2, 2);
@@ -679,6 +798,74 @@ TEST(DdpErrors, NamesAForwardOutsideOfTheWrapper) {
     net->forward(torch::ones({1, 2})).sum().backward();
   });
   for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("call the wrapper's forward(), not the module's"));
+}
+
+TEST(DdpErrors, NamesAWrapperThatAnotherReplaced) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel first(net, group);
+    { const DistributedDataParallel second(net, group); }
+    DistributedDataParallel third(net, group);
+    third.forward(torch::ones({1, 2})).sum().backward();
+    first.forward(torch::ones({1, 2}));
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, HasSubstr("another DistributedDataParallel took over parameter 'weight'"));
+  }
+}
+
+// A rank that finds something wrong by itself must not leave the others waiting.
+TEST(DdpErrors, WhatOneRankFindsAllHear) {
+  struct Foreign : torch::autograd::PostAccumulateGradHook {
+    void operator()(const torch::autograd::Variable&) override {}
+  };
+  struct Case {
+    const char* expected;
+    std::function<void(torch::nn::Linear&, DdpOptions&)> change;  // on rank 1
+  };
+  const std::vector<Case> cases = {
+      {"rank 1: DistributedDataParallel: bucket_cap_mb must be",
+       [](auto&, DdpOptions& options) { options.bucket_cap_mb = 0; }},
+      {"rank 1: DistributedDataParallel: first_bucket_cap_mb must be",
+       [](auto&, DdpOptions& options) { options.first_bucket_cap_mb = 1e30; }},
+      {"rank 1: DistributedDataParallel: sparse_parameters names 'x'",
+       [](auto&, DdpOptions& options) { options.sparse_parameters = {"x"}; }},
+      {"sparse gradients of [weight]",
+       [](auto&, DdpOptions& options) { options.sparse_parameters = {"weight"}; }},
+      {"rank 1: DistributedDataParallel: the module has no parameter",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         for (const auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+       }},
+      {"rank 1: parameter 'bias' has a post-accumulate-grad hook of somebody else",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         torch::autograd::impl::set_post_acc_grad_hooks(net->bias, std::make_unique<Foreign>());
+       }},
+  };
+  for (const Case& c : cases) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      DdpOptions options;
+      if (group.rank() == 1) c.change(net, options);
+      DistributedDataParallel ddp(net, group, options);
+    });
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(c.expected));
+  }
+}
+
+TEST(DdpErrors, AStepWithoutABackwardAccumulatesNothing) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    {
+      const auto guard = ddp.no_sync();
+      group.rank() == 0 ? ddp.core().step_without_backward()
+                        : ddp.forward(torch::ones({1, 2})).sum().backward();
+    }
+    ddp.forward(torch::ones({1, 2})).sum().backward();
+    if (net->bias.grad()[0].item<float>() != 1.5F) throw Error("gradient");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
