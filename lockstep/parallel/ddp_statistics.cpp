@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include <lockstep/core/strings.h>
+#include <lockstep/core/error.h>
 #include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep {
@@ -178,7 +178,14 @@ void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBu
   std::int64_t number = times.steps() - static_cast<std::int64_t>(steps.size());
   for (const StepTimes& step : steps) add_spans(spans, step, ++number, buckets);
   const auto events = group.gather_object(chrome_events(group.rank(), spans), 0);
-  if (group.rank() == 0) write_chrome_trace(path, events);
+  std::string problem;
+  try {
+    if (group.rank() == 0) write_chrome_trace(path, events);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  problem = group.broadcast_object(problem, 0);
+  if (!problem.empty()) throw DataError(problem);
 }
 
 }  // namespace lockstep

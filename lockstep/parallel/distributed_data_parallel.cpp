@@ -6,6 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/agreement.h>
+#include <lockstep/parallel/misuse_hint.h>
 #include <lockstep/parallel/sparse_parameters.h>
 
 namespace lockstep {
@@ -129,7 +130,9 @@ bool DdpCore::graph_may_need_buffers() const {
 void DdpCore::before_forward() {
   reducer_->require_idle();
   reducer_->expect_backward();
-  if (reducer_->synchronizes() && !graph_may_need_buffers()) broadcast_buffers();
+  if (reducer_->synchronizes() && !graph_may_need_buffers()) {
+    with_hint("before a forward(), when buffers are sent", [&] { broadcast_buffers(); });
+  }
   if (torch::GradMode::is_enabled()) arrivals_at_forward_ = reducer_->arrivals();
 }
 

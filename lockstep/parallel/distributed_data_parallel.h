@@ -129,13 +129,18 @@ class DistributedDataParallel {
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
   [[nodiscard]] DdpCore::NoSync no_sync() { return core_.no_sync(); }
   void register_comm_hook(CommHook hook) { core_.register_comm_hook(std::move(hook)); }
   double communication_seconds() const { return core_.communication_seconds(); }
   DdpStatistics statistics() { return core_.statistics(); }
   void write_trace(const std::filesystem::path& path) { core_.write_trace(path); }
+  /// There is no operator->: its forward() would be the module's own, which the wrapper does not see.
   Module& module() { return module_; }
-  Module& operator->() { return module_; }
   DdpCore& core() { return core_; }
 
  private:

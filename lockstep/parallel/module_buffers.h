@@ -1,6 +1,7 @@
 // Rank 0's buffers (the running statistics of batch normalisation) for all ranks.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <lockstep/comm/process_group.h>
@@ -10,7 +11,7 @@ namespace lockstep {
 /// Moves the buffers of a module into symmetric memory, one block for each dtype, so that one
 /// broadcast without copies sends them all. The module keeps its tensor objects; only their storage
 /// changes. A buffer whose storage is replaced later is moved again at the next broadcast; one that
-/// changes its type or device is a ConfigError.
+/// changes its type, shape or device is a ConfigError that ends the group.
 class ModuleBuffers {
  public:
   /// Collective.
@@ -25,10 +26,11 @@ class ModuleBuffers {
  private:
   struct Block {
     torch::Tensor flat;
+    std::vector<std::string> names;
     std::vector<torch::Tensor> buffers;
     std::vector<torch::Tensor> views;  ///< of `flat`, one for each buffer
   };
-  static void move_into_block(Block& block);
+  void move_into_block(Block& block);
 
   ProcessGroup group_;
   std::vector<Block> blocks_;

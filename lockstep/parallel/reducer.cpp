@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/parallel/misuse_hint.h>
 #include <lockstep/parallel/phased_work.h>
 #include <lockstep/parallel/reducer_state.h>
 #include <lockstep/parallel/sparse_reduction.h>
@@ -30,7 +31,7 @@ bool inside_of_a_node() { return torch::autograd::get_current_node() != nullptr;
 template <class Function>
 void Reducer::State::ending_group_on_error(Function&& function) {
   try {
-    function();
+    with_hint("in a backward()", function);
   } catch (const std::exception& error) {
     group_.abort(first_line(error));
     throw;
@@ -76,19 +77,12 @@ void Reducer::State::keep_in_bucket(Slot& slot) {
 void Reducer::State::check_gradient(const Slot& slot, const torch::Tensor& gradient) {
   if (gradient.is_sparse() != slot.sparse) {
     throw ConfigError(lockstep::str(
-        "parameter '", slot.name(), "' has a ", slot.sparse ? "dense" : "sparse", " gradient; ",
+        "rank ", group_.rank(), ": parameter '", slot.name(), "' has a ", slot.sparse ? "dense" : "sparse", " gradient; ",
         slot.sparse ? "take it out of" : "name it in", " DdpOptions::sparse_parameters",
         slot.sparse ? "" : ", or use a dense layer"));
   }
   if (slot.sparse) return;
-  if (gradient.sizes() != slot.view.sizes() || gradient.scalar_type() != slot.view.scalar_type() ||
-      gradient.device() != slot.view.device()) {
-    throw ConfigError(lockstep::str(
-        "parameter '", slot.name(), "' was ", slot.view.scalar_type(), ' ', slot.view.sizes(), " on ",
-        slot.view.device(), " when DistributedDataParallel was made and its gradient is ",
-        gradient.scalar_type(), ' ', gradient.sizes(), " on ", gradient.device(),
-        " now; change the module first, then wrap it"));
-  }
+  check_place(slot, gradient, "its gradient");
   const torch::Tensor& parameter = slot.parameter.tensor;
   if (strides_told_ || parameter.strides() == slot.view.strides() ||
       !parameter.is_non_overlapping_and_dense()) {
@@ -98,6 +92,27 @@ void Reducer::State::check_gradient(const Slot& slot, const torch::Tensor& gradi
   log_warning(lockstep::str("DistributedDataParallel: parameter '", slot.name(), "' has strides ",
                             parameter.strides(), " and had ", slot.view.strides(), " when it was wrapped, so that "
                             "every gradient is copied slowly; change the memory format first, then wrap the module"));
+}
+
+void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor, const char* what) const {
+  if (tensor.sizes() == slot.view.sizes() && tensor.scalar_type() == slot.view.scalar_type() &&
+      tensor.device() == slot.view.device()) {
+    return;
+  }
+  throw ConfigError(lockstep::str(
+      "rank ", group_.rank(), ": parameter '", slot.name(), "' was ", slot.view.scalar_type(), ' ', slot.view.sizes(),
+      " on ", slot.view.device(), " when DistributedDataParallel was made and ", what, " is ", tensor.scalar_type(), ' ',
+      tensor.sizes(), " on ", tensor.device(), " now; change the module first, then wrap it"));
+}
+
+void Reducer::State::expect_backward() {
+  forward_seen_ = true;
+  ++forwards_;
+  ending_group_on_error([&] {
+    for (const Slot& slot : slots_) {
+      if (!slot.sparse) check_place(slot, slot.parameter.tensor, "the parameter");
+    }
+  });
 }
 
 void Reducer::State::follow_backward() {
@@ -135,10 +150,21 @@ void Reducer::State::follow_outer_backward() {
 }
 
 void Reducer::State::begin(bool within_backward) {
-  if (!forward_seen) {
+  if (!forward_seen_) {
     throw ConfigError(str("rank ", group_.rank(), ": backward() runs, but no forward() ran through "
                           "DistributedDataParallel; call the wrapper's forward(), not the module's"));
   }
+  if (options_.parameter_memory == ParameterMemory::kShared && !comm_hook_) {
+    throw ConfigError(str("rank ", group_.rank(), ": parameter_memory kShared is for ZeroRedundancyOptimizer, which must "
+                          "be made before the first backward(): any other optimizer would step the one copy of the "
+                          "parameters once for each rank"));
+  }
+  if (forwards_ == 0 && within_backward && !backward_told_) {
+    backward_told_ = true;
+    log_warning("DistributedDataParallel: a backward() without a forward() through the wrapper since the last one; "
+                "right after retain_graph, else call the wrapper's forward(), not the module's");
+  }
+  forwards_ = 0;
   in_backward_ = true;
   times.begin(buckets.size());
   if (learns()) return;
@@ -329,7 +355,7 @@ Reducer& Reducer::operator=(Reducer&& other) noexcept {
 }
 
 void Reducer::register_comm_hook(CommHook hook) { state_->register_comm_hook(std::move(hook)); }
-void Reducer::expect_backward() { state_->forward_seen = true; }
+void Reducer::expect_backward() { state_->expect_backward(); }
 void Reducer::set_synchronize(bool synchronize) { state_->synchronize = synchronize; }
 bool Reducer::synchronizes() const { return state_->synchronize; }
 void Reducer::require_idle() const { state_->require_idle(); }

@@ -40,10 +40,10 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   void remove_hooks();
   void register_comm_hook(CommHook hook);
   void require_idle() const;
+  void expect_backward();
   void reduce_without_backward();
 
   bool synchronize = true;
-  bool forward_seen = false;
   std::int64_t arrivals = 0;
   std::vector<GradBucket> buckets;
   StepRecorder times;
@@ -87,6 +87,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   void accept_gradient(Slot& slot);
   void keep_in_bucket(Slot& slot);
   void check_gradient(const Slot& slot, const torch::Tensor& gradient);
+  void check_place(const Slot& slot, const torch::Tensor& tensor, const char* what) const;
   void follow_backward();
   void follow_outer_backward();
   void begin(bool within_backward);
@@ -121,6 +122,9 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   bool graph_known_ = false;  // static_graph: expected_calls are
   bool union_known_ = false;  // static_graph: used_ is
   bool strides_told_ = false;
+  bool backward_told_ = false;
+  bool forward_seen_ = false;
+  std::int64_t forwards_ = 0;  // through the wrapper, since the last backward
   // Of the present backward:
   bool in_backward_ = false;
   int followed_task_ = -1;  // the graph whose end calls on_backward_end()

@@ -107,6 +107,15 @@ TEST(DdpStatistics, WritesATimelineOfAllRanks) {
                           HasSubstr("\"step 5\""), HasSubstr("\"backward\""), HasSubstr("\"reduction\"")));
 }
 
+TEST(DdpStatistics, AllRanksHearThatThereIsNoTimeline) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    TwoLayers net;
+    DistributedDataParallel ddp(net, group);
+    ddp.write_trace("/dev/null/trace.json");
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("/dev/null/trace.json"));
+}
+
 TEST(StepRecorder, KeepsTheLastSteps) {
   StepRecorder recorder;
   for (int step = 0; step < 300; ++step) {

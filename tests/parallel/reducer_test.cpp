@@ -739,6 +739,7 @@ TEST_P(DdpParameterMemory, HoldsTheParametersInTheLayoutOfTheGradients) {
     const Layers original(3);
     DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4,
                                              .parameter_memory = memory});
+    ddp.register_comm_hook([&](GradBucket& bucket) { return group.async_all_reduce(bucket.buffer); });
     const auto check = [&] {
       for (const auto& bucket : ddp.core().reducer()->grad_buckets()) {
         if (bucket.buffer.numel() != bucket.flat_parameters.numel() || bucket.buffer.numel() % size != 0) {
@@ -868,17 +869,70 @@ TEST(DdpErrors, AStepWithoutABackwardAccumulatesNothing) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// Whether gradients are zeroed in place or taken away, and on the other rank at once, not at a deadline.
 TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
+  for (const bool with_norm : {false, true}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 2));
+      if (with_norm) net->push_back(torch::nn::BatchNorm1d(2));
+      DistributedDataParallel ddp(net, group);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+      if (group.rank() == 1) with_norm ? net->ptr(1)->to(torch::kFloat64) : net->to(torch::kFloat64);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+    });
+    EXPECT_THAT(errors[1], AllOf(HasSubstr(with_norm ? "rank 1: parameter '1." : "rank 1: parameter '0."),
+                                 HasSubstr("was Float [2"), HasSubstr("is Double"),
+                                 HasSubstr("change the module first, then wrap it")));
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
+  }
+  const auto buffers = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::BatchNorm1d net(2);
+    DistributedDataParallel ddp(net, group);
+    const torch::NoGradGuard no_grad;
+    if (group.rank() == 1) net->running_var.set_data(torch::ones({3}));
+    ddp.forward(torch::ones({3, 2}));
+  });
+  EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"), HasSubstr("is Float [3]")));
+  EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+}
+
+TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::Linear net(2, 2);
     DistributedDataParallel ddp(net, group);
-    net->to(torch::kFloat64);
-    ddp.forward(torch::ones({1, 2}, torch::kFloat64)).sum().backward();
+    if (group.rank() == 0) ddp(torch::ones({1, 2})).sum().backward();
+    if (group.rank() == 1) group.broadcast(torch::ones({3}));  // its batches have ended
   });
-  for (const auto& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("was Float [2"), HasSubstr("its gradient is Double"),
-                             HasSubstr("change the module first, then wrap it")));
-  }
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("do not call the same"), HasSubstr("in a backward()"), HasSubstr("need Join")));
+}
+
+TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  set_log_sink([&](LogLevel, const std::string& text) {
+    const std::scoped_lock lock(mutex);
+    told.push_back(text);
+  });
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    ddp(torch::ones({1, 2})).sum().backward();
+    for (int step = 0; step < 2; ++step) net->forward(torch::ones({1, 2})).sum().backward();
+    group.barrier();
+  });
+  set_log_sink(nullptr);
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_EQ(told.size(), 2U);  // once a rank
+  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
+}
+
+TEST(DdpParameterMemoryErrors, SharedParametersAreForTheShardedOptimizer) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kShared});
+    ddp(torch::ones({1, 2})).sum().backward();
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("kShared is for ZeroRedundancyOptimizer"));
 }
 
 TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
