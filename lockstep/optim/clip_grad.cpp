@@ -26,13 +26,30 @@ Tensors values_of_gradients(const Tensors& parameters) {
   return values;
 }
 
+// Of each tensor, in at least float32: in float16 a norm beyond 65,504 would be infinite, and the
+// gradients zero. The types of PyTorch's norms otherwise.
+Tensors norms_of(const Tensors& tensors, double norm_type) {
+  Tensors of_16_bits, others;
+  for (const auto& tensor : tensors) {
+    (tensor.element_size() == 2 ? of_16_bits : others).push_back(tensor);
+  }
+  Tensors norms;
+  if (!others.empty()) norms = at::_foreach_norm(others, norm_type);
+  if (!of_16_bits.empty()) {
+    for (auto& norm : at::_foreach_norm(of_16_bits, norm_type, torch::kFloat32)) {
+      norms.push_back(std::move(norm));
+    }
+  }
+  return norms;
+}
+
 }  // namespace
 
 torch::Tensor get_total_norm(const Tensors& tensors, double norm_type, bool error_if_nonfinite) {
   const torch::NoGradGuard no_grad;
   if (tensors.empty()) return torch::zeros({});
-  Tensors norms = at::_foreach_norm(tensors, norm_type);
-  for (auto& norm : norms) norm = norm.to(norms[0].options());
+  Tensors norms = norms_of(tensors, norm_type);
+  for (auto& norm : norms) norm = norm.to(tensors[0].device());
   const torch::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
   if (error_if_nonfinite && !std::isfinite(total.item<double>())) {
     throw Error(lockstep::str("clip_grad_norm_: the norm of ", tensors.size(), " gradients is ",

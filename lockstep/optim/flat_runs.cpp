@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;
+constexpr std::size_t kAlignment = 64;
 
 bool is_dense(const torch::Tensor& gradient) {
   return gradient.defined() && gradient.layout() == torch::kStrided;
@@ -18,29 +19,32 @@ const std::byte* begin_of(const torch::Tensor& tensor) {
 
 const std::byte* end_of(const torch::Tensor& tensor) { return begin_of(tensor) + tensor.nbytes(); }
 
-// Bytes from the end of `tensor` to the next multiple of 64.
-std::int64_t padding_after(const torch::Tensor& tensor) {
-  const auto end = reinterpret_cast<std::uintptr_t>(end_of(tensor));
-  return static_cast<std::int64_t>((kAlignment - end % kAlignment) % kAlignment);
+// From the end of `tensor` to the next multiple of 64 bytes.
+FlatRuns::Padding padding_after(const torch::Tensor& tensor) {
+  const std::byte* end = end_of(tensor);
+  std::uint64_t value_bits = ~std::uint64_t{0};
+  const std::size_t element_bits = 8 * tensor.element_size();
+  for (std::size_t sign = element_bits - 1; sign < 64; sign += element_bits) {
+    value_bits &= ~(std::uint64_t{1} << sign);
+  }
+  return {end, (kAlignment - reinterpret_cast<std::uintptr_t>(end) % kAlignment) % kAlignment,
+          value_bits};
 }
 
-// The `bytes` after `tensor` are zeros of its storage.
-bool zeros_follow(const torch::Tensor& tensor, std::int64_t bytes) {
-  if (bytes == 0) return true;
-  const auto size = static_cast<std::int64_t>(tensor.element_size());
-  const std::int64_t end = tensor.storage_offset() + tensor.numel();
-  if (bytes % size != 0 ||
-      end * size + bytes > static_cast<std::int64_t>(tensor.storage().nbytes())) {
-    return false;
-  }
-  return !tensor.detach().as_strided({bytes / size}, {1}, end).any().item<bool>();
+bool may_take_along(const FlatRuns::Padding& padding, const torch::Tensor& tensor) {
+  if (padding.bytes == 0) return true;
+  const auto* storage_end =
+      static_cast<const std::byte*>(tensor.storage().data()) + tensor.storage().nbytes();
+  return tensor.is_cpu() && padding.bytes % tensor.element_size() == 0 &&
+         padding.begin + padding.bytes <= storage_end && padding.is_zero();
 }
 
 // `next` follows `last`, at once or after the padding that a flat bucket has.
 bool adjacent(const torch::Tensor& last, const torch::Tensor& next) {
   if (!last.storage().is_alias_of(next.storage())) return false;
-  const std::ptrdiff_t gap = begin_of(next) - end_of(last);
-  return gap == 0 || (gap == padding_after(last) && zeros_follow(last, gap));
+  if (begin_of(next) == end_of(last)) return true;
+  const FlatRuns::Padding padding = padding_after(last);
+  return begin_of(next) == padding.begin + padding.bytes && may_take_along(padding, last);
 }
 
 torch::Tensor flat_view(const torch::Tensor& first, std::int64_t bytes) {
@@ -57,6 +61,14 @@ bool continues(const torch::Tensor& last, const torch::Tensor& next) {
 }
 
 }  // namespace
+
+bool FlatRuns::Padding::is_zero() const {
+  std::uint64_t words[kAlignment / 8] = {};
+  std::memcpy(words, begin, bytes);
+  std::uint64_t all = 0;
+  for (const std::uint64_t word : words) all |= word;
+  return (all & value_bits) == 0;
+}
 
 Addresses addresses_of(const Tensors& parameters) {
   Addresses addresses;
@@ -88,6 +100,9 @@ FlatRuns::FlatRuns(const Tensors& parameters) : addresses_(addresses_of(paramete
   for (const std::size_t i : order) {
     if (runs_.empty() || !continues(parameters[runs_.back().back()], parameters[i])) {
       runs_.emplace_back();
+    } else if (const torch::Tensor& last = parameters[runs_.back().back()];
+               end_of(last) != begin_of(parameters[i])) {
+      take_along_padding_after(last);
     }
     runs_.back().push_back(i);
   }
@@ -96,14 +111,20 @@ FlatRuns::FlatRuns(const Tensors& parameters) : addresses_(addresses_of(paramete
     const torch::Tensor& last = parameters[run.back()];
     std::int64_t bytes = end_of(last) - begin_of(first);
     // Whole vectors to the end spare the kernels' callers the rest.
-    const std::int64_t padding = padding_after(last);
-    if (padding == padding_after(last.grad()) && zeros_follow(last, padding) &&
-        zeros_follow(last.grad(), padding)) {
-      bytes += padding;
+    const Padding padding = padding_after(last), of_gradient = padding_after(last.grad());
+    if (padding.bytes == of_gradient.bytes && may_take_along(padding, last) &&
+        may_take_along(of_gradient, last.grad())) {
+      bytes += static_cast<std::int64_t>(padding.bytes);
+      take_along_padding_after(last);
     }
     parameters_.push_back(flat_view(first, bytes));
     gradients_.push_back(flat_view(first.grad(), bytes));
   }
+}
+
+void FlatRuns::take_along_padding_after(const torch::Tensor& parameter) {
+  paddings_.push_back(padding_after(parameter));
+  paddings_.push_back(padding_after(parameter.grad()));
 }
 
 bool FlatRuns::fit(const Tensors& parameters) const {
@@ -117,7 +138,8 @@ bool FlatRuns::fit(const Tensors& parameters) const {
       return false;
     }
   }
-  return true;
+  return std::all_of(paddings_.begin(), paddings_.end(),
+                     [](const Padding& padding) { return padding.is_zero(); });
 }
 
 torch::Tensor FlatRuns::part(const torch::Tensor& flat, const torch::Tensor& run,

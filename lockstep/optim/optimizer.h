@@ -29,7 +29,9 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 ///
 /// Holds the trainable parameters, each once, not the module. A parameter without a gradient is
 /// skipped and its count of steps stays. Sparse gradients are for SGD without momentum and weight
-/// decay. Make it when the module is on its device. Not thread-safe.
+/// decay. Make it when the module is on its device. Parameters in memory that ranks share
+/// (DistributedDataParallel's kShared) are for ZeroRedundancyOptimizer: here every rank would step
+/// them, which nothing notices. Not thread-safe.
 class Optimizer {
  public:
   /// ConfigError for options that cannot be and for a parameter with holes in its memory.

@@ -71,6 +71,35 @@ TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
   EXPECT_EQ(clip_grad_norm_({without}, 1).item<double>(), 0);
 }
 
+// The first gradient's type must not be that of the norm, nor float16 at all.
+TEST(ClipGradNorm, OfFloat16GradientsDoesNotOverflow) {
+  struct Case {
+    const char* what;
+    std::vector<torch::ScalarType> types;
+    double value;
+    double norm;
+    torch::ScalarType norm_type;
+  };
+  for (const Case& c :
+       {Case{"a wide norm", {torch::kFloat16, torch::kFloat32}, 0, 3e5, torch::kFloat32},
+        {"all together", {torch::kFloat16, torch::kFloat16}, 4e4, 8e4, torch::kFloat32},
+        {"each", {torch::kFloat16, torch::kFloat16}, 6e4, 1.2e5, torch::kFloat32},
+        {"bfloat16", {torch::kBFloat16}, 1, std::sqrt(2), torch::kFloat32},
+        {"float64", {torch::kFloat32, torch::kFloat64}, 3e4, 6e4, torch::kFloat64}}) {
+    Tensors parameters;
+    for (const auto type : c.types) {
+      parameters.push_back(torch::zeros({2}, torch::dtype(type).requires_grad(true)));
+      parameters.back().mutable_grad() = torch::full({2}, c.value, type);
+    }
+    if (c.value == 0) parameters.back().mutable_grad() = torch::tensor({3e5F, 0.0F});
+    const torch::Tensor norm = clip_grad_norm_(parameters, 1);
+    EXPECT_EQ(norm.scalar_type(), c.norm_type) << c.what;
+    EXPECT_NEAR(norm.item<double>() / c.norm, 1, 1e-3) << c.what;
+    const torch::Tensor clipped = joined(gradients_of(parameters)).to(torch::kFloat64);
+    EXPECT_NEAR(clipped.norm().item<double>(), 1, 1e-2) << c.what;
+  }
+}
+
 TEST(ClipGradNorm, RefusesWhatIsNotFiniteWhereAsked) {
   const Tensors parameters = with_gradients(3);
   parameters[1].mutable_grad()[0] = kInfinity;

@@ -177,6 +177,9 @@ TEST(FlatRuns, TakesAlongOnlyWhatItMay) {
       {"something between the gradients",
        [](FlatMemory& memory, Tensors&) { memory.gradients[266] = 1; },
        {{0, 1}, {2}}},
+      {"a zero with a sign between the gradients",
+       [](FlatMemory& memory, Tensors&) { memory.gradients[266] = -0.0; },
+       {{0, 1, 2}}},
       {"a gradient elsewhere",
        [](FlatMemory&, Tensors& tensors) { tensors[1].mutable_grad() = tensors[1].grad().clone(); },
        {{0}, {1}, {2}}},
@@ -202,6 +205,35 @@ TEST(FlatRuns, TakesAlongOnlyWhatItMay) {
     EXPECT_TRUE(runs.fit(tensors)) << c.what;
     tensors.back().mutable_grad() = tensors.back().grad().clone();
     EXPECT_FALSE(runs.fit(tensors)) << c.what;
+  }
+}
+
+// What lies beside the parameters may be another optimizer's, and zero only for now.
+TEST(FlatRuns, LeaveAloneTheTensorsOfOthers) {
+  for (const bool gradients_change : {true, false}) {
+    const torch::Tensor values = torch::zeros({32});
+    const torch::Tensor gradients = torch::zeros({32});
+    const auto parameter = [&](std::int64_t from, std::int64_t to) {
+      torch::Tensor tensor = values.slice(0, from, to).detach().requires_grad_();
+      tensor.mutable_grad() = gradients.slice(0, from, to);
+      return tensor;
+    };
+    const auto others_of = [](const torch::Tensor& flat) {
+      return torch::cat({flat.slice(0, 10, 16), flat.slice(0, 26, 32)});
+    };
+    Optimizer optimizer(named({parameter(0, 10), parameter(16, 26)}),
+                        SgdOptions{.lr = 1, .momentum = 0.9, .weight_decay = 0.5});
+    for (int step = 0; step < 3; ++step) optimizer.step();
+    ASSERT_TRUE(shares_memory(optimizer)) << "no runs, so that this tests nothing";
+
+    (gradients_change ? gradients : values).fill_(1);
+    optimizer.step();
+    const double expected = gradients_change ? -1 : 0.5;
+    EXPECT_TRUE(values.slice(0, 0, 10).eq(expected).all().item<bool>());
+    EXPECT_TRUE(values.slice(0, 16, 26).eq(expected).all().item<bool>());
+    EXPECT_TRUE(others_of(values).eq(gradients_change ? 0 : 1).all().item<bool>());
+    optimizer.zero_grad();
+    EXPECT_TRUE(others_of(gradients).eq(gradients_change ? 1 : 0).all().item<bool>());
   }
 }
 

@@ -279,6 +279,37 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
   });
 }
 
+// The bytes that LibTorch holds of what this thread allocated on the CPU since the guard was made.
+class CountedMemory final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, std::int64_t change, std::size_t, std::size_t,
+                         c10::Device) override {
+    held += change;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t held = 0;
+};
+
+TEST(CommHooksMemory, CompressionForgetsBucketsThatARebuildTookAway) {
+  static constexpr std::int64_t kElements = 1 << 18;
+  const auto body = [](ProcessGroup group) {
+    const auto memory = std::make_shared<CountedMemory>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
+    const CommHook hook = fp16_compress_hook(group);
+    Model model(Shapes{{16}, {kElements}});
+    GradBucket first = model.bucket(group, {0}, 0, 0), second = model.bucket(group, {1}, 1, 0);
+    GradBucket rebuilt = model.bucket(group, {0}, 0, 1);
+    const std::int64_t before = memory->held;
+    wait_for_all({hook(first), hook(second)});
+    group.barrier();
+    ASSERT_GE(memory->held - before, 4 * kElements) << "a copy to send and one to receive";
+    hook(rebuilt)->wait();
+    group.barrier();
+    EXPECT_LT(memory->held - before, kElements);
+  };
+  EXPECT_EQ(run_group(2, "gloo", body), no_errors(2));
+}
+
 // What this process has sent through TCP.
 std::uint64_t bytes_sent() {
   std::uint64_t bytes = 0;
@@ -571,6 +602,37 @@ TEST(PowerSgd, RecoversFromZeroAndFromInfinity) {
   }
 }
 
+// M and P fit into float16, Q does not: of rank 0 alone, but all ranks must begin anew.
+TEST(PowerSgd, RecoversFromAQThatOverflows) {
+  enum class Then { kGoesOn, kIsRebuilt, kIsResumed };
+  for (const Then then : {Then::kGoesOn, Then::kIsRebuilt, Then::kIsResumed}) {
+    const auto body = [then](ProcessGroup group) {
+      PowerSgd power_sgd(group, kAtOnce), other(group, kAtOnce);
+      Model model(Shapes{{64, 64}}, torch::kFloat16);
+      Training training(group, power_sgd, model), resumed(group, other, model);
+      training.arrange({{0}});
+      const auto filled = [](Training& with, double value) {
+        return with.step(
+            [value](const Tensor& like, std::size_t) { return torch::full_like(like, value); })[0];
+      };
+      EXPECT_TRUE(filled(training, group.rank() == 0 ? 20000 : 2).isnan().all().item<bool>());
+      const auto state = power_sgd.state_dict(model);
+      EXPECT_EQ(state.size(), 3) << "iteration, seeds and error, but no Q";
+      if (then == Then::kIsRebuilt) training.arrange({{0}});
+      if (then == Then::kIsResumed) {
+        other.load_state_dict(model, state);
+        resumed.arrange({{0}});
+      }
+      for (int step = 0; step < 2; ++step) {
+        const Tensor result = filled(then == Then::kIsResumed ? resumed : training, 2);
+        EXPECT_LT(relative_difference(result, torch::full({64, 64}, 2)), 3e-3)
+            << static_cast<int>(then) << " step " << step;
+      }
+    };
+    EXPECT_EQ(run_group(2, "shm", body), no_errors(2));
+  }
+}
+
 TEST(PowerSgd, CompressesInsideOfACastAndWithoutErrorFeedback) {
   EXPECT_EQ(
       run_group(
@@ -761,6 +823,18 @@ TEST_P(CommHooks, WorkInBackward) {
     };
     EXPECT_LT(difference_from_mean(group, of_user, -2), 1e-6);
   });
+}
+
+TEST(CommHooksErrors, AHookThatReturnsNothingIsRefusedAlsoInsideOfACast) {
+  const CommHook hook = [](GradBucket&) { return nullptr; };
+  const auto body = [&](ProcessGroup group, bool cast) {
+    expect_error<ConfigError>(
+        [&] { difference_from_mean(group, cast ? fp16_compress_wrapper(group, hook) : hook); },
+        "a communication hook returned no Work; return a completed one instead");
+  };
+  for (const bool cast : {false, true}) {
+    EXPECT_EQ(run_group(1, "auto", [&](ProcessGroup group) { body(group, cast); }), no_errors(1));
+  }
 }
 
 TEST(CommHooksErrors, AHookThatThrowsEndsTheBackwardOfAllRanks) {

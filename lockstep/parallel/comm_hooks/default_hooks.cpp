@@ -6,12 +6,27 @@
 
 #include <lockstep/comm/reduce.h>
 #include <lockstep/comm/tensor_type.h>
+#include <lockstep/core/error.h>
 #include <lockstep/parallel/phased_work.h>
 
 namespace lockstep {
 namespace {
 
 using torch::Tensor;
+
+// What a hook remembers of each bucket. A rebuild may leave fewer: what was of the others goes.
+template <class Value>
+class OfBuckets {
+ public:
+  Value& operator[](const GradBucket& bucket) {
+    if (std::exchange(layout_, bucket.layout) != bucket.layout) values_.clear();
+    return values_[bucket.index];
+  }
+
+ private:
+  std::uint64_t layout_ = 0;
+  std::map<std::size_t, Value> values_;
+};
 
 // pieces: one of each rank, one after the other, on the CPU. The mean comes to lie in the first.
 void average_pieces(const Tensor& pieces, int count) {
@@ -38,7 +53,7 @@ class MeanOf16Bits {
     if (group_.backend() != "gloo" || !buffer.is_cpu() || buffer.numel() % size != 0) {
       return group_.async_all_reduce(buffer, ReduceOp::kAverage);
     }
-    Tensor& received = received_[bucket.index];
+    Tensor& received = received_[bucket];
     if (!received.defined() || received.numel() != buffer.numel())
       received = torch::empty_like(buffer);
     auto average_and_send = [group = group_, received, buffer, size]() mutable {
@@ -53,7 +68,7 @@ class MeanOf16Bits {
 
  private:
   ProcessGroup group_;
-  std::map<std::size_t, Tensor> received_;  // by the index of the bucket
+  OfBuckets<Tensor> received_;
 };
 
 class CompressedHook {
@@ -64,23 +79,27 @@ class CompressedHook {
   std::shared_ptr<Work> operator()(GradBucket& bucket) {
     if (bucket.buffer.scalar_type() == type_) return hook_(bucket);
     const torch::NoGradGuard no_grad;
-    GradBucket& compressed = compressed_[bucket.index];
+    GradBucket& compressed = compressed_[bucket];
     if (!fits(compressed, bucket)) compressed = make_compressed(bucket);
     compressed.is_last = bucket.is_last;
     compressed.buffer.copy_(bucket.buffer);
+    std::shared_ptr<Work> reduction = hook_(compressed);
+    // Which PhasedWork would take for done.
+    if (!reduction) {
+      throw ConfigError("a communication hook returned no Work; return a completed one instead");
+    }
     auto decompress = [from = compressed.buffer, to = bucket.buffer]() -> std::shared_ptr<Work> {
       const torch::NoGradGuard decompress_no_grad;
       to.copy_(from);
       return nullptr;
     };
-    return std::make_shared<PhasedWork>(hook_(compressed),
+    return std::make_shared<PhasedWork>(std::move(reduction),
                                         std::vector<PhasedWork::Phase>{std::move(decompress)});
   }
 
  private:
   static bool fits(const GradBucket& compressed, const GradBucket& bucket) {
-    return compressed.buffer.defined() && compressed.layout == bucket.layout &&
-           compressed.buffer.numel() == bucket.buffer.numel();
+    return compressed.buffer.defined() && compressed.buffer.numel() == bucket.buffer.numel();
   }
 
   GradBucket make_compressed(const GradBucket& bucket) {
@@ -96,7 +115,7 @@ class CompressedHook {
   ProcessGroup group_;
   torch::ScalarType type_;
   CommHook hook_;
-  std::map<std::size_t, GradBucket> compressed_;  // by the index of the bucket
+  OfBuckets<GradBucket> compressed_;
 };
 
 // A CommHook may be copied; what it remembers must not.

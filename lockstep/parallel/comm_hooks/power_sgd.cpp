@@ -55,6 +55,9 @@ class Seeds {
   std::int64_t drawn_ = 0;
 };
 
+// One that overflowed is not: it must be drawn again, wherever it comes to lie.
+bool q_is_known(const Tensor& q) { return q.defined() && q.isfinite().all().item<bool>(); }
+
 // What belongs to one parameter, wherever its bucket lies.
 struct Remembered {
   Tensor parameter;  // so that its address stays its name
@@ -155,13 +158,12 @@ void PowerSgd::State::remember(PowerSgdBucket& made, const GradBucket& grad_buck
       Remembered& remembered = remembered_[parameter.unsafeGetTensorImpl()];
       remembered.parameter = parameter;
       const auto move_to = [](Tensor& from, const Tensor& to) {
-        const bool is_known = from.defined();
-        if (is_known) to.copy_(from);
+        if (from.defined()) to.copy_(from);
         from = to;
-        return is_known;
       };
       const auto row = static_cast<std::int64_t>(j);
-      if (!move_to(remembered.q, batch.q[row])) made.q_is_known = false;
+      if (!q_is_known(remembered.q)) made.q_is_known = false;
+      move_to(remembered.q, batch.q[row]);
       if (batch.error.defined()) move_to(remembered.error, batch.error[row]);
     }
   }
@@ -184,7 +186,7 @@ NamedTensors PowerSgd::State::save(const torch::nn::Module& module) const {
     const auto found = remembered_.find(item.value().unsafeGetTensorImpl());
     if (found == remembered_.end()) continue;
     const auto& [parameter, q, error] = found->second;
-    if (q.defined() && options_.warm_start) state.emplace_back("q." + item.key(), q.clone());
+    if (options_.warm_start && q_is_known(q)) state.emplace_back("q." + item.key(), q.clone());
     if (error.defined()) state.emplace_back("error." + item.key(), error.clone());
   }
   return state;

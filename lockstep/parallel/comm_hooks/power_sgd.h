@@ -53,8 +53,9 @@ struct PowerSgdStatistics {
 /// Q and the error belong to parameters, and survive a rebuild of the buckets. P and Q of a bucket
 /// lie in memory of group.allocate(), the error in the rank's own: as much as the compressed
 /// gradients. The result is the same on all ranks as long as these multiply alike, as processors of
-/// one kind do. When any rank's gradient is not finite the result is NaN everywhere, which a loss
-/// scaler sees, and the bucket's errors begin anew. Copies share one state. Not thread-safe.
+/// one kind do. When any rank's gradient is not finite, or P or Q overflows, the result is NaN
+/// everywhere, which a loss scaler sees; the bucket's errors begin anew, and so does a Q that
+/// overflowed. Copies share one state. Not thread-safe.
 class PowerSgd {
  public:
   /// The type of StateDict.
@@ -70,7 +71,7 @@ class PowerSgd {
 
   /// Copies of what a resumed run needs to go on as if it had not ended, between two steps:
   /// "iteration" and "seeds_drawn", equal on all ranks, as is "q.NAME" of each compressed
-  /// parameter; and "error.NAME", which is this rank's own.
+  /// parameter, unless it is to be drawn anew; and "error.NAME", which is this rank's own.
   NamedTensors state_dict(const torch::nn::Module& module) const;
 
   /// Between two steps, on all ranks. Where no "error.NAME" is given (another world size) that

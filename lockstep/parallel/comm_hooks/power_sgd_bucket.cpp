@@ -11,6 +11,8 @@ using torch::Tensor;
 
 constexpr std::int64_t kAlignment = 64;  // in elements: Q begins at a cache line in any type
 
+bool all_finite(const Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
+
 torch::Tensor wide(const Tensor& tensor) {
   const bool half =
       tensor.scalar_type() == torch::kFloat16 || tensor.scalar_type() == torch::kBFloat16;
@@ -136,15 +138,8 @@ void PowerSgdBucket::begin(const std::vector<Tensor>& gradients) {
 bool PowerSgdBucket::compute_q(const std::vector<Tensor>& gradients) {
   for (std::size_t i = 0; i < whole_.size(); ++i)
     as_matrix(gradients[whole_[i]]).copy_(whole_copies_[i]);
-  // One value that is not finite would stay in Q and in the error for ever.
-  if (!first_message.narrow(0, 0, p_elements_).isfinite().all().item<bool>()) {
-    for (Batch& batch : batches_) {
-      if (batch.error.defined()) batch.error.zero_();
-      batch.input.reset();
-      for (const std::size_t i : batch.members) {
-        gradients[i].fill_(std::numeric_limits<double>::quiet_NaN());
-      }
-    }
+  if (!all_finite(first_message.narrow(0, 0, p_elements_))) {
+    begin_anew(gradients);
     return false;
   }
   for (Batch& batch : batches_) {
@@ -155,6 +150,8 @@ bool PowerSgdBucket::compute_q(const std::vector<Tensor>& gradients) {
 }
 
 void PowerSgdBucket::finish(const std::vector<Tensor>& gradients) {
+  // In float16 Q may overflow where neither the gradients nor P do.
+  if (!all_finite(second_message)) return begin_anew(gradients);
   for (Batch& batch : batches_) {
     const Tensor q_transposed = batch.q.transpose(1, 2);
     if (batch.members.size() == 1) {
@@ -170,6 +167,18 @@ void PowerSgdBucket::finish(const std::vector<Tensor>& gradients) {
     }
     batch.input.reset();
   }
+}
+
+// One value that is not finite would stay in Q and in the error for ever.
+void PowerSgdBucket::begin_anew(const std::vector<Tensor>& gradients) {
+  for (Batch& batch : batches_) {
+    if (batch.error.defined()) batch.error.zero_();
+    batch.input.reset();
+    for (const std::size_t i : batch.members) {
+      gradients[i].fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  if (!all_finite(second_message)) q_is_known = false;
 }
 
 }  // namespace lockstep

@@ -44,7 +44,8 @@ class PowerSgdBucket {
   /// False if the first message is not finite in P: then gradients are NaN, and the errors zero.
   [[nodiscard]] bool compute_q(const std::vector<torch::Tensor>& gradients);
   torch::Tensor second_message;  ///< Q; becomes the mean
-  /// Gradients become P Q^T, errors what they lack.
+  /// Gradients become P Q^T, errors what they lack; as in compute_q() if the second message is not
+  /// finite, and then Q is no more known. Both messages, and so both decisions, are all ranks'.
   void finish(const std::vector<torch::Tensor>& gradients);
 
   std::uint64_t layout() const { return layout_; }
@@ -55,6 +56,8 @@ class PowerSgdBucket {
   bool q_is_known = false;  ///< else it must be filled with random numbers
 
  private:
+  void begin_anew(const std::vector<torch::Tensor>& gradients);
+
   PowerSgdOptions options_;
   std::uint64_t layout_;
   std::vector<Batch> batches_;
