@@ -100,7 +100,7 @@ class Way {
     std::vector<WorkPtr> works;
     for (const GradBucket& bucket : buckets_) {
       works.push_back(plain_ ? group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage)
-                             : sharded_->reduce(bucket));
+                             : sharded_->reduce(bucket, /*layout_is_final=*/true));
     }
     for (const auto& work : works) work->wait();
     plain_ ? plain_->step() : sharded_->step(buckets_);

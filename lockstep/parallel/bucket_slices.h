@@ -33,9 +33,13 @@ struct SliceRun {
 };
 
 /// What of `slice` belongs to parameters that have a gradient, in as few runs as possible: nearly
-/// always it is the whole slice. `steps` are those of each parameter of the bucket. The padding
-/// behind a parameter, all zeros, goes with it.
+/// always it is the whole slice. `steps` are those of each parameter of the bucket. With
+/// `with_padding` the padding behind a parameter, all zeros, goes with it.
 std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange slice,
-                                          const std::vector<std::int64_t>& steps);
+                                          const std::vector<std::int64_t>& steps,
+                                          bool with_padding = true);
+
+/// Where parameter `i` lies, as long as nobody gave it other memory.
+const void* place_of(const GradBucket& bucket, std::size_t i);
 
 }  // namespace lockstep

@@ -120,6 +120,9 @@ std::string ShardedState::why_not(const ByName& whole) const {
     const auto found = whole.find(name);
     if (found == whole.end()) {
       error = lockstep::str("optimizer state: '", name, "' is missing");
+    } else if (!found->second.defined()) {
+      error = lockstep::str("optimizer state: '", name, "' is undefined, expected ",
+                            type_and_shape(type, sizes));
     } else if (found->second.sizes() != sizes || found->second.scalar_type() != type) {
       error = lockstep::str("optimizer state: '", name, "' is ",
                             type_and_shape(found->second.scalar_type(), found->second.sizes()),

@@ -1,31 +1,65 @@
 #include <lockstep/parallel/sharded_step.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/phased_work.h>
 
 namespace lockstep {
+namespace {
+
+// Adam with eps = 0 makes 0 / 0 of the padding between parameters.
+bool keeps_zeros(UpdateRule& rule) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor parameter = torch::zeros({1});
+  const std::vector<Tensors> states(rule.state_names().size(), Tensors{torch::zeros({1})});
+  rule.update({parameter}, {torch::zeros({1})}, states, /*step=*/1);
+  return parameter.item<double>() == 0;
+}
+
+}  // namespace
 
 ShardedStep::ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options,
                          ProcessGroup group, ParameterMemory memory)
     : names_(std::move(names)),
       rule_(make_update_rule(options)),
       group_(std::move(group)),
-      shared_(memory == ParameterMemory::kShared) {}
+      shared_(memory == ParameterMemory::kShared),
+      keeps_zeros_(keeps_zeros(*rule_)),
+      reduced_(names_) {}
 
 std::vector<SliceRun> ShardedStep::runs_of(const GradBucket& bucket) const {
   return runs_with_gradients(bucket, shards_[bucket.index].slice,
-                             state_->steps_of_bucket(bucket.index));
+                             state_->steps_of_bucket(bucket.index), keeps_zeros_);
+}
+
+// Who moved one, on a rank, would train nothing and never know.
+void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
+  for (const GradBucket& bucket : buckets) {
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const torch::Tensor& parameter = bucket.parameters[i];
+      if (parameter.numel() == 0 || parameter.const_data_ptr() == place_of(bucket, i)) continue;
+      const auto named = std::find_if(names_.begin(), names_.end(), [&](const auto& candidate) {
+        return candidate.tensor.is_same(parameter);
+      });
+      const std::string error = lockstep::str("ZeroRedundancyOptimizer: rank ", group_.rank(),
+                                              ": parameter '", named->name,
+                                              "' was moved after DistributedDataParallel was made, "
+                                              "so that no step would reach it; load "
+                                              "with copy_() or before wrapping");
+      group_.abort(error);
+      throw ConfigError(error);
+    }
+  }
 }
 
 // Slices and state for the buckets as they lie now.
 void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
   if (state_ && layout_ == buckets.front().layout) return;
-  LOCKSTEP_CHECK(!stepped_, "the buckets were rebuilt after the first step of the optimizer");
-  const NamedTensors before = loaded_ ? state_->gather(0) : NamedTensors();
+  const NamedTensors before = used_ ? state_->gather(0) : NamedTensors();
   state_.emplace(buckets, names_, *rule_, group_);
-  if (loaded_) state_->scatter(before, 0);
+  if (used_) state_->scatter(before, 0);
   layout_ = buckets.front().layout;
   shards_.clear();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -43,16 +77,18 @@ void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
 
 // --- Backward
 
-std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket) {
-  if (bucket.index == 0 && reduced_) {
-    throw ConfigError(str("ZeroRedundancyOptimizer: rank ", group_.rank(),
-                          ": a second backward() reduces gradients before step() or zero_grad(); "
-                          "accumulate them under no_sync()"));
+std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket, bool layout_is_final) {
+  if (const std::string name = reduced_.erase(bucket); !name.empty()) {
+    throw ConfigError(lockstep::str(
+        "ZeroRedundancyOptimizer: rank ", group_.rank(), ": backward() added to the gradient of '",
+        name,
+        "', which an earlier one had reduced; call zero_grad() after each step(), and of "
+        "gradients that belong to one step accumulate them under no_sync(), all but the last"));
   }
   if (shared_) return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
-  reduced_ = bucket.is_last;
-  // The first backward may end with other buckets, whose slices are other ones.
-  if (!stepped_) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
+  reduced_.insert(bucket);
+  // Other buckets would have other slices.
+  if (!layout_is_final) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
   const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
   return group_.async_reduce_scatter_tensor(narrowed(bucket.buffer, slice), bucket.buffer,
                                             ReduceOp::kAverage);
@@ -64,13 +100,13 @@ void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
   group_.barrier();
   for (const GradBucket& bucket : buckets) reduce_shard(shards_[bucket.index], runs_of(bucket));
   group_.barrier();
-  reduced_ = true;
+  for (const GradBucket& bucket : buckets) reduced_.insert(bucket);
 }
 
 Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {
   const torch::NoGradGuard no_grad;
   follow_layout(buckets);
-  if (shared_ && !reduced_) reduce_shared(buckets);
+  if (shared_ && reduced_.empty()) reduce_shared(buckets);
   Tensors gradients;
   for (const GradBucket& bucket : buckets) {
     for (const SliceRun& run : runs_of(bucket)) {
@@ -84,11 +120,11 @@ Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {
 
 void ShardedStep::step(const std::vector<GradBucket>& buckets) {
   const torch::NoGradGuard no_grad;
+  require_in_place(buckets);
   follow_layout(buckets);
   shared_ ? step_shared(buckets) : step_flat(buckets);
   count_step(buckets);
-  stepped_ = true;
-  reduced_ = false;
+  used_ = true;
 }
 
 // The last buckets hold the first layers, which the next forward needs first. A bucket travels
@@ -106,11 +142,12 @@ void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
 // The barriers: all gradients are there and nobody computes with the parameters any more; all
 // parameters are new and nobody reads gradients any more.
 void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
-  if (!reduced_) group_.barrier();
+  const bool reduced = !reduced_.empty();
+  if (!reduced) group_.barrier();
   for (const GradBucket& bucket : buckets) {
     const Shard& shard = shards_[bucket.index];
     const auto runs = runs_of(bucket);
-    reduced_ ? update_shard(*rule_, shard, runs) : reduce_and_update_shard(*rule_, shard, runs);
+    reduced ? update_shard(*rule_, shard, runs) : reduce_and_update_shard(*rule_, shard, runs);
   }
   group_.barrier();
 }
@@ -139,7 +176,7 @@ void ShardedStep::scatter_state(const std::vector<GradBucket>& buckets, const Na
                                 int root) {
   follow_layout(buckets);
   state_->scatter(whole, root);
-  loaded_ = true;
+  used_ = true;
 }
 
 }  // namespace lockstep

@@ -14,21 +14,22 @@
 #include <lockstep/optim/update_rule.h>
 #include <lockstep/parallel/bucket_memory.h>
 #include <lockstep/parallel/grad_bucket.h>
+#include <lockstep/parallel/reduced_gradients.h>
 #include <lockstep/parallel/shard.h>
 #include <lockstep/parallel/sharded_state.h>
 
 namespace lockstep {
 
-/// Takes the buckets as they are at each call; all must be of one layout, which may change as long
-/// as no step has been made. Not thread-safe; failures as those of the group.
+/// Takes the buckets as they are at each call; all must be of one layout, which may change: the
+/// state moves along. Not thread-safe; failures as those of the group.
 class ShardedStep {
  public:
   /// `memory` is kFlat or kShared, as the buckets have it.
   ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options,
               ProcessGroup group, ParameterMemory memory);
 
-  /// The buckets' communication hook.
-  std::shared_ptr<Work> reduce(const GradBucket& bucket);
+  /// The buckets' communication hook; `layout_is_final` once this backward's end changes no layout.
+  std::shared_ptr<Work> reduce(const GradBucket& bucket, bool layout_is_final);
 
   /// Collective. All as ZeroRedundancyOptimizer has them.
   void step(const std::vector<GradBucket>& buckets);
@@ -37,13 +38,14 @@ class ShardedStep {
   void scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole, int root);
 
   /// Gradients have been made zero: those of the next backward are the first.
-  void forget_gradients() { reduced_ = false; }
+  void forget_gradients() { reduced_.clear(); }
 
   UpdateRule& rule() { return *rule_; }
   const UpdateRule& rule() const { return *rule_; }
   std::int64_t state_bytes() const { return state_ ? state_->bytes() : 0; }
 
  private:
+  void require_in_place(const std::vector<GradBucket>& buckets);
   void follow_layout(const std::vector<GradBucket>& buckets);
   void reduce_shared(const std::vector<GradBucket>& buckets);
   void step_flat(const std::vector<GradBucket>& buckets);
@@ -55,10 +57,10 @@ class ShardedStep {
   const std::unique_ptr<UpdateRule> rule_;
   ProcessGroup group_;
   const bool shared_;
-  bool loaded_ = false;  // the state is not that of the beginning, though nothing has been stepped
-  bool stepped_ = false;
-  /// This rank's slices hold the mean, the others' what this rank computed.
-  bool reduced_ = false;
+  const bool keeps_zeros_;
+  bool used_ = false;  // the state is not that of the beginning
+  /// Of these, this rank's slices hold the mean and the others' what this rank computed.
+  ReducedGradients reduced_;
   std::uint64_t layout_ = 0;
   std::optional<ShardedState> state_;
   std::vector<Shard> shards_;

@@ -42,6 +42,15 @@ torch::Tensor sum_of_squares(const Tensors& gradients, torch::Device device) {
   return sum;
 }
 
+// Holds the norm of all: one bucket's half might overflow by what the others add.
+torch::ScalarType common_type(const std::vector<GradBucket>& buckets) {
+  torch::ScalarType type = buckets.front().buffer.scalar_type();
+  for (const GradBucket& bucket : buckets) {
+    type = c10::promoteTypes(type, bucket.buffer.scalar_type());
+  }
+  return type;
+}
+
 }  // namespace
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
@@ -50,8 +59,11 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn:
       buckets_(&flat_buckets(core)),
       sharded_(std::make_shared<ShardedStep>(named_parameters(module), options, group_,
                                              core.options().parameter_memory)) {
+  // The end of the first backward that communicated is the last time that buckets change.
   core.register_comm_hook(
-      [sharded = sharded_](GradBucket& bucket) { return sharded->reduce(bucket); });
+      [sharded = sharded_, times = &core.reducer()->times()](GradBucket& bucket) {
+        return sharded->reduce(bucket, /*layout_is_final=*/times->steps() > 0);
+      });
 }
 
 void ZeroRedundancyOptimizer::step() { sharded_->step(*buckets_); }
@@ -67,10 +79,9 @@ Tensors ZeroRedundancyOptimizer::gradients() { return sharded_->mean_gradients(*
 torch::Tensor ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const torch::NoGradGuard no_grad;
   const Tensors shares = gradients();
-  const torch::Tensor& like = buckets_->front().buffer;
-  const torch::Tensor sum = sum_of_squares(shares, like.device());
+  const torch::Tensor sum = sum_of_squares(shares, buckets_->front().buffer.device());
   group_.all_reduce(sum);
-  const torch::Tensor norm = sum.sqrt().to(like.scalar_type());
+  const torch::Tensor norm = sum.sqrt().to(common_type(*buckets_));
   clip_grads_with_norm_(shares, max_norm, norm);
   return norm;
 }

@@ -35,9 +35,10 @@ class ShardedStep;
 
 /// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'
 /// grad() is no mean: only this optimizer knows the means, on each rank those of its share; clip
-/// and scale through it. Accumulate over several backward()s under no_sync(), all but the last;
-/// with kFlat anything else is a ConfigError. With kShared whoever writes a parameter writes
-/// everybody's.
+/// and scale through it. Accumulate over several backward()s under no_sync(), all but the last, and
+/// clear before the first, by zero_grad() here or of the module: a backward() that reduces what has
+/// been added to a result, a step made or not, is a ConfigError. (With kShared only gradients() and
+/// clip_grad_norm() make results.) With kShared whoever writes a parameter writes everybody's.
 ///
 /// Not thread-safe. Errors are the group's; after one in step() the parameters are undefined.
 class ZeroRedundancyOptimizer {
@@ -50,13 +51,15 @@ class ZeroRedundancyOptimizer {
                           const OptimizerOptions& options);
 
   /// Collective. On return every rank has the new parameters. Ranks without a batch of their own
-  /// call it too.
+  /// call it too. ConfigError, and the end of the group, when a parameter lies no longer where
+  /// DistributedDataParallel put it; see ParameterMemory.
   void step();
   /// In place: gradients are views into the reducer's buckets.
   void zero_grad();
 
   /// Collective. Scales the mean gradients so that the norm of all of them is at most `max_norm`,
-  /// and returns the norm before, on every rank, as clip_grad_norm_() does.
+  /// and returns the norm before, on every rank, as clip_grad_norm_() does; in the type that the
+  /// gradients' types promote to.
   torch::Tensor clip_grad_norm(double max_norm);
 
   /// Collective. The mean gradients of this rank's share, flat, to be scaled in place before

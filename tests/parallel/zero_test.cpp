@@ -1,6 +1,8 @@
 // ZeroRedundancyOptimizer beside DistributedDataParallel with an optimizer for each rank.
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -240,6 +242,96 @@ TEST_P(Zero, SkipsAStepWithTheOthers) {
   });
 }
 
+// As after a step that GradScaler skipped; the module clears, in either way.
+TEST_P(Zero, KnowsGradientsThatTheModuleCleared) {
+  run([](ProcessGroup group) {
+    for (const bool set_to_none : {true, false}) {
+      const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+      Plain plain(group, options);
+      Sharded sharded(group, GetParam().memory, options);
+      for (int step = 0; step < 6; ++step) {
+        const auto advance = [&](auto& wrapped) {
+          wrapped.net->zero_grad(set_to_none);
+          wrapped.backward(batch_of(group.rank(), step));
+          if (step % 2 == 0) return;
+          wrapped.optimizer.step();
+        };
+        advance(plain);
+        advance(sharded);
+        if (step % 2 == 0) sharded.optimizer.gradients();
+        require_same(*sharded.net, *plain.net, GetParam().tolerance,
+                     lockstep::str("step ", step, ", set_to_none ", set_to_none));
+      }
+    }
+  });
+}
+
+// The buckets become others after that, and the momentum goes with them.
+TEST_P(Zero, StepsBeforeAnythingWasReduced) {
+  run([](ProcessGroup group) {
+    const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    const auto train = [](auto& wrapped) {
+      {
+        const auto guard = wrapped.ddp.no_sync();
+        wrapped.step(batch_of(0, 0));
+        wrapped.step(batch_of(0, 1));
+      }
+      for (int step = 2; step < 5; ++step) wrapped.step(batch_of(0, step));
+    };
+    train(plain);
+    train(sharded);
+    require_same(*sharded.net, *plain.net, 1e-5, "at the end");
+    EXPECT_GT(sharded.ddp.core().reducer()->grad_buckets().front().layout, 0U);
+  });
+}
+
+// The kernel would divide zero by zero there.
+TEST_P(Zero, KeepsThePaddingZeroWithoutEps) {
+  run([](ProcessGroup group) {
+    const AdamOptions options{.lr = 0.01, .eps = 0, .weight_decay = 0.01};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    for (int step = 0; step < 3; ++step) {
+      plain.step(batch_of(group.rank(), step));
+      sharded.step(batch_of(group.rank(), step));
+    }
+    require_same(*sharded.net, *plain.net, GetParam().tolerance == 0 ? 0 : 1e-3, "at the end");
+    for (const GradBucket& bucket : sharded.ddp.core().reducer()->grad_buckets()) {
+      EXPECT_TRUE(bucket.flat_parameters.isfinite().all().item<bool>());
+    }
+  });
+}
+
+// A half beside floats, whose gradients are more than a half can hold. It is used last, so that its
+// bucket is the first.
+struct MixedImpl : torch::nn::Module {
+  torch::Tensor forward() {
+    const auto sum = (floats * 1e6).sum();
+    return sum + halves.to(torch::kFloat32).sum();
+  }
+  torch::Tensor floats = register_parameter("floats", torch::ones({8}));
+  torch::Tensor halves = register_parameter("halves", torch::ones({8}, torch::kFloat16));
+};
+TORCH_MODULE(Mixed);
+
+TEST(ZeroClipping, OfSeveralTypesHasTheNormOfTheWidest) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    Mixed net;
+    DistributedDataParallel ddp(net, group, {.parameter_memory = kFlat});
+    ZeroRedundancyOptimizer optimizer(ddp.core(), *net, SgdOptions{.lr = 1});
+    ddp.forward().backward();
+    EXPECT_EQ(ddp.core().reducer()->grad_buckets().front().buffer.scalar_type(), torch::kFloat16);
+    const auto norm = optimizer.clip_grad_norm(1);
+    EXPECT_EQ(norm.scalar_type(), torch::kFloat32);
+    EXPECT_NEAR(norm.item<double>(), 1e6 * std::sqrt(8.0), 1);
+    optimizer.step();
+    EXPECT_NEAR(net->floats[0].item<double>(), 1 - 1 / std::sqrt(8.0), 1e-5);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // Their moments and their counts of steps stay, as those of an optimizer of its own.
 TEST_P(Zero, SkipsParametersThatNobodyUses) {
   run([](ProcessGroup group) {
@@ -434,6 +526,8 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
          state.front().second = torch::ones({2, 3});
        },
        "is Float [2, 3], expected Float ["},
+      {[](NamedTensors& state) { state.front().second = torch::Tensor(); },
+       "is undefined, expected Float ["},
   };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Sharded sharded(group, kFlat, AdamOptions{.lr = 0.01});
@@ -482,6 +576,37 @@ TEST(ZeroMisuse, TwoReductionsBeforeAStep) {
     sharded.backward(batch_of(0, 2));
   });
   for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("accumulate them under no_sync()"));
+}
+
+TEST(ZeroMisuse, BackwardAfterAStepWithoutClearing) {
+  for (const auto memory : {kFlat, kShared}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Sharded sharded(group, memory, SgdOptions{});
+      train_alike(sharded, 0, 2);
+      sharded.optimizer.clip_grad_norm(1);
+      sharded.optimizer.step();
+      sharded.backward(batch_of(0, 2));
+    });
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("call zero_grad() after each"));
+  }
+}
+
+// As torch::load() and a change of the memory format do it; on all ranks or on one.
+TEST(ZeroMisuse, ParametersThatWereMoved) {
+  for (const auto memory : {kFlat, kShared}) {
+    for (const int first : {0, 1}) {
+      const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+        Sharded sharded(group, memory, SgdOptions{});
+        train_alike(sharded, 0, 2);
+        auto& bias = sharded.net->head->bias;
+        if (group.rank() >= first) bias.set_data(bias.detach().clone());
+        train_alike(sharded, 2, 3);
+      });
+      for (const auto& error : errors) {
+        EXPECT_THAT(error, HasSubstr("parameter 'head.bias' was moved after"));
+      }
+    }
+  }
 }
 
 }  // namespace
