@@ -143,7 +143,7 @@ void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
 // parameters are new and nobody reads gradients any more.
 void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
   const bool reduced = !reduced_.empty();
-  if (!reduced) group_.barrier();
+  group_.barrier();
   for (const GradBucket& bucket : buckets) {
     const Shard& shard = shards_[bucket.index];
     const auto runs = runs_of(bucket);

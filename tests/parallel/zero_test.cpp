@@ -221,6 +221,25 @@ TEST_P(Zero, ClipsScalesAndAccumulates) {
   });
 }
 
+// Nobody writes a parameter before all ranks have come to step(): a slower one may still read them.
+TEST_P(Zero, ParametersStayUntilAllRanksStep) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.5});
+    for (int step = 0; step < 3; ++step) {
+      sharded.optimizer.zero_grad();
+      sharded.backward(batch_of(group.rank(), step));
+      sharded.optimizer.clip_grad_norm(1e9);
+      const auto before = sharded.net->parameters()[0].detach().clone();
+      const auto until = Clock::now() + Milliseconds(group.rank() == group.size() - 1 ? 30 : 0);
+      while (Clock::now() < until) {
+      }
+      if (!torch::equal(before, sharded.net->parameters()[0])) throw Error("changed before this rank's step()");
+      sharded.optimizer.step();
+      if (torch::equal(before, sharded.net->parameters()[0])) throw Error("not changed by step()");
+    }
+  });
+}
+
 // Rank 1 alone finds an infinity; nobody steps.
 TEST_P(Zero, SkipsAStepWithTheOthers) {
   run([](ProcessGroup group) {
