@@ -34,8 +34,9 @@ const char* hint(int signal) {
       return ": if nobody did that, memory ran out; the kernel's log (dmesg) tells";
     case SIGBUS:
       return ": memory or a mapped file vanished; is a file system full?";
-    case SIGSEGV:
     case SIGABRT:
+      return ": an exception that nobody caught, whose text stands above after what(), or a failed assertion";
+    case SIGSEGV:
     case SIGFPE:
     case SIGILL:
       return ": a crash; run that rank under a debugger, or with --nproc-per-node 1";

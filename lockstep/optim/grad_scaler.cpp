@@ -20,7 +20,9 @@ GradScaler::GradScaler(const GradScalerOptions& options, torch::Device device)
   check.at_least("growth_interval", static_cast<double>(options.growth_interval), 1);
 }
 
-void GradScaler::unscale_(const Tensors& gradients) {
+void GradScaler::unscale_(const Tensors& gradients) { unscale_(gradients, {}); }
+
+void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& reduction) {
   const torch::NoGradGuard no_grad;
   if (unscaled_) {
     throw ConfigError(
@@ -41,12 +43,16 @@ void GradScaler::unscale_(const Tensors& gradients) {
   for (auto& [type, tensors] : by_type) {
     at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf_, inverse);
   }
-  if (reduction_) reduction_(found_inf_);
+  if (const auto& agree = reduction_ ? reduction_ : reduction; agree) agree(found_inf_);
   unscaled_ = true;
 }
 
 bool GradScaler::step(const Tensors& gradients, const std::function<void()>& optimizer_step) {
   if (!unscaled_) unscale_(gradients);
+  return step_if_finite(optimizer_step);
+}
+
+bool GradScaler::step_if_finite(const std::function<void()>& optimizer_step) {
   if (found_inf_.item<float>() > 0) return false;
   optimizer_step();
   return true;

@@ -4,7 +4,7 @@
 //   for (...) {
 //     optimizer.zero_grad();
 //     scaler.scale(loss).backward();
-//     scaler.unscale_(optimizer.gradients());   // only where they are looked at, as for clipping
+//     scaler.unscale_(optimizer);   // only where they are looked at, as for clipping
 //     scaler.step(optimizer);                   // skipped when a gradient is not finite
 //     scaler.update();
 //   }
@@ -33,7 +33,9 @@ struct GradScalerOptions {
 /// 2018). Gradients are float32, as autocast leaves them. Not thread-safe.
 ///
 /// Under DistributedDataParallel every rank has the same gradients, so that all skip the same steps
-/// and nothing is communicated. Where each rank has its own, see reduce_found_inf_with().
+/// and nothing is communicated. An optimizer whose ranks have different ones, as
+/// ZeroRedundancyOptimizer, has a reduce_found_inf(), by which its ranks agree; elsewhere see
+/// reduce_found_inf_with().
 class GradScaler {
  public:
   using FoundInfReduction = std::function<void(torch::Tensor& found_inf)>;
@@ -47,13 +49,19 @@ class GradScaler {
   /// Divides by the scale, in place, and looks for what is not finite. Once a step. ConfigError for
   /// a second time before update() and for float16 gradients.
   void unscale_(const Tensors& gradients);
+  template <class Optimizer>
+    requires requires(Optimizer& optimizer) { optimizer.gradients(); }
+  void unscale_(Optimizer& optimizer) {
+    unscale_(optimizer.gradients(), agreement_of(optimizer));
+  }
 
   /// `optimizer_step()` unless a gradient is not finite, after unscale_(gradients) if that has not
   /// been called. Returns whether the step was done. Waits for the device.
   bool step(const Tensors& gradients, const std::function<void()>& optimizer_step);
   template <class Optimizer>
   bool step(Optimizer& optimizer) {
-    return step(optimizer.gradients(), [&] { optimizer.step(); });
+    if (!unscaled_) unscale_(optimizer);
+    return step_if_finite([&] { optimizer.step(); });
   }
 
   /// The scale of the next step. ConfigError without an unscale_() or step() before.
@@ -61,7 +69,7 @@ class GradScaler {
 
   /// Called by each unscale_() with a float of one element: above 0 where this rank found something
   /// that is not finite. It must become the maximum over the ranks that share the optimizer; it may
-  /// communicate.
+  /// communicate. Takes the place of the optimizer's own.
   void reduce_found_inf_with(FoundInfReduction reduction) { reduction_ = std::move(reduction); }
 
   double get_scale() const { return scale_.item<double>(); }
@@ -69,6 +77,17 @@ class GradScaler {
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
  private:
+  template <class Optimizer>
+  static FoundInfReduction agreement_of(Optimizer& optimizer) {
+    if constexpr (requires(torch::Tensor& found) { optimizer.reduce_found_inf(found); }) {
+      return [&optimizer](torch::Tensor& found) { optimizer.reduce_found_inf(found); };
+    } else {
+      return {};
+    }
+  }
+  void unscale_(const Tensors& gradients, const FoundInfReduction& reduction);
+  bool step_if_finite(const std::function<void()>& optimizer_step);
+
   GradScalerOptions options_;
   FoundInfReduction reduction_;
   torch::Tensor scale_;

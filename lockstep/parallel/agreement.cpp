@@ -20,7 +20,7 @@ void append(std::ostringstream& out, const char* kind, const std::string& name,
 // One line for each tensor, in the order in which the ranks will use them.
 std::string signature(const torch::nn::Module& module, const std::string& options) {
   std::ostringstream out;
-  out << "options " << options << '\n';
+  out << options;
   for (const auto& item : module.named_parameters()) {
     append(out, "parameter", item.key(), item.value());
   }
@@ -41,8 +41,9 @@ std::string first_difference(const std::string& first, const std::string& second
   const std::size_t shared = std::min(a.size(), b.size());
   for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i < shared && a[i] == b[i]) continue;
-    return str("ranks have different ", i == 0 ? "options" : "models", ": rank 0 has ", i < a.size() ? a[i] : "no more tensors",
-               ", rank ", rank, " has ", i < b.size() ? b[i] : "no more tensors");
+    const bool of_options = i < shared && a[i].starts_with("option ");
+    return str("ranks have different ", of_options ? "options" : "models", ": rank 0 has ",
+               i < a.size() ? a[i] : "no more tensors", ", rank ", rank, " has ", i < b.size() ? b[i] : "no more tensors");
   }
   return "";
 }

@@ -57,20 +57,37 @@ std::vector<bool> sparse_ones(const torch::nn::Module& module, const std::vector
   return sparse;
 }
 
-std::string described(const DdpOptions& options) {
-  return lockstep::str("bucket_cap_mb ", options.bucket_cap_mb, " first_bucket_cap_mb ",
-                       options.first_bucket_cap_mb, " broadcast_buffers ", options.broadcast_buffers,
-                       " sync_batch_norm ", options.sync_batch_norm, " find_unused_parameters ",
-                       options.find_unused_parameters, " static_graph ", options.static_graph,
-                       " parameter_memory ", static_cast<int>(options.parameter_memory));
+const char* text_of(bool value) { return value ? "true" : "false"; }
+
+const char* text_of(ParameterMemory memory) {
+  switch (memory) {
+    case ParameterMemory::kAsIs: return "kAsIs";
+    case ParameterMemory::kFlat: return "kFlat";
+    case ParameterMemory::kShared: return "kShared";
+  }
+  return "?";
 }
 
-std::string sparse_names(const std::vector<NamedParameter>& parameters, const std::vector<bool>& sparse) {
-  std::vector<std::string> names;
+// A line for each, for the ranks to compare.
+std::string described(const DdpOptions& options, const std::vector<NamedParameter>& parameters,
+                      const std::vector<bool>& sparse) {
+  std::vector<std::string> sparse_names;
   for (std::size_t i = 0; i < sparse.size(); ++i) {
-    if (sparse[i]) names.push_back(parameters[i].name);
+    if (sparse[i]) sparse_names.push_back(parameters[i].name);
   }
-  return lockstep::str(" sparse gradients of [", join(names), "]");
+  std::string lines;
+  const auto add = [&](const char* name, const auto& value) {
+    lines += lockstep::str("option ", name, ' ', value, '\n');
+  };
+  add("bucket_cap_mb", options.bucket_cap_mb);
+  add("first_bucket_cap_mb", options.first_bucket_cap_mb);
+  add("broadcast_buffers", text_of(options.broadcast_buffers));
+  add("sync_batch_norm", text_of(options.sync_batch_norm));
+  add("find_unused_parameters", text_of(options.find_unused_parameters));
+  add("static_graph", text_of(options.static_graph));
+  add("parameter_memory", text_of(options.parameter_memory));
+  add("sparse_parameters (with those found)", "[" + join(sparse_names) + "]");
+  return lines;
 }
 
 // What a rank can know by itself; returns which parameters have sparse gradients.
@@ -102,7 +119,7 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
   } catch (const ConfigError& error) {  // the others must hear of it
     problem = error.what();
   }
-  verify_agreement(module, described(options) + sparse_names(parameters, sparse), problem, group_);
+  verify_agreement(module, described(options, parameters, sparse), problem, group_);
   broadcast_state(module, group_);
   if (group_.size() > 1 && options.broadcast_buffers) {
     buffers_.emplace(module, group_);

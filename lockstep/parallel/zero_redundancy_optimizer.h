@@ -63,10 +63,10 @@ class ZeroRedundancyOptimizer {
   torch::Tensor clip_grad_norm(double max_norm);
 
   /// Collective. The mean gradients of this rank's share, flat, to be scaled in place before
-  /// step(); all ranks' together are every element once. So GradScaler::step() takes this
-  /// optimizer, if its reduce_found_inf_with() is given an all_reduce of the maximum over `core`'s
-  /// group.
+  /// step(); all ranks' together are every element once.
   Tensors gradients();
+  /// Collective. For GradScaler, which takes this optimizer like any other.
+  void reduce_found_inf(torch::Tensor& found_inf) { group_.all_reduce(found_inf, ReduceOp::kMax); }
 
   double lr() const;
   void set_lr(double lr);

@@ -45,16 +45,14 @@ class ReplicatedOptimizer final : public RunOptimizer {
 class ShardedOptimizer final : public RunOptimizer {
  public:
   ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const OptimizerOptions& options)
-      : optimizer_(core, module, options), group_(core.group()) {}
+      : optimizer_(core, module, options) {}
 
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
   Tensors gradients() override { return optimizer_.gradients(); }
   void clip_grad_norm(double max_norm) override { optimizer_.clip_grad_norm(max_norm); }
   void agree_through(GradScaler& scaler) override {
-    scaler.reduce_found_inf_with([group = group_](torch::Tensor& found) mutable {
-      group.all_reduce(found, ReduceOp::kMax);
-    });
+    scaler.reduce_found_inf_with([this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });
   }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
@@ -63,7 +61,6 @@ class ShardedOptimizer final : public RunOptimizer {
 
  private:
   ZeroRedundancyOptimizer optimizer_;
-  ProcessGroup group_;
 };
 
 }  // namespace

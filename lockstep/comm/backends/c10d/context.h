@@ -21,8 +21,9 @@ namespace lockstep::c10d_adapter {
 
 using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 
-/// How long a failed operation looks for the reason: a dead peer is known after three beats.
-inline constexpr std::chrono::milliseconds kInquiry{1200};
+/// How long a failed operation looks for the reason: a dead peer is known after three beats, a dead store's after
+/// a grace of a second.
+inline constexpr std::chrono::milliseconds kInquiry{1500};
 /// What another rank says of the end has so much time to arrive.
 inline constexpr std::chrono::milliseconds kNews{300};
 inline constexpr std::chrono::milliseconds kInquiryPause{50};
