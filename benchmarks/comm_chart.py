@@ -27,11 +27,11 @@ def time_text(us):
     return f"{us:g} µs"
 
 
-def style():
+def style(all_series):
     def rules(shade):
         ink, grid = (("#1f2328", "#d0d7de"), ("#e6edf3", "#3d444d"))[shade]
         lines = [f"text{{fill:{ink}}}.grid{{stroke:{grid}}}"]
-        for number, series in enumerate(SERIES.values()):
+        for number, series in enumerate(all_series.values()):
             lines.append(f".s{number}{{stroke:{series[shade]}}}.m{number}{{fill:{series[shade]}}}")
         return "".join(lines)
     return ("<style>text{font:12px system-ui,sans-serif}.title{font-weight:600}path{fill:none}"
@@ -111,7 +111,7 @@ def chart(title, panels):
     width = LEFT + len(panels) * (PANEL[0] + GAP)
     height = TOP + PANEL[1] + BOTTOM
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-           f'height="{height}" role="img" aria-label="{escape(title, quote=True)}">', style(),
+           f'height="{height}" role="img" aria-label="{escape(title, quote=True)}">', style(SERIES),
            f'<text class="title" x="{LEFT}" y="18">{escape(title)}</text>']
     out += legend({name for lines in panels.values() for name in lines})
     for place, (heading, lines) in enumerate(panels.items()):

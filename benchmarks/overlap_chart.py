@@ -2,21 +2,12 @@
 import math
 from html import escape
 
+from comm_chart import style
+
 PANEL, GAP, LEFT, TOP, BOTTOM = (300, 230), 70, 62, 66, 52
 # Okabe and Ito's colours, which colour-blind readers can tell apart, for light and for dark backgrounds.
 SERIES = {"without overlap": ("#b35900", "#e69f00", "6 3"), "with overlap": ("#0072b2", "#56b4e9", ""),
           "without communication": ("#6e7781", "#8b949e", "2 3")}
-
-
-def style():
-    def rules(shade):
-        ink, grid = (("#1f2328", "#d0d7de"), ("#e6edf3", "#3d444d"))[shade]
-        lines = [f"text{{fill:{ink}}}.grid{{stroke:{grid}}}"]
-        for number, series in enumerate(SERIES.values()):
-            lines.append(f".s{number}{{stroke:{series[shade]}}}.m{number}{{fill:{series[shade]}}}")
-        return "".join(lines)
-    return ("<style>text{font:12px system-ui,sans-serif}.title{font-weight:600}path{fill:none}"
-            f".line{{stroke-width:1.8}}{rules(0)}@media(prefers-color-scheme:dark){{{rules(1)}}}</style>")
 
 
 def nice_top(value):
@@ -59,7 +50,7 @@ def chart(title, panels):
     width = LEFT + len(panels) * (PANEL[0] + GAP)
     height = TOP + PANEL[1] + BOTTOM
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-           f'role="img" aria-label="{escape(title, quote=True)}">', style(),
+           f'role="img" aria-label="{escape(title, quote=True)}">', style(SERIES),
            f'<text class="title" x="{LEFT}" y="18">{escape(title)}</text>']
     at = LEFT
     for number, (name, (_, _, dashes)) in enumerate(SERIES.items()):

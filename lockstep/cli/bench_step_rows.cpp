@@ -13,16 +13,7 @@ namespace {
 constexpr std::size_t kColumns = 8;
 constexpr std::array<int, kColumns> kWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // negative: to the left
 
-std::string line_of(const std::array<std::string, kColumns>& cells) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const auto width = static_cast<std::size_t>(std::abs(kWidths[i]));
-    const std::string padding(width - std::min(width, cells[i].size()), ' ');
-    if (i > 0) line += "  ";
-    line += kWidths[i] < 0 ? cells[i] + padding : padding + cells[i];
-  }
-  return line;
-}
+std::string line_of(const std::array<std::string, kColumns>& cells) { return padded_cells(cells, kWidths); }
 
 // The value of each round on the rank where it is largest.
 std::vector<double> of_slowest(const StepTimes& times, double StepRound::*value) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include <lockstep/core/strings.h>
 
@@ -64,6 +65,17 @@ std::string bytes_text(double bytes) {
 }
 
 std::string percent_text(double fraction) { return fixed_text(fraction * 100, 2) + "%"; }
+
+std::string padded_cells(std::span<const std::string> cells, std::span<const int> widths) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto width = static_cast<std::size_t>(std::abs(widths[i]));
+    const std::string padding(width - std::min(width, cells[i].size()), ' ');
+    if (i > 0) line += "  ";
+    line += widths[i] < 0 ? cells[i] + padding : padding + cells[i];
+  }
+  return line;
+}
 
 std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
