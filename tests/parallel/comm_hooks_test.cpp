@@ -281,35 +281,59 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
   });
 }
 
-// The bytes that LibTorch holds of what this thread allocated on the CPU since the guard was made.
-class CountedMemory final : public c10::MemoryReportingInfoBase {
+// Stands in for LibTorch's CPU allocator and counts the bytes that are held, by whatever thread.
+class CountedMemory final : public c10::Allocator {
  public:
-  void reportMemoryUsage(void*, std::int64_t change, std::size_t, std::size_t,
-                         c10::Device) override {
-    held += change;
+  CountedMemory() : under_(*c10::GetAllocator(c10::kCPU)) { c10::SetAllocator(c10::kCPU, this, kPriority); }
+  ~CountedMemory() override { c10::SetAllocator(c10::kCPU, &under_, kPriority); }
+  c10::DataPtr allocate(std::size_t size) override {
+    held += static_cast<std::int64_t>(size);
+    c10::DataPtr memory = under_.allocate(size);
+    void* const data = memory.get();
+    return {data, new Block{std::move(memory), size}, &free, c10::DeviceType::CPU};
   }
-  bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t held = 0;
+  void copy_data(void* to, const void* from, std::size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+  // Static, as blocks may outlive the allocator.
+  inline static std::atomic<std::int64_t> held = 0;
+
+ private:
+  static constexpr std::uint8_t kPriority = 255;
+  struct Block {
+    c10::DataPtr memory;
+    std::size_t size;
+  };
+  static void free(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    held -= static_cast<std::int64_t>(block->size);
+  }
+  c10::Allocator& under_;
 };
 
 TEST(CommHooksMemory, CompressionForgetsBucketsThatARebuildTookAway) {
   static constexpr std::int64_t kElements = 1 << 18;
+  CountedMemory memory;
   const auto body = [](ProcessGroup group) {
-    const auto memory = std::make_shared<CountedMemory>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, memory);
     const CommHook hook = fp16_compress_hook(group);
     Model model(Shapes{{16}, {kElements}});
     GradBucket first = model.bucket(group, {0}, 0, 0), second = model.bucket(group, {1}, 1, 0);
     GradBucket rebuilt = model.bucket(group, {0}, 0, 1);
-    const std::int64_t before = memory->held;
+    group.barrier();
+    const std::int64_t before = CountedMemory::held;
+    group.barrier();
     wait_for_all({hook(first), hook(second)});
     group.barrier();
-    ASSERT_GE(memory->held - before, 4 * kElements) << "a copy to send and one to receive";
+    ASSERT_GE(CountedMemory::held - before, 2 * 4 * kElements)
+        << "each of two ranks has a copy to send and one to receive";
+    group.barrier();
     hook(rebuilt)->wait();
     // Gloo's threads let go of the last tensors a moment after the waits.
     const Deadline deadline(std::chrono::seconds(10));
-    while (memory->held - before >= kElements && !deadline.expired()) std::this_thread::yield();
-    EXPECT_LT(memory->held - before, kElements);
+    while (CountedMemory::held - before >= kElements && !deadline.expired()) {
+      std::this_thread::yield();
+    }
+    EXPECT_LT(CountedMemory::held - before, kElements);
     group.barrier();
   };
   EXPECT_EQ(run_group(2, "gloo", body), no_errors(2));
