@@ -1,11 +1,12 @@
-# lockstep_room(NAME [TORCH] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
+# lockstep_room(NAME [TORCH header] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
 #
 # Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
-# TORCH the room sees LibTorch and shares the one precompiled header; without it the room cannot
+# TORCH the room sees LibTorch, of which it shares that precompiled header; without it the room cannot
 # include a LibTorch header even by accident, because the include path is not there.
+# A room in LOCKSTEP_UNITY_ROOMS is one translation unit.
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
-  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TORCH" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
@@ -15,17 +16,20 @@ function(lockstep_room name)
   target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
                         PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
+  if(name IN_LIST LOCKSTEP_UNITY_ROOMS)
+    set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  endif()
   if(arg_TORCH)
     target_link_libraries(lockstep_${name} PUBLIC ${LOCKSTEP_TORCH_TARGET})
-    lockstep_use_torch_pch(lockstep_${name})
+    lockstep_use_torch_pch(lockstep_${name} ${arg_TORCH})
   endif()
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
 endfunction()
 
-# lockstep_program(NAME SOURCES file... LIBRARIES target...): an executable that uses LibTorch.
+# lockstep_program(NAME TORCH header SOURCES file... LIBRARIES target...): an executable that uses LibTorch.
 function(lockstep_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TORCH" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LIBRARIES})
-  lockstep_use_torch_pch(${name})
+  lockstep_use_torch_pch(${name} ${arg_TORCH})
 endfunction()

@@ -1,4 +1,4 @@
-# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
+# lockstep_test(NAME [TORCH header] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
 #
 # One GoogleTest program tests_NAME per room and tier; every TEST in it is a ctest entry with that
 # one label (default: NAME). Groups that fail on purpose leave their last operations in the build.
@@ -12,13 +12,13 @@ if(LOCKSTEP_SANITIZE)
 endif()
 
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TORCH;LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
   set_target_properties(tests_${name} PROPERTIES LOCKSTEP_TEST ON)
   target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
   if(arg_TORCH)
-    lockstep_use_torch_pch(tests_${name})
+    lockstep_use_torch_pch(tests_${name} ${arg_TORCH})
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/cli/bench_collective.h>
 #include <lockstep/comm/data_type.h>

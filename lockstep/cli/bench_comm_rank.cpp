@@ -6,8 +6,8 @@
 #include <cstring>
 #include <iostream>
 
+#include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
-#include <torch/torch.h>
 
 #include <lockstep/cli/bench_calls.h>
 #include <lockstep/cli/bench_comm_rows.h>

@@ -1,6 +1,6 @@
 #include <lockstep/cli/bench_group.h>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/comm/network.h>
 

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <optional>
 
+#include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
 #include <lockstep/cli/bench_group.h>
@@ -123,14 +124,14 @@ class StepMeasurement {
   }
 
   // Of one way, from all ranks.
-  StepTimes gather(const std::vector<StepRound>& mine) {
+  StepRounds gather(const std::vector<StepRound>& mine) {
     std::vector<double> flat;
     for (const StepRound& each : mine) {
       flat.insert(flat.end(), {each.step_ms, each.cpu_ms});
       flat.insert(flat.end(), each.waited_ms.begin(), each.waited_ms.end());
     }
     const auto length = static_cast<std::ptrdiff_t>(flat.size() / mine.size());
-    StepTimes times;
+    StepRounds times;
     for (const auto& rank : gather_all(start_line_, flat)) {
       auto& rounds = times.emplace_back();
       for (auto at = rank.begin(); at != rank.end(); at += length)
@@ -146,7 +147,7 @@ class StepMeasurement {
   }
 
   void report(const std::vector<std::vector<StepRound>>& mine, std::int64_t steps) {
-    std::vector<StepTimes> times;
+    std::vector<StepRounds> times;
     for (const auto& way : mine) times.push_back(gather(way));
     BenchStepRow about;
     about.model = settings_.model;

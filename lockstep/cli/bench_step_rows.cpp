@@ -16,7 +16,7 @@ constexpr std::array<int, kColumns> kWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // n
 std::string line_of(const std::array<std::string, kColumns>& cells) { return padded_cells(cells, kWidths); }
 
 // The value of each round on the rank where it is largest.
-std::vector<double> of_slowest(const StepTimes& times, double StepRound::*value) {
+std::vector<double> of_slowest(const StepRounds& times, double StepRound::*value) {
   std::vector<double> slowest;
   for (std::size_t round = 0; round < times[0].size(); ++round) {
     double most = times[0][round].*value;
@@ -28,7 +28,7 @@ std::vector<double> of_slowest(const StepTimes& times, double StepRound::*value)
 
 // The mean of each round of what `choose` takes from the waits of a step's ranks.
 template <class Choose>
-std::optional<Spread> mean_wait(const StepTimes& times, const Choose& choose) {
+std::optional<Spread> mean_wait(const StepRounds& times, const Choose& choose) {
   if (times[0][0].waited_ms.empty()) return std::nullopt;
   std::vector<double> means;
   for (std::size_t round = 0; round < times[0].size(); ++round) {
@@ -83,8 +83,8 @@ Spread spread_of(std::vector<double> values) {
   return {quantile(values, 0.5), quantile(values, 0.25), quantile(values, 0.75)};
 }
 
-BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTimes* single,
-                       const StepTimes* in_step) {
+BenchStepRow summarize(BenchStepRow row, const StepRounds& variant, const StepRounds* single,
+                       const StepRounds* in_step) {
   const std::vector<double> steps = of_slowest(variant, &StepRound::step_ms);
   row.step_ms = spread_of(steps);
   row.rounds_ms = steps;

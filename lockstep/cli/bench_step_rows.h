@@ -20,7 +20,7 @@ struct StepRound {
 };
 
 /// times[rank][round] of one way.
-using StepTimes = std::vector<std::vector<StepRound>>;
+using StepRounds = std::vector<std::vector<StepRound>>;
 
 /// A value of each round: its median and quartiles.
 struct Spread {
@@ -65,8 +65,8 @@ struct BenchStepRow {
 
 /// Fills the figures of `row` from the times of its variant and, unless it ran alone, of the two
 /// ways that it is compared with.
-BenchStepRow summarize(BenchStepRow row, const StepTimes& variant, const StepTimes* single,
-                       const StepTimes* in_step);
+BenchStepRow summarize(BenchStepRow row, const StepRounds& variant, const StepRounds* single,
+                       const StepRounds* in_step);
 
 /// A JSON array of {"model", "strategy", "backend", "ranks", "threads_per_rank", "batch_per_rank",
 /// "precision", "step_ms", "step_ms_single", "overhead_ms", ...}; docs/benchmarks/ddp.md has the

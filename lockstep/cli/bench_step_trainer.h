@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/cli/bench_step_settings.h>
 #include <lockstep/comm/process_group.h>

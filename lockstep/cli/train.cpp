@@ -37,7 +37,7 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
-  command.add_option("--backend", to.backend, "auto, shm, gloo or nccl")->capture_default_str();
+  command.add_option("--backend", to.backend, "auto, shm, gloo, hierarchical or nccl")->capture_default_str();
   command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
       ->capture_default_str();
   add_integer(command, "--threads", to.threads,

@@ -5,7 +5,8 @@
 #include <iostream>
 
 #include <c10/util/Logging.h>
-#include <torch/torch.h>
+#include <ATen/Parallel.h>
+#include <torch/cuda.h>
 
 #include <lockstep/cli/device_choice.h>
 #include <lockstep/comm/process_group.h>
@@ -37,6 +38,11 @@ torch::Device choose_device(const std::string& accelerator, const WorkerEnvironm
                               worker.local_rank, worker.local_world_size);
   if (!gpu) return torch::kCPU;
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
+}
+
+void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
+  if (rank != 0 || precision != Precision::kFp16 || !device.is_cpu()) return;
+  log_warning("float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would compute");
 }
 
 LoaderOptions loader_options(const TrainSettings& settings) {
@@ -83,6 +89,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const torch::Device device = choose_device(settings.accelerator, worker);
   ProcessGroup group = init_process_group(
       {.backend = settings.backend, .timeout = settings.timeout, .device = device});
+  warn_of_slow_precision(settings.precision, device, group.rank());
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 
   torch::manual_seed(settings.seed);

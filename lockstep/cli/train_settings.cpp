@@ -177,7 +177,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.recipe = &find_recipe(arguments.recipe);
   const OptionCheck check("train");
   check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
-  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl"});
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical", "nccl"});
   check.one_of("--loader", arguments.loader, {"native"});
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
   settings.accelerator = arguments.accelerator;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/collective.h>
 #include <lockstep/comm/message_tag.h>

@@ -1,17 +1,14 @@
 #include <lockstep/comm/fingerprints.h>
 
 #include <algorithm>
-#include <thread>
 
+#include <lockstep/comm/store_waits.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
 namespace {
-
-constexpr std::chrono::microseconds kFirstPause{20};
-constexpr std::chrono::microseconds kLongestPause{2000};
 
 // What must be equal, and how it is called.
 std::string fingerprint(std::uint64_t number, const CallDescription& call) {
@@ -67,16 +64,14 @@ std::vector<std::string> Fingerprints::gather(std::uint64_t number, const std::s
   for (std::size_t rank = 0; rank < world_ranks_.size(); ++rank) {
     keys.push_back(key(number, static_cast<int>(rank)));
   }
-  store_->set(keys[static_cast<std::size_t>(rank_)],
-              std::vector<std::uint8_t>(mine.begin(), mine.end()));
+  store_->set(keys[static_cast<std::size_t>(rank_)], store_bytes(mine));
   const Deadline deadline(timeout_);
-  for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
+  for (StorePauses pauses; !store_->check(keys); pauses.sleep()) {
     if (check) check();
     if (deadline.expired()) time_out(number, mine);
-    std::this_thread::sleep_for(pause);
   }
   std::vector<std::string> texts;
-  for (const auto& bytes : store_->multiGet(keys)) texts.emplace_back(bytes.begin(), bytes.end());
+  for (const auto& bytes : store_->multiGet(keys)) texts.push_back(store_text(bytes));
   // Whoever has come here has read all that came before.
   if (number > 0) store_->deleteKey(key(number - 1, rank_));
   return texts;

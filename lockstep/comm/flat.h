@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/description.h>
 

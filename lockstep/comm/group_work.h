@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/call_log.h>
 #include <lockstep/comm/work.h>

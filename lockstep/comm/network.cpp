@@ -121,15 +121,15 @@ Interfaces own_interfaces(const std::string& address) {
   return found;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1";
-}
-
 }  // namespace
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
 
 std::string meeting_address(const std::string& host, bool several_hosts) {
   const std::string address = resolve_address(host);
-  const bool loopback_on_purpose = is_loopback(host) || host == "localhost" || !several_hosts;
+  const bool loopback_on_purpose = is_loopback(host) || !several_hosts;
   if (is_loopback(address) && loopback_on_purpose) return address;
   const Interfaces interfaces = own_interfaces(address);
   if (is_loopback(address)) {
@@ -143,7 +143,7 @@ std::string meeting_address(const std::string& host, bool several_hosts) {
 }
 
 bool is_reached_from_outside(const std::string& host, bool several_hosts) {
-  if (is_loopback(host) || host == "localhost") return false;
+  if (is_loopback(host)) return false;
   if (several_hosts) return true;
   try {
     return !is_loopback(resolve_address(host));

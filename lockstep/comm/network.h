@@ -10,6 +10,9 @@ namespace lockstep {
 /// The IPv4 or IPv6 address of a host name, as text. CommError when it cannot be resolved.
 std::string resolve_address(const std::string& host);
 
+/// Whether a host name or numeric address says by itself that it is this machine.
+bool is_loopback(const std::string& host);
+
 /// Every interface of the machine, as an address to listen on.
 inline constexpr const char* kAnyAddress = "0.0.0.0";
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <functional>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace lockstep {
 

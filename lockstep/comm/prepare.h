@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/collective.h>
 

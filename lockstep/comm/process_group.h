@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/algorithm.h>
 #include <lockstep/comm/process_group_options.h>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/worker_environment.h>
 

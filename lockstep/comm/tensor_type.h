@@ -1,7 +1,7 @@
 // LibTorch's element types as ours.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/data_type.h>
 

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include <lockstep/comm/store_waits.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
@@ -15,11 +16,6 @@ namespace {
 constexpr const char* kRefusedKey = "refused";
 constexpr const char* kToldKey = "refused/told";  // how many ranks know
 constexpr std::chrono::milliseconds kTimeToTell{500};
-// The first looks come quickly, so that a rendezvous costs little; later ones spare rank 0.
-constexpr std::chrono::microseconds kFirstPause{50};
-constexpr std::chrono::microseconds kLongestPause{5000};
-
-std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 }  // namespace
 
@@ -48,12 +44,12 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
   try {
     const auto given = keys_of("/");
     const auto read = keys_of("/read/");
-    store_->set(given[rank_], to_bytes(text));
+    store_->set(given[rank_], store_bytes(text));
     await(given, topic, check, limit);
     std::vector<std::string> texts;
     for (const auto& bytes : store_->multiGet(given))
       texts.emplace_back(bytes.begin(), bytes.end());
-    store_->set(read[rank_], to_bytes(""));
+    store_->set(read[rank_], store_bytes(""));
     if (rank_ == 0) {
       await(read, topic, check, limit);
       forget(given);
@@ -70,7 +66,7 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
 
 void TextExchange::refuse(const std::string& reason) {
   try {
-    store_->compareSet(kRefusedKey, to_bytes(""), to_bytes(reason));
+    store_->compareSet(kRefusedKey, store_bytes(""), store_bytes(reason));
   } catch (const std::exception&) {
     // The store is gone, and everybody with it who could be told.
   }
@@ -83,7 +79,7 @@ void TextExchange::leave_with(const std::string& reason) {
   try {
     store_->add(kToldKey, 1);
     while (rank_ == 0 && store_->add(kToldKey, 0) < size_ && !deadline.expired()) {
-      std::this_thread::sleep_for(kLongestPause);
+      std::this_thread::sleep_for(StorePauses::kLongest);
     }
   } catch (const std::exception&) {
     // The store is gone: nobody is left to be told.
@@ -95,7 +91,7 @@ void TextExchange::await(const std::vector<std::string>& keys, const std::string
                          const Check& check, std::chrono::milliseconds timeout) {
   Deadline deadline(timeout);
   std::exception_ptr lost;
-  for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
+  for (StorePauses pauses; !store_->check(keys); pauses.sleep()) {
     if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
     try {
       if (check && !lost) check();
@@ -110,7 +106,6 @@ void TextExchange::await(const std::vector<std::string>& keys, const std::string
                                        static_cast<double>(timeout.count()) / 1e3, " s for ",
                                        missing_ranks(keys), " of ", size_, " in the ", topic));
     }
-    std::this_thread::sleep_for(pause);
   }
 }
 

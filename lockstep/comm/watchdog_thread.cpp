@@ -7,6 +7,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <lockstep/comm/store_waits.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -20,11 +21,9 @@ constexpr const char* kLeftKey = "left";  // counts the ranks that left
 constexpr const char* kRunning = "-";     // under kAbortKey, until a reason stands there
 constexpr std::chrono::milliseconds kUrgentBeat{50};
 constexpr std::chrono::milliseconds kFarewellLimit{300};
-constexpr std::chrono::milliseconds kTimeToTell{600};
+constexpr std::chrono::milliseconds kAnnouncementLimit{600};
 constexpr std::chrono::milliseconds kTellPause{20};
 
-std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 // The process that served the store has ended. Anything else may be better the next time.
 bool is_lost_connection(const std::exception& error) {
@@ -122,7 +121,7 @@ void Watchdog::State::publish(Lock& lock, bool leaves) {
   if (with_store(lock, [&] {
         if (first) store_->compareSet(kAbortKey, "", kRunning);
         if (!end.empty()) store_->compareSet(kAbortKey, kRunning, end);
-        store_->set(status_key(rank_), to_bytes(status));
+        store_->set(status_key(rank_), store_bytes(status));
       })) {
     end_published_ = end_published_ || !end.empty();
   }
@@ -144,12 +143,12 @@ void Watchdog::State::read(Lock& lock) {
   const bool found = with_store(lock, [&] {
     if (all_reported) {
       const auto values = store_->multiGet(keys);
-      std::transform(values.begin(), values.end(), texts.begin(), to_text);
+      std::transform(values.begin(), values.end(), texts.begin(), store_text);
       return;
     }
     for (std::size_t i = 0; i < keys.size(); ++i) {
       // Never a get of what may not be there: it would block, and everybody else with it.
-      if (store_->check({keys[i]})) texts[i] = to_text(store_->get(keys[i]));
+      if (store_->check({keys[i]})) texts[i] = store_text(store_->get(keys[i]));
     }
   });
   if (!found) return;
@@ -263,7 +262,7 @@ void Watchdog::State::end_if_alone() {
 // Whoever serves the store takes it along: not before the others have read why the group ended, or
 // are not there to read.
 void Watchdog::State::let_peers_read(Lock& lock) {
-  for (const Deadline limit(kTimeToTell); !limit.expired() && !store_gone_;) {
+  for (const Deadline limit(kAnnouncementLimit); !limit.expired() && !store_gone_;) {
     read(lock);
     bool all = true;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {

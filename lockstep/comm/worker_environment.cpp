@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include <lockstep/comm/network.h>
 #include <lockstep/comm/slurm.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
@@ -76,10 +77,6 @@ std::optional<std::uint16_t> port_from_environment() {
         str("environment variable MASTER_PORT must be between 1 and 65535, got ", *port));
   }
   return static_cast<std::uint16_t>(*port);
-}
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
 // All tasks of a job must derive the same port without talking, and two jobs on a host should

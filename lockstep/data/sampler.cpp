@@ -1,7 +1,7 @@
 #include <lockstep/data/sampler.h>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <numeric>
 

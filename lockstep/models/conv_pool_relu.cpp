@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
-#include <torch/torch.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/kernels/conv_pool_relu_kernel.h>

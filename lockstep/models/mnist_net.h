@@ -1,7 +1,7 @@
 // The network of PyTorch's classic MNIST example.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn.h>
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include <torch/torch.h>
+#include <torch/nn.h>
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/optim/update_rule.h>
 

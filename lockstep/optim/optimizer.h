@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/optim/flat_runs.h>
 #include <lockstep/optim/update_rule.h>

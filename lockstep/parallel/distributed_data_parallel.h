@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/ddp_statistics.h>

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/work.h>
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/parallel/distributed_data_parallel.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/parallel/bucket_memory.h>
 #include <lockstep/parallel/grad_bucket.h>

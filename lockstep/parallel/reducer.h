@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/bucket_assignment.h>

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/optim/update_rule.h>
 #include <lockstep/parallel/bucket_slices.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/optim/optimizer.h>

@@ -1,5 +1,7 @@
 #include <lockstep/parallel/sparse_parameters.h>
 
+#include <torch/nn/modules/embedding.h>
+
 namespace lockstep {
 namespace {
 

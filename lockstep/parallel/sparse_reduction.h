@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/phased_work.h>

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include <ATen/ops/batch_norm_native.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <lockstep/core/error.h>
 

@@ -12,7 +12,7 @@
 
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
 

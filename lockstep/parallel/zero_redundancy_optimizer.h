@@ -24,7 +24,7 @@
 #include <memory>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>

@@ -13,7 +13,7 @@
 #include <map>
 #include <string>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/train/state_dict.h>
 

@@ -1,7 +1,7 @@
 // The memory format of a module's parameters.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 namespace lockstep {
 

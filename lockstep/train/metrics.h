@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/train/listener.h>

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/optim/grad_scaler.h>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/train/run_optimizer.h>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/data/loader.h>
 #include <lockstep/train/metrics.h>

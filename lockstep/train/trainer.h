@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_scaler.h>

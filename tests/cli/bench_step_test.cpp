@@ -28,11 +28,11 @@ TEST(BenchStepRows, SpreadsAreQuartiles) {
 // Two ranks, three rounds. The slower rank counts, and differences are those of a round: the median
 // of them is not the difference of the medians.
 TEST(BenchStepRows, CompareWithinRounds) {
-  const StepTimes variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
+  const StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
                              {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
-  const StepTimes single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
+  const StepRounds single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
                             {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
-  const StepTimes in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
+  const StepRounds in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
                              {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
   const BenchStepRow row = summarize({}, variant, &single, &in_step);
   EXPECT_DOUBLE_EQ(row.step_ms.median, 20);
@@ -56,8 +56,8 @@ TEST(BenchStepRows, AreJson) {
   row.threads_per_rank = 1;
   row.batch_per_rank = 64;
   row.precision = "32";
-  const StepTimes times = {{{4, 4, {0.25}}}};
-  const StepTimes single = {{{3, 4, {}}}};
+  const StepRounds times = {{{4, 4, {0.25}}}};
+  const StepRounds single = {{{3, 4, {}}}};
   auto json = nlohmann::json::parse(to_json({summarize(row, times, &single, &single)}));
   const auto contract =
       nlohmann::json::parse(R"({"model": "mnist", "strategy": "ddp", "backend": "shm",

@@ -8,6 +8,7 @@
 #include <latch>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/cuda.h>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/through_device/through_device.h>

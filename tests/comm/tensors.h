@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/core/error.h>

@@ -1,6 +1,7 @@
 // The generated digits must not be so easy that a linear model suffices: then training a net on
 // them would show nothing.
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>

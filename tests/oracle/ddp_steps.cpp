@@ -9,6 +9,8 @@
 #include <cstring>
 #include <iostream>
 
+#include <torch/optim/sgd.h>
+
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>

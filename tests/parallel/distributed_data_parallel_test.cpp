@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/optim/sgd.h>
+
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/optim/sgd.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <tests/parallel/mean_of_ranks.h>

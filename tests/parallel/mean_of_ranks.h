@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/reduce_op.h>
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/algorithm.h>
 #include <lockstep/comm/algorithms/choice.h>

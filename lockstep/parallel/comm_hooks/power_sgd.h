@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/grad_bucket.h>

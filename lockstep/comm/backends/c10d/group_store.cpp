@@ -1,19 +1,13 @@
 #include <lockstep/comm/backends/c10d/group_store.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
+#include <lockstep/comm/store_waits.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {
-namespace {
-
-constexpr std::chrono::microseconds kFirstPause{50};
-constexpr std::chrono::microseconds kLongestPause{5000};
-
-}  // namespace
 
 GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
     : c10d::Store(store->getTimeout()), store_(std::move(store)), check_(std::move(check)) {}
@@ -67,13 +61,12 @@ void GroupStore::wait(const std::vector<std::string>& keys) { wait(keys, getTime
 void GroupStore::wait(const std::vector<std::string>& keys,
                       const std::chrono::milliseconds& timeout) {
   const Deadline deadline(timeout);
-  for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
+  for (StorePauses pauses; !store_->check(keys); pauses.sleep()) {
     if (check_) check_();
     if (deadline.expired()) {
       throw TimeoutError(lockstep::str("no peer wrote ", join(keys), " into the store for ",
                                        static_cast<double>(timeout.count()) / 1e3, " s"));
     }
-    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/backends/c10d/context.h>
 #include <lockstep/comm/work.h>

@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/comm/backend.h>
 
