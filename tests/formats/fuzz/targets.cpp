@@ -1,11 +1,15 @@
 #include <tests/formats/fuzz/targets.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/philox.h>
 #include <lockstep/formats/cifar.h>
 #include <lockstep/formats/gzip.h>
 #include <lockstep/formats/idx.h>
+#include <lockstep/formats/image_decoder.h>
 #include <lockstep/formats/safetensors.h>
 
 namespace lockstep::testing {
@@ -35,6 +39,66 @@ bool accepts(const Parse& parse) {
   } catch (const Error&) {
     return false;
   }
+}
+
+// Small, so that a header which lies costs no time.
+constexpr std::int64_t kMaximumImageBytes = 1 << 20;
+
+ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eighths) {
+  const auto below = [&](int bound) {
+    return static_cast<int>(random.below(static_cast<std::uint32_t>(bound)));
+  };
+  const int width = jpeg_side(header.width, eighths);
+  const int height = jpeg_side(header.height, eighths);
+  ImageRegion region;
+  region.width = 1 + below(width);
+  region.height = 1 + below(height);
+  region.x = below(width - region.width + 1);
+  region.y = below(height - region.height + 1);
+  return region;
+}
+
+// Decodes the whole, then a region that depends on the size: when the whole can be decoded, the
+// region is a part of it.
+void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
+  const ImageHeader header = decoder.open(bytes, "fuzz");
+  PhiloxStream random(bytes.size(), 0, 0);
+  const int eighths = header.type == ImageType::kPng ? 8 : 1 << random.below(4);
+  const ImageRegion all = {0, 0, jpeg_side(header.width, eighths),
+                           jpeg_side(header.height, eighths)};
+  // Of exactly the size that is needed, so that a sanitizer sees one byte too far.
+  std::vector<std::uint8_t> image(rgb_bytes(all));
+  decoder.decode(all, eighths, image);
+  touch(image.data(), static_cast<std::int64_t>(image.size()));
+
+  const ImageRegion region = region_of(random, header, eighths);
+  std::vector<std::uint8_t> part(rgb_bytes(region));
+  decoder.decode(region, eighths, part);
+  const std::ptrdiff_t row_bytes = 3 * std::ptrdiff_t{region.width};
+  for (int y = 0; y < region.height; ++y) {
+    const auto row = image.begin() + 3 * (std::ptrdiff_t{region.y + y} * all.width + region.x);
+    LOCKSTEP_CHECK(std::equal(row, row + row_bytes, part.begin() + y * row_bytes), "row ", y,
+                   " of a region of ", region.width, "x", region.height, " at (", region.x, ", ",
+                   region.y, "), ", eighths, "/8, is another than in the whole image");
+  }
+}
+
+// One decoder for all inputs, as a loader's thread has: what an input leaves behind must not harm
+// the next.
+bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
+  thread_local ImageDecoder strict({.maximum_bytes = kMaximumImageBytes});
+  thread_local ImageDecoder tolerant(
+      {.maximum_bytes = kMaximumImageBytes, .tolerate_damage = true});
+  const auto decodes = [&](ImageDecoder& decoder) {
+    return accepts([&] {
+      if (image_type(bytes, "fuzz") != type) throw DataError("another target's");
+      decode_image(decoder, bytes);
+    });
+  };
+  const bool accepted = decodes(strict);
+  const bool tolerated = decodes(tolerant);
+  LOCKSTEP_CHECK(tolerated || !accepted, "tolerance refuses what is right");
+  return accepted;
 }
 
 }  // namespace
@@ -67,6 +131,10 @@ bool fuzz_idx(std::span<const std::byte> bytes) {
   });
   return images || labels;
 }
+
+bool fuzz_jpeg(std::span<const std::byte> bytes) { return fuzz_image(ImageType::kJpeg, bytes); }
+
+bool fuzz_png(std::span<const std::byte> bytes) { return fuzz_image(ImageType::kPng, bytes); }
 
 bool fuzz_safetensors(std::span<const std::byte> bytes) {
   return accepts([&] {

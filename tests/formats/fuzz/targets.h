@@ -13,6 +13,8 @@ namespace lockstep::testing {
 bool fuzz_cifar(std::span<const std::byte> bytes);
 bool fuzz_gzip(std::span<const std::byte> bytes);
 bool fuzz_idx(std::span<const std::byte> bytes);
+bool fuzz_jpeg(std::span<const std::byte> bytes);
+bool fuzz_png(std::span<const std::byte> bytes);
 bool fuzz_safetensors(std::span<const std::byte> bytes);
 
 }  // namespace lockstep::testing

@@ -1,0 +1,66 @@
+#include <lockstep/formats/image.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+#include <string>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
+  return bytes.size() >= magic.size() &&
+         std::equal(magic.begin(), magic.end(), bytes.begin(), [](char expected, std::byte got) {
+           return static_cast<std::byte>(expected) == got;
+         });
+}
+
+std::string hexadecimal(std::span<const std::byte> bytes) {
+  std::ostringstream out;
+  out << std::hex << std::setfill('0');
+  const char* before = "";
+  for (const std::byte byte : bytes) {
+    out << before << std::setw(2) << std::to_integer<int>(byte);
+    before = " ";
+  }
+  return out.str();
+}
+
+}  // namespace
+
+ImageType image_type(std::span<const std::byte> bytes, std::string_view name) {
+  if (begins_with(bytes, "\xff\xd8\xff")) return ImageType::kJpeg;
+  if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) return ImageType::kPng;
+  if (bytes.empty())
+    throw DataError(str(name, ": expected a JPEG or PNG image, the file is empty"));
+  throw DataError(str(name, ": neither JPEG nor PNG, it begins with ",
+                      hexadecimal(bytes.first(std::min<std::size_t>(bytes.size(), 8)))));
+}
+
+void check_region(const ImageRegion& region, int width, int height,
+                  std::span<const std::uint8_t> pixels) {
+  LOCKSTEP_CHECK(region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
+                     region.width <= width - region.x && region.height <= height - region.y,
+                 "region of ", region.width, "x", region.height, " at (", region.x, ", ", region.y,
+                 ") of an image of ", width, "x", height);
+  LOCKSTEP_CHECK(pixels.size() == rgb_bytes(region), "got room for ", pixels.size(),
+                 " bytes, expected ", rgb_bytes(region));
+}
+
+void check_image_size(const ImageHeader& header, const ImageDecoderOptions& options,
+                      std::size_t file_bytes, std::int64_t maximum_pixels_per_byte,
+                      std::string_view name) {
+  const std::int64_t pixels = std::int64_t{header.width} * header.height;
+  if (pixels > options.maximum_bytes / 3) {
+    throw DataError(str(name, ": an image of ", header.width, "x", header.height, " pixels needs ",
+                        3 * pixels, " bytes, at most ", options.maximum_bytes, " are allowed"));
+  }
+  if (pixels / maximum_pixels_per_byte > static_cast<std::int64_t>(file_bytes)) {
+    throw DataError(str(name, ": damaged or truncated image (claims ", header.width, "x",
+                        header.height, " pixels, which ", file_bytes, " bytes cannot hold)"));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// What the decoders of image files share: what a file holds, which part of it is wanted, how much
+// is allowed.
+//
+// Decoders give interleaved 8-bit RGB, the same as PIL's convert("RGB"), whatever the file holds:
+// grey is replicated, alpha is dropped, 16 bits are cut to their high byte. EXIF's orientation and
+// colour profiles are ignored, as torchvision's ImageFolder ignores them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace lockstep {
+
+enum class ImageType { kJpeg, kPng };
+
+struct ImageHeader {
+  ImageType type = ImageType::kJpeg;
+  int width = 0;     ///< pixels
+  int height = 0;    ///< pixels
+  int channels = 0;  ///< of the file: 1 grey or palette, 2 grey and alpha, 3 colour, 4 RGBA or CMYK
+};
+
+/// Pixels [x, x + width) of rows [y, y + height).
+struct ImageRegion {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+};
+
+struct ImageDecoderOptions {
+  /// Images of more than this, as RGB (width * height * 3), are refused before memory is asked for.
+  /// While it decodes, a decoder holds at most 4 times this, plus a megabyte.
+  std::int64_t maximum_bytes = std::int64_t{1} << 28;
+  /// Whether to accept a JPEG whose data libjpeg finds damaged and patches up with grey or noise,
+  /// as torchvision.io and (for all but truncation) PIL do: such pixels poison training unseen.
+  bool tolerate_damage = false;
+};
+
+/// Told by the first bytes, not by the name. DataError, beginning with `name`, when it is neither.
+ImageType image_type(std::span<const std::byte> bytes, std::string_view name);
+
+/// The whole of an image.
+inline ImageRegion whole(const ImageHeader& header) { return {0, 0, header.width, header.height}; }
+
+/// Bytes of `region` as RGB.
+inline std::size_t rgb_bytes(const ImageRegion& region) {
+  return std::size_t{3} * static_cast<std::size_t>(region.width) *
+         static_cast<std::size_t>(region.height);
+}
+
+/// InternalError unless `region` is not empty and lies in width * height, and `pixels` is exactly
+/// its RGB.
+void check_region(const ImageRegion& region, int width, int height,
+                  std::span<const std::uint8_t> pixels);
+
+/// DataError, beginning with `name`, when an image of `header` exceeds `options`, or when it has
+/// more than `maximum_pixels_per_byte` pixels for each of the `file_bytes` that it is read from:
+/// then the header lies, and no memory should be asked for on its word.
+void check_image_size(const ImageHeader& header, const ImageDecoderOptions& options,
+                      std::size_t file_bytes, std::int64_t maximum_pixels_per_byte,
+                      std::string_view name);
+
+}  // namespace lockstep

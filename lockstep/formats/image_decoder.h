@@ -1,0 +1,37 @@
+// JPEG or PNG, whichever a file is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <lockstep/formats/image.h>
+#include <lockstep/formats/jpeg.h>
+#include <lockstep/formats/png.h>
+
+namespace lockstep {
+
+/// A JpegDecoder and a PngDecoder behind one interface; use, cost, threads and failure are theirs
+/// (jpeg.h has an example).
+class ImageDecoder {
+ public:
+  explicit ImageDecoder(const ImageDecoderOptions& options = {}) : jpeg_(options), png_(options) {}
+
+  /// Tells the type by the first bytes and reads the header.
+  const ImageHeader& open(std::span<const std::byte> bytes, std::string_view name);
+
+  /// jpeg_eighths() of the open image; 8 for PNG, which has no scales.
+  int eighths(const ImageRegion& region, int width, int height) const;
+
+  /// `region` at the scale eighths/8. InternalError when a PNG is asked for another scale than 8.
+  void decode(const ImageRegion& region, int eighths, std::span<std::uint8_t> pixels);
+
+ private:
+  JpegDecoder jpeg_;
+  PngDecoder png_;
+  std::optional<ImageType> type_;  // of the open image
+};
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// PNG by libpng: any region of an image of any kind, as RGB.
+//
+// Grey, palette, colour and alpha of 1 to 16 bits, interlaced or not. Pixels equal those of PIL's
+// convert("RGB"): alpha and transparent colours are dropped without blending, 16 bits are cut to
+// their high byte. Gamma and colour profiles are not applied, nor even read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <lockstep/formats/image.h>
+
+namespace lockstep {
+
+/// Decodes one image after the other, as JpegDecoder does.
+///
+/// Cost: rows from the top to the region's end are unpacked; an interlaced image is decoded whole.
+/// One thread at a time; threads have a decoder each. Prints nothing.
+class PngDecoder {
+ public:
+  explicit PngDecoder(const ImageDecoderOptions& options = {});
+  ~PngDecoder();
+  PngDecoder(PngDecoder&&) noexcept;
+  PngDecoder& operator=(PngDecoder&&) noexcept;
+
+  /// Reads the header only. `bytes` must live until the last decode(); `name` is the file, for
+  /// messages. DataError when it is no PNG, its header is damaged, it exceeds the options, or
+  /// claims more pixels than its bytes can hold. The header lives until the next open().
+  const ImageHeader& open(std::span<const std::byte> bytes, std::string_view name);
+
+  /// Writes `region` of the image to `pixels`, row by row, RGB. May be called again.
+  ///
+  /// DataError when the data are damaged (checksums are verified) or truncated, whatever the
+  /// options say of damage; what `pixels` holds then is of no use. Damage below the region is not
+  /// seen. InternalError when the region is not inside, `pixels` is not of its size, or no image is
+  /// open.
+  void decode(const ImageRegion& region, std::span<std::uint8_t> pixels);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// width * height pixels of RGB, row by row, as the content of a PNG file. InternalError when
+/// `pixels` is of another size.
+std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include <tests/formats/fuzz/seeds.h>
+
+#include <cctype>
+
+#include <tests/formats/jpeg_bytes.h>
+#include <tests/formats/png_bytes.h>
+#include <tests/support/data_bytes.h>
+
+namespace lockstep::testing {
+namespace {
+
+// "grey 8" becomes "png_grey_8".
+std::string seed_name(const std::string& format, const char* kind) {
+  std::string name = format + '_' + kind;
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return name;
+}
+
+std::string small_safetensors() {
+  return safetensors(R"({"__metadata__":{"format":"pt"},)"
+                     R"("a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+                     R"("b":{"dtype":"U8","shape":[],"data_offsets":[24,25]},)"
+                     R"("c":{"dtype":"I64","shape":[0],"data_offsets":[25,25]}})",
+                     pattern(25));
+}
+
+}  // namespace
+
+std::vector<Seed> fuzz_seeds() {
+  std::vector<Seed> seeds = {
+      {"cifar", "cifar", fuzz_cifar, cifar_records(3)},
+      {"gzip", "gzip", fuzz_gzip, gzip(pattern(3000, 1))},
+      {"idx", "idx_images", fuzz_idx, idx_images(3, 5, 7)},
+      {"idx", "idx_labels", fuzz_idx, idx_labels(20)},
+      {"safetensors", "safetensors", fuzz_safetensors, small_safetensors()},
+  };
+  for (const JpegSpec& kind : jpeg_kinds(37, 41)) {
+    seeds.push_back({"jpeg", seed_name("jpeg", kind.name), fuzz_jpeg, encode_jpeg(kind)});
+  }
+  for (const PngSpec& kind : png_kinds(13, 9)) {
+    seeds.push_back({"png", seed_name(kind.interlaced ? "png_interlaced" : "png", kind.name),
+                     fuzz_png, make_png(kind).file});
+  }
+  return seeds;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,30 @@
+// image_checksums: for each file named on standard input, a line of what ImageDecoder reads from
+// it: its CRC-32 as RGB, width and height, or why not. See image_oracle.py.
+#include <libdeflate.h>
+
+#include <cstdint>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/formats/image_decoder.h>
+
+int main() {
+  lockstep::ImageDecoder decoder;
+  std::vector<std::uint8_t> pixels;
+  for (std::string path; std::getline(std::cin, path);) {
+    try {
+      const lockstep::MappedFile file(path);
+      const lockstep::ImageHeader& header = decoder.open(file.bytes(), path);
+      pixels.resize(lockstep::rgb_bytes(whole(header)));
+      decoder.decode(whole(header), 8, pixels);
+      std::cout << libdeflate_crc32(0, pixels.data(), pixels.size()) << ' ' << header.width << ' '
+                << header.height << '\n';
+    } catch (const lockstep::DataError& error) {
+      std::cout << "error: " << error.what() << '\n';
+    }
+  }
+}

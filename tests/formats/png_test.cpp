@@ -1,0 +1,180 @@
+#include <lockstep/formats/png.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/philox.h>
+#include <lockstep/formats/image_decoder.h>
+#include <tests/formats/jpeg_bytes.h>
+#include <tests/formats/png_bytes.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+using Pixels = std::vector<std::uint8_t>;
+
+Pixels decode(PngDecoder& decoder, const ImageRegion& region) {
+  Pixels pixels(rgb_bytes(region));
+  decoder.decode(region, pixels);
+  return pixels;
+}
+
+Pixels decode_whole(const std::string& file, const ImageDecoderOptions& options = {}) {
+  PngDecoder decoder(options);
+  return decode(decoder, whole(decoder.open(as_bytes(file), "x.png")));
+}
+
+TEST(PngDecoder, ReadsEveryKindAsRgb) {
+  PngDecoder decoder;
+  constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
+  constexpr std::pair<int, int> kSizes[] = {{1, 1}, {3, 2}, {37, 21}};
+  for (const auto& [width, height] : kSizes) {
+    for (const PngSpec& kind : png_kinds(width, height)) {
+      const PngBytes png = make_png(kind);
+      const ImageHeader& header = decoder.open(as_bytes(png.file), "x.png");
+      EXPECT_EQ(header.type, ImageType::kPng);
+      EXPECT_EQ(header.width, width);
+      EXPECT_EQ(header.height, height);
+      EXPECT_EQ(header.channels, kChannels[kind.color_type]) << kind.name;
+      EXPECT_EQ(decode(decoder, whole(header)), png.rgb)
+          << kind.name << (kind.interlaced ? ", interlaced" : "");
+    }
+  }
+}
+
+TEST(PngDecoder, ARegionIsThatPartOfTheWhole) {
+  PngDecoder decoder;
+  for (const PngSpec& kind : png_kinds(37, 21)) {
+    const PngBytes png = make_png(kind);
+    decoder.open(as_bytes(png.file), "x.png");
+    for (const ImageRegion& region : {ImageRegion{0, 0, 1, 1},
+                                      {36, 20, 1, 1},
+                                      {5, 3, 17, 11},
+                                      {0, 0, 37, 20},
+                                      {0, 1, 37, 20}}) {
+      Pixels expected;
+      for (int y = region.y; y < region.y + region.height; ++y) {
+        const auto row = png.rgb.begin() + 3 * (y * 37 + region.x);
+        expected.insert(expected.end(), row, row + 3 * region.width);
+      }
+      EXPECT_EQ(decode(decoder, region), expected) << kind.name << ", row " << region.y;
+    }
+  }
+}
+
+TEST(PngDecoder, NamesTheFileAndWhatIsWrongWithIt) {
+  const std::string right = make_png({.width = 37, .height = 21}).file;
+  const std::size_t data = right.find("IDAT");
+  const auto with = [&](std::size_t at, char flipped) {
+    std::string file = right;
+    file[at] = static_cast<char>(file[at] ^ flipped);
+    return file;
+  };
+  const std::string magic = right.substr(0, 8);
+  const auto with_header = [&](std::uint32_t width, std::uint32_t height) {
+    using std::string_literals::operator""s;
+    return magic + png_chunk("IHDR", big_endian({width, height}) + "\x08\x02\0\0\0"s) +
+           right.substr(33);
+  };
+  struct Case {
+    const char* name;
+    std::string file;
+    const char* message;
+  };
+  ::testing::internal::CaptureStderr();
+  for (const Case& test : {
+           Case{"empty", "", "the file ends too early (near byte 0 of 0)"},
+           {"text", "GIF89a, not a PNG image", "Not a PNG file"},
+           {"magic only", magic, "the file ends too early (near byte 8 of 8)"},
+           {"no data", right.substr(0, 33) + right.substr(right.size() - 12), "IEND: out of place"},
+           {"half", right.substr(0, right.size() / 2), "the file ends too early"},
+           {"no end", right.substr(0, right.size() - 12), "the file ends too early"},
+           {"a wrong header", with(16, 1), "IHDR: CRC error"},
+           {"a wrong checksum", with(right.size() - 13, 1), "IDAT: CRC error"},
+           {"wrong data", with(data + 100, 1), ""},
+           {"no such zlib", with(data + 4, 7), "IDAT: "},
+           {"no columns", with_header(0, 21), "Invalid IHDR data"},
+           {"more rows than data", with_header(37, 22), "Not enough image data"},
+           {"fewer rows than data", with_header(37, 20), "IDAT: Too much image data"},
+           {"too wide", with_header(1 << 21, 1), "Invalid IHDR data"},
+           {"a bomb", with_header(8192, 8192), "claims 8192x8192 pixels, which"},
+           {"too large", with_header(65'535, 65'535), "at most 268435456 are allowed"},
+       }) {
+    EXPECT_THAT(message_of<DataError>([&] { decode_whole(test.file); }),
+                AllOf(StartsWith("x.png: "), HasSubstr(test.message)))
+        << test.name;
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(PngDecoder, PassesOverWhatIsNoPixel) {
+  // A colour profile that is none, a text, a transparent colour, and a chunk that nobody knows.
+  const PngBytes right = make_png({.width = 37, .height = 21});
+  std::string file = right.file;
+  file.insert(33, png_chunk("iCCP", "profile") + png_chunk("tEXt", pattern(100'000)) +
+                      png_chunk("tRNS", "wrong") + png_chunk("loCk", "step"));
+  EXPECT_EQ(decode_whole(file), right.rgb);
+}
+
+TEST(PngDecoder, DecodesOnAfterAnError) {
+  const PngBytes right = make_png({.width = 37, .height = 21});
+  const std::string half = right.file.substr(0, right.file.size() / 2);
+  PngDecoder decoder;
+  const ImageHeader header = decoder.open(as_bytes(half), "x.png");
+  EXPECT_THROW(decode(decoder, whole(header)), DataError);
+  EXPECT_THROW(decode(decoder, whole(header)), DataError);
+  EXPECT_THROW(decoder.open(as_bytes("no PNG at all"), "x.png"), DataError);
+  EXPECT_THROW(decode(decoder, whole(header)), InternalError) << "nothing is open";
+  EXPECT_EQ(decode(decoder, whole(decoder.open(as_bytes(right.file), "y.png"))), right.rgb);
+}
+
+TEST(EncodePng, IsReadBack) {
+  const Pixels pixels = picture(37, 21, 3);
+  EXPECT_EQ(decode_whole(encode_png(pixels, 37, 21)), pixels);
+  EXPECT_THROW(encode_png(pixels, 37, 22), InternalError);
+  EXPECT_THROW(encode_png(pixels, 0, 21), InternalError);
+}
+
+TEST(ImageDecoder, TellsTheTypeByItself) {
+  const std::string jpeg = encode_jpeg({.width = 64, .height = 48});
+  const PngBytes png = make_png({.width = 37, .height = 21});
+  ImageDecoder decoder;
+  Pixels pixels(37 * 21 * 3);
+  EXPECT_THROW(decoder.decode({0, 0, 37, 21}, 8, pixels), InternalError) << "nothing is open";
+
+  const ImageHeader png_header = decoder.open(as_bytes(png.file), "x");
+  EXPECT_EQ(png_header.type, ImageType::kPng);
+  EXPECT_EQ(decoder.eighths(whole(png_header), 1, 1), 8);
+  decoder.decode(whole(png_header), 8, pixels);
+  EXPECT_EQ(pixels, png.rgb);
+  EXPECT_THROW(decoder.decode({0, 0, 19, 11}, 4, std::span(pixels).first(19 * 11 * 3)),
+               InternalError);
+
+  const ImageHeader jpeg_header = decoder.open(as_bytes(jpeg), "x");
+  EXPECT_EQ(jpeg_header.type, ImageType::kJpeg);
+  EXPECT_EQ(decoder.eighths(whole(jpeg_header), 32, 24), 4);
+  pixels.resize(32 * 24 * 3);
+  decoder.decode({0, 0, 32, 24}, 4, pixels);
+  EXPECT_EQ(pixels, plain_libjpeg(jpeg, 4));
+
+  EXPECT_EQ(message_of<DataError>([&] { decoder.open(as_bytes("GIF89a..."), "x.gif"); }),
+            "x.gif: neither JPEG nor PNG, it begins with 47 49 46 38 39 61 2e 2e");
+  EXPECT_EQ(message_of<DataError>([&] { decoder.open({}, "x.gif"); }),
+            "x.gif: expected a JPEG or PNG image, the file is empty");
+  EXPECT_THROW(decoder.decode({0, 0, 32, 24}, 4, pixels), InternalError)
+      << "the last open() failed";
+}
+
+}  // namespace
+}  // namespace lockstep::testing
