@@ -1,7 +1,12 @@
 // Which images a rank sees in an epoch, and in which order.
+//
+// Here are the interface and the orders without weights or subsets that every program needs; others
+// are in random_sampler.h, weighted_sampler.h and data_partitioner.h, batches of indices in
+// batch_sampler.h. sampler_cursor.h walks through any of them and can go on where it stopped.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -13,6 +18,30 @@ class Sampler {
   /// The data set's indices for this rank in `epoch` (from 0), size() of them.
   virtual std::vector<std::int64_t> indices(std::int64_t epoch) const = 0;
   virtual std::int64_t size() const = 0;
+
+  /// What the order follows from, as text: the kind and its options, without rank and number of
+  /// ranks. A saved position is taken back only where this is the same. By default it tells
+  /// samplers apart by their size alone: override it.
+  virtual std::string describe() const;
+
+  /// The ranks that take turns in one order: rank r of W has its indices r, r + W, r + 2 W, ...
+  virtual int world_size() const { return 1; }
+  /// Indices in that order, without any that are repeated to make the shares equal.
+  virtual std::int64_t shared_size() const { return size(); }
+};
+
+/// 0, 1, 2, ... in every epoch.
+class SequentialSampler : public Sampler {
+ public:
+  /// ConfigError when the size is negative.
+  explicit SequentialSampler(std::int64_t dataset_size);
+
+  std::vector<std::int64_t> indices(std::int64_t epoch) const override;
+  std::int64_t size() const override { return dataset_size_; }
+  std::string describe() const override;
+
+ private:
+  std::int64_t dataset_size_;
 };
 
 struct DistributedSamplerOptions {
@@ -34,6 +63,9 @@ class DistributedSampler : public Sampler {
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
   std::int64_t size() const override { return size_; }
+  std::string describe() const override;
+  int world_size() const override { return options_.world_size; }
+  std::int64_t shared_size() const override { return dataset_size_; }
 
  private:
   std::int64_t dataset_size_;
@@ -49,6 +81,9 @@ class EvaluationSampler : public Sampler {
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
   std::int64_t size() const override;
+  std::string describe() const override;
+  int world_size() const override { return world_size_; }
+  std::int64_t shared_size() const override { return dataset_size_; }
 
  private:
   std::int64_t dataset_size_;
