@@ -2,7 +2,8 @@
 //
 // Grey, palette, colour and alpha of 1 to 16 bits, interlaced or not. Pixels equal those of PIL's
 // convert("RGB"): alpha and transparent colours are dropped without blending, 16 bits are cut to
-// their high byte. Gamma and colour profiles are not applied, nor even read.
+// their high byte (also grey ones, which PIL clips at 255 instead). Gamma and colour profiles are
+// not applied, nor even read.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,9 @@ namespace lockstep {
 
 /// Decodes one image after the other, as JpegDecoder does.
 ///
-/// Cost: rows from the top to the region's end are unpacked; an interlaced image is decoded whole.
-/// One thread at a time; threads have a decoder each. Prints nothing.
+/// Cost: rows from the top to the region's end are unpacked; an interlaced image is decoded whole,
+/// into memory that is kept for the next. One thread at a time; threads have a decoder each. Prints
+/// nothing.
 class PngDecoder {
  public:
   explicit PngDecoder(const ImageDecoderOptions& options = {});
