@@ -1,28 +1,143 @@
 #include <lockstep/data/dataset.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/core/error.h>
 
 namespace lockstep {
+namespace {
 
-ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
-                           std::vector<ImageShard> shards) {
-  if (shape.channels <= 0 || shape.height <= 0 || shape.width <= 0 || shards.empty()) {
-    throw ConfigError(str("data set ", name, ": got images of ", shape.channels, "x", shape.height,
-                          "x", shape.width, " in ", shards.size(),
-                          " shards, expected at least one pixel and shard"));
+// Which of consecutive parts holds an index, which becomes relative to it.
+template <class Part>
+const Part& find_part(const std::vector<Part>& parts, std::int64_t& index) {
+  const Part* part = parts.data();
+  while (index >= part->count) index -= (part++)->count;
+  return *part;
+}
+
+class ShardSource final : public ImageSource {
+ public:
+  ShardSource(const ImageShape& shape, std::vector<ImageShard> shards)
+      : shape_(shape), shards_(std::move(shards)) {
+    for (const ImageShard& shard : shards_) size_ += shard.count;
   }
-  std::int64_t size = 0;
+  std::int64_t size() const override { return size_; }
+  ImageView image(std::int64_t index) const override {
+    const ImageShard& shard = find_part(shards_, index);
+    return ImageView::planar(shard.images + index * shard.image_stride, shape_);
+  }
+  std::int64_t label(std::int64_t index) const override {
+    const ImageShard& shard = find_part(shards_, index);
+    return shard.labels[index * shard.label_stride];
+  }
+
+ private:
+  ImageShape shape_;
+  std::vector<ImageShard> shards_;
+  std::int64_t size_ = 0;
+};
+
+class SubsetSource final : public ImageSource {
+ public:
+  SubsetSource(ImageDataset dataset, std::vector<std::int64_t> indices)
+      : dataset_(std::move(dataset)), indices_(std::move(indices)) {}
+  std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+  ImageView image(std::int64_t index) const override { return dataset_.image(indices_[index]); }
+  std::int64_t label(std::int64_t index) const override { return dataset_.label(indices_[index]); }
+
+ private:
+  ImageDataset dataset_;
+  std::vector<std::int64_t> indices_;
+};
+
+class Concatenation final : public ImageSource {
+ public:
+  explicit Concatenation(const std::vector<ImageDataset>& datasets) {
+    for (const ImageDataset& dataset : datasets) {
+      parts_.push_back({dataset, dataset.size()});
+      size_ += dataset.size();
+    }
+  }
+  std::int64_t size() const override { return size_; }
+  ImageView image(std::int64_t index) const override {
+    const Part& part = find_part(parts_, index);
+    return part.dataset.image(index);
+  }
+  std::int64_t label(std::int64_t index) const override {
+    const Part& part = find_part(parts_, index);
+    return part.dataset.label(index);
+  }
+
+ private:
+  struct Part {
+    ImageDataset dataset;
+    std::int64_t count;
+  };
+  std::vector<Part> parts_;
+  std::int64_t size_ = 0;
+};
+
+std::shared_ptr<const ImageSource> make_shard_source(const std::string& name,
+                                                     const ImageShape& shape,
+                                                     std::vector<ImageShard> shards) {
+  if (shards.empty()) throw ConfigError(str("data set ", name, ": got no shards"));
   for (const ImageShard& shard : shards) {
     if (shard.count <= 0 || shard.images == nullptr || shard.labels == nullptr) {
       throw ConfigError(
           str("data set ", name, ": a shard has ", shard.count, " images, expected at least 1"));
     }
-    size += shard.count;
+  }
+  return std::make_shared<const ShardSource>(shape, std::move(shards));
+}
+
+}  // namespace
+
+ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
+                           std::shared_ptr<const ImageSource> source) {
+  const std::int64_t size = source ? source->size() : 0;
+  if (std::min({shape.channels, shape.height, shape.width, num_classes, size}) <= 0) {
+    throw ConfigError(str("data set ", name, ": got ", size, " images of ", shape.channels, "x",
+                          shape.height, "x", shape.width, " in ", num_classes,
+                          " classes, expected at least one of each"));
   }
   state_ = std::make_shared<const State>(
-      State{std::move(name), shape, num_classes, size, std::move(shards)});
+      State{std::move(name), shape, num_classes, size, std::move(source)});
+}
+
+ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
+                           std::vector<ImageShard> shards)
+    : ImageDataset(name, shape, num_classes, make_shard_source(name, shape, std::move(shards))) {}
+
+ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices) {
+  for (const std::int64_t index : indices) {
+    if (index < 0 || index >= dataset.size()) {
+      throw ConfigError(str("subset of ", dataset.name(), ": there is no image ", index,
+                            ", it has ", dataset.size()));
+    }
+  }
+  std::string name = str(indices.size(), " of ", dataset.name());
+  return ImageDataset(std::move(name), dataset.shape(), dataset.num_classes(),
+                      std::make_shared<const SubsetSource>(dataset, std::move(indices)));
+}
+
+ImageDataset concatenate(const std::vector<ImageDataset>& datasets) {
+  if (datasets.empty()) throw ConfigError("concatenate: got no data sets");
+  const ImageDataset& first = datasets.front();
+  std::string name;
+  for (const ImageDataset& dataset : datasets) {
+    name += (name.empty() ? "" : " + ") + dataset.name();
+    if (dataset.shape() != first.shape() || dataset.num_classes() != first.num_classes()) {
+      const auto& [channels, height, width] = dataset.shape();
+      throw ConfigError(str("concatenate: ", dataset.name(), " has images of ", channels, "x",
+                            height, "x", width, " in ", dataset.num_classes(), " classes, ",
+                            first.name(), " of ", first.shape().channels, "x",
+                            first.shape().height, "x", first.shape().width, " in ",
+                            first.num_classes()));
+    }
+  }
+  return ImageDataset(std::move(name), first.shape(), first.num_classes(),
+                      std::make_shared<const Concatenation>(datasets));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// An image classification data set in memory.
+// An image classification data set.
 #pragma once
 
 #include <cstdint>
@@ -6,23 +6,27 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/data/image.h>
+
 namespace lockstep {
 
 enum class Split { kTrain, kTest };
 
-struct ImageShape {
-  std::int64_t channels = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-
-  std::int64_t elements() const { return channels * height * width; }
-  bool operator==(const ImageShape&) const = default;
+/// Where a data set's images and labels come from. Immutable: any thread may read. Indices are from 0 to
+/// size() - 1 and not checked.
+class ImageSource {
+ public:
+  virtual ~ImageSource() = default;
+  virtual std::int64_t size() const = 0;
+  /// Valid as long as the source.
+  virtual ImageView image(std::int64_t index) const = 0;
+  virtual std::int64_t label(std::int64_t index) const = 0;
 };
 
 /// Consecutive images of one file. Strides are in bytes, so that records that mix labels and pixels
 /// need no copy. `keep_alive` owns what the pointers point into.
 struct ImageShard {
-  const std::uint8_t* images = nullptr;
+  const std::uint8_t* images = nullptr;  ///< CHW
   std::int64_t image_stride = 0;
   const std::uint8_t* labels = nullptr;
   std::int64_t label_stride = 0;
@@ -30,13 +34,16 @@ struct ImageShard {
   std::shared_ptr<const void> keep_alive;
 };
 
-/// Images of equal shape with a class each, from one or several shards.
+/// Images of equal shape with a class each.
 ///
-/// An immutable value: copies share the bytes and cost a pointer; any thread may read. Indices are
+/// An immutable value: copies share the source and cost a pointer; any thread may read. Indices are
 /// not checked: the Loader checks what a sampler gives it once an epoch.
 class ImageDataset {
  public:
-  /// ConfigError when the shape or a shard is empty, or there are no shards.
+  /// Of any source. ConfigError when the shape is empty, or there are no images or classes.
+  ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
+               std::shared_ptr<const ImageSource> source);
+  /// Of records in memory. ConfigError when the shape or a shard is empty, or there are no shards.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::vector<ImageShard> shards);
 
@@ -45,16 +52,10 @@ class ImageDataset {
   std::int64_t num_classes() const { return state_->num_classes; }
   std::int64_t size() const { return state_->size; }
 
-  /// Pixels of image `index`, channel by channel, row by row (CHW), 0 to 255.
-  const std::uint8_t* image(std::int64_t index) const {
-    const ImageShard& shard = find(index);
-    return shard.images + index * shard.image_stride;
-  }
+  /// Pixels of image `index`.
+  ImageView image(std::int64_t index) const { return state_->source->image(index); }
   /// Class of image `index`, 0 to num_classes() - 1.
-  std::int64_t label(std::int64_t index) const {
-    const ImageShard& shard = find(index);
-    return shard.labels[index * shard.label_stride];
-  }
+  std::int64_t label(std::int64_t index) const { return state_->source->label(index); }
 
  private:
   struct State {
@@ -62,17 +63,18 @@ class ImageDataset {
     ImageShape shape;
     std::int64_t num_classes = 0;
     std::int64_t size = 0;
-    std::vector<ImageShard> shards;
+    std::shared_ptr<const ImageSource> source;
   };
-
-  // The shard that holds `index`, which becomes relative to it.
-  const ImageShard& find(std::int64_t& index) const {
-    const ImageShard* shard = state_->shards.data();
-    while (index >= shard->count) index -= (shard++)->count;
-    return *shard;
-  }
 
   std::shared_ptr<const State> state_;
 };
+
+/// The images at `indices`, in that order; an index may come several times. ConfigError for an index that
+/// the data set does not have, or none at all.
+ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
+
+/// All images of the first data set, then all of the next, and so on. ConfigError when their shapes or
+/// numbers of classes differ, or there are none.
+ImageDataset concatenate(const std::vector<ImageDataset>& datasets);
 
 }  // namespace lockstep

@@ -1,9 +1,11 @@
 #include <lockstep/data/loader.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <string>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/augment/native.h>
@@ -27,11 +29,26 @@ std::shared_ptr<const Sampler> checked(std::shared_ptr<const Sampler> sampler) {
 
 // The strides are spelled out: with one channel the two layouts are the same bytes, and LibTorch
 // would call such a tensor contiguous and choose the slower kernels of NCHW.
-torch::Tensor empty_images(std::int64_t count, const ImageShape& shape, bool channels_last) {
+torch::Tensor empty_images(const LoaderOptions& options, const ImageShape& shape) {
   const auto [channels, height, width] = shape;
-  if (!channels_last) return torch::empty({count, channels, height, width}, torch::kFloat32);
-  return torch::empty_strided({count, channels, height, width},
-                              {shape.elements(), 1, width * channels, channels}, torch::kFloat32);
+  const std::vector<std::int64_t> sizes = {options.batch_size, channels, height, width};
+  if (!options.channels_last) return torch::empty(sizes, options.dtype);
+  return torch::empty_strided(sizes, {shape.elements(), 1, width * channels, channels},
+                              options.dtype);
+}
+
+PixelType pixel_type(torch::ScalarType dtype) {
+  switch (dtype) {
+    case torch::kFloat32:
+      return PixelType::kFloat32;
+    case torch::kBFloat16:
+      return PixelType::kBFloat16;
+    case torch::kFloat16:
+      return PixelType::kFloat16;
+    default:
+      throw ConfigError(lockstep::str("Loader: dtype must be float32, bfloat16 or float16, got ",
+                                      c10::toString(dtype)));
+  }
 }
 
 }  // namespace
@@ -43,12 +60,13 @@ struct Loader::State {
         sampler(checked(std::move(sampler_))),
         options(checked(options_)),
         plan(augmentation, dataset.shape(),
-             options.channels_last ? Layout::kChannelsLast : Layout::kPlanar),
+             {.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar,
+              .type = pixel_type(options.dtype)}),
         buffers(options.threads > 0 ? options.prefetch + 1 : 1),
         engine([this](int slot, std::int64_t batch) { fill(slot, batch); },
                {.threads = options.threads, .slots = static_cast<int>(buffers.size())}) {
     for (Batch& buffer : buffers) {
-      buffer.images = empty_images(options.batch_size, plan.output_shape(), options.channels_last);
+      buffer.images = empty_images(options, plan.output_shape());
       buffer.labels = torch::empty({options.batch_size}, torch::kInt64);
     }
   }
@@ -67,13 +85,12 @@ struct Loader::State {
 
   void fill(int slot, std::int64_t batch) {
     const std::int64_t* samples = indices.data() + batch * options.batch_size;
-    const std::int64_t elements = plan.output_shape().elements();
-    auto* images = buffers[slot].images.data_ptr<float>();
+    auto* images = static_cast<std::byte*>(buffers[slot].images.data_ptr());
     auto* labels = buffers[slot].labels.data_ptr<std::int64_t>();
     SampleKey key{.seed = options.seed, .epoch = static_cast<std::uint32_t>(epoch)};
     for (std::int64_t i = 0; i < size_of(batch); ++i) {
       key.sample = static_cast<std::uint64_t>(samples[i]);
-      plan.apply(dataset.image(samples[i]), key, images + i * elements);
+      plan.apply(dataset.image(samples[i]), key, images + i * plan.output_bytes());
       labels[i] = dataset.label(samples[i]);
     }
   }
@@ -87,6 +104,7 @@ struct Loader::State {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
   bool started = false;
+  Stopwatch waited;
   BatchEngine engine;  // last: its threads end before what they use
 };
 
@@ -101,6 +119,7 @@ Loader::Loader(Loader&&) noexcept = default;
 const ImageDataset& Loader::dataset() const { return state_->dataset; }
 const Sampler& Loader::sampler() const { return *state_->sampler; }
 const LoaderOptions& Loader::options() const { return state_->options; }
+double Loader::waited_seconds() const { return state_->waited.seconds(); }
 std::int64_t Loader::steps_per_epoch() const { return state_->steps(); }
 
 void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
@@ -129,6 +148,7 @@ void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
 bool Loader::next(Batch& batch) {
   State& state = *state_;
   if (!state.started) set_epoch(0);
+  const StopwatchScope waiting(state.waited);
   const std::optional<int> slot = state.engine.next();
   if (!slot) return false;
   const Batch& buffer = state.buffers[*slot];

@@ -1,7 +1,7 @@
 // From a data set to batches of tensors.
 //
 //   Loader loader(dataset, DistributedSampler(dataset.size(), {.rank = 0, .world_size = 2}),
-//                 {Pad{4}, RandomCrop{32}, RandomFlip{}, Normalize{mean, deviation}},
+//                 {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{mean, deviation}},
 //                 {.batch_size = 64, .threads = 1});
 //   for (std::int64_t epoch = 0; epoch < 10; ++epoch) {
 //     loader.set_epoch(epoch);
@@ -29,11 +29,12 @@ struct LoaderOptions {
   int prefetch = 3;             ///< Batches prepared ahead; without threads, none are.
   bool drop_last = false;       ///< Drop a last batch that is smaller than batch_size.
   bool channels_last = false;   ///< Images lie in memory as NHWC (the shape stays NCHW).
+  torch::ScalarType dtype = torch::kFloat32;  ///< Of the images: kFloat32, kBFloat16 or kFloat16.
   std::uint64_t seed = 0;       ///< Of the augmentation's random choices.
 };
 
 struct Batch {
-  torch::Tensor images;  ///< float32 [size, channels, height, width], normalised
+  torch::Tensor images;  ///< LoaderOptions::dtype [size, channels, height, width], normalised
   torch::Tensor labels;  ///< int64 [size]
   std::int64_t size = 0;
 };
@@ -60,6 +61,10 @@ class Loader {
   /// under way is given up. ConfigError when the epoch has no such step or the sampler leaves the
   /// data set.
   void set_epoch(std::int64_t epoch, std::int64_t first_step = 0);
+
+  /// Seconds that next() took so far, over all epochs: what the trainer waited for its data. Without
+  /// threads that is all of the loader's work.
+  double waited_seconds() const;
 
   /// Batches in every epoch.
   std::int64_t steps_per_epoch() const;

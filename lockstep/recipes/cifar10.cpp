@@ -35,7 +35,7 @@ Recipe cifar10_recipe() {
                        .max_epochs = 30,
                        .optimizer = SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4},
                        .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
-          .train_augmentation = {Pad{4}, RandomCrop{32}, RandomFlip{}, normalize},
+          .train_augmentation = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize},
           .test_augmentation = {normalize},
           .channels_last = true,
           .load_data = load,

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include <tests/cli/program_run.h>
+#include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
@@ -50,6 +52,12 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "error: bench comm: --symmetric: backend gloo has no symmetric memory"},
       {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
+      {{"loader", "--dataset", "x"},
+       2,
+       "error: bench loader: --dataset must be one of cifar10, mnist, got 'x'\n"},
+      {{"loader", "--threads", "1,x"},
+       2,
+       "error: bench loader: --threads must be numbers from 0 to 1024, got 'x'\n"},
       {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
       {{"step", "--strategy", "dp"}, 2, "error: bench step: --strategy must be one of ddp, zero1, got 'dp'\n"},
   };
@@ -59,6 +67,31 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
     EXPECT_THAT(result.err, StartsWith(each.error));
     EXPECT_EQ(result.error_lines(), 1) << result.err;
     EXPECT_EQ(result.left_behind, 0);
+  }
+}
+
+TEST(BenchCommand, CountsTheImagesOfALoader) {
+  const TemporaryDirectory folder;
+  for (const std::string split : {"train", "t10k"}) {
+    folder.write(split + "-images-idx3-ubyte", idx_images(64, 28, 28));
+    folder.write(split + "-labels-idx1-ubyte", idx_labels(64));
+  }
+  const auto file = folder / "rows";
+  expect_success(bench({"loader", "--dataset", "mnist", "--operators", "crop-flip-cutout", "--threads",
+                        "0,2", "--batch-size", "3", "--precision", "bf16", "--layout", "nhwc", "--rounds",
+                        "3", "--seconds", "0.01", "--data", folder.path().string(), "--json",
+                        file.string()}));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1]["threads"], 2);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["engine"], "native");
+    EXPECT_EQ(row["batch_size"], 3);
+    ASSERT_EQ(row["rounds"].size(), 3U);
+    auto rounds = row["rounds"].get<std::vector<double>>();
+    std::sort(rounds.begin(), rounds.end());
+    EXPECT_EQ(row["images_per_second"], rounds[1]);
+    EXPECT_GT(rounds[0], 0);
   }
 }
 

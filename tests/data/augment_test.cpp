@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,25 +23,30 @@ struct Reference {
   ImageShape shape;
   std::vector<std::uint8_t> pixels;
 
-  std::uint8_t at(std::int64_t c, std::int64_t y, std::int64_t x) const {
-    if (y < 0 || y >= shape.height || x < 0 || x >= shape.width) return 0;
+  std::uint8_t at(std::int64_t c, std::int64_t y, std::int64_t x, std::uint8_t fill) const {
+    if (y < 0 || y >= shape.height || x < 0 || x >= shape.width) return fill;
     return pixels[(c * shape.height + y) * shape.width + x];
   }
   // The image of `height` x `width` whose pixel (y, x) is this one's at source(y, x).
   template <class Source>
-  Reference remap(std::int64_t height, std::int64_t width, const Source& source) const {
+  Reference remap(std::int64_t height, std::int64_t width, const Source& source,
+                  std::uint8_t fill = 0) const {
     Reference result{{shape.channels, height, width}, {}};
     for (std::int64_t c = 0; c < shape.channels; ++c) {
       for (std::int64_t y = 0; y < height; ++y) {
         for (std::int64_t x = 0; x < width; ++x) {
           const auto [source_y, source_x] = source(y, x);
-          result.pixels.push_back(at(c, source_y, source_x));
+          result.pixels.push_back(at(c, source_y, source_x, fill));
         }
       }
     }
     return result;
   }
 };
+
+std::int64_t half_to_even(std::int64_t number) {
+  return number % 2 == 0 ? number / 2 : (number / 2 + 1) / 2 * 2;
+}
 
 // torchvision's meaning of each operator, step by step. Draws as the description promises: each
 // operator in the order of the list, the row of a crop before its column.
@@ -53,14 +61,54 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
       const int n = pad->pixels;
       image = image.remap(height + 2 * n, width + 2 * n, [&](auto y, auto x) {
         return Place{y - n, x - n};
-      });
+      }, static_cast<std::uint8_t>(pad->fill));
     } else if (const auto* crop = std::get_if<RandomCrop>(&op)) {
-      const auto top = random.below(static_cast<std::uint32_t>(height - crop->size + 1));
-      const auto left = random.below(static_cast<std::uint32_t>(width - crop->size + 1));
-      image = image.remap(crop->size, crop->size, [&](auto y, auto x) {
+      const ImageSize size = crop->size;
+      const auto top = random.below(static_cast<std::uint32_t>(height - size.height + 1));
+      const auto left = random.below(static_cast<std::uint32_t>(width - size.width + 1));
+      image = image.remap(size.height, size.width, [&](auto y, auto x) {
         return Place{y + top, x + left};
       });
-    } else if (const auto* flip = std::get_if<RandomFlip>(&op)) {
+    } else if (const auto* center = std::get_if<CenterCrop>(&op)) {
+      const auto [rows, columns] = center->size;
+      // What is too small gets the smaller half of its padding before it.
+      const std::int64_t top = rows > height ? -((rows - height) / 2) : half_to_even(height - rows);
+      const std::int64_t left =
+          columns > width ? -((columns - width) / 2) : half_to_even(width - columns);
+      image = image.remap(rows, columns, [&](auto y, auto x) {
+        return Place{y + top, x + left};
+      });
+    } else if (const auto* turn = std::get_if<RandomVerticalFlip>(&op)) {
+      if (random.uniform() < turn->probability) {
+        image = image.remap(height, width, [h = height](auto y, auto x) {
+          return Place{h - 1 - y, x};
+        });
+      }
+    } else if (const auto* cutout = std::get_if<Cutout>(&op)) {
+      const auto first_row = random.below(static_cast<std::uint32_t>(height)) - cutout->size / 2;
+      const auto first_column = random.below(static_cast<std::uint32_t>(width)) - cutout->size / 2;
+      const auto inside = [n = cutout->size](std::int64_t at, std::int32_t first) {
+        return at >= first && at < first + n;
+      };
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t y = 0; y < height; ++y) {
+          for (std::int64_t x = 0; x < width; ++x) {
+            if (!inside(y, static_cast<std::int32_t>(first_row)) ||
+                !inside(x, static_cast<std::int32_t>(first_column))) {
+              continue;
+            }
+            const auto planar = static_cast<std::size_t>((c * height + y) * width + x);
+            if (output.empty()) {
+              image.pixels[planar] = 0;
+            } else {
+              output[layout == Layout::kPlanar
+                         ? planar
+                         : static_cast<std::size_t>((y * width + x) * channels + c)] = 0;
+            }
+          }
+        }
+      }
+    } else if (const auto* flip = std::get_if<RandomHorizontalFlip>(&op)) {
       if (random.uniform() < flip->probability) {
         image = image.remap(height, width, [w = width](auto y, auto x) {
           return Place{y, w - 1 - x};
@@ -100,15 +148,22 @@ struct Case {
 const Case kCases[] = {
     {"mnist", {1, 28, 28}, {}},
     {"colour", {3, 32, 32}, {}},
-    {"cifar", {3, 32, 32}, {Pad{4}, RandomCrop{32}, RandomFlip{}}},
-    {"grey_crop", {1, 28, 28}, {Pad{2}, RandomCrop{28}, RandomFlip{}}},
-    {"two_channels", {2, 9, 7}, {Pad{1}, RandomFlip{1.0}}},
+    {"cifar", {3, 32, 32}, {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}}},
+    {"grey_crop", {1, 28, 28}, {Pad{2}, RandomCrop{28}, RandomHorizontalFlip{}}},
+    {"two_channels", {2, 9, 7}, {Pad{1}, RandomHorizontalFlip{1.0}}},
     {"four_channels", {4, 5, 6}, {RandomCrop{5}}},
     {"crop_then_pad", {3, 16, 16}, {RandomCrop{9}, Pad{3}}},
-    {"flip_then_crop", {3, 12, 20}, {RandomFlip{1.0}, RandomCrop{10}, Pad{1}, RandomFlip{0.3}}},
-    {"two_crops", {1, 20, 20}, {Pad{3}, RandomCrop{20}, Pad{2}, RandomFlip{}, RandomCrop{17}}},
-    {"mostly_padding", {3, 3, 3}, {Pad{20}, RandomCrop{5}, RandomFlip{}}},
-    {"one_pixel", {3, 1, 1}, {RandomFlip{}, Pad{1}, RandomCrop{1}}},
+    {"flip_then_crop", {3, 12, 20}, {RandomHorizontalFlip{1.0}, RandomCrop{10}, Pad{1}, RandomHorizontalFlip{0.3}}},
+    {"two_crops", {1, 20, 20}, {Pad{3}, RandomCrop{20}, Pad{2}, RandomHorizontalFlip{}, RandomCrop{17}}},
+    {"mostly_padding", {3, 3, 3}, {Pad{20}, RandomCrop{5}, RandomHorizontalFlip{}}},
+    {"upside_down", {3, 6, 33}, {RandomVerticalFlip{}, Pad{1}, RandomHorizontalFlip{}}},
+    {"wide_crop", {1, 40, 40}, {RandomCrop{{3, 37}}}},
+    {"center", {3, 9, 12}, {CenterCrop{{6, 5}}}},
+    {"center_of_less", {3, 4, 20}, {Pad{1, 7}, CenterCrop{{11, 17}}}},
+    {"two_fills", {3, 5, 5}, {Pad{2, 9}, Pad{3, 200}, RandomCrop{8}}},
+    {"cutout", {3, 32, 32}, {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Cutout{8}}},
+    {"cutout_moved", {3, 20, 24}, {Cutout{7}, RandomHorizontalFlip{}, RandomCrop{17}, Pad{1, 50}}},
+    {"one_pixel", {3, 1, 1}, {RandomHorizontalFlip{}, Pad{1}, RandomCrop{1}}},
 };
 
 class AugmentationCases : public ::testing::TestWithParam<Case> {};
@@ -119,13 +174,22 @@ TEST_P(AugmentationCases, EqualTheStepByStepReference) {
   const Reference image{c.shape, {bytes.begin(), bytes.end()}};
   Augmentation operators = c.geometry;
   operators.push_back(normalize_for(c.shape.channels));
+  if (c.shape.height > 4) operators.push_back(Cutout{4});
+  std::vector<std::uint8_t> interleaved(image.pixels.size());
+  const std::size_t plane = image.pixels.size() / static_cast<std::size_t>(c.shape.channels);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) {
+    interleaved[i % plane * static_cast<std::size_t>(c.shape.channels) + i / plane] = image.pixels[i];
+  }
   for (const Layout layout : {Layout::kPlanar, Layout::kChannelsLast}) {
-    const AugmentationPlan plan(operators, c.shape, layout);
+    const AugmentationPlan plan(operators, c.shape, {.layout = layout});
+    std::vector<float> from_interleaved(plan.output_shape().elements());
     std::vector<float> output(plan.output_shape().elements());
     for (std::uint64_t sample = 0; sample < 200; ++sample) {
       const SampleKey key{.seed = 11, .epoch = 2, .sample = sample};
       std::fill(output.begin(), output.end(), NAN);
-      plan.apply(image.pixels.data(), key, output.data());
+      plan.apply(ImageView::planar(image.pixels.data(), c.shape), key, output.data());
+      plan.apply(ImageView::interleaved(interleaved.data(), c.shape), key, from_interleaved.data());
+      ASSERT_EQ(from_interleaved, output) << "the order of bytes in memory must not matter";
       const std::vector<double> expected = reference(operators, image, key, layout);
       ASSERT_EQ(expected.size(), output.size());
       for (std::size_t i = 0; i < output.size(); ++i) {
@@ -139,13 +203,12 @@ INSTANTIATE_TEST_SUITE_P(Lists, AugmentationCases, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(AugmentationPlan, DependsOnSeedEpochAndSampleOnly) {
-  const AugmentationPlan plan({Pad{4}, RandomCrop{32}, RandomFlip{}, normalize_for(3)}, {3, 32, 32},
-                              Layout::kPlanar);
+  const AugmentationPlan plan({Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize_for(3)}, {3, 32, 32});
   const std::string bytes = pattern(3072);
   const auto* image = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto run = [&](const SampleKey& key) {
     std::vector<float> output(3072);
-    plan.apply(image, key, output.data());
+    plan.apply(ImageView::planar(image, {3, 32, 32}), key, output.data());
     return output;
   };
   int changed_by_seed = 0;
@@ -166,20 +229,18 @@ TEST(AugmentationPlan, DependsOnSeedEpochAndSampleOnly) {
 
 TEST(AugmentationPlan, CropsAndFlipsAreEquallyLikely) {
   // The image's only white pixel says where the crop of 1 pixel was: nine places.
-  const AugmentationPlan crop({RandomCrop{1}, Normalize{{0}, {1.0 / 255}}}, {1, 3, 3},
-                              Layout::kPlanar);
+  const AugmentationPlan crop({RandomCrop{1}, Normalize{{0}, {1.0 / 255}}}, {1, 3, 3});
   const std::uint8_t places[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-  const AugmentationPlan flip({RandomFlip{0.25}, Normalize{{0}, {1.0 / 255}}}, {1, 1, 2},
-                              Layout::kPlanar);
+  const AugmentationPlan flip({RandomHorizontalFlip{0.25}, Normalize{{0}, {1.0 / 255}}}, {1, 1, 2});
   const std::uint8_t sides[2] = {0, 1};
   constexpr int kDraws = 18'000;
   std::vector<int> counts(9);
   int flipped = 0;
   for (std::uint64_t i = 0; i < kDraws; ++i) {
     float output[2];
-    crop.apply(places, {0, 0, i}, output);
+    crop.apply(ImageView::planar(places, {1, 3, 3}), {0, 0, i}, output);
     ++counts[std::lround(output[0])];
-    flip.apply(sides, {0, 0, i}, output);
+    flip.apply(ImageView::planar(sides, {1, 1, 2}), {0, 0, i}, output);
     flipped += output[0] > 0.5F ? 1 : 0;
   }
   // Five standard deviations of a binomial count.
@@ -195,30 +256,94 @@ TEST(AugmentationPlan, RefusesImpossibleLists) {
     const char* message;
   };
   const Bad cases[] = {
-      {{}, "must end with Normalize"},
-      {{RandomFlip{}}, "must end with Normalize"},
-      {{normalize, RandomFlip{}}, "must end with Normalize"},
-      {{normalize, normalize}, "Normalize must come once and last"},
+      {{}, "must have a Normalize"},
+      {{RandomHorizontalFlip{}}, "must have a Normalize"},
+      {{normalize, RandomHorizontalFlip{}}, "RandomHorizontalFlip comes after Normalize"},
+      {{normalize, normalize}, "Normalize must come once"},
       {{normalize_for(1)}, "1 means and 1 deviations, the images have 3 channels"},
       {{Normalize{{0, 0, 0}, {1, 1}}}, "3 means and 2 deviations"},
       {{Normalize{{0, 0, 0}, {1, 0, 1}}}, "positive deviations, got 0 and 0 for channel 1"},
       {{Normalize{{0, 0, nan}, {1, 1, 1}}}, "finite means"},
       {{Normalize{{0, 0, 0}, {1, 1, nan}}}, "positive deviations"},
-      {{RandomCrop{33}, normalize}, "RandomCrop of 33 pixels does not fit into an image of 32x32"},
+      {{RandomCrop{33}, normalize}, "RandomCrop of 33x33 pixels does not fit into an image of 32x32"},
       {{Pad{4}, RandomCrop{41}, normalize}, "does not fit into an image of 40x40"},
-      {{RandomCrop{0}, normalize}, "RandomCrop of 0 pixels"},
+      {{RandomCrop{0}, normalize}, "RandomCrop needs a size from 1"},
       {{RandomCrop{8}, RandomCrop{9}, normalize}, "does not fit into an image of 8x8"},
       {{Pad{-1}, normalize}, "Pad must be from 0"},
-      {{RandomFlip{1.5}, normalize}, "probability from 0 to 1, got 1.5"},
-      {{RandomFlip{nan}, normalize}, "probability from 0 to 1"},
+      {{Pad{1, 256}, normalize}, "Pad must have a fill from 0 to 255, got 256"},
+      {{CenterCrop{{4, 0}}, normalize}, "CenterCrop needs a size from 1 to 65536 pixels, got 4x0"},
+      {{Resize{0}, normalize}, "Resize needs a size from 1"},
+      {{RandomResizedCrop{8, {0.5, 0.2}}, normalize}, "scale from above 0 to 1, the smaller first"},
+      {{RandomResizedCrop{8, {0.5, 1}, {0, 1}}, normalize}, "RandomResizedCrop needs a ratio"},
+      {{RandomVerticalFlip{-0.1}, normalize}, "RandomVerticalFlip needs a probability"},
+      {{Cutout{0}, normalize}, "Cutout must be from 1"},
+      {{RandomErasing{2}, normalize}, "RandomErasing needs a probability"},
+      {{RandomErasing{1, {0.1, 0.2}, {1, 1}, 2}, normalize}, "from 0 (black) to 1 (white), got 2"},
+      {{RandomHorizontalFlip{1.5}, normalize}, "probability from 0 to 1, got 1.5"},
+      {{RandomHorizontalFlip{nan}, normalize}, "probability from 0 to 1"},
   };
   for (const Bad& bad : cases) {
     EXPECT_THAT(message_of<ConfigError>([&] {
-                  AugmentationPlan plan(bad.operators, {3, 32, 32}, Layout::kPlanar);
+                  AugmentationPlan plan(bad.operators, {3, 32, 32});
                 }),
                 ::testing::AllOf(::testing::StartsWith("augmentation: "),
                                  ::testing::HasSubstr(bad.message)));
   }
+}
+
+TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {
+  const Normalize normalize = normalize_for(3);
+  const ImageShape any{3, 0, 0};
+  EXPECT_THAT(message_of<ConfigError>([&] { AugmentationPlan({Resize{32, true}, normalize}, any); }),
+              ::testing::HasSubstr("the list needs a Resize to a height and width"));
+  const AugmentationPlan plan({RandomCrop{{6, 5}}, normalize}, any);
+  EXPECT_EQ(plan.output_shape(), (ImageShape{3, 6, 5}));
+  const std::string bytes = pattern(3 * 5 * 20);
+  std::vector<float> output(90);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                plan.apply(ImageView::planar(reinterpret_cast<const std::uint8_t*>(bytes.data()), {3, 5, 20}),
+                           {}, output.data());
+              }),
+              ::testing::HasSubstr("RandomCrop of 6x5 pixels does not fit into an image of 5x20"));
+}
+
+TEST(AugmentationPlan, ErasesWithinTheImage) {
+  // Ones everywhere, and -1 where it was erased.
+  const AugmentationPlan plan({Normalize{{0}, {1}}, RandomErasing{0.5, {0.02, 0.33}, {0.3, 3.3}, -1}},
+                              {1, 32, 48});
+  const std::vector<std::uint8_t> white(32 * 48, 255);
+  constexpr int kDraws = 4000;
+  int erased = 0;
+  double area = 0;
+  for (std::uint64_t i = 0; i < kDraws; ++i) {
+    std::vector<float> output(white.size());
+    plan.apply(ImageView::planar(white.data(), {1, 32, 48}), {0, 0, i}, output.data());
+    const auto count = std::count(output.begin(), output.end(), -1.0F);
+    ASSERT_EQ(count + std::count(output.begin(), output.end(), 1.0F), 32 * 48);
+    erased += count > 0 ? 1 : 0;
+    area += static_cast<double>(count) / (32 * 48);
+  }
+  EXPECT_NEAR(erased, kDraws / 2, 5 * std::sqrt(kDraws / 4.0));
+  EXPECT_NEAR(area / erased, 0.175, 0.01) << "uniform from 0.02 to 0.33, hardly one too long to fit";
+}
+
+TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
+  // Every byte, with a scale that needs all bits of a float.
+  std::vector<std::uint8_t> bytes(256);
+  std::iota(bytes.begin(), bytes.end(), 0);
+  const Augmentation operators = {Normalize{{0.4914}, {0.2470}}};
+  const ImageShape shape{1, 1, 256};
+  const auto image = ImageView::planar(bytes.data(), shape);
+  std::vector<float> exact(256);
+  AugmentationPlan(operators, shape).apply(image, {}, exact.data());
+  std::vector<std::uint16_t> halves(256);
+  AugmentationPlan(operators, shape, {.type = PixelType::kBFloat16}).apply(image, {}, halves.data());
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const float value = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16);
+    // 8 bits of mantissa, the hidden one included: half a step of the value's power of two.
+    EXPECT_LE(std::abs(value - exact[i]), std::exp2(std::ilogb(exact[i]) - 8)) << i;
+  }
+  EXPECT_NE(halves[1], halves[255]);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(Cifar10Dataset, SplitsAreTheRightFiles) {
       EXPECT_EQ(dataset.shape(), (ImageShape{3, 32, 32}));
       for (std::size_t i = 0; i < c.batches.size(); ++i) {
         const auto first = static_cast<std::int64_t>(i) * 10'000;
-        EXPECT_EQ(dataset.image(first)[0], c.batches[i]);
+        EXPECT_EQ(dataset.image(first).pixels[0], c.batches[i]);
         EXPECT_EQ(dataset.label(first + 9'999), 9);
       }
     }

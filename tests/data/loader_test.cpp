@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <thread>
 #include <string>
 #include <vector>
 
@@ -32,7 +34,7 @@ ImageDataset small_dataset(std::int64_t count) {
   return ImageDataset("small", {3, 8, 8}, count, {shard});
 }
 
-const Augmentation kAugmentation = {Pad{2}, RandomCrop{8}, RandomFlip{},
+const Augmentation kAugmentation = {Pad{2}, RandomCrop{8}, RandomHorizontalFlip{},
                                     Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
 
 struct Copy {
@@ -74,7 +76,7 @@ TEST(Loader, GivesTheSamplersImagesNormalised) {
     const Copy& batch = batches[i / 8];
     const auto place = static_cast<std::int64_t>(i % 8);
     EXPECT_EQ(batch.labels[place].item<std::int64_t>(), dataset.label(indices[i]));
-    const auto pixels = torch::from_blob(const_cast<std::uint8_t*>(dataset.image(indices[i])),
+    const auto pixels = torch::from_blob(const_cast<std::uint8_t*>(dataset.image(indices[i]).pixels),
                                          {1, 28, 28}, torch::kUInt8);
     const auto expected = (pixels.to(torch::kFloat32) / 255 - 0.1307) / 0.3081;
     EXPECT_TRUE(torch::allclose(batch.images[place], expected, 1e-6, 1e-6)) << "image " << i;
@@ -100,6 +102,77 @@ TEST(Loader, ThreadsPrefetchAndLayoutDoNotChangeTheBatches) {
       }
     }
   }
+}
+
+TEST(Loader, RoundsToHalvesAsTensorsDo) {
+  const ImageDataset dataset = small_dataset(64);
+  const EvaluationSampler sampler(64);
+  for (const bool channels_last : {false, true}) {
+    LoaderOptions options{.batch_size = 64, .channels_last = channels_last, .seed = 9};
+    Loader exact(dataset, sampler, kAugmentation, options);
+    const torch::Tensor expected = read_epoch(exact, 1).at(0).images;
+    for (const auto dtype : {torch::kBFloat16, torch::kFloat16}) {
+      options.dtype = dtype;
+      Loader loader(dataset, sampler, kAugmentation, options);
+      const torch::Tensor images = read_epoch(loader, 1).at(0).images;
+      ASSERT_EQ(images.scalar_type(), dtype);
+      EXPECT_EQ(images.strides(), expected.strides());
+      EXPECT_TRUE(torch::equal(images, expected.to(dtype)));
+    }
+  }
+}
+
+TEST(Loader, CountsTheSecondsThatItIsWaitedFor) {
+  // The second half of the images takes its time.
+  class Slow final : public ImageSource {
+   public:
+    std::int64_t size() const override { return 4; }
+    ImageView image(std::int64_t index) const override {
+      if (index >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return ImageView::planar(pixels_.data(), {1, 2, 2});
+    }
+    std::int64_t label(std::int64_t index) const override { return index; }
+
+   private:
+    std::vector<std::uint8_t> pixels_ = {1, 2, 3, 4};
+  };
+  const ImageDataset dataset("slow", {1, 2, 2}, 4, std::make_shared<const Slow>());
+  for (const int threads : {0, 1}) {
+    Loader loader(dataset, EvaluationSampler(4), {Normalize{{0}, {1}}},
+                  {.batch_size = 2, .threads = threads});
+    loader.set_epoch(0);
+    EXPECT_EQ(loader.waited_seconds(), 0);
+    const auto start = std::chrono::steady_clock::now();
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    ASSERT_TRUE(loader.next(batch));
+    const std::chrono::duration<double> all = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(batch.labels[1].item<int>(), 3);
+    EXPECT_GE(loader.waited_seconds(), 0.02);
+    EXPECT_LE(loader.waited_seconds(), all.count());
+  }
+}
+
+TEST(ImageDataset, SubsetsAndConcatenationsAreDataSets) {
+  const ImageDataset dataset = small_dataset(9);
+  const ImageDataset odd = subset(dataset, {7, 1, 1, 5});
+  EXPECT_EQ(odd.name(), "4 of small");
+  const ImageDataset both = concatenate({odd, dataset, odd});
+  EXPECT_EQ(both.name(), "4 of small + small + 4 of small");
+  ASSERT_EQ(both.size(), 17);
+  EXPECT_EQ(both.num_classes(), 9);
+  const int expected[] = {7, 1, 1, 5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 7, 1, 1, 5};
+  for (std::int64_t i = 0; i < both.size(); ++i) {
+    EXPECT_EQ(both.label(i), expected[i]);
+    EXPECT_EQ(both.image(i).pixels, dataset.image(expected[i]).pixels) << "no copies";
+  }
+  EXPECT_THAT(message_of<ConfigError>([&] { subset(dataset, {0, 9}); }),
+              ::testing::StrEq("subset of small: there is no image 9, it has 9"));
+  EXPECT_THAT(message_of<ConfigError>([&] { subset(dataset, {}); }),
+              ::testing::HasSubstr("0 of small: got 0 images"));
+  EXPECT_THAT(message_of<ConfigError>([&] { concatenate({}); }), ::testing::HasSubstr("no data sets"));
+  EXPECT_THAT(message_of<ConfigError>([&] { concatenate({dataset, small_dataset(8)}); }),
+              ::testing::HasSubstr("small has images of 3x8x8 in 8 classes, small of 3x8x8 in 9"));
 }
 
 TEST(Loader, SeedAndEpochChangeTheBatches) {

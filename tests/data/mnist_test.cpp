@@ -37,7 +37,7 @@ TEST(Mnist, ReadsPlainAndCompressedFilesAlike) {
     EXPECT_EQ(dataset.num_classes(), 10);
     for (std::int64_t i = 0; i < 12; ++i) {
       EXPECT_EQ(dataset.label(i), i % 10);
-      EXPECT_EQ(std::string(reinterpret_cast<const char*>(dataset.image(i)), 24),
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(dataset.image(i).pixels), 24),
                 images.substr(16 + 24 * i, 24));
     }
   }
@@ -52,7 +52,7 @@ TEST(Mnist, ADatasetOutlivesItsCopiesAndFiles) {
   first.reset();
   std::filesystem::remove(directory / kImages);
   EXPECT_EQ(copy.label(2), 2);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(copy.image(2)), 4), pattern(12).substr(8));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(copy.image(2).pixels), 4), pattern(12).substr(8));
 }
 
 TEST(Mnist, RefusesWhatIsWrong) {
@@ -112,7 +112,7 @@ TEST(Mnist, TheRealOne) {
     for (int i = 0; i < 4; ++i) EXPECT_EQ(dataset.label(i), c.first_labels[i]);
     std::uint64_t sum = 0;
     for (std::int64_t i = 0; i < dataset.size(); ++i) {
-      sum = std::accumulate(dataset.image(i), dataset.image(i) + 784, sum);
+      sum = std::accumulate(dataset.image(i).pixels, dataset.image(i).pixels + 784, sum);
     }
     EXPECT_NEAR(static_cast<double>(sum) / 255 / 784 / static_cast<double>(c.size), c.mean, 5e-5);
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr int kPixels = 28 * 28;
 
 bool equal_images(const ImageDataset& a, std::int64_t i, const ImageDataset& b, std::int64_t j) {
-  return std::memcmp(a.image(i), b.image(j), kPixels) == 0;
+  return std::memcmp(a.image(i).pixels, b.image(j).pixels, kPixels) == 0;
 }
 
 TEST(SyntheticDigits, HaveTheirSizeShapeAndEqualShares) {
@@ -47,7 +47,7 @@ TEST(SyntheticDigits, AnImageIsAFunctionOfSeedSplitAndIndex) {
 TEST(SyntheticDigits, LookLikeInkOnBlack) {
   const ImageDataset dataset = make_synthetic_digits(Split::kTest);
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
-    const std::uint8_t* image = dataset.image(i);
+    const std::uint8_t* image = dataset.image(i).pixels;
     const double mean = std::accumulate(image, image + kPixels, 0.0) / (255.0 * kPixels);
     ASSERT_GT(mean, 0.02) << i;
     ASSERT_LT(mean, 0.5) << i;

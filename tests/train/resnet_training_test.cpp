@@ -44,7 +44,7 @@ TEST(ResNetTraining, LearnsASmallSet) {
   to_channels_last(task.module());
   Loader loader(
       photographs(), DistributedSampler(kImages, {}),
-      {Pad{4}, RandomCrop{32}, RandomFlip{}, Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
+      {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
       {.batch_size = 8, .channels_last = true});
   Trainer trainer({.max_epochs = 6,
                    .optimizer = SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},

@@ -1,23 +1,21 @@
-// The native CPU engine of augmentation: the whole list in one pass from bytes to normalised
-// floats.
+// The native CPU engine of augmentation: the whole list in one pass from bytes to normalised numbers.
 //
-//   const AugmentationPlan plan(operators, dataset.shape(), Layout::kPlanar);
+//   const AugmentationPlan plan(operators, dataset.shape(), {.layout = Layout::kPlanar});
 //   plan.apply(dataset.image(i), {.seed = 0, .epoch = 3, .sample = i}, output);
 //
-// Padding, cropping and flipping only say where an output pixel comes from, so they compose into
-// one map per axis and cost nothing of their own; no intermediate image exists.
+// Padding, cropping and flipping only say where an output pixel comes from, so they compose into one map
+// per axis and cost nothing of their own: without Resize no intermediate image exists. Resize makes one,
+// of its output's size, in memory of the thread.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include <lockstep/data/augment.h>
-#include <lockstep/data/dataset.h>
+#include <lockstep/data/augment/write_image.h>
+#include <lockstep/data/image.h>
 
 namespace lockstep {
-
-/// Order of an output image in memory: CHW, or HWC (channels last).
-enum class Layout { kPlanar, kChannelsLast };
 
 /// Which image of which pass: all that random choices depend on, beside the list itself.
 struct SampleKey {
@@ -26,38 +24,35 @@ struct SampleKey {
   std::uint64_t sample = 0;
 };
 
+struct AugmentationPlanOptions {
+  Layout layout = Layout::kPlanar;
+  PixelType type = PixelType::kFloat32;
+};
+
 /// A compiled list of operators. Immutable; apply() may run on any number of threads at once.
 class AugmentationPlan {
  public:
-  /// ConfigError, naming the operator, when the list cannot be executed: it does not end with its
-  /// only Normalize, a crop is larger than what it crops, a mean or deviation is missing for a
-  /// channel or not finite and positive, or a number is out of range.
-  AugmentationPlan(const Augmentation& operators, ImageShape input, Layout layout);
+  /// `input` is the shape of all images; a height and width of 0: each image has its own. ConfigError,
+  /// naming the operator, when the list cannot be executed: it has no Normalize or geometry follows it, a
+  /// crop is larger than what it crops, the output would not have one size, a mean or deviation is
+  /// missing for a channel or not finite and positive, or a number is out of range.
+  AugmentationPlan(const Augmentation& operators, ImageShape input,
+                   const AugmentationPlanOptions& options = {});
 
   const ImageShape& output_shape() const { return output_; }
-  Layout layout() const { return layout_; }
+  Layout layout() const { return options_.layout; }
+  PixelType type() const { return options_.type; }
+  std::int64_t output_bytes() const { return output_.elements() * bytes_of(options_.type); }
 
-  /// Reads input-shape bytes in CHW at `image`, writes output_shape().elements() floats to
-  /// `output`.
-  void apply(const std::uint8_t* image, const SampleKey& key, float* output) const;
+  /// Writes output_shape().elements() numbers to `output`. ConfigError when an image of its own size is
+  /// too small for a crop.
+  void apply(const ImageView& image, const SampleKey& key, void* output) const;
 
  private:
-  struct Axes;  // where the output's rows and columns come from
-  struct Channel {
-    float scale;
-    float bias;
-  };
-
-  void validate(const Augmentation& operators);
-  Axes choose(const SampleKey& key) const;
-  void write_planar(const std::uint8_t* image, const Axes& axes, float* output) const;
-  void write_channels_last(const std::uint8_t* image, const Axes& axes, float* output) const;
-
-  ImageShape input_;
   ImageShape output_;
-  Layout layout_;
-  Augmentation geometry_;  // the list without Normalize
-  std::vector<Channel> channels_;
+  AugmentationPlanOptions options_;
+  Augmentation operators_;
+  std::vector<ChannelScale> channels_;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,71 @@
+"""Images a second of NVIDIA DALI's CPU pipeline, with the work of `lockstep bench loader`.
+
+Usage: loader_dali.py --data DIR [--threads 2] [--batch-size 256] [--rounds 3] [--seconds 3]
+
+CIFAR-10 from its binary files by an external source without copies: pad 4, crop 32, flip, normalise to
+float32 CHW, and a square of 8 pixels erased. Prints a JSON object with images_per_second of each round.
+"""
+import argparse
+import json
+import pathlib
+import time
+
+import numpy as np
+from nvidia.dali import fn, pipeline_def, types
+
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+BYTES = 255.0
+
+
+def read(folder):
+    files = [folder / f"data_batch_{number}.bin" for number in range(1, 6)]
+    records = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
+    pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)  # DALI crops HWC
+    return np.ascontiguousarray(pixels)
+
+
+def batches(images, size):
+    while True:
+        order = np.random.permutation(len(images))
+        for begin in range(0, len(order) - size + 1, size):
+            yield [images[index] for index in order[begin:begin + size]]
+
+
+@pipeline_def
+def cifar(source):
+    images = fn.external_source(source=source, layout="HWC", no_copy=True)
+    # A slice that may begin outside of the image is pad 4 and crop 32 in one.
+    place = fn.random.uniform(range=[0, 8], shape=[2], dtype=types.INT32) - 4
+    images = fn.slice(images, start=place, shape=[32, 32], axes=[0, 1], out_of_bounds_policy="pad")
+    images = fn.crop_mirror_normalize(
+        images, dtype=types.FLOAT, output_layout="CHW",
+        mirror=fn.random.coin_flip(), mean=[BYTES * m for m in MEAN], std=[BYTES * d for d in DEVIATION])
+    corner = fn.random.uniform(range=[-4.0, 28.0], shape=[2])
+    return fn.erase(images, anchor=corner, shape=[8.0, 8.0], axis_names="HW", fill_value=0.0)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3)
+    options = parser.parse_args()
+    pipeline = cifar(batches(read(options.data), options.batch_size), batch_size=options.batch_size,
+                     num_threads=options.threads, device_id=None)
+    pipeline.build()
+    for _ in range(10):
+        pipeline.run()
+    rates = []
+    for _ in range(options.rounds):
+        images, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < options.seconds:
+            pipeline.run()
+            images += options.batch_size
+        rates.append(images / (time.perf_counter() - begin))
+    print(json.dumps({"loader": "dali", "threads": options.threads, "images_per_second": rates}))
+
+
+if __name__ == "__main__":
+    main()

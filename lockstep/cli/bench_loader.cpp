@@ -1,0 +1,205 @@
+// lockstep bench loader
+#include <torch/types.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/bench.h>
+#include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/recipes/recipe.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kCommand = "bench loader";
+
+struct BenchLoaderArguments {
+  std::string dataset = "cifar10";
+  std::string operators = "recipe";
+  std::string threads = "1,2";
+  int batch_size = 256;
+  std::string precision = "32";
+  std::string layout = "nchw";
+  int rounds = 7;
+  double seconds = 0.5;
+  std::string data;
+  std::string json;
+};
+
+// Of each round; images a second.
+struct BenchLoaderRow {
+  int threads = 0;
+  std::vector<double> rounds;
+
+  double median() const {
+    std::vector<double> sorted = rounds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+};
+
+std::vector<int> threads_of(const std::string& text) {
+  std::vector<int> threads;
+  for (const std::string& word : words_of(text)) {
+    std::istringstream stream(word);
+    int number = -1;
+    if (!(stream >> number) || !stream.eof() || number < 0 || number > 1024) {
+      throw ConfigError(str(kCommand, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
+    }
+    threads.push_back(number);
+  }
+  return threads;
+}
+
+torch::ScalarType dtype_of(const std::string& precision) {
+  static const std::map<std::string, torch::ScalarType> types = {
+      {"32", torch::kFloat32}, {"bf16", torch::kBFloat16}, {"16", torch::kFloat16}};
+  OptionCheck(kCommand).one_of("--precision", precision, {"32", "bf16", "16"});
+  return types.at(precision);
+}
+
+// What the recipe does to its images, or the part of it that was asked for.
+Augmentation augmentation_of(const std::string& operators, const Recipe& recipe,
+                             const ImageShape& shape) {
+  OptionCheck(kCommand).one_of("--operators", operators,
+                               {"recipe", "normalize", "crop-flip", "crop-flip-cutout"});
+  if (operators == "recipe") return recipe.train_augmentation;
+  Augmentation list;
+  if (operators != "normalize") {
+    list = {Pad{4}, RandomCrop{{static_cast<int>(shape.height), static_cast<int>(shape.width)}},
+            RandomHorizontalFlip{}};
+  }
+  list.push_back(recipe.test_augmentation.back());
+  // A quarter of the image's side, 8 pixels of CIFAR's.
+  if (operators == "crop-flip-cutout") list.push_back(Cutout{static_cast<int>(shape.width / 4)});
+  return list;
+}
+
+// Takes batches as a trainer would that needs no time, epoch after epoch.
+double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
+  Batch batch;
+  std::int64_t images = 0;
+  const Clock::time_point begin = Clock::now();
+  while (seconds_since(begin) < seconds) {
+    if (loader.next(batch)) {
+      images += batch.size;
+    } else {
+      loader.set_epoch(++epoch);
+    }
+  }
+  return static_cast<double>(images) / seconds_since(begin);
+}
+
+std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
+                                    const ImageDataset& dataset, const Augmentation& augmentation) {
+  struct Contestant {
+    Loader loader;
+    std::int64_t epoch = 0;
+  };
+  std::vector<BenchLoaderRow> rows;
+  std::vector<Contestant> contestants;
+  for (const int threads : threads_of(arguments.threads)) {
+    rows.push_back({threads, {}});
+    contestants.push_back({Loader(dataset, DistributedSampler(dataset.size()), augmentation,
+                                  {.batch_size = arguments.batch_size,
+                                   .threads = threads,
+                                   .channels_last = arguments.layout == "nhwc",
+                                   .dtype = dtype_of(arguments.precision)})});
+  }
+  for (int round = -1; round < arguments.rounds; ++round) {  // the first fills the page cache
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      auto& [loader, epoch] = contestants[i];
+      loader.set_epoch(++epoch);
+      const double rate = images_per_second(loader, epoch, arguments.seconds);
+      loader.set_epoch(epoch, loader.steps_per_epoch());  // no threads that work ahead of their turn
+      if (round >= 0) rows[i].rounds.push_back(rate);
+    }
+  }
+  return rows;
+}
+
+void write_json(const BenchLoaderArguments& arguments, const std::vector<BenchLoaderRow>& rows) {
+  auto json = nlohmann::ordered_json::array();
+  for (const BenchLoaderRow& row : rows) {
+    json.push_back({{"engine", "native"},
+                    {"dataset", arguments.dataset},
+                    {"operators", arguments.operators},
+                    {"threads", row.threads},
+                    {"batch_size", arguments.batch_size},
+                    {"images_per_second", row.median()},
+                    {"precision", arguments.precision},
+                    {"layout", arguments.layout},
+                    {"rounds", row.rounds}});
+  }
+  write_json_file(arguments.json, json.dump(2) + "\n");
+}
+
+void run(const BenchLoaderArguments& arguments) {
+  const OptionCheck check(kCommand);
+  check.one_of("--dataset", arguments.dataset, {"cifar10", "mnist"});
+  check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
+  check.at_least("--batch-size", arguments.batch_size, 1);
+  check.at_least("--rounds", arguments.rounds, 1);
+  check.in_range("--seconds", arguments.seconds, 0.001, 3600);
+  if (!arguments.json.empty()) check_output_file(kCommand, "--json", arguments.json);
+  const Recipe& recipe = find_recipe(arguments.dataset);
+  RecipeDataOptions options;
+  if (!arguments.data.empty()) options.directory = arguments.data;
+  const ImageDataset dataset = recipe.load_data(options).train;
+  const auto rows =
+      measure(arguments, dataset, augmentation_of(arguments.operators, recipe, dataset.shape()));
+  std::cout << dataset.name() << ", " << arguments.operators << ", batches of "
+            << arguments.batch_size << ", precision " << arguments.precision << ", "
+            << arguments.layout << "\nthreads  images/s (median, slowest and fastest of "
+            << arguments.rounds << " rounds)\n";
+  for (const BenchLoaderRow& row : rows) {
+    const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
+    std::cout << std::fixed << std::setprecision(0) << std::setw(7) << row.threads << std::setw(10)
+              << row.median() << "  (" << *slowest << " to " << *fastest << ")\n";
+  }
+  if (!arguments.json.empty()) write_json(arguments, rows);
+}
+
+}  // namespace
+
+void add_bench_loader_command(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand("loader", "Count the images a second that a loader gives");
+  const auto to = std::make_shared<BenchLoaderArguments>();
+  command->add_option("--dataset", to->dataset, "cifar10 or mnist")->capture_default_str();
+  command
+      ->add_option("--operators", to->operators,
+                   "recipe (what `train` does to these images), normalize, crop-flip or "
+                   "crop-flip-cutout")
+      ->capture_default_str();
+  command->add_option("--threads", to->threads, "Of the loader, several with commas for a row each")
+      ->capture_default_str();
+  command->add_option("--batch-size", to->batch_size, "Images in a batch")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command->add_option("--precision", to->precision, "32, bf16 or 16")->capture_default_str();
+  command->add_option("--layout", to->layout, "nchw or nhwc (channels last)")->capture_default_str();
+  command->add_option("--rounds", to->rounds, "In each, every row takes its turn")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command->add_option("--seconds", to->seconds, "Of a row in a round")->capture_default_str();
+  command->add_option("--data", to->data, "Folder with the data set's files");
+  command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
+      ->type_name("FILE");
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
+  command->callback([to] { run(*to); });
+}
+
+}  // namespace lockstep

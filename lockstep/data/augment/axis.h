@@ -1,0 +1,48 @@
+// Where the pixels of one axis of an image come from, after pads, crops and flips.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep {
+
+/// Output position x shows source position origin + step * x when that lies in [low, high), else the
+/// padding. Pads, crops and flips compose in this form, at no cost to the pixels.
+struct Axis {
+  std::int64_t size;
+  std::int64_t origin = 0;
+  std::int64_t step = 1;
+  std::int64_t low = 0;
+  std::int64_t high = size;
+
+  void pad(std::int64_t before, std::int64_t after) {
+    origin -= step * before;
+    size += before + after;
+  }
+  void crop(std::int64_t first, std::int64_t count) {
+    origin += step * first;
+    size = count;
+    // A later pad must not bring back what the crop cut off.
+    const std::int64_t last = origin + step * (count - 1);
+    low = std::max(low, std::min(origin, last));
+    high = std::min(high, std::max(origin, last) + 1);
+  }
+  void flip() {
+    origin += step * (size - 1);
+    step = -step;
+  }
+  /// Output positions [first, second) show the source; the others the padding. Equal: all padding.
+  std::pair<std::int64_t, std::int64_t> visible() const {
+    const std::int64_t first = step > 0 ? low - origin : origin - (high - 1);
+    const std::int64_t last = first + (high - low);
+    const std::int64_t begin = std::clamp<std::int64_t>(first, 0, size);
+    return {begin, std::clamp(last, begin, size)};
+  }
+  /// Whether every output position shows the source, in its order.
+  bool is_window() const {
+    return step == 1 && visible() == std::pair<std::int64_t, std::int64_t>{0, size};
+  }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Resizing by bilinear interpolation with antialiasing, in bytes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/data/image.h>
+
+namespace lockstep {
+
+/// Resizes images, with memory that is reused from one to the next. For one thread at a time.
+///
+/// The result is that of Pillow's resize(BILINEAR), which torchvision's Resize calls: first the rows
+/// become as wide as wanted, rounded to bytes, then the columns as high. Each new pixel is the mean of the
+/// old ones under a triangle around its centre, twice as wide as a new pixel when shrinking and as an old
+/// one when growing, with weights in fixed point of 22 bits. (Pillow 13 begins with the columns where the
+/// height shrinks much more than the width; the results then differ by 1 here and there.)
+class Resampler {
+ public:
+  /// Planar, in this object's memory until its next call.
+  ImageView resize(const ImageView& source, std::int64_t height, std::int64_t width);
+
+ private:
+  // The old pixels that a new one is made of: count of them from first on, weights at `weights`.
+  struct Window {
+    std::int64_t first;
+    std::int64_t count;
+    const std::int32_t* weights;
+  };
+  // The windows of an axis.
+  struct Windows {
+    std::int64_t from = 0;
+    std::int64_t to = 0;
+    std::vector<Window> windows;
+    std::vector<std::int32_t> weights;
+
+    void prepare(std::int64_t from, std::int64_t to);
+  };
+
+  void widen(const ImageView& source, std::int64_t first_row, std::int64_t rows);
+  void heighten(std::int64_t channels, std::int64_t first_row, std::int64_t rows);
+
+  Windows columns_;
+  Windows rows_;
+  std::vector<std::uint8_t> wide_;     // planar, as wide as wanted
+  std::vector<std::uint8_t> resized_;  // planar
+  std::vector<std::int32_t> sums_;     // of one row
+};
+
+}  // namespace lockstep

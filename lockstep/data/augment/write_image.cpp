@@ -1,0 +1,314 @@
+#include <lockstep/data/augment/write_image.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+// Highway compiles this file once per instruction set and picks at run time.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/data/augment/write_image.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::CappedTag<float, 16>;
+using Bytes = hn::Rebind<std::uint8_t, Floats>;
+using Integers = hn::Rebind<std::int32_t, Floats>;
+using Words = hn::Rebind<std::uint32_t, Floats>;
+using Halves = hn::Rebind<std::uint16_t, Floats>;
+using FloatVector = hn::Vec<Floats>;
+using HalfVector = hn::Vec<Halves>;
+
+// Rows are written in blocks of so many pixels, at any alignment.
+constexpr std::int64_t kBlock = 16;
+
+HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(Floats())); }
+
+// How a float becomes an element of the output.
+struct Float32 {
+  using Element = float;
+  static HWY_INLINE void store(FloatVector value, Element* output) {
+    hn::StoreU(value, Floats(), output);
+  }
+};
+
+struct BFloat16 {
+  using Element = std::uint16_t;
+  // The upper half of the bits, rounded to nearest even; there are no NaNs.
+  static HWY_INLINE void store(FloatVector value, Element* output) {
+    const Words tag;
+    const auto bits = hn::BitCast(tag, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(tag, 1));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(tag, 0x7FFF))));
+    hn::StoreU(hn::DemoteTo(Halves(), hn::BitCast(Integers(), rounded)), Halves(), output);
+  }
+};
+
+struct Float16 {
+  using Element = std::uint16_t;
+  static HWY_INLINE void store(FloatVector value, Element* output) {
+    const hn::Rebind<hwy::float16_t, Floats> tag;
+    hn::StoreU(hn::BitCast(Halves(), hn::DemoteTo(tag, value)), Halves(), output);
+  }
+};
+
+template <class Type>
+typename Type::Element convert(float value) {
+  typename Type::Element elements[kBlock];
+  Type::store(hn::Set(Floats(), value), elements);
+  return elements[0];
+}
+
+// A row of the source as the output sees it: pixel x is at source[x * step].
+struct SourceRow {
+  const std::uint8_t* pixels;
+  std::int64_t step;            // in pixels: 1, or -1 for a mirrored row
+  std::int64_t pixel_stride;    // in bytes
+  std::int64_t channel_stride;  // in bytes
+
+  std::uint8_t at(std::int64_t x, std::int64_t channel) const {
+    return pixels[x * step * pixel_stride + channel * channel_stride];
+  }
+};
+
+HWY_INLINE FloatVector scaled(hn::Vec<Bytes> bytes, const ChannelScale& channel) {
+  const Floats tag;
+  const auto value = hn::ConvertTo(tag, hn::PromoteTo(Integers(), bytes));
+  // Not MulAdd, whose single rounding would depend on the instruction set.
+  return hn::Add(hn::Mul(value, hn::Set(tag, channel.scale)), hn::Set(tag, channel.bias));
+}
+
+// Pixels [x, x + lanes) of a row whose neighbours are neighbours in memory.
+template <int kStep>
+HWY_INLINE FloatVector load(const std::uint8_t* row, std::int64_t x, const ChannelScale& channel) {
+  if constexpr (kStep > 0) {
+    return scaled(hn::LoadU(Bytes(), row + x), channel);
+  } else {
+    return hn::Reverse(Floats(), scaled(hn::LoadU(Bytes(), row - x - (lanes() - 1)), channel));
+  }
+}
+
+// One channel, of a source whose pixels are neighbours.
+template <class Type, int kStep>
+struct PlaneBlock {
+  static constexpr std::int64_t kOutputs = 1;
+  const ChannelScale* channel;
+
+  HWY_INLINE void operator()(const SourceRow& row, std::int64_t x,
+                             typename Type::Element* output) const {
+    for (std::int64_t i = 0; i < kBlock; i += lanes()) {
+      Type::store(load<kStep>(row.pixels, x + i, *channel), output + i);
+    }
+  }
+};
+
+// Three channels of a planar source, one pixel's side by side.
+template <class Type, int kStep>
+struct InterleavingBlock {
+  static constexpr std::int64_t kOutputs = 3;
+  const ChannelScale* channels;
+
+  HWY_INLINE void operator()(const SourceRow& row, std::int64_t x,
+                             typename Type::Element* output) const {
+    const auto value = [&](std::int64_t i, int c) {
+      return load<kStep>(row.pixels + c * row.channel_stride, x + i, channels[c]);
+    };
+    if constexpr (sizeof(typename Type::Element) == sizeof(float)) {
+      for (std::int64_t i = 0; i < kBlock; i += lanes()) {
+        hn::StoreInterleaved3(value(i, 0), value(i, 1), value(i, 2), Floats(), output + 3 * i);
+      }
+    } else {
+      HWY_ALIGN float floats[3 * kBlock];
+      for (std::int64_t i = 0; i < kBlock; i += lanes()) {
+        hn::StoreInterleaved3(value(i, 0), value(i, 1), value(i, 2), Floats(), floats + 3 * i);
+      }
+      for (std::int64_t i = 0; i < 3 * kBlock; i += lanes()) {
+        Type::store(hn::LoadU(Floats(), floats + i), output + i);
+      }
+    }
+  }
+};
+
+template <class Block, class Element>
+void write_row(const Block& block, const SourceRow& row, std::int64_t count, Element* output) {
+  std::int64_t x = 0;
+  for (; x + kBlock <= count; x += kBlock) block(row, x, output + Block::kOutputs * x);
+  if (x == count) return;
+  if (count >= kBlock) {  // again some of the pixels before
+    x = count - kBlock;
+    return block(row, x, output + Block::kOutputs * x);
+  }
+  std::uint8_t pixels[Block::kOutputs * kBlock] = {};
+  const std::int64_t first = row.step > 0 ? 0 : kBlock - 1;
+  for (std::int64_t c = 0; c < Block::kOutputs; ++c) {
+    for (x = 0; x < count; ++x) pixels[c * kBlock + first + row.step * x] = row.at(x, c);
+  }
+  Element elements[Block::kOutputs * kBlock];
+  block(SourceRow{pixels + first, row.step, 1, kBlock}, 0, elements);
+  std::copy_n(elements, Block::kOutputs * count, output);
+}
+
+// What the output's rows and columns show, and with which loops they are written.
+template <class Type>
+class Writer {
+ public:
+  using Element = typename Type::Element;
+
+  explicit Writer(const ImageWrite& write)
+      : write_(write),
+        channels_(write.source.shape.channels),
+        height_(write.rows.size),
+        width_(write.columns.size) {
+    std::tie(top_, bottom_) = write.rows.visible();
+    std::tie(left_, right_) = write.columns.visible();
+    if (left_ == right_) bottom_ = top_;
+  }
+
+  void write() {
+    auto* output = static_cast<Element*>(write_.output);
+    if (write_.layout == Layout::kPlanar || channels_ == 1) {
+      for (std::int64_t c = 0; c < channels_; ++c) {
+        write_plane(c, output + c * height_ * width_);
+      }
+    } else {
+      write_pixels(output);
+    }
+    for (const Erasure& erasure : write_.erasures) erase(erasure, output);
+  }
+
+ private:
+  SourceRow source_row(std::int64_t y, std::int64_t channel) const {
+    const ImageView& source = write_.source;
+    const std::int64_t row = write_.rows.origin + write_.rows.step * y;
+    const std::int64_t column = write_.columns.origin + write_.columns.step * left_;
+    return {source.pixels + channel * source.channel_stride + row * source.row_stride +
+                column * source.pixel_stride,
+            write_.columns.step, source.pixel_stride, source.channel_stride};
+  }
+
+  Element shown(float value, bool is_byte, std::int64_t channel) const {
+    const ChannelScale& scale = write_.channels[channel];
+    return convert<Type>(is_byte ? value * scale.scale + scale.bias : value);
+  }
+
+  void write_plane(std::int64_t channel, Element* output) const {
+    const bool neighbours = write_.source.pixel_stride == 1;
+    const Element fill = shown(write_.fill, true, channel);
+    const ChannelScale& scale = write_.channels[channel];
+    std::fill(output, output + top_ * width_, fill);
+    for (std::int64_t y = top_; y < bottom_; ++y) {
+      Element* row = output + y * width_;
+      const SourceRow source = source_row(y, channel);
+      std::fill(row, row + left_, fill);
+      if (!neighbours) {
+        write_slowly(source, 1, channel, row + left_);
+      } else if (source.step > 0) {
+        write_row(PlaneBlock<Type, 1>{&scale}, source, right_ - left_, row + left_);
+      } else {
+        write_row(PlaneBlock<Type, -1>{&scale}, source, right_ - left_, row + left_);
+      }
+      std::fill(row + right_, row + width_, fill);
+    }
+    std::fill(output + bottom_ * width_, output + height_ * width_, fill);
+  }
+
+  void write_pixels(Element* output) const {
+    const bool three = channels_ == 3 && write_.source.pixel_stride == 1;
+    fill_pixels(output, top_ * width_);
+    for (std::int64_t y = top_; y < bottom_; ++y) {
+      Element* row = output + y * width_ * channels_;
+      Element* visible = row + left_ * channels_;
+      const SourceRow source = source_row(y, 0);
+      fill_pixels(row, left_);
+      if (!three) {
+        write_slowly(source, channels_, 0, visible);
+      } else if (source.step > 0) {
+        const InterleavingBlock<Type, 1> block{write_.channels.data()};
+        write_row(block, source, right_ - left_, visible);
+      } else {
+        const InterleavingBlock<Type, -1> block{write_.channels.data()};
+        write_row(block, source, right_ - left_, visible);
+      }
+      fill_pixels(row + right_ * channels_, width_ - right_);
+    }
+    fill_pixels(output + bottom_ * width_ * channels_, (height_ - bottom_) * width_);
+  }
+
+  // `count` channels from `first` on, at any distance in the source.
+  void write_slowly(const SourceRow& source, std::int64_t count, std::int64_t first,
+                    Element* output) const {
+    Element elements[kBlock];
+    float floats[kBlock] = {};
+    const std::int64_t numbers = (right_ - left_) * count;
+    for (std::int64_t begin = 0; begin < numbers; begin += kBlock) {
+      const std::int64_t end = std::min(begin + kBlock, numbers);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const ChannelScale& scale = write_.channels[first + i % count];
+        floats[i - begin] = static_cast<float>(source.at(i / count, i % count)) * scale.scale +
+                            scale.bias;
+      }
+      for (std::int64_t i = 0; i < kBlock; i += lanes()) {
+        Type::store(hn::LoadU(Floats(), floats + i), elements + i);
+      }
+      std::copy_n(elements, end - begin, output + begin);
+    }
+  }
+
+  void fill_pixels(Element* output, std::int64_t count) const {
+    if (count == 0) return;
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      const Element fill = shown(write_.fill, true, c);
+      for (std::int64_t i = 0; i < count; ++i) output[i * channels_ + c] = fill;
+    }
+  }
+
+  void erase(const Erasure& area, Element* output) const {
+    const bool planar = write_.layout == Layout::kPlanar;
+    const std::int64_t pixel = planar ? 1 : channels_;
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      const Element value = shown(area.value, area.is_byte, c);
+      Element* corner = output + (planar ? c * height_ * width_ : c) +
+                        (area.top * width_ + area.left) * pixel;
+      for (std::int64_t y = 0; y < area.height; ++y) {
+        Element* row = corner + y * width_ * pixel;
+        for (std::int64_t x = 0; x < area.width; ++x) row[x * pixel] = value;
+      }
+    }
+  }
+
+  const ImageWrite& write_;
+  const std::int64_t channels_, height_, width_;
+  std::int64_t top_ = 0, bottom_ = 0, left_ = 0, right_ = 0;  // of what shows the source
+};
+
+void write_with_target(const ImageWrite& write) {
+  switch (write.type) {
+    case PixelType::kFloat32:
+      return Writer<Float32>(write).write();
+    case PixelType::kBFloat16:
+      return Writer<BFloat16>(write).write();
+    case PixelType::kFloat16:
+      return Writer<Float16>(write).write();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep {
+namespace {
+
+HWY_EXPORT(write_with_target);
+
+}  // namespace
+
+void write_image(const ImageWrite& write) { HWY_DYNAMIC_DISPATCH(write_with_target)(write); }
+
+}  // namespace lockstep
+#endif

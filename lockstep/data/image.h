@@ -1,0 +1,36 @@
+// The shape of an image, and its pixels wherever they lie.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct ImageShape {
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+
+  std::int64_t elements() const { return channels * height * width; }
+  bool operator==(const ImageShape&) const = default;
+};
+
+/// Bytes of an image, 0 to 255, that somebody else owns: pixel (c, y, x) is at
+/// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
+struct ImageView {
+  const std::uint8_t* pixels = nullptr;
+  ImageShape shape;
+  std::int64_t channel_stride = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t pixel_stride = 0;
+
+  /// One plane a channel (CHW): MNIST, CIFAR.
+  static ImageView planar(const std::uint8_t* pixels, const ImageShape& shape) {
+    return {pixels, shape, shape.height * shape.width, shape.width, 1};
+  }
+  /// The channels of a pixel side by side (HWC): what JPEG and PNG decode to.
+  static ImageView interleaved(const std::uint8_t* pixels, const ImageShape& shape) {
+    return {pixels, shape, 1, shape.width * shape.channels, shape.channels};
+  }
+};
+
+}  // namespace lockstep
