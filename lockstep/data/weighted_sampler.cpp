@@ -1,6 +1,7 @@
 #include <lockstep/data/weighted_sampler.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -31,6 +32,46 @@ void check_weights(const std::vector<double>& weights) {
   check.positive("the sum of the weights", std::accumulate(weights.begin(), weights.end(), 0.0));
 }
 
+// What torch.multinomial sums up for draws with replacement, to the last bit.
+std::vector<double> cumulative_shares(const std::vector<double>& weights) {
+  std::vector<double> cumulative(weights.size());
+  std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
+  const double sum = cumulative.back();
+  for (double& share : cumulative) share /= sum;
+  cumulative.back() = 1;
+  return cumulative;
+}
+
+// For 0, 1/slices, 2/slices, ... 1 the first share that is not below it: as many as are below.
+std::vector<std::int32_t> slice_begins(const std::vector<double>& cumulative, std::size_t slices) {
+  const auto scale = static_cast<double>(slices);
+  std::vector<std::int32_t> begins(slices + 2);
+  for (const double share : cumulative) ++begins[static_cast<std::size_t>(share * scale) + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  return begins;
+}
+
+// torch.multinomial looks for each number among all the shares by bisection, where every step is a
+// miss of the cache. A table of where equal slices of [0, 1) begin leaves a step or two, and cannot
+// change the answer: there are a power of two of them, so that no product is rounded.
+std::vector<std::int64_t> draw_with_replacement(const std::vector<double>& weights,
+                                                std::int64_t count, at::Generator generator) {
+  const std::vector<double> cumulative = cumulative_shares(weights);
+  const std::size_t slices = std::bit_ceil(weights.size());
+  const auto scale = static_cast<double>(slices);
+  const std::vector<std::int32_t> begins = slice_begins(cumulative, slices);
+  const torch::Tensor numbers = torch::rand({count}, generator, torch::kFloat64);
+  const auto* number = numbers.const_data_ptr<double>();
+  std::vector<std::int64_t> drawn(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto slice = static_cast<std::size_t>(number[i] * scale);
+    const auto first = cumulative.begin() + begins[slice];
+    const auto last = cumulative.begin() + begins[slice + 1];
+    drawn[i] = std::lower_bound(first, last, number[i]) - cumulative.begin();
+  }
+  return drawn;
+}
+
 }  // namespace
 
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights,
@@ -46,19 +87,22 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights,
       std::count_if(weights_.begin(), weights_.end(), [](double weight) { return weight > 0; });
   if (!replacement_ && num_samples_ > drawable) {
     throw ConfigError(lockstep::str("WeightedRandomSampler: num_samples must be at most ", drawable,
-                                    ", the number of weights "
-                                    "above 0, got ",
-                                    num_samples_, "; give fewer or replacement = true"));
+                                    ", the number of weights above 0, got ", num_samples_,
+                                    "; give fewer or replacement = true"));
   }
 }
 
 std::vector<std::int64_t> WeightedRandomSampler::indices(std::int64_t epoch) const {
+  at::Generator generator = epoch_generator(seed_, epoch);
+  // One draw is made as if without replacement.
+  if (replacement_ && num_samples_ > 1) {
+    return draw_with_replacement(weights_, num_samples_, generator);
+  }
   // from_blob wants a mutable pointer; nobody writes through it.
   const torch::Tensor weights =
       torch::from_blob(const_cast<double*>(weights_.data()),
                        {static_cast<std::int64_t>(weights_.size())}, torch::kFloat64);
-  return to_indices(
-      torch::multinomial(weights, num_samples_, replacement_, epoch_generator(seed_, epoch)));
+  return to_indices(torch::multinomial(weights, num_samples_, replacement_, generator));
 }
 
 std::string WeightedRandomSampler::describe() const {

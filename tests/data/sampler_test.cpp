@@ -1,11 +1,15 @@
 #include <lockstep/data/sampler.h>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -211,6 +215,29 @@ TEST(WeightedRandomSampler, WithoutReplacementEveryWeightAboveZeroComesOnce) {
     Indices indices = sampler.indices(epoch);
     std::sort(indices.begin(), indices.end());
     EXPECT_EQ(indices, (Indices{0, 2, 3, 5}));
+  }
+}
+
+// Our search for the drawn number is not multinomial's; what it finds must be, however the weights
+// lie.
+TEST(WeightedRandomSampler, FindsWhatMultinomialFinds) {
+  constexpr std::int64_t kWeights = 100'003;
+  using Weight = double (*)(std::int64_t);
+  const Weight families[] = {
+      [](std::int64_t) { return 1.0; },
+      [](std::int64_t i) { return static_cast<double>(i * 7919 % 1000) / 999; },
+      [](std::int64_t i) { return i == kWeights / 2 ? 1.0 : 1e-9; },  // most share one slice
+      [](std::int64_t i) { return i % 3 == 0 ? 0.0 : std::exp2(-static_cast<double>(i % 60)); },
+      [](std::int64_t i) { return i == 0 || i > 9 ? 0.0 : 0.1; },
+  };
+  for (std::size_t family = 0; family < std::size(families); ++family) {
+    std::vector<double> weights(kWeights);
+    for (std::int64_t i = 0; i < kWeights; ++i) weights[i] = families[family](i);
+    const auto generator = at::make_generator<at::CPUGeneratorImpl>(7 + 2);
+    const auto expected =
+        torch::multinomial(torch::tensor(weights, torch::kFloat64), kWeights, true, generator);
+    const Indices indices = WeightedRandomSampler(weights, {.seed = 7}).indices(2);
+    EXPECT_TRUE(torch::equal(torch::tensor(indices), expected)) << "family " << family;
   }
 }
 
