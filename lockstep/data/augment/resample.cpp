@@ -7,11 +7,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kPrecisionBits = 22;
-constexpr std::int32_t kHalf = 1 << (kPrecisionBits - 1);
-
-std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kPrecisionBits, 0, 255));
-}
 
 }  // namespace
 
@@ -50,47 +45,36 @@ ImageView Resampler::resize(const ImageView& source, std::int64_t height, std::i
   const std::int64_t first_row = rows_.windows.front().first;
   const std::int64_t rows = rows_.windows.back().first + rows_.windows.back().count - first_row;
   widen(source, first_row, rows);
-  heighten(source.shape.channels, first_row, rows);
-  return ImageView::planar(resized_.data(), {source.shape.channels, height, width});
+  const ImageShape shape{source.shape.channels, height, width};
+  resized_.resize(static_cast<std::size_t>(shape.elements()));
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    combine_rows(wide_.data() + (c * rows - first_row) * width, width, width, rows_.windows,
+                 resized_.data() + c * height * width, width);
+  }
+  return ImageView::planar(resized_.data(), shape);
 }
 
+// Columns are combined as rows, which lie together: so many bytes in one instruction.
 void Resampler::widen(const ImageView& source, std::int64_t first_row, std::int64_t rows) {
+  const auto [channels, height, old_width] = source.shape;
   const std::int64_t width = columns_.to;
-  wide_.resize(static_cast<std::size_t>(source.shape.channels * rows * width));
-  std::uint8_t* output = wide_.data();
-  for (std::int64_t c = 0; c < source.shape.channels; ++c) {
-    for (std::int64_t y = 0; y < rows; ++y) {
-      const std::uint8_t* row =
-          source.pixels + c * source.channel_stride + (first_row + y) * source.row_stride;
-      for (const Window& window : columns_.windows) {
-        const std::uint8_t* pixel = row + window.first * source.pixel_stride;
-        std::int32_t sum = kHalf;
-        for (std::int64_t i = 0; i < window.count; ++i) {
-          sum += pixel[i * source.pixel_stride] * window.weights[i];
-        }
-        *output++ = to_byte(sum);
-      }
+  const std::int64_t column = channels * rows;
+  upright_.resize(static_cast<std::size_t>(old_width * column));
+  widened_.resize(static_cast<std::size_t>(width * column));
+  wide_.resize(static_cast<std::size_t>(width * column));
+  const std::uint8_t* pixels = source.pixels + first_row * source.row_stride;
+  if (source.channel_stride == 1 && source.pixel_stride == channels) {
+    transpose_bytes(pixels, source.row_stride, rows, old_width * channels, upright_.data(), rows);
+  } else {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      transpose_bytes(pixels + c * source.channel_stride, source.row_stride, rows, old_width,
+                      upright_.data() + c * rows, column);
     }
   }
-}
-
-void Resampler::heighten(std::int64_t channels, std::int64_t first_row, std::int64_t rows) {
-  const std::int64_t width = columns_.to;
-  resized_.resize(static_cast<std::size_t>(channels * rows_.to * width));
-  sums_.resize(static_cast<std::size_t>(width));
-  std::uint8_t* output = resized_.data();
+  combine_rows(upright_.data(), column, column, columns_.windows, widened_.data(), column);
   for (std::int64_t c = 0; c < channels; ++c) {
-    const std::uint8_t* plane = wide_.data() + c * rows * width;
-    for (const Window& window : rows_.windows) {
-      std::fill(sums_.begin(), sums_.end(), kHalf);
-      for (std::int64_t i = 0; i < window.count; ++i) {
-        const std::uint8_t* row = plane + (window.first - first_row + i) * width;
-        const std::int32_t weight = window.weights[i];
-        for (std::int64_t x = 0; x < width; ++x) sums_[x] += row[x] * weight;
-      }
-      for (std::int64_t x = 0; x < width; ++x) output[x] = to_byte(sums_[x]);
-      output += width;
-    }
+    transpose_bytes(widened_.data() + c * rows, column, width, rows, wide_.data() + c * rows * width,
+                    width);
   }
 }
 

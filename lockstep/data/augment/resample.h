@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <lockstep/data/augment/byte_rows.h>
 #include <lockstep/data/image.h>
 
 namespace lockstep {
@@ -21,30 +22,24 @@ class Resampler {
   ImageView resize(const ImageView& source, std::int64_t height, std::int64_t width);
 
  private:
-  // The old pixels that a new one is made of: count of them from first on, weights at `weights`.
-  struct Window {
-    std::int64_t first;
-    std::int64_t count;
-    const std::int32_t* weights;
-  };
-  // The windows of an axis.
+  // Which old pixels of an axis make each new one.
   struct Windows {
     std::int64_t from = 0;
     std::int64_t to = 0;
-    std::vector<Window> windows;
+    std::vector<RowWindow> windows;
     std::vector<std::int32_t> weights;
 
     void prepare(std::int64_t from, std::int64_t to);
   };
 
   void widen(const ImageView& source, std::int64_t first_row, std::int64_t rows);
-  void heighten(std::int64_t channels, std::int64_t first_row, std::int64_t rows);
 
   Windows columns_;
   Windows rows_;
+  std::vector<std::uint8_t> upright_;  // the source's columns as rows: [x][channel][y]
+  std::vector<std::uint8_t> widened_;  // the same, as wide as wanted
   std::vector<std::uint8_t> wide_;     // planar, as wide as wanted
   std::vector<std::uint8_t> resized_;  // planar
-  std::vector<std::int32_t> sums_;     // of one row
 };
 
 }  // namespace lockstep

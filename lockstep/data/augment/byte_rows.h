@@ -1,0 +1,26 @@
+// Weighted sums of rows of bytes, and the transposition that makes columns of rows: both passes of a
+// resize are the first.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lockstep {
+
+/// The rows that one new row is the mean of: `count` from `first` on, with weights that sum to 2^22.
+struct RowWindow {
+  std::int64_t first;
+  std::int64_t count;
+  const std::int32_t* weights;
+};
+
+/// output row k = the weighted sum of the input's rows in windows[k], rounded; each row has `length` bytes.
+void combine_rows(const std::uint8_t* input, std::int64_t input_stride, std::int64_t length,
+                  std::span<const RowWindow> windows, std::uint8_t* output,
+                  std::int64_t output_stride);
+
+/// output[x * output_stride + y] = input[y * input_stride + x] for y < rows, x < columns.
+void transpose_bytes(const std::uint8_t* input, std::int64_t input_stride, std::int64_t rows,
+                     std::int64_t columns, std::uint8_t* output, std::int64_t output_stride);
+
+}  // namespace lockstep
