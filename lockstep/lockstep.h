@@ -3,8 +3,13 @@
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/batch_sampler.h>
+#include <lockstep/data/data_partitioner.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/random_sampler.h>
 #include <lockstep/data/sampler.h>
+#include <lockstep/data/sampler_cursor.h>
+#include <lockstep/data/weighted_sampler.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>

@@ -402,7 +402,7 @@ TEST(Resampler, EqualsOnePixelAtATime) {
                                                        << " to " << new_height << "x" << new_width;
           unequal += image.pixels[i] != expected[i] ? 1 : 0;
         }
-        EXPECT_LE(unequal, static_cast<int>(expected.size() / 50));
+        EXPECT_LE(unequal, static_cast<int>(expected.size() / 20));
       }
     }
   }
