@@ -5,6 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/batch_sampler.h>
 #include <lockstep/data/data_partitioner.h>
+#include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/random_sampler.h>
 #include <lockstep/data/sampler.h>

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <map>
 #include <sstream>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -67,15 +66,12 @@ std::vector<int> threads_of(const std::string& text) {
 torch::ScalarType dtype_of(const std::string& precision) {
   static const std::map<std::string, torch::ScalarType> types = {
       {"32", torch::kFloat32}, {"bf16", torch::kBFloat16}, {"16", torch::kFloat16}};
-  OptionCheck(kCommand).one_of("--precision", precision, {"32", "bf16", "16"});
   return types.at(precision);
 }
 
 // What the recipe does to its images, or the part of it that was asked for.
 Augmentation augmentation_of(const std::string& operators, const Recipe& recipe,
                              const ImageShape& shape) {
-  OptionCheck(kCommand).one_of("--operators", operators,
-                               {"recipe", "normalize", "crop-flip", "crop-flip-cutout"});
   if (operators == "recipe") return recipe.train_augmentation;
   Augmentation list;
   if (operators != "normalize") {
@@ -104,6 +100,7 @@ double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
 }
 
 std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
+                                    const std::vector<int>& thread_counts,
                                     const ImageDataset& dataset, const Augmentation& augmentation) {
   struct Contestant {
     Loader loader;
@@ -111,7 +108,7 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
   };
   std::vector<BenchLoaderRow> rows;
   std::vector<Contestant> contestants;
-  for (const int threads : threads_of(arguments.threads)) {
+  for (const int threads : thread_counts) {
     rows.push_back({threads, {}});
     contestants.push_back({Loader(dataset, DistributedSampler(dataset.size()), augmentation,
                                   {.batch_size = arguments.batch_size,
@@ -151,6 +148,10 @@ void run(const BenchLoaderArguments& arguments) {
   const OptionCheck check(kCommand);
   check.one_of("--dataset", arguments.dataset, {"cifar10", "mnist"});
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
+  check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
+  check.one_of("--operators", arguments.operators,
+               {"recipe", "normalize", "crop-flip", "crop-flip-cutout"});
+  const std::vector<int> threads = threads_of(arguments.threads);
   check.at_least("--batch-size", arguments.batch_size, 1);
   check.at_least("--rounds", arguments.rounds, 1);
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
@@ -160,7 +161,8 @@ void run(const BenchLoaderArguments& arguments) {
   if (!arguments.data.empty()) options.directory = arguments.data;
   const ImageDataset dataset = recipe.load_data(options).train;
   const auto rows =
-      measure(arguments, dataset, augmentation_of(arguments.operators, recipe, dataset.shape()));
+      measure(arguments, threads, dataset,
+              augmentation_of(arguments.operators, recipe, dataset.shape()));
   std::cout << dataset.name() << ", " << arguments.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
             << arguments.layout << "\nthreads  images/s (median, slowest and fastest of "

@@ -25,8 +25,8 @@ class Descriptor {
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&&) = delete;
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
 
@@ -78,18 +78,32 @@ int create(const std::filesystem::path& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
+struct PlainFile {
+  Descriptor descriptor;
+  std::size_t size = 0;
+};
+
+// A pipe is not waited for.
+PlainFile open_plain_file(const std::filesystem::path& path) {
+  PlainFile file{Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))};
+  if (file.descriptor.get() < 0) {
+    throw DataError(str("cannot open ", path.string(), ": ", errno_text(errno)));
+  }
+  struct stat info {};
+  if (fstat(file.descriptor.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    throw DataError(str("cannot read ", path.string(), ": not a plain file"));
+  }
+  file.size = static_cast<std::size_t>(info.st_size);
+  return file;
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) throw DataError(str("cannot open ", path.string(), ": ", errno_text(errno)));
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    throw DataError(str("cannot read ", path.string(), ": not a plain file"));
-  }
-  size_ = static_cast<std::size_t>(info.st_size);
+  const PlainFile file = open_plain_file(path);
+  size_ = file.size;
   if (size_ == 0) return;
-  void* address = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  void* address = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor.get(), 0);
   if (address == MAP_FAILED) {
     throw DataError(str("cannot map ", path.string(), ": ", errno_text(errno)));
   }
@@ -102,6 +116,25 @@ MappedFile::~MappedFile() {
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
+               std::vector<std::byte>& content) {
+  const PlainFile file = open_plain_file(path);
+  if (file.size > maximum_bytes) {
+    throw DataError(str("cannot read ", path.string(), ": it has ", file.size,
+                        " bytes, expected at most ", maximum_bytes));
+  }
+  content.resize(file.size);
+  std::size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t count = read(file.descriptor.get(), content.data() + done, content.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw DataError(str("cannot read ", path.string(), ": ", errno_text(errno)));
+    if (count == 0) break;  // cut short since it was opened
+    done += static_cast<std::size_t>(count);
+  }
+  content.resize(done);
+}
 
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};

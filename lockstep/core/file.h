@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -27,6 +28,12 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+/// Reads a whole file into `content`, whose memory is used again: for many small files, which cost less to
+/// copy than to map. DataError when the file is missing, not a plain file, larger than
+/// `maximum_bytes`, or cannot be read.
+void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
+               std::vector<std::byte>& content);
 
 /// A name beside `path` for a file to be renamed to `path` when it is complete. No other thread,
 /// process or host uses it: PATH.tmp-HOST-PID-NUMBER. Removes such files for `path` first that a

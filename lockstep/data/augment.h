@@ -41,7 +41,7 @@ struct CenterCrop {
 };
 
 /// Bilinear interpolation with antialiasing: when it shrinks, a pixel is the mean of all it covers,
-/// weighted by a triangle.
+/// weighted by a triangle. A JPEG of at least twice that size is decoded at a reduced one.
 struct Resize {
   ImageSize size;
   /// Only the shorter side becomes size.height, the other as the aspect ratio demands; torchvision's

@@ -23,9 +23,9 @@ class ShardSource final : public ImageSource {
     for (const ImageShard& shard : shards_) size_ += shard.count;
   }
   std::int64_t size() const override { return size_; }
-  ImageView image(std::int64_t index) const override {
+  void read(std::int64_t index, ImageReader& reader) const override {
     const ImageShard& shard = find_part(shards_, index);
-    return ImageView::planar(shard.images + index * shard.image_stride, shape_);
+    reader.show(ImageView::planar(shard.images + index * shard.image_stride, shape_));
   }
   std::int64_t label(std::int64_t index) const override {
     const ImageShard& shard = find_part(shards_, index);
@@ -43,7 +43,9 @@ class SubsetSource final : public ImageSource {
   SubsetSource(ImageDataset dataset, std::vector<std::int64_t> indices)
       : dataset_(std::move(dataset)), indices_(std::move(indices)) {}
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
-  ImageView image(std::int64_t index) const override { return dataset_.image(indices_[index]); }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    dataset_.read(indices_[index], reader);
+  }
   std::int64_t label(std::int64_t index) const override { return dataset_.label(indices_[index]); }
 
  private:
@@ -60,9 +62,9 @@ class Concatenation final : public ImageSource {
     }
   }
   std::int64_t size() const override { return size_; }
-  ImageView image(std::int64_t index) const override {
+  void read(std::int64_t index, ImageReader& reader) const override {
     const Part& part = find_part(parts_, index);
-    return part.dataset.image(index);
+    part.dataset.read(index, reader);
   }
   std::int64_t label(std::int64_t index) const override {
     const Part& part = find_part(parts_, index);
@@ -96,7 +98,9 @@ std::shared_ptr<const ImageSource> make_shard_source(const std::string& name,
 ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                            std::shared_ptr<const ImageSource> source) {
   const std::int64_t size = source ? source->size() : 0;
-  if (std::min({shape.channels, shape.height, shape.width, num_classes, size}) <= 0) {
+  const bool own_sizes = shape.height == 0 && shape.width == 0;
+  if (std::min({shape.channels, num_classes, size}) <= 0 ||
+      (!own_sizes && std::min(shape.height, shape.width) <= 0)) {
     throw ConfigError(str("data set ", name, ": got ", size, " images of ", shape.channels, "x",
                           shape.height, "x", shape.width, " in ", num_classes,
                           " classes, expected at least one of each"));
@@ -108,6 +112,15 @@ ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_
 ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                            std::vector<ImageShard> shards)
     : ImageDataset(name, shape, num_classes, make_shard_source(name, shape, std::move(shards))) {}
+
+ImageView ImageDataset::image(std::int64_t index) const {
+  ImageReader reader;
+  read(index, reader);
+  if (!reader.is_decoded()) {
+    throw ConfigError(str("data set ", name(), ": its images are files, which an ImageReader decodes"));
+  }
+  return reader.pixels({0, 0, reader.shape().height, reader.shape().width});
+}
 
 ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices) {
   for (const std::int64_t index : indices) {

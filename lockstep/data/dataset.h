@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/data/image.h>
+#include <lockstep/data/image_reader.h>
 
 namespace lockstep {
 
@@ -18,8 +19,8 @@ class ImageSource {
  public:
   virtual ~ImageSource() = default;
   virtual std::int64_t size() const = 0;
-  /// Valid as long as the source.
-  virtual ImageView image(std::int64_t index) const = 0;
+  /// Calls reader.show() with pixels that live as long as the source, or reader.open() with a file.
+  virtual void read(std::int64_t index, ImageReader& reader) const = 0;
   virtual std::int64_t label(std::int64_t index) const = 0;
 };
 
@@ -34,13 +35,14 @@ struct ImageShard {
   std::shared_ptr<const void> keep_alive;
 };
 
-/// Images of equal shape with a class each.
+/// Images with a class each.
 ///
 /// An immutable value: copies share the source and cost a pointer; any thread may read. Indices are
 /// not checked: the Loader checks what a sampler gives it once an epoch.
 class ImageDataset {
  public:
-  /// Of any source. ConfigError when the shape is empty, or there are no images or classes.
+  /// Of any source. `shape` is that of all images; with a height and width of 0 each has its own.
+  /// ConfigError when the shape is empty, or there are no images or classes.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::shared_ptr<const ImageSource> source);
   /// Of records in memory. ConfigError when the shape or a shard is empty, or there are no shards.
@@ -52,8 +54,10 @@ class ImageDataset {
   std::int64_t num_classes() const { return state_->num_classes; }
   std::int64_t size() const { return state_->size; }
 
-  /// Pixels of image `index`.
-  ImageView image(std::int64_t index) const { return state_->source->image(index); }
+  /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read.
+  void read(std::int64_t index, ImageReader& reader) const { state_->source->read(index, reader); }
+  /// Pixels of image `index` of a data set in memory; ConfigError for one of files.
+  ImageView image(std::int64_t index) const;
   /// Class of image `index`, 0 to num_classes() - 1.
   std::int64_t label(std::int64_t index) const { return state_->source->label(index); }
 

@@ -14,6 +14,15 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
+/// A part of an image, in pixels.
+struct Box {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  bool operator==(const Box&) const = default;
+};
+
 /// Bytes of an image, 0 to 255, that somebody else owns: pixel (c, y, x) is at
 /// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
 struct ImageView {

@@ -63,6 +63,7 @@ struct Loader::State {
              {.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar,
               .type = pixel_type(options.dtype)}),
         buffers(options.threads > 0 ? options.prefetch + 1 : 1),
+        readers(buffers.size()),
         engine([this](int slot, std::int64_t batch) { fill(slot, batch); },
                {.threads = options.threads, .slots = static_cast<int>(buffers.size())}) {
     for (Batch& buffer : buffers) {
@@ -87,10 +88,12 @@ struct Loader::State {
     const std::int64_t* samples = indices.data() + batch * options.batch_size;
     auto* images = static_cast<std::byte*>(buffers[slot].images.data_ptr());
     auto* labels = buffers[slot].labels.data_ptr<std::int64_t>();
+    ImageReader& reader = readers[slot];
     SampleKey key{.seed = options.seed, .epoch = static_cast<std::uint32_t>(epoch)};
     for (std::int64_t i = 0; i < size_of(batch); ++i) {
       key.sample = static_cast<std::uint64_t>(samples[i]);
-      plan.apply(dataset.image(samples[i]), key, images + i * plan.output_bytes());
+      dataset.read(samples[i], reader);
+      plan.apply(reader, key, images + i * plan.output_bytes());
       labels[i] = dataset.label(samples[i]);
     }
   }
@@ -100,6 +103,7 @@ struct Loader::State {
   LoaderOptions options;
   AugmentationPlan plan;
   std::vector<Batch> buffers;
+  std::vector<ImageReader> readers;  // one a buffer, which one thread fills at a time
   std::vector<std::int64_t> indices;  // of the epoch; changes only while the engine stands still
   std::int64_t epoch = 0;
   std::int64_t step = 0;

@@ -43,6 +43,22 @@ TEST(MappedFile, ShowsTheWholeFileAndSurvivesMoving) {
   EXPECT_TRUE(file.bytes().empty());
 }
 
+TEST(ReadFile, ReadsTheWholeFileIntoTheSameMemory) {
+  const TemporaryDirectory directory;
+  directory.write("file", "seven b");
+  std::vector<std::byte> content(1000);
+  const std::byte* const memory = content.data();
+  read_file(directory / "file", 7, content);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(content.data()), content.size()), "seven b");
+  EXPECT_EQ(content.data(), memory);
+  EXPECT_THAT(message_of<DataError>([&] { read_file(directory / "file", 6, content); }),
+              ::testing::HasSubstr("file: it has 7 bytes, expected at most 6"));
+  EXPECT_THAT(message_of<DataError>([&] { read_file(directory.path(), 6, content); }),
+              ::testing::HasSubstr("not a plain file"));
+  EXPECT_THAT(message_of<DataError>([&] { read_file(directory / "none", 6, content); }),
+              ::testing::HasSubstr("none: No such file"));
+}
+
 TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
   const TemporaryDirectory directory;
   directory.write("empty", "");

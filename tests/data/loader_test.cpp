@@ -127,9 +127,9 @@ TEST(Loader, CountsTheSecondsThatItIsWaitedFor) {
   class Slow final : public ImageSource {
    public:
     std::int64_t size() const override { return 4; }
-    ImageView image(std::int64_t index) const override {
+    void read(std::int64_t index, ImageReader& reader) const override {
       if (index >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      return ImageView::planar(pixels_.data(), {1, 2, 2});
+      reader.show(ImageView::planar(pixels_.data(), {1, 2, 2}));
     }
     std::int64_t label(std::int64_t index) const override { return index; }
 

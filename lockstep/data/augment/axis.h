@@ -32,6 +32,20 @@ struct Axis {
     origin += step * (size - 1);
     step = -step;
   }
+  /// The source positions that are shown: [first, second).
+  std::pair<std::int64_t, std::int64_t> shown() const {
+    const auto [begin, end] = visible();
+    if (begin == end) return {0, 0};
+    const std::int64_t first = origin + step * begin;
+    const std::int64_t last = origin + step * (end - 1);
+    return {std::min(first, last), std::max(first, last) + 1};
+  }
+  /// The source loses what lies before `first` and from `end` on.
+  void narrow_source(std::int64_t first, std::int64_t end) {
+    low = std::max(low, first) - first;
+    high = std::min(high, end) - first;
+    origin -= first;
+  }
   /// Output positions [first, second) show the source; the others the padding. Equal: all padding.
   std::pair<std::int64_t, std::int64_t> visible() const {
     const std::int64_t first = step > 0 ? low - origin : origin - (high - 1);

@@ -7,17 +7,9 @@
 
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment.h>
+#include <lockstep/data/image.h>
 
 namespace lockstep {
-
-/// A part of an image, in pixels.
-struct Box {
-  std::int64_t top = 0;
-  std::int64_t left = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  bool operator==(const Box&) const = default;
-};
 
 /// torchvision's RandomCrop.get_params.
 Box choose(const RandomCrop& crop, std::int64_t height, std::int64_t width, PhiloxStream& random);

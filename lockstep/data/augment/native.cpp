@@ -30,9 +30,9 @@ Scratch& scratch_of_thread() {
 // An image under way through the list: which pixels of `image` it shows, and what covers them.
 class Canvas {
  public:
-  Canvas(const ImageView& image, PhiloxStream& random, Scratch& scratch)
-      : random_(random), scratch_(scratch) {
-    show(image);
+  Canvas(ImageReader& reader, PhiloxStream& random, Scratch& scratch)
+      : reader_(reader), random_(random), scratch_(scratch) {
+    show({.shape = reader.shape()});
     scratch.erasures.clear();
   }
 
@@ -85,7 +85,8 @@ class Canvas {
   void operator()(const Normalize&) { normalized_ = true; }
 
   void write(std::span<const ChannelScale> channels, const AugmentationPlanOptions& options,
-             void* output) const {
+             void* output) {
+    take_pixels();
     write_image({image_, rows_, columns_, fill_, channels, scratch_.erasures, options.layout,
                  options.type, output});
   }
@@ -113,10 +114,28 @@ class Canvas {
     settle_erasures();
     if (size.height == rows_.size && size.width == columns_.size) return;
     if (!rows_.is_window() || !columns_.is_window()) materialise();
+    const Box part{rows_.origin, columns_.origin, rows_.size, columns_.size};
+    show(scratch_.resampler.resize(window(part, size), size.height, size.width));
+  }
+
+  // At least `size` pixels of a part.
+  ImageView window(const Box& part, ImageSize size) {
+    if (image_.pixels == nullptr) return reader_.pixels(part, size.height, size.width);
     ImageView window = image_;
-    window.pixels += rows_.origin * image_.row_stride + columns_.origin * image_.pixel_stride;
-    window.shape = {image_.shape.channels, rows_.size, columns_.size};
-    show(scratch_.resampler.resize(window, size.height, size.width));
+    window.pixels += part.top * image_.row_stride + part.left * image_.pixel_stride;
+    window.shape = {image_.shape.channels, part.height, part.width};
+    return window;
+  }
+
+  // Of the reader's image, as far as it is shown.
+  void take_pixels() {
+    if (image_.pixels != nullptr) return;
+    const auto [top, bottom] = rows_.shown();
+    const auto [left, right] = columns_.shown();
+    if (top == bottom || left == right) return;  // nothing but padding
+    image_ = reader_.pixels({top, left, bottom - top, right - left});
+    rows_.narrow_source(top, bottom);
+    columns_.narrow_source(left, right);
   }
 
   void erase(const Box& box, double value) {
@@ -131,6 +150,7 @@ class Canvas {
 
   // Makes the image that it shows.
   void materialise() {
+    take_pixels();
     const ImageShape shape{image_.shape.channels, rows_.size, columns_.size};
     std::vector<std::uint8_t>& made = scratch_.spare;
     made.assign(static_cast<std::size_t>(shape.elements()), fill_);
@@ -158,6 +178,7 @@ class Canvas {
     show(ImageView::planar(scratch_.bytes.data(), shape));
   }
 
+  ImageReader& reader_;
   PhiloxStream& random_;
   Scratch& scratch_;
   ImageView image_;
@@ -183,6 +204,12 @@ AugmentationPlan::AugmentationPlan(const Augmentation& operators, ImageShape inp
 }
 
 void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void* output) const {
+  ImageReader reader;
+  reader.show(image);
+  apply(reader, key, output);
+}
+
+void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* output) const {
   PhiloxStream random(key.seed, key.epoch, key.sample);
   Canvas canvas(image, random, scratch_of_thread());
   for (const Operator& op : operators_) std::visit(canvas, op);

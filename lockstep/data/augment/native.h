@@ -14,6 +14,7 @@
 #include <lockstep/data/augment.h>
 #include <lockstep/data/augment/write_image.h>
 #include <lockstep/data/image.h>
+#include <lockstep/data/image_reader.h>
 
 namespace lockstep {
 
@@ -47,6 +48,9 @@ class AugmentationPlan {
   /// Writes output_shape().elements() numbers to `output`. ConfigError when an image of its own size is
   /// too small for a crop.
   void apply(const ImageView& image, const SampleKey& key, void* output) const;
+  /// The same of a reader's image, which is decoded as far as the list wants it. Where a Resize makes less
+  /// than half of it, see ImageReader::pixels(). Throws what that throws.
+  void apply(ImageReader& image, const SampleKey& key, void* output) const;
 
  private:
   ImageShape output_;

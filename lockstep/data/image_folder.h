@@ -1,0 +1,20 @@
+// Image files in a folder for each class.
+#pragma once
+
+#include <filesystem>
+
+#include <lockstep/data/dataset.h>
+
+namespace lockstep {
+
+/// torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the order of their
+/// names, their images all files below them that end in .jpg, .jpeg or .png, in the order of their paths;
+/// case does not matter, other files are ignored, links are followed. Each image has its own size and
+/// three channels.
+///
+/// Reads names only. DataError when the folder cannot be read, has no class, a class has no image, or an
+/// image is of a kind that torchvision reads and we do not (.bmp, .gif, .pgm, .ppm, .tif, .tiff, .webp): it
+/// would be missing unnoticed.
+ImageDataset load_image_folder(const std::filesystem::path& directory);
+
+}  // namespace lockstep

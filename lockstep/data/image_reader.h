@@ -1,0 +1,50 @@
+// How a data set hands an image over, and how an engine takes the pixels that it wants of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/data/image.h>
+#include <lockstep/formats/image_decoder.h>
+
+namespace lockstep {
+
+/// One image at a time, with memory that is reused from one to the next; for one thread at a time. A
+/// source calls show() or open(); then an engine asks for the shape, chooses, and takes a part. Only that
+/// part of a file is decoded.
+class ImageReader {
+ public:
+  /// Pixels that outlive their use here.
+  void show(const ImageView& image);
+
+  /// Reads a JPEG or PNG file and its header; the image has three channels, whatever the file has.
+  /// DataError, naming the file, when it cannot be read, or is damaged as far as the header tells.
+  void open(const std::filesystem::path& path);
+
+  const ImageShape& shape() const { return shape_; }
+  bool is_decoded() const { return view_.pixels != nullptr; }
+
+  /// The pixels in `part`, exactly, valid until the next call of anything here. DataError, naming the
+  /// file, when it is damaged.
+  ImageView pixels(const Box& part);
+
+  /// The same, in a size that has at least `height` x `width` pixels: a JPEG of at least twice that in both
+  /// directions is decoded at a half, a quarter or an eighth of its size, which is faster than to
+  /// shrink it afterwards, and about the mean of the pixels (see jpeg_eighths()).
+  ImageView pixels(const Box& part, std::int64_t height, std::int64_t width);
+
+ private:
+  ImageView decode(const ImageRegion& region, int eighths);
+
+  ImageShape shape_;
+  ImageView view_;  // no pixels: a file is open
+  std::vector<std::byte> file_;
+  std::vector<std::uint8_t> decoded_;
+  std::optional<ImageDecoder> decoder_;
+};
+
+}  // namespace lockstep
