@@ -32,6 +32,15 @@ struct ImageView {
   std::int64_t row_stride = 0;
   std::int64_t pixel_stride = 0;
 
+  /// The pixels in `box`, where they lie.
+  ImageView part(const Box& box) const {
+    return {pixels + box.top * row_stride + box.left * pixel_stride,
+            {shape.channels, box.height, box.width},
+            channel_stride,
+            row_stride,
+            pixel_stride};
+  }
+
   /// One plane a channel (CHW): MNIST, CIFAR.
   static ImageView planar(const std::uint8_t* pixels, const ImageShape& shape) {
     return {pixels, shape, shape.height * shape.width, shape.width, 1};

@@ -26,13 +26,8 @@ void ImageReader::open(const std::filesystem::path& path) {
 }
 
 ImageView ImageReader::pixels(const Box& part) {
-  if (!is_decoded()) {
-    return decode({to_int(part.left), to_int(part.top), to_int(part.width), to_int(part.height)}, 8);
-  }
-  ImageView view = view_;
-  view.pixels += part.top * view.row_stride + part.left * view.pixel_stride;
-  view.shape = {shape_.channels, part.height, part.width};
-  return view;
+  if (is_decoded()) return view_.part(part);
+  return decode({to_int(part.left), to_int(part.top), to_int(part.width), to_int(part.height)}, 8);
 }
 
 ImageView ImageReader::pixels(const Box& part, std::int64_t height, std::int64_t width) {

@@ -115,16 +115,9 @@ class Canvas {
     if (size.height == rows_.size && size.width == columns_.size) return;
     if (!rows_.is_window() || !columns_.is_window()) materialise();
     const Box part{rows_.origin, columns_.origin, rows_.size, columns_.size};
-    show(scratch_.resampler.resize(window(part, size), size.height, size.width));
-  }
-
-  // At least `size` pixels of a part.
-  ImageView window(const Box& part, ImageSize size) {
-    if (image_.pixels == nullptr) return reader_.pixels(part, size.height, size.width);
-    ImageView window = image_;
-    window.pixels += part.top * image_.row_stride + part.left * image_.pixel_stride;
-    window.shape = {image_.shape.channels, part.height, part.width};
-    return window;
+    const ImageView shown = image_.pixels == nullptr ? reader_.pixels(part, size.height, size.width)
+                                                     : image_.part(part);
+    show(scratch_.resampler.resize(shown, size.height, size.width));
   }
 
   // Of the reader's image, as far as it is shown.
