@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <utility>
 
+#include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -33,17 +34,6 @@ class Descriptor {
  private:
   int fd_;
 };
-
-void write_all(int fd, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t written = write(fd, content.data(), content.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      throw DataError(errno_text(errno));
-    }
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
 
 std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -70,12 +60,6 @@ void remove_abandoned(const std::filesystem::path& prefix) {
     }
     if (kill(process, 0) != 0 && errno == ESRCH) unlink(entry->path().c_str());
   }
-}
-
-// Not mkstemp: that makes private files, and to learn the umask that others should follow one must
-// change it for all threads.
-int create(const std::filesystem::path& path) {
-  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
 struct PlainFile {
@@ -150,19 +134,9 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path temporary = temporary_beside(path);
-  Descriptor file(create(temporary));
-  if (file.get() < 0) throw DataError(str("cannot write ", path.string(), ": ", errno_text(errno)));
-  try {
-    write_all(file.get(), content);
-    if (fsync(file.get()) != 0 || close(file.release()) != 0 ||
-        rename(temporary.c_str(), path.c_str()) != 0) {
-      throw DataError(errno_text(errno));
-    }
-  } catch (const DataError& error) {
-    unlink(temporary.c_str());
-    throw DataError(str("cannot write ", path.string(), ": ", error.what()));
-  }
+  AtomicFile file(path);
+  file.write_at(0, content);
+  file.commit();
 }
 
 void make_writable_directory(const std::filesystem::path& directory) {
