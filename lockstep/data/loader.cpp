@@ -1,20 +1,23 @@
 #include <lockstep/data/loader.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <limits>
 #include <string>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/augment/native.h>
-#include <lockstep/data/batch_engine.h>
+#include <lockstep/data/loader_engine.h>
+#include <lockstep/data/ring_engine.h>
 
 namespace lockstep {
 namespace {
 
-LoaderOptions checked(const LoaderOptions& options) {
+// A damaged disk is told of, not written down image by image.
+constexpr std::int64_t kSkippedImagesNamed = 10;
+
+const LoaderOptions& checked(const LoaderOptions& options) {
   const OptionCheck check("Loader");
   check.in_range("batch_size", static_cast<double>(options.batch_size), 1, 1 << 24);
   check.in_range("threads", options.threads, 0, 1024);
@@ -22,144 +25,154 @@ LoaderOptions checked(const LoaderOptions& options) {
   return options;
 }
 
-std::shared_ptr<const Sampler> checked(std::shared_ptr<const Sampler> sampler) {
-  if (!sampler) throw ConfigError("Loader: got no sampler");
-  return sampler;
-}
-
-// The strides are spelled out: with one channel the two layouts are the same bytes, and LibTorch
-// would call such a tensor contiguous and choose the slower kernels of NCHW.
-torch::Tensor empty_images(const LoaderOptions& options, const ImageShape& shape) {
-  const auto [channels, height, width] = shape;
-  const std::vector<std::int64_t> sizes = {options.batch_size, channels, height, width};
-  if (!options.channels_last) return torch::empty(sizes, options.dtype);
-  return torch::empty_strided(sizes, {shape.elements(), 1, width * channels, channels},
-                              options.dtype);
-}
-
-PixelType pixel_type(torch::ScalarType dtype) {
-  switch (dtype) {
-    case torch::kFloat32:
-      return PixelType::kFloat32;
-    case torch::kBFloat16:
-      return PixelType::kBFloat16;
-    case torch::kFloat16:
-      return PixelType::kFloat16;
-    default:
-      throw ConfigError(lockstep::str("Loader: dtype must be float32, bfloat16 or float16, got ",
-                                      c10::toString(dtype)));
+std::unique_ptr<LoaderEngine> make_engine(const ImageDataset& dataset,
+                                          const Augmentation& augmentation,
+                                          const LoaderOptions& options) {
+  switch (options.engine) {
+    case LoaderEngineKind::kCuda:
+      return make_cuda_engine(dataset, augmentation, options);
+    case LoaderEngineKind::kDali:
+      return make_dali_engine(dataset, augmentation, options);
+    case LoaderEngineKind::kNative:
+      break;
   }
+  return make_native_engine(dataset, augmentation, options);
+}
+
+std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> dataset,
+                                          const LoaderOptions& options) {
+  if (options.engine != LoaderEngineKind::kNative) {
+    throw ConfigError(lockstep::str("Loader: the ", to_string(options.engine),
+                                    " engine makes batches of images; a BatchDataset makes its own"));
+  }
+  auto fill = [dataset = std::move(dataset)](int, const BatchRequest& request,
+                                             LoadedBatch& loaded) {
+    dataset->get(request.indices, loaded.batch);
+    loaded.batch.size = static_cast<std::int64_t>(request.indices.size());
+    for (const torch::Tensor& tensor : {loaded.batch.images, loaded.batch.labels}) {
+      if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == loaded.batch.size) continue;
+      throw ConfigError(lockstep::str("BatchDataset::get: was asked for ", loaded.batch.size,
+                                      " samples, made ",
+                                      tensor.defined() ? lockstep::str(tensor.sizes()) : "no tensor"));
+    }
+  };
+  auto engine = std::make_unique<RingEngine>(options, std::move(fill));
+  if (options.device.is_cpu()) return engine;
+  return copy_to_device(std::move(engine), options.device);
+}
+
+std::int64_t size_of(const std::shared_ptr<const BatchDataset>& dataset) {
+  if (!dataset) throw ConfigError("Loader: got no data set");
+  return dataset->size();
 }
 
 }  // namespace
 
 struct Loader::State {
-  State(ImageDataset dataset_, std::shared_ptr<const Sampler> sampler_,
-        const Augmentation& augmentation, const LoaderOptions& options_)
-      : dataset(std::move(dataset_)),
-        sampler(checked(std::move(sampler_))),
-        options(checked(options_)),
-        plan(augmentation, dataset.shape(),
-             {.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar,
-              .type = pixel_type(options.dtype)}),
-        buffers(options.threads > 0 ? options.prefetch + 1 : 1),
-        readers(buffers.size()),
-        engine([this](int slot, std::int64_t batch) { fill(slot, batch); },
-               {.threads = options.threads, .slots = static_cast<int>(buffers.size())}) {
-    for (Batch& buffer : buffers) {
-      buffer.images = empty_images(options, plan.output_shape());
-      buffer.labels = torch::empty({options.batch_size}, torch::kInt64);
-    }
+  State(std::string name_, std::int64_t dataset_size_, std::shared_ptr<const Sampler> sampler_,
+        const LoaderOptions& options_, std::unique_ptr<LoaderEngine> engine_)
+      : name(std::move(name_)),
+        dataset_size(dataset_size_),
+        sampler(std::move(sampler_)),
+        options(options_),
+        engine(std::move(engine_)) {
+    if (!sampler) throw ConfigError("Loader: got no sampler");
   }
 
-  std::int64_t steps() const {
-    const std::int64_t size = sampler->size();
+  std::int64_t batches_from(std::int64_t place) const {
+    const std::int64_t left = sampler->size() - place;
     const std::int64_t batch = options.batch_size;
-    return options.drop_last ? size / batch : (size + batch - 1) / batch;
+    return options.drop_last ? left / batch : (left + batch - 1) / batch;
   }
 
-  std::int64_t size_of(std::int64_t batch) const {
-    const std::int64_t left =
-        static_cast<std::int64_t>(indices.size()) - batch * options.batch_size;
-    return std::min(options.batch_size, left);
+  void begin(std::int64_t new_epoch, std::int64_t place) {
+    engine->stop();
+    indices = sampler->indices(new_epoch);
+    for (const std::int64_t index : indices) {
+      if (index >= 0 && index < dataset_size) continue;
+      throw ConfigError(lockstep::str("Loader: the sampler gave index ", index, ", the data set ",
+                                      name, " has ", dataset_size, " images"));
+    }
+    LOCKSTEP_CHECK(static_cast<std::int64_t>(indices.size()) == sampler->size(),
+                   "the sampler gave ", indices.size(), " indices and says ", sampler->size());
+    epoch = new_epoch;
+    next_place = place;
+    started = true;
+    engine->start(
+        {.epoch = epoch, .indices = indices, .first = place, .batches = batches_from(place)});
   }
 
-  void fill(int slot, std::int64_t batch) {
-    const std::int64_t* samples = indices.data() + batch * options.batch_size;
-    auto* images = static_cast<std::byte*>(buffers[slot].images.data_ptr());
-    auto* labels = buffers[slot].labels.data_ptr<std::int64_t>();
-    ImageReader& reader = readers[slot];
-    SampleKey key{.seed = options.seed, .epoch = static_cast<std::uint32_t>(epoch)};
-    for (std::int64_t i = 0; i < size_of(batch); ++i) {
-      key.sample = static_cast<std::uint64_t>(samples[i]);
-      dataset.read(samples[i], reader);
-      plan.apply(reader, key, images + i * plan.output_bytes());
-      labels[i] = dataset.label(samples[i]);
+  void count(const std::vector<SkippedImage>& images) {
+    for (const SkippedImage& image : images) {
+      if (++skipped > kSkippedImagesNamed) continue;
+      log_warning("skipped image ", image.index, " of ", name, ": ", image.reason,
+                  skipped == kSkippedImagesNamed ? "; others are only counted" : "");
     }
   }
 
-  ImageDataset dataset;
-  std::shared_ptr<const Sampler> sampler;
-  LoaderOptions options;
-  AugmentationPlan plan;
-  std::vector<Batch> buffers;
-  std::vector<ImageReader> readers;  // one a buffer, which one thread fills at a time
+  const std::string name;
+  const std::int64_t dataset_size;
+  const std::shared_ptr<const Sampler> sampler;
+  const LoaderOptions options;
   std::vector<std::int64_t> indices;  // of the epoch; changes only while the engine stands still
   std::int64_t epoch = 0;
-  std::int64_t step = 0;
+  std::int64_t next_place = 0;  // of the next batch's first index in the epoch
   bool started = false;
+  std::int64_t skipped = 0;
   Stopwatch waited;
-  BatchEngine engine;  // last: its threads end before what they use
+  LoadedBatch loaded;
+  const std::unique_ptr<LoaderEngine> engine;  // last: its threads end before what they use
 };
 
 Loader::Loader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
                Augmentation augmentation, const LoaderOptions& options)
-    : state_(
-          std::make_unique<State>(std::move(dataset), std::move(sampler), augmentation, options)) {}
+    : state_(std::make_unique<State>(dataset.name(), dataset.size(), std::move(sampler), options,
+                                     make_engine(dataset, augmentation, checked(options)))) {}
+
+Loader::Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<const Sampler> sampler,
+               const LoaderOptions& options)
+    : state_(std::make_unique<State>("of the program", size_of(dataset), std::move(sampler), options,
+                                     make_engine(dataset, checked(options)))) {}
 
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 
-const ImageDataset& Loader::dataset() const { return state_->dataset; }
 const Sampler& Loader::sampler() const { return *state_->sampler; }
 const LoaderOptions& Loader::options() const { return state_->options; }
 double Loader::waited_seconds() const { return state_->waited.seconds(); }
-std::int64_t Loader::steps_per_epoch() const { return state_->steps(); }
+std::int64_t Loader::skipped_images() const { return state_->skipped; }
+std::int64_t Loader::steps_per_epoch() const { return state_->batches_from(0); }
 
 void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
   State& state = *state_;
   const OptionCheck check("Loader::set_epoch");
   check.in_range("epoch", static_cast<double>(epoch), 0, std::numeric_limits<std::uint32_t>::max());
   check.in_range("first_step", static_cast<double>(first_step), 0,
-                 static_cast<double>(state.steps()));
-  state.engine.stop();
-  state.indices = state.sampler->indices(epoch);
-  for (const std::int64_t index : state.indices) {
-    if (index < 0 || index >= state.dataset.size()) {
-      throw ConfigError(str("Loader: the sampler gave index ", index, ", the data set ",
-                            state.dataset.name(), " has ", state.dataset.size(), " images"));
-    }
-  }
-  LOCKSTEP_CHECK(static_cast<std::int64_t>(state.indices.size()) == state.sampler->size(),
-                 "the sampler gave ", state.indices.size(), " indices and says ",
-                 state.sampler->size());
-  state.epoch = epoch;
-  state.step = first_step;
-  state.started = true;
-  state.engine.start(first_step, state.steps());
+                 static_cast<double>(steps_per_epoch()));
+  state.begin(epoch, std::min(first_step * state.options.batch_size, state.sampler->size()));
+}
+
+SamplerPosition Loader::position() const {
+  return position_of(*state_->sampler, state_->epoch, state_->next_place);
+}
+
+void Loader::restore(const SamplerPosition& position) {
+  const std::int64_t place = next_at(*state_->sampler, position);
+  const OptionCheck check("Loader::restore");
+  check.in_range("epoch", static_cast<double>(position.epoch), 0,
+                 std::numeric_limits<std::uint32_t>::max());
+  state_->begin(position.epoch, place);
 }
 
 bool Loader::next(Batch& batch) {
   State& state = *state_;
   if (!state.started) set_epoch(0);
   const StopwatchScope waiting(state.waited);
-  const std::optional<int> slot = state.engine.next();
-  if (!slot) return false;
-  const Batch& buffer = state.buffers[*slot];
-  batch.size = state.size_of(state.step++);
-  const bool whole = batch.size == state.options.batch_size;
-  batch.images = whole ? buffer.images : buffer.images.narrow(0, 0, batch.size);
-  batch.labels = whole ? buffer.labels : buffer.labels.narrow(0, 0, batch.size);
+  if (!state.engine->next(state.loaded)) return false;
+  state.next_place =
+      std::min(state.next_place + state.options.batch_size, state.sampler->size());
+  state.count(state.loaded.skipped);
+  batch = state.loaded.batch;
   return true;
 }
 

@@ -9,8 +9,6 @@
 //   }
 #pragma once
 
-#include <torch/types.h>
-
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -18,26 +16,13 @@
 #include <vector>
 
 #include <lockstep/data/augment.h>
+#include <lockstep/data/batch_dataset.h>
 #include <lockstep/data/dataset.h>
+#include <lockstep/data/loader_options.h>
 #include <lockstep/data/sampler.h>
+#include <lockstep/data/sampler_cursor.h>
 
 namespace lockstep {
-
-struct LoaderOptions {
-  std::int64_t batch_size = 1;  ///< Images per batch of this rank.
-  int threads = 0;              ///< Threads that prepare batches; 0: next() does it itself.
-  int prefetch = 3;             ///< Batches prepared ahead; without threads, none are.
-  bool drop_last = false;       ///< Drop a last batch that is smaller than batch_size.
-  bool channels_last = false;   ///< Images lie in memory as NHWC (the shape stays NCHW).
-  torch::ScalarType dtype = torch::kFloat32;  ///< Of the images: kFloat32, kBFloat16 or kFloat16.
-  std::uint64_t seed = 0;       ///< Of the augmentation's random choices.
-};
-
-struct Batch {
-  torch::Tensor images;  ///< LoaderOptions::dtype [size, channels, height, width], normalised
-  torch::Tensor labels;  ///< int64 [size]
-  std::int64_t size = 0;
-};
 
 /// Loads the epochs of one rank. What a batch holds depends on the data set, the sampler, the seed,
 /// the epoch and the step, never on threads, so a run can go on at any step of any epoch.
@@ -46,13 +31,20 @@ struct Batch {
 /// next() or set_epoch(); clone() what must live longer. Not thread-safe: one thread calls.
 class Loader {
  public:
-  /// ConfigError when an option or the augmentation does not fit the data set.
+  /// ConfigError when an option or the augmentation does not fit the data set, or the engine cannot
+  /// execute it.
   Loader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler, Augmentation augmentation,
          const LoaderOptions& options);
   template <std::derived_from<Sampler> S>
   Loader(ImageDataset dataset, S sampler, Augmentation augmentation, const LoaderOptions& options)
       : Loader(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
                std::move(augmentation), options) {}
+  /// Batches of one's own data set. `options` that are about images have no meaning then.
+  Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<const Sampler> sampler,
+         const LoaderOptions& options);
+  template <std::derived_from<Sampler> S>
+  Loader(std::shared_ptr<const BatchDataset> dataset, S sampler, const LoaderOptions& options)
+      : Loader(std::move(dataset), std::make_shared<const S>(std::move(sampler)), options) {}
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) = delete;
@@ -62,10 +54,6 @@ class Loader {
   /// data set.
   void set_epoch(std::int64_t epoch, std::int64_t first_step = 0);
 
-  /// Seconds that next() took so far, over all epochs: what the trainer waited for its data. Without
-  /// threads that is all of the loader's work.
-  double waited_seconds() const;
-
   /// Batches in every epoch.
   std::int64_t steps_per_epoch() const;
 
@@ -73,7 +61,18 @@ class Loader {
   /// 0. Throws what preparing the batch threw.
   bool next(Batch& batch);
 
-  const ImageDataset& dataset() const;
+  /// Where the epoch stands after the batches that next() gave: for a checkpoint.
+  SamplerPosition position() const;
+  /// Begins the epoch of `position` exactly there, with whatever batch size and number of ranks this
+  /// loader has. Throws what next_at() throws.
+  void restore(const SamplerPosition& position);
+
+  /// Seconds that next() took so far, over all epochs: what the trainer waited for its data. Without
+  /// threads that is all of the loader's work.
+  double waited_seconds() const;
+  /// Images left out of the batches given so far, see OnCorruptImage::kSkip.
+  std::int64_t skipped_images() const;
+
   const Sampler& sampler() const;
   const LoaderOptions& options() const;
 

@@ -203,6 +203,66 @@ TEST(Loader, GoesOnAtAnyStepAsIfItHadNotStopped) {
   }
 }
 
+// What is left of an epoch after `steps` batches, through the text of a checkpoint.
+std::vector<Copy> read_restored(Loader& before, std::int64_t steps, Loader& after) {
+  before.set_epoch(2);
+  Batch batch;
+  for (std::int64_t step = 0; step < steps; ++step) before.next(batch);
+  after.restore(sampler_position(to_settings(before.position())));
+  std::vector<Copy> rest;
+  while (after.next(batch)) rest.push_back({batch.images.clone(), batch.labels.clone()});
+  EXPECT_EQ(after.position(), position_of(after.sampler(), 2, after.sampler().size()));
+  return rest;
+}
+
+TEST(Loader, APositionGoesOnBitForBitWithAnyThreads) {
+  const ImageDataset dataset = small_dataset(53);
+  const DistributedSampler sampler(53, {.rank = 1, .world_size = 2, .seed = 1});
+  Loader before(dataset, sampler, kAugmentation, {.batch_size = 5, .threads = 1});
+  const auto whole = read_epoch(before, 2);
+  for (const int threads : {0, 2}) {
+    Loader after(dataset, sampler, kAugmentation, {.batch_size = 5, .threads = threads});
+    for (const std::int64_t steps : {0, 1, 5, 6}) {
+      expect_equal(read_restored(before, steps, after), {whole.begin() + steps, whole.end()});
+    }
+  }
+}
+
+TEST(Loader, APositionGoesOnWithAnotherBatchSizeAndNumberOfRanks) {
+  const ImageDataset dataset = small_dataset(48);
+  const auto loader_of = [&](int rank, int ranks, std::int64_t batch_size) {
+    return Loader(dataset, DistributedSampler(48, {.rank = rank, .world_size = ranks, .seed = 1}),
+                  kAugmentation, {.batch_size = batch_size});
+  };
+  Loader before = loader_of(0, 2, 6);
+  std::set<std::int64_t> left;  // labels are the images' numbers
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader whole = loader_of(rank, 2, 6);
+    for (const Copy& batch : read_epoch(whole, 2, 2)) {
+      for (int i = 0; i < 6; ++i) left.insert(batch.labels[i].item<std::int64_t>());
+    }
+  }
+  ASSERT_EQ(left.size(), 24U);
+  for (int rank = 0; rank < 3; ++rank) {
+    Loader after = loader_of(rank, 3, 5);
+    const auto rest = read_restored(before, 2, after);
+    ASSERT_EQ(rest.size(), 2U);
+    EXPECT_EQ(rest[1].labels.size(0), 3);
+    for (const Copy& batch : rest) {
+      for (int i = 0; i < batch.labels.size(0); ++i) {
+        EXPECT_EQ(left.erase(batch.labels[i].item<std::int64_t>()), 1U);
+      }
+    }
+  }
+  EXPECT_TRUE(left.empty());
+}
+
+TEST(Loader, RefusesAPositionOfAnotherSampler) {
+  Loader before(small_dataset(20), DistributedSampler(20, {.seed = 1}), kAugmentation, {});
+  Loader after(small_dataset(20), DistributedSampler(20, {.seed = 2}), kAugmentation, {});
+  EXPECT_THROW(after.restore(before.position()), CheckpointError);
+}
+
 TEST(Loader, StepsAndDropLast) {
   struct Case {
     std::int64_t images;

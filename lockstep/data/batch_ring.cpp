@@ -1,32 +1,36 @@
-#include <lockstep/data/batch_engine.h>
+#include <lockstep/data/batch_ring.h>
 
 #include <system_error>
 #include <utility>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep {
 
-BatchEngine::BatchEngine(Fill fill, const BatchEngineOptions& options) : fill_(std::move(fill)) {
-  const OptionCheck check("BatchEngine");
+BatchRing::BatchRing(Fill fill, const BatchRingOptions& options) : fill_(std::move(fill)) {
+  const OptionCheck check("BatchRing");
   check.in_range("threads", options.threads, 0, 1024);
   check.in_range("slots", options.slots, options.threads > 0 ? 2 : 1, 65536);
   slots_.resize(options.slots);
   fillers_.reserve(options.threads);
   try {
-    for (int i = 0; i < options.threads; ++i) fillers_.emplace_back([this] { run_filler(); });
+    for (int i = 0; i < options.threads; ++i) {
+      fillers_.emplace_back([this, cpus = options.cpus] { run_filler(cpus); });
+    }
   } catch (const std::system_error& error) {
     quit();  // the destructor does not run, and those that did start are joined
-    throw Error(str("BatchEngine: the system refuses thread ", fillers_.size() + 1, " of ",
+    throw Error(str("BatchRing: the system refuses thread ", fillers_.size() + 1, " of ",
                     options.threads, " that fill batches (", error.code().message(),
                     "); ask for fewer"));
   }
 }
 
-BatchEngine::~BatchEngine() { quit(); }
+BatchRing::~BatchRing() { quit(); }
 
-void BatchEngine::quit() {
+void BatchRing::quit() {
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;
@@ -34,7 +38,7 @@ void BatchEngine::quit() {
   slot_free_.notify_all();
 }
 
-void BatchEngine::start(std::int64_t first, std::int64_t end) {
+void BatchRing::start(std::int64_t first, std::int64_t end) {
   {
     std::unique_lock lock(mutex_);
     end_ = claimed_;  // nobody claims another batch of the old sequence
@@ -47,7 +51,7 @@ void BatchEngine::start(std::int64_t first, std::int64_t end) {
   slot_free_.notify_all();
 }
 
-std::optional<int> BatchEngine::next() {
+std::optional<int> BatchRing::next() {
   if (fillers_.empty()) return fill_inline();
   std::unique_lock lock(mutex_);
   if (in_use_) {
@@ -70,7 +74,7 @@ std::optional<int> BatchEngine::next() {
   return index;
 }
 
-std::optional<int> BatchEngine::fill_inline() {
+std::optional<int> BatchRing::fill_inline() {
   if (delivered_ >= end_) return std::nullopt;
   const std::int64_t batch = delivered_;
   const int index = slot_of(batch);
@@ -84,7 +88,10 @@ std::optional<int> BatchEngine::fill_inline() {
   return index;
 }
 
-void BatchEngine::run_filler() {
+void BatchRing::run_filler(const std::vector<int>& cpus) {
+  if (!cpus.empty() && !pin_to_cpus(cpus)) {
+    log_warning("BatchRing: cannot pin a thread to processors ", join(cpus));
+  }
   std::unique_lock lock(mutex_);
   for (;;) {
     slot_free_.wait(lock, [this] { return quit_ || work_left(); });

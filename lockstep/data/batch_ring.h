@@ -1,8 +1,8 @@
 // Fills a ring of buffers ahead of their consumer, on threads, in order.
 //
-//   BatchEngine engine(fill, {.threads = 2, .slots = 4});
-//   engine.start(0, steps);
-//   while (auto slot = engine.next()) use(*slot);   // batches 0, 1, 2, ...
+//   BatchRing ring(fill, {.threads = 2, .slots = 4});
+//   ring.start(0, steps);
+//   while (auto slot = ring.next()) use(*slot);   // batches 0, 1, 2, ...
 //
 // It knows nothing of images: `fill(slot, batch)` writes batch number `batch` into buffer number
 // `slot`, and what a batch holds must depend on its number alone. Then neither the number of
@@ -20,26 +20,26 @@
 
 namespace lockstep {
 
-struct BatchEngineOptions {
+struct BatchRingOptions {
   int threads = 0;  ///< Threads that fill; 0: next() fills by itself.
-  int slots =
-      2;  ///< Buffers in the ring: one in use, the others filled ahead. With threads, at least 2.
+  int slots = 2;    ///< One in use, the others filled ahead. With threads, at least 2.
+  std::vector<int> cpus;  ///< The threads' processors; empty: those of the thread that makes them.
 };
 
 /// One consumer calls start(), next() and stop(), always from one thread; `fill` runs on the
-/// engine's threads, on several at once for different slots.
+/// ring's threads, on several at once for different slots.
 ///
 /// Every wait ends: the consumer's when its batch is filled or has failed, a filler's when a slot
-/// is free or the engine stops. The destructor waits only for calls of `fill` that are under way.
-class BatchEngine {
+/// is free or the ring stops. The destructor waits only for calls of `fill` that are under way.
+class BatchRing {
  public:
   using Fill = std::function<void(int slot, std::int64_t batch)>;
 
   /// ConfigError for options that cannot be; Error when the system refuses a thread.
-  BatchEngine(Fill fill, const BatchEngineOptions& options);
-  ~BatchEngine();
-  BatchEngine(const BatchEngine&) = delete;
-  BatchEngine& operator=(const BatchEngine&) = delete;
+  BatchRing(Fill fill, const BatchRingOptions& options);
+  ~BatchRing();
+  BatchRing(const BatchRing&) = delete;
+  BatchRing& operator=(const BatchRing&) = delete;
 
   /// Begins a sequence of batches [first, end), and forgets the one before, finished or not. When
   /// it returns, no fill of the old sequence runs any more.
@@ -61,7 +61,7 @@ class BatchEngine {
   };
 
   void quit();
-  void run_filler();
+  void run_filler(const std::vector<int>& cpus);
   int slot_of(std::int64_t batch) const {
     return static_cast<int>((batch - first_) % static_cast<std::int64_t>(slots_.size()));
   }

@@ -1,4 +1,4 @@
-#include <lockstep/data/batch_engine.h>
+#include <lockstep/data/batch_ring.h>
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -25,55 +25,55 @@ namespace {
 // Buffers that hold the number of the batch that fills them.
 class Numbers {
  public:
-  explicit Numbers(const BatchEngineOptions& options)
+  explicit Numbers(const BatchRingOptions& options)
       : values_(options.slots, -1),
-        engine_([this](int slot, std::int64_t batch) { values_[slot] = batch; }, options) {}
+        ring_([this](int slot, std::int64_t batch) { values_[slot] = batch; }, options) {}
 
-  BatchEngine& engine() { return engine_; }
+  BatchRing& ring() { return ring_; }
   std::optional<std::int64_t> next() {
-    const auto slot = engine_.next();
+    const auto slot = ring_.next();
     if (!slot) return std::nullopt;
     return values_[*slot];
   }
 
  private:
   std::vector<std::int64_t> values_;
-  BatchEngine engine_;
+  BatchRing ring_;
 };
 
-class BatchEngineOf : public ::testing::TestWithParam<BatchEngineOptions> {};
+class BatchRingOf : public ::testing::TestWithParam<BatchRingOptions> {};
 
-TEST_P(BatchEngineOf, DeliversInOrderEachOnce) {
+TEST_P(BatchRingOf, DeliversInOrderEachOnce) {
   Numbers numbers(GetParam());
   EXPECT_EQ(numbers.next(), std::nullopt) << "before start()";
   for (const auto& [first, end] : {std::pair{0, 500}, {37, 100}, {3, 3}, {0, 1}}) {
-    numbers.engine().start(first, end);
+    numbers.ring().start(first, end);
     for (std::int64_t batch = first; batch < end; ++batch) ASSERT_EQ(numbers.next(), batch);
     EXPECT_EQ(numbers.next(), std::nullopt);
     EXPECT_EQ(numbers.next(), std::nullopt);
   }
 }
 
-TEST_P(BatchEngineOf, AStartInTheMiddleForgetsTheOldSequence) {
+TEST_P(BatchRingOf, AStartInTheMiddleForgetsTheOldSequence) {
   Numbers numbers(GetParam());
   for (int round = 0; round < 200; ++round) {
-    numbers.engine().start(1000 * round, 1000 * round + 1000);
+    numbers.ring().start(1000 * round, 1000 * round + 1000);
     for (std::int64_t i = 0; i < round % 5; ++i) ASSERT_EQ(numbers.next(), 1000 * round + i);
   }
-  numbers.engine().stop();
+  numbers.ring().stop();
   EXPECT_EQ(numbers.next(), std::nullopt);
 }
 
 // The consumer writes into the buffer that it holds; whoever overwrote it early would be seen, by
 // ThreadSanitizer first.
-TEST_P(BatchEngineOf, TheBufferInUseIsTheConsumersAlone) {
-  const BatchEngineOptions options = GetParam();
+TEST_P(BatchRingOf, TheBufferInUseIsTheConsumersAlone) {
+  const BatchRingOptions options = GetParam();
   std::vector<std::vector<std::int64_t>> buffers(options.slots, std::vector<std::int64_t>(256));
-  BatchEngine engine([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); },
+  BatchRing ring([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); },
                      options);
-  engine.start(0, 300);
+  ring.start(0, 300);
   for (std::int64_t batch = 0; batch < 300; ++batch) {
-    const auto slot = engine.next();
+    const auto slot = ring.next();
     ASSERT_TRUE(slot);
     for (std::int64_t& value : buffers[*slot]) {
       ASSERT_EQ(value, batch);
@@ -82,79 +82,79 @@ TEST_P(BatchEngineOf, TheBufferInUseIsTheConsumersAlone) {
   }
 }
 
-TEST_P(BatchEngineOf, AnErrorArrivesInItsPlaceAndEndsTheSequence) {
-  const BatchEngineOptions options = GetParam();
-  BatchEngine engine(
+TEST_P(BatchRingOf, AnErrorArrivesInItsPlaceAndEndsTheSequence) {
+  const BatchRingOptions options = GetParam();
+  BatchRing ring(
       [](int, std::int64_t batch) {
         if (batch >= 7 && batch < 20) throw DataError("batch " + std::to_string(batch));
       },
       options);
   for (int round = 0; round < 20; ++round) {
-    engine.start(0, 100);
-    for (int batch = 0; batch < 7; ++batch) ASSERT_TRUE(engine.next());
+    ring.start(0, 100);
+    for (int batch = 0; batch < 7; ++batch) ASSERT_TRUE(ring.next());
     try {
-      engine.next();
+      ring.next();
       FAIL() << "the error was lost";
     } catch (const DataError& error) {
       EXPECT_STREQ(error.what(), "batch 7");
     }
-    EXPECT_EQ(engine.next(), std::nullopt);
+    EXPECT_EQ(ring.next(), std::nullopt);
   }
-  engine.start(20, 25);  // it goes on after an error
-  for (int batch = 20; batch < 25; ++batch) EXPECT_TRUE(engine.next());
+  ring.start(20, 25);  // it goes on after an error
+  for (int batch = 20; batch < 25; ++batch) EXPECT_TRUE(ring.next());
 }
 
-TEST_P(BatchEngineOf, IsDestroyedAtAnyTime) {
+TEST_P(BatchRingOf, IsDestroyedAtAnyTime) {
   for (int round = 0; round < 200; ++round) {
     Numbers numbers(GetParam());
     if (round % 4 == 0) continue;
-    numbers.engine().start(0, round % 3 == 0 ? 1 : 1000);
+    numbers.ring().start(0, round % 3 == 0 ? 1 : 1000);
     for (int i = 0; i < round % 7; ++i) numbers.next();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, BatchEngineOf,
-                         ::testing::Values(BatchEngineOptions{.threads = 0, .slots = 1},
-                                           BatchEngineOptions{.threads = 0, .slots = 3},
-                                           BatchEngineOptions{.threads = 1, .slots = 2},
-                                           BatchEngineOptions{.threads = 2, .slots = 2},
-                                           BatchEngineOptions{.threads = 2, .slots = 4},
-                                           BatchEngineOptions{.threads = 4, .slots = 3}),
+INSTANTIATE_TEST_SUITE_P(Threads, BatchRingOf,
+                         ::testing::Values(BatchRingOptions{.threads = 0, .slots = 1},
+                                           BatchRingOptions{.threads = 0, .slots = 3},
+                                           BatchRingOptions{.threads = 1, .slots = 2},
+                                           BatchRingOptions{.threads = 2, .slots = 2},
+                                           BatchRingOptions{.threads = 2, .slots = 4},
+                                           BatchRingOptions{.threads = 4, .slots = 3}),
                          [](const auto& info) {
                            return std::to_string(info.param.threads) + "_threads_" +
                                   std::to_string(info.param.slots) + "_slots";
                          });
 
-TEST(BatchEngine, FillsAheadAllSlotsButTheOneInUse) {
+TEST(BatchRing, FillsAheadAllSlotsButTheOneInUse) {
   std::counting_semaphore<> filled(0);
   std::atomic<int> fills{0};
-  BatchEngine engine(
+  BatchRing ring(
       [&](int, std::int64_t) {
         ++fills;
         filled.release();
       },
       {.threads = 1, .slots = 4});
-  engine.start(0, 100);
+  ring.start(0, 100);
   for (int i = 0; i < 4; ++i) filled.acquire();  // without a next(): the whole ring
-  ASSERT_TRUE(engine.next());
+  ASSERT_TRUE(ring.next());
   EXPECT_EQ(fills, 4) << "the batch in use was overwritten";
-  ASSERT_TRUE(engine.next());
+  ASSERT_TRUE(ring.next());
   filled.acquire();  // the first slot again
-  engine.stop();
+  ring.stop();
 }
 
-TEST(BatchEngine, FillersWorkAtTheSameTime) {
+TEST(BatchRing, FillersWorkAtTheSameTime) {
   std::latch both(2);  // each of two fills waits for the other
-  BatchEngine engine([&](int, std::int64_t) { both.arrive_and_wait(); },
+  BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); },
                      {.threads = 2, .slots = 2});
-  engine.start(0, 2);
-  EXPECT_TRUE(engine.next());
-  EXPECT_TRUE(engine.next());
+  ring.start(0, 2);
+  EXPECT_TRUE(ring.next());
+  EXPECT_TRUE(ring.next());
 }
 
 // A child process whose address space has room for a few of the threads only. If those were waited
 // for, alarm() would end it.
-TEST(BatchEngine, AThreadThatCannotStartIsAnError) {
+TEST(BatchRing, AThreadThatCannotStartIsAnError) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -169,7 +169,7 @@ TEST(BatchEngine, AThreadThatCannotStartIsAnError) {
     const rlimit limit{bytes, bytes};
     setrlimit(RLIMIT_AS, &limit);
     const std::string text = message_of<Error>(
-        [] { BatchEngine([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
+        [] { BatchRing([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
     _exit(std::regex_search(text, std::regex("refuses thread [2-9] of 16")) ? 0 : 1);
   }
   int status = 0;
@@ -177,11 +177,11 @@ TEST(BatchEngine, AThreadThatCannotStartIsAnError) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(BatchEngine, RefusesBadOptions) {
+TEST(BatchRing, RefusesBadOptions) {
   const auto fill = [](int, std::int64_t) {};
-  EXPECT_THROW(BatchEngine(fill, {.threads = -1, .slots = 2}), ConfigError);
-  EXPECT_THROW(BatchEngine(fill, {.threads = 0, .slots = 0}), ConfigError);
-  EXPECT_THROW(BatchEngine(fill, {.threads = 1, .slots = 1}), ConfigError);
+  EXPECT_THROW(BatchRing(fill, {.threads = -1, .slots = 2}), ConfigError);
+  EXPECT_THROW(BatchRing(fill, {.threads = 0, .slots = 0}), ConfigError);
+  EXPECT_THROW(BatchRing(fill, {.threads = 1, .slots = 1}), ConfigError);
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+#include <lockstep/data/image_buffer.h>
+
+#include <vector>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape) {
+  const auto [channels, height, width] = shape;
+  const std::vector<std::int64_t> sizes = {options.batch_size, channels, height, width};
+  const auto memory = torch::TensorOptions().pinned_memory(options.device.is_cuda());
+  const auto pixels = memory.dtype(options.dtype);
+  // The strides are spelled out: with one channel the two layouts are the same bytes, and LibTorch
+  // would call such a tensor contiguous and choose the slower kernels of NCHW.
+  return {.images = options.channels_last
+                        ? torch::empty_strided(
+                              sizes, {shape.elements(), 1, width * channels, channels}, pixels)
+                        : torch::empty(sizes, pixels),
+          .labels = torch::empty({options.batch_size}, memory.dtype(torch::kInt64)),
+          .size = options.batch_size};
+}
+
+Batch first_images(const Batch& buffer, std::int64_t count) {
+  if (count == buffer.size) return buffer;
+  return {.images = buffer.images.narrow(0, 0, count),
+          .labels = buffer.labels.narrow(0, 0, count),
+          .size = count};
+}
+
+PixelType pixel_type(torch::ScalarType dtype) {
+  switch (dtype) {
+    case torch::kFloat32:
+      return PixelType::kFloat32;
+    case torch::kBFloat16:
+      return PixelType::kBFloat16;
+    case torch::kFloat16:
+      return PixelType::kFloat16;
+    default:
+      throw ConfigError(lockstep::str("Loader: dtype must be float32, bfloat16 or float16, got ",
+                                      c10::toString(dtype)));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Memory for one batch of images, as a LoaderOptions wants it.
+#pragma once
+
+#include <lockstep/data/augment/write_image.h>
+#include <lockstep/data/image.h>
+#include <lockstep/data/loader_options.h>
+
+namespace lockstep {
+
+/// batch_size images of `shape` and labels, in host memory; pinned when they go on to a GPU.
+Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape);
+
+/// The first `count` images of a buffer.
+Batch first_images(const Batch& buffer, std::int64_t count);
+
+/// ConfigError for a dtype that no engine writes.
+PixelType pixel_type(torch::ScalarType dtype);
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// The native engine: AugmentationPlan on every image of a batch.
+#include <cstddef>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/augment/native.h>
+#include <lockstep/data/image_buffer.h>
+#include <lockstep/data/loader_engine.h>
+#include <lockstep/data/ring_engine.h>
+
+namespace lockstep {
+namespace {
+
+class NativeFill {
+ public:
+  NativeFill(const ImageDataset& dataset, const Augmentation& augmentation,
+             const LoaderOptions& options)
+      : dataset_(dataset),
+        seed_(options.seed),
+        skip_(options.on_corrupt_image == OnCorruptImage::kSkip),
+        plan_(augmentation, dataset.shape(),
+              {.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar,
+               .type = pixel_type(options.dtype)}),
+        slots_(RingEngine::slots(options)) {
+    for (Slot& slot : slots_) slot.memory = make_image_buffer(options, plan_.output_shape());
+  }
+
+  void operator()(int number, const BatchRequest& request, LoadedBatch& loaded) {
+    Slot& slot = slots_[number];
+    auto* images = static_cast<std::byte*>(slot.memory.images.data_ptr());
+    auto* labels = slot.memory.labels.data_ptr<std::int64_t>();
+    SampleKey key{.seed = seed_, .epoch = static_cast<std::uint32_t>(request.epoch)};
+    std::int64_t count = 0;
+    for (const std::int64_t index : request.indices) {
+      key.sample = static_cast<std::uint64_t>(index);
+      try {
+        dataset_.read(index, slot.reader);
+        plan_.apply(slot.reader, key, images + count * plan_.output_bytes());
+      } catch (const DataError& error) {
+        if (!skip_) throw;
+        loaded.skipped.push_back({index, error.what()});
+        continue;
+      }
+      labels[count++] = dataset_.label(index);
+    }
+    if (count == 0) {
+      throw DataError(lockstep::str("none of the ", request.indices.size(),
+                                    " images of a batch can be read; the first: ",
+                                    loaded.skipped.at(0).reason));
+    }
+    loaded.batch = first_images(slot.memory, count);
+  }
+
+ private:
+  struct Slot {
+    Batch memory;
+    ImageReader reader;  // one thread fills a slot at a time
+  };
+
+  const ImageDataset dataset_;
+  const std::uint64_t seed_;
+  const bool skip_;
+  const AugmentationPlan plan_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
+                                                 const Augmentation& augmentation,
+                                                 const LoaderOptions& options) {
+  auto fill = std::make_shared<NativeFill>(dataset, augmentation, options);
+  auto engine = std::make_unique<RingEngine>(
+      options, [fill](int slot, const BatchRequest& request, LoadedBatch& loaded) {
+        (*fill)(slot, request, loaded);
+      });
+  if (options.device.is_cpu()) return engine;
+  return copy_to_device(std::move(engine), options.device);
+}
+
+}  // namespace lockstep

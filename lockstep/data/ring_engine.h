@@ -1,0 +1,46 @@
+// Engines that fill reused buffers in host memory on threads of their own.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <lockstep/data/batch_ring.h>
+#include <lockstep/data/loader_engine.h>
+
+namespace lockstep {
+
+/// Turns a function that fills one buffer into a LoaderEngine. Buffers are as many as batches are
+/// prepared ahead, and one that the trainer holds.
+class RingEngine final : public LoaderEngine {
+ public:
+  /// Makes the batch in buffer number `slot`, which holds what the last call for that slot left. Runs
+  /// on several threads at once, for different slots.
+  using Fill = std::function<void(int slot, const BatchRequest& request, LoadedBatch& buffer)>;
+
+  RingEngine(const LoaderOptions& options, Fill fill);
+
+  void start(const LoaderEpoch& epoch) override;
+  void stop() override { ring_.stop(); }
+  bool next(LoadedBatch& loaded) override;
+
+  /// How many buffers that makes.
+  static int slots(const LoaderOptions& options) {
+    return options.threads > 0 ? options.prefetch + 1 : 1;
+  }
+
+ private:
+  BatchRequest request(std::int64_t batch) const;
+
+  const std::int64_t batch_size_;
+  const Fill fill_;
+  LoaderEpoch epoch_;  // changes only while the ring stands still
+  std::vector<LoadedBatch> buffers_;
+  BatchRing ring_;  // last: its threads end before what they use
+};
+
+/// `host`'s batches in memory of `device`, copied there on a stream of its own while the trainer
+/// works on the one before. On a CPU, where there are no streams, it copies them all the same.
+std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
+                                             torch::Device device);
+
+}  // namespace lockstep
