@@ -1,0 +1,87 @@
+// A packed image file: a whole data set in one file that is mapped and read in any order.
+//
+//   header    128 bytes: magic "LOCKPACK", version, what the records are, their number and shape,
+//             the checksums of the table and of the header itself
+//   names     of the data set and of its classes: each a 32-bit length and as many bytes
+//   index     32 bytes a record: offset, checksum (64 bits each), length, label, height, width (32)
+//   data      from the next multiple of 4,096 bytes on, each record at a multiple of 64, in order
+//
+// Little-endian; what lies between is zero. Names and index together are the table. The places of
+// all parts follow from the numbers in the header, and a file in which they do not is refused.
+// pack_writer.h writes it; docs/adr/014-packed-images.md says why it is so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class PackKind : std::uint32_t {
+  kFiles = 1,   ///< JPEG and PNG files as they were, three channels when decoded
+  kPixels = 2,  ///< 8-bit pixels, one plane a channel (CHW)
+};
+
+/// What all records of a pack have in common.
+struct PackInfo {
+  PackKind kind = PackKind::kPixels;
+  std::string name;           ///< of the data set, in words
+  std::int64_t channels = 0;  ///< 1 to 4
+  std::int64_t height = 0;    ///< of every image; 0: each has its own
+  std::int64_t width = 0;
+  std::int64_t num_classes = 0;
+  std::vector<std::string> class_names;  ///< empty, or one for each class
+};
+
+/// One image. `bytes` are the file's.
+struct PackRecord {
+  std::span<const std::byte> bytes;
+  std::int64_t label = 0;   ///< 0 to num_classes - 1
+  std::int64_t height = 0;  ///< pixels; of a JPEG or PNG when it was packed
+  std::int64_t width = 0;
+};
+
+/// Of one record. As RGB it is more than the largest image that a decoder accepts.
+inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
+/// Of an image in a pack.
+inline constexpr std::int64_t kMaximumPackSide = 65'535;
+
+/// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the names.
+class PackReader {
+ public:
+  /// Checks header and table, checksums included, and that every record lies in the file and can be
+  /// what it claims; no data are read. DataError, beginning with `name`, saying what is wrong.
+  /// `bytes` must outlive the reader and its records.
+  PackReader(std::span<const std::byte> bytes, std::string name);
+
+  const PackInfo& info() const { return info_; }
+  std::int64_t size() const { return size_; }
+
+  /// Indices are not checked.
+  PackRecord record(std::int64_t index) const;
+  std::int64_t label(std::int64_t index) const;
+
+  /// Reads all of a record: DataError when its checksum is another.
+  void verify(std::int64_t index) const;
+
+  /// What a record is called in messages: "images.pack: record 17".
+  std::string record_name(std::int64_t index) const;
+
+ private:
+  void parse_header();
+  void parse_names();
+  void check_index() const;
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  std::span<const std::byte> bytes_;
+  std::string name_;
+  PackInfo info_;
+  std::int64_t size_ = 0;
+  std::size_t names_bytes_ = 0;
+  std::size_t index_offset_ = 0;
+  std::size_t data_offset_ = 0;
+};
+
+}  // namespace lockstep
