@@ -96,7 +96,8 @@ std::shared_ptr<const ImageSource> make_shard_source(const std::string& name,
 }  // namespace
 
 ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
-                           std::shared_ptr<const ImageSource> source) {
+                           std::shared_ptr<const ImageSource> source,
+                           std::vector<std::string> class_names) {
   const std::int64_t size = source ? source->size() : 0;
   const bool own_sizes = shape.height == 0 && shape.width == 0;
   if (std::min({shape.channels, num_classes, size}) <= 0 ||
@@ -105,13 +106,19 @@ ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_
                           shape.height, "x", shape.width, " in ", num_classes,
                           " classes, expected at least one of each"));
   }
-  state_ = std::make_shared<const State>(
-      State{std::move(name), shape, num_classes, size, std::move(source)});
+  const auto names = static_cast<std::int64_t>(class_names.size());
+  if (names != 0 && names != num_classes) {
+    throw ConfigError(
+        str("data set ", name, ": got ", names, " names for ", num_classes, " classes"));
+  }
+  state_ = std::make_shared<const State>(State{std::move(name), shape, num_classes, size,
+                                               std::move(source), std::move(class_names)});
 }
 
 ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
-                           std::vector<ImageShard> shards)
-    : ImageDataset(name, shape, num_classes, make_shard_source(name, shape, std::move(shards))) {}
+                           std::vector<ImageShard> shards, std::vector<std::string> class_names)
+    : ImageDataset(name, shape, num_classes, make_shard_source(name, shape, std::move(shards)),
+                   std::move(class_names)) {}
 
 ImageView ImageDataset::image(std::int64_t index) const {
   ImageReader reader;
@@ -131,7 +138,8 @@ ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indic
   }
   std::string name = str(indices.size(), " of ", dataset.name());
   return ImageDataset(std::move(name), dataset.shape(), dataset.num_classes(),
-                      std::make_shared<const SubsetSource>(dataset, std::move(indices)));
+                      std::make_shared<const SubsetSource>(dataset, std::move(indices)),
+                      dataset.class_names());
 }
 
 ImageDataset concatenate(const std::vector<ImageDataset>& datasets) {
@@ -150,7 +158,7 @@ ImageDataset concatenate(const std::vector<ImageDataset>& datasets) {
     }
   }
   return ImageDataset(std::move(name), first.shape(), first.num_classes(),
-                      std::make_shared<const Concatenation>(datasets));
+                      std::make_shared<const Concatenation>(datasets), first.class_names());
 }
 
 }  // namespace lockstep

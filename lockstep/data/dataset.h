@@ -42,16 +42,20 @@ struct ImageShard {
 class ImageDataset {
  public:
   /// Of any source. `shape` is that of all images; with a height and width of 0 each has its own.
-  /// ConfigError when the shape is empty, or there are no images or classes.
+  /// ConfigError when the shape is empty, there are no images or classes, or the names of classes
+  /// are neither none nor one for each.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
-               std::shared_ptr<const ImageSource> source);
+               std::shared_ptr<const ImageSource> source,
+               std::vector<std::string> class_names = {});
   /// Of records in memory. ConfigError when the shape or a shard is empty, or there are no shards.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
-               std::vector<ImageShard> shards);
+               std::vector<ImageShard> shards, std::vector<std::string> class_names = {});
 
   const std::string& name() const { return state_->name; }  ///< In words: "MNIST train".
   const ImageShape& shape() const { return state_->shape; }
   std::int64_t num_classes() const { return state_->num_classes; }
+  /// Of each class, where the data set names them; else empty.
+  const std::vector<std::string>& class_names() const { return state_->class_names; }
   std::int64_t size() const { return state_->size; }
 
   /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read.
@@ -68,6 +72,7 @@ class ImageDataset {
     std::int64_t num_classes = 0;
     std::int64_t size = 0;
     std::shared_ptr<const ImageSource> source;
+    std::vector<std::string> class_names;
   };
 
   std::shared_ptr<const State> state_;
@@ -77,8 +82,8 @@ class ImageDataset {
 /// the data set does not have, or none at all.
 ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
 
-/// All images of the first data set, then all of the next, and so on. ConfigError when their shapes or
-/// numbers of classes differ, or there are none.
+/// All images of the first data set, then all of the next, and so on; the classes have the names of
+/// the first. ConfigError when their shapes or numbers of classes differ, or there are none.
 ImageDataset concatenate(const std::vector<ImageDataset>& datasets);
 
 }  // namespace lockstep

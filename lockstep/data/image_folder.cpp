@@ -84,25 +84,27 @@ std::vector<fs::path> images_below(const fs::path& folder) {
 
 ImageDataset load_image_folder(const fs::path& directory) {
   std::vector<FolderSource::File> files;
-  std::int64_t classes = 0;
+  std::vector<std::string> classes;
   try {
-    for (const std::string& name : class_folders(directory)) {
+    classes = class_folders(directory);
+    for (const std::string& name : classes) {
       const std::vector<fs::path> images = images_below(directory / name);
       if (images.empty()) {
         throw DataError(str((directory / name).string(), ": holds no .jpg, .jpeg or .png file"));
       }
-      for (const fs::path& image : images) files.push_back({image.string(), classes});
-      ++classes;
+      const std::int64_t label = &name - classes.data();
+      for (const fs::path& image : images) files.push_back({image.string(), label});
     }
   } catch (const fs::filesystem_error& error) {
     throw DataError(str("cannot read ", error.path1().string(), ": ", error.code().message()));
   }
-  if (classes == 0) {
+  if (classes.empty()) {
     throw DataError(str(directory.string(), ": has no subfolders, of which each would be a class"));
   }
   const fs::path shown = directory.filename().empty() ? directory.parent_path() : directory;
-  return ImageDataset(str("images of ", shown.filename().string()), {3, 0, 0}, classes,
-                      std::make_shared<const FolderSource>(std::move(files)));
+  return ImageDataset(str("images of ", shown.filename().string()), {3, 0, 0},
+                      static_cast<std::int64_t>(classes.size()),
+                      std::make_shared<const FolderSource>(std::move(files)), classes);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace lockstep {
 /// torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the order of their
 /// names, their images all files below them that end in .jpg, .jpeg or .png, in the order of their paths;
 /// case does not matter, other files are ignored, links are followed. Each image has its own size and
-/// three channels.
+/// three channels; the classes are called as their folders.
 ///
 /// Reads names only. DataError when the folder cannot be read, has no class, a class has no image, or an
 /// image is of a kind that torchvision reads and we do not (.bmp, .gif, .pgm, .ppm, .tif, .tiff, .webp): it

@@ -15,13 +15,19 @@ int to_int(std::int64_t pixels) { return static_cast<int>(pixels); }
 void ImageReader::show(const ImageView& image) {
   view_ = image;
   shape_ = image.shape;
+  file_ = {};
 }
 
 void ImageReader::open(const std::filesystem::path& path) {
+  read_file(path, kLargestFile, content_);
+  open(content_, path.string());
+}
+
+void ImageReader::open(std::span<const std::byte> file, std::string_view name) {
   view_ = {};
-  read_file(path, kLargestFile, file_);
+  file_ = file;
   if (!decoder_) decoder_.emplace();
-  const ImageHeader& header = decoder_->open(file_, path.string());
+  const ImageHeader& header = decoder_->open(file, name);
   shape_ = {3, header.height, header.width};
 }
 

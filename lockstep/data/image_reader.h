@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/data/image.h>
@@ -24,9 +25,13 @@ class ImageReader {
   /// Reads a JPEG or PNG file and its header; the image has three channels, whatever the file has.
   /// DataError, naming the file, when it cannot be read, or is damaged as far as the header tells.
   void open(const std::filesystem::path& path);
+  /// The same of the content of such a file, which outlives its use here; `name` is for messages.
+  void open(std::span<const std::byte> file, std::string_view name);
 
   const ImageShape& shape() const { return shape_; }
   bool is_decoded() const { return view_.pixels != nullptr; }
+  /// The open file's content, valid as pixels() are; empty where pixels were shown.
+  std::span<const std::byte> file() const { return file_; }
 
   /// The pixels in `part`, exactly, valid until the next call of anything here. DataError, naming the
   /// file, when it is damaged.
@@ -42,7 +47,8 @@ class ImageReader {
 
   ImageShape shape_;
   ImageView view_;  // no pixels: a file is open
-  std::vector<std::byte> file_;
+  std::span<const std::byte> file_;
+  std::vector<std::byte> content_;  // of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::optional<ImageDecoder> decoder_;
 };
