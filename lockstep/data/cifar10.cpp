@@ -62,7 +62,9 @@ ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split s
     shards.push_back(std::move(shard));
   }
   return ImageDataset(description.name, {3, kCifarSide, kCifarSide}, kCifar10Classes,
-                      std::move(shards));
+                      std::move(shards),
+                      {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
+                       "ship", "truck"});
 }
 
 void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {

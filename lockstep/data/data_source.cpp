@@ -25,8 +25,8 @@ struct KnownDataset {
   std::uint64_t maximum_unpacked_bytes;  // of a file in the archive
 };
 
-const std::array<KnownDataset, 2>& known_datasets() {
-  static const std::array<KnownDataset, 2> table{{
+const std::array<KnownDataset, 3>& known_datasets() {
+  static const std::array<KnownDataset, 3> table{{
       {"mnist",
        "https://ossci-datasets.s3.amazonaws.com/mnist/",
        "",
@@ -46,17 +46,23 @@ const std::array<KnownDataset, 2>& known_datasets() {
        {{"", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200'000'000}},
        true,
        10'000 * kCifarRecordBytes},
+      {"cifar100",
+       "https://www.cs.toronto.edu/~kriz/",
+       "cifar-100-binary",
+       {"train.bin", "test.bin"},
+       {{"", "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200'000'000}},
+       true,
+       50'000 * kCifar100RecordBytes},
   }};
   return table;
 }
 
 const KnownDataset& lookup(const std::string& name) {
-  std::vector<std::string> names;
   for (const KnownDataset& known : known_datasets()) {
     if (name == known.name) return known;
-    names.emplace_back(known.name);
   }
-  throw ConfigError(str("unknown data set '", name, "', expected one of ", join(names)));
+  throw ConfigError(
+      str("unknown data set '", name, "', expected one of ", join(known_data_names())));
 }
 
 // The files that `folder` does not hold.
@@ -116,6 +122,15 @@ void download(const KnownDataset& known, const fs::path& cache, const DownloadPr
 }
 
 }  // namespace
+
+const std::vector<std::string>& known_data_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const KnownDataset& known : known_datasets()) all.emplace_back(known.name);
+    return all;
+  }();
+  return names;
+}
 
 fs::path data_cache_directory(const std::string& name) {
   fs::path root;

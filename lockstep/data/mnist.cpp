@@ -62,7 +62,8 @@ ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
   shard.keep_alive =
       std::make_shared<const Pair>(Pair{image_file.keep_alive, label_file.keep_alive});
   return ImageDataset(split == Split::kTrain ? "MNIST train" : "MNIST test",
-                      {1, images.height, images.width}, kClasses, {std::move(shard)});
+                      {1, images.height, images.width}, kClasses, {std::move(shard)},
+                      {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
 }
 
 void check_mnist(const std::filesystem::path& directory, Split split, const ImageShape& shape) {

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// When the checksum of a record is compared with what is read. It costs 6 microseconds for an
-/// image of 160x160 in colour (13 GB/s), where a crop, resize and flip of it cost a hundred.
+/// When the checksum of a record is compared with what is read. For an image of 160x160 in colour
+/// that takes 5 microseconds (14 GB/s), where a crop of it resized to 128x128 takes 45.
 enum class PackVerification {
   kFirstRead,  ///< When this process reads it first: damage of the file or on its way is found.
   kEveryRead,  ///< Also what happens to it in memory later.
