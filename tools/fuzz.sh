@@ -14,7 +14,7 @@ seconds=${1:-300}
 shift || true
 formats=("$@")
 if [[ ${#formats[@]} == 0 ]]; then
-  formats=(cifar gzip idx jpeg png safetensors)
+  formats=(cifar cifar100 gzip idx jpeg pack png safetensors)
 fi
 compiler=${CXX:-$(command -v clang++ || command -v clang++-14 || true)}
 if [[ -z $compiler ]]; then

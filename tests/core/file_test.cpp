@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
 #include <tests/support/temporary_directory.h>
 
@@ -127,6 +128,23 @@ TEST(WriteFileAtomically, AFailureInTheMiddleKeepsTheOldContent) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_EQ(read_text(directory / "file"), "old");
+  EXPECT_THAT(directory.names(), ElementsAre("file"));
+}
+
+TEST(AtomicFile, TakesPiecesInAnyOrderAndIsSeenWhenItIsCommitted) {
+  const TemporaryDirectory directory;
+  directory.write("file", "old");
+  {
+    AtomicFile file(directory / "file");
+    file.write_at(0, "lost");
+  }
+  EXPECT_EQ(read_text(directory / "file"), "old");
+  AtomicFile file(directory / "file");
+  file.write_at(5, "end");
+  file.write_at(0, "new");
+  EXPECT_EQ(read_text(directory / "file"), "old");
+  file.commit();
+  EXPECT_EQ(read_text(directory / "file"), std::string("new\0\0end", 8));
   EXPECT_THAT(directory.names(), ElementsAre("file"));
 }
 

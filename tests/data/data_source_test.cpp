@@ -85,6 +85,18 @@ TEST_F(DataSource, FindsCifarWhereItsArchivePutsIt) {
   }
 }
 
+TEST_F(DataSource, FindsCifar100WhereItsArchivePutsIt) {
+  for (const char* folder :
+       {"a", "b/cifar100", "c/cifar-100-binary", "d/cifar100/cifar-100-binary"}) {
+    for (const char* file : {"train.bin", "test.bin"}) {
+      directory_.write(std::string(folder) + "/" + file, "x");
+    }
+    const std::string top(1, folder[0]);
+    EXPECT_EQ(find_data({.name = "cifar100", .directory = (directory_ / top).string()}),
+              directory_ / folder);
+  }
+}
+
 TEST_F(DataSource, AFolderThatMissesAFileIsAnErrorWithItsName) {
   write_mnist("part", 3);
   const auto find = [&](const char* folder) {
@@ -104,7 +116,7 @@ TEST_F(DataSource, AFolderThatMissesAFileIsAnErrorWithItsName) {
   EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "mnist"}); }),
               ::testing::AllOf(HasSubstr("LOCKSTEP_DATA"), HasSubstr("does not exist")));
   EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "imagenet"}); }),
-              HasSubstr("expected one of mnist, cifar10"));
+              HasSubstr("expected one of mnist, cifar10, cifar100"));
 }
 
 TEST_F(DataSource, SaysWhereItLookedWhenItMustNotDownload) {
@@ -208,6 +220,14 @@ TEST_F(DataSource, AMirrorWithWrongFilesIsRefused) {
               HasSubstr("wrong checksum"));
   EXPECT_TRUE(fs::is_empty(directory_ / "cache/lockstep/mnist"));
   EXPECT_EQ(server.requests(), 1);
+}
+
+TEST_F(DataSource, AsksTheMirrorForCifar100AsOneArchive) {
+  const HttpServer server(HttpFiles{{"/cifar100/cifar-100-binary.tar.gz", "not the one"}});
+  set("LOCKSTEP_MIRROR", server.url());
+  EXPECT_THAT(message_of<DataError>([&] { find_or_download_data({.name = "cifar100"}); }),
+              ::testing::AllOf(HasSubstr("cifar-100-binary.tar.gz"), HasSubstr("wrong checksum")));
+  EXPECT_TRUE(fs::is_empty(directory_ / "cache/lockstep/cifar100"));
 }
 
 TEST_F(DataSource, TakesMnistFromAMirrorAndGoesOnWhereItStopped) {

@@ -63,6 +63,16 @@ inline std::string cifar_records(std::size_t count) {
   return result;
 }
 
+/// CIFAR-100 records with coarse labels 0, 1, ... 19, 0, ... and fine ones 99, 98, ... 0, 99, ...
+inline std::string cifar100_records(std::size_t count) {
+  std::string result = pattern(count * 3074);
+  for (std::size_t i = 0; i < count; ++i) {
+    result[i * 3074] = static_cast<char>(i % 20);
+    result[i * 3074 + 1] = static_cast<char>(99 - i % 100);
+  }
+  return result;
+}
+
 inline std::string safetensors(std::string_view header, std::string_view data = "") {
   return little_endian_64(header.size()) + std::string(header) + std::string(data);
 }

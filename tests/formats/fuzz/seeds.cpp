@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include <tests/formats/jpeg_bytes.h>
+#include <tests/formats/pack_bytes.h>
 #include <tests/formats/png_bytes.h>
 #include <tests/support/data_bytes.h>
 
@@ -31,9 +32,13 @@ std::string small_safetensors() {
 std::vector<Seed> fuzz_seeds() {
   std::vector<Seed> seeds = {
       {"cifar", "cifar", fuzz_cifar, cifar_records(3)},
+      {"cifar100", "cifar100", fuzz_cifar100, cifar100_records(3)},
       {"gzip", "gzip", fuzz_gzip, gzip(pattern(3000, 1))},
       {"idx", "idx_images", fuzz_idx, idx_images(3, 5, 7)},
       {"idx", "idx_labels", fuzz_idx, idx_labels(20)},
+      {"pack", "pack_of_files", fuzz_pack, file_pack()},
+      {"pack", "pack_of_pixels", fuzz_pack, pixel_pack(3)},
+      {"pack", "pack_of_own_sizes", fuzz_pack, pixel_pack(3, true)},
       {"safetensors", "safetensors", fuzz_safetensors, small_safetensors()},
   };
   for (const JpegSpec& kind : jpeg_kinds(37, 41)) {

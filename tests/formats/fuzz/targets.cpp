@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -10,7 +11,10 @@
 #include <lockstep/formats/gzip.h>
 #include <lockstep/formats/idx.h>
 #include <lockstep/formats/image_decoder.h>
+#include <lockstep/formats/pack.h>
 #include <lockstep/formats/safetensors.h>
+#include <tests/formats/pack_bytes.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
 namespace {
@@ -111,6 +115,14 @@ bool fuzz_cifar(std::span<const std::byte> bytes) {
   });
 }
 
+bool fuzz_cifar100(std::span<const std::byte> bytes) {
+  return accepts([&] {
+    const auto count = static_cast<std::int64_t>(bytes.size() / kCifar100RecordBytes);
+    const CifarRecords records = parse_cifar100(bytes, count, "fuzz");
+    touch(records.records, records.count * kCifar100RecordBytes);
+  });
+}
+
 bool fuzz_gzip(std::span<const std::byte> bytes) {
   constexpr std::size_t kMaximumBytes = 1 << 20;
   return accepts([&] {
@@ -133,6 +145,25 @@ bool fuzz_idx(std::span<const std::byte> bytes) {
 }
 
 bool fuzz_jpeg(std::span<const std::byte> bytes) { return fuzz_image(ImageType::kJpeg, bytes); }
+
+bool fuzz_pack(std::span<const std::byte> bytes) {
+  const auto read = [](std::span<const std::byte> pack) {
+    const PackReader reader(pack, "fuzz");
+    for (std::int64_t i = 0; i < reader.size(); ++i) {
+      const PackRecord record = reader.record(i);
+      touch(record.bytes);
+      LOCKSTEP_CHECK(record.label >= 0 && record.label < reader.info().num_classes, "label");
+    }
+    for (std::int64_t i = 0; i < reader.size(); ++i) reader.verify(i);
+  };
+  // Else hardly an input would get behind the checksums.
+  const std::string sealed = with_right_checksums(
+      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  // At the end of memory of its size, so that a sanitizer sees one byte too far.
+  const std::vector<char> copy(sealed.begin(), sealed.end());
+  accepts([&] { read(std::as_bytes(std::span(copy))); });
+  return accepts([&] { read(bytes); });
+}
 
 bool fuzz_png(std::span<const std::byte> bytes) { return fuzz_image(ImageType::kPng, bytes); }
 

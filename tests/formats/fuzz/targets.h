@@ -11,9 +11,11 @@ namespace lockstep::testing {
 
 /// Each returns whether the parser accepted the bytes.
 bool fuzz_cifar(std::span<const std::byte> bytes);
+bool fuzz_cifar100(std::span<const std::byte> bytes);
 bool fuzz_gzip(std::span<const std::byte> bytes);
 bool fuzz_idx(std::span<const std::byte> bytes);
 bool fuzz_jpeg(std::span<const std::byte> bytes);
+bool fuzz_pack(std::span<const std::byte> bytes);
 bool fuzz_png(std::span<const std::byte> bytes);
 bool fuzz_safetensors(std::span<const std::byte> bytes);
 

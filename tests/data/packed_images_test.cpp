@@ -1,0 +1,262 @@
+#include <lockstep/data/packed_images.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/augment/choices.h>
+#include <lockstep/data/augment/native.h>
+#include <lockstep/data/augment/resample.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/data/mnist.h>
+#include <lockstep/data/pack_images.h>
+#include <lockstep/formats/png.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
+#include <tests/support/real_data.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string png(int width, int height, unsigned factor) {
+  const std::string pixels = pattern(static_cast<std::size_t>(width * height * 3), factor);
+  return encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()}, width,
+                    height);
+}
+
+// Planar, as torchvision's tensors are.
+std::vector<std::uint8_t> planar(const ImageView& image) {
+  std::vector<std::uint8_t> pixels;
+  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
+    for (std::int64_t y = 0; y < image.shape.height; ++y) {
+      for (std::int64_t x = 0; x < image.shape.width; ++x) {
+        pixels.push_back(image.pixels[c * image.channel_stride + y * image.row_stride +
+                                      x * image.pixel_stride]);
+      }
+    }
+  }
+  return pixels;
+}
+
+std::vector<std::uint8_t> pixels_of(const ImageDataset& dataset, std::int64_t index) {
+  ImageReader reader;
+  dataset.read(index, reader);
+  return planar(reader.pixels({0, 0, reader.shape().height, reader.shape().width}));
+}
+
+// Seven PNG files of different sizes in two classes.
+class PackedImages : public ::testing::Test {
+ protected:
+  PackedImages() {
+    for (int i = 0; i < 7; ++i) {
+      folder.write(i < 4 ? str("cat/", i, ".png") : str("dog/", i, ".png"),
+                   png(20 + i, 31 - 2 * i, 7 + static_cast<unsigned>(i)));
+    }
+  }
+  std::filesystem::path pack(const PackImagesOptions& options) {
+    pack_images(load_image_folder(folder.path()), out / "pack", options);
+    return out / "pack";
+  }
+  TemporaryDirectory folder;
+  TemporaryDirectory out;
+};
+
+TEST_F(PackedImages, AreThoseOfTheFolder) {
+  const ImageDataset images = load_image_folder(folder.path());
+  for (const bool keep_files : {false, true}) {
+    const ImageDataset packed = load_packed_images(pack({.keep_files = keep_files}));
+    ASSERT_EQ(packed.size(), 7);
+    EXPECT_EQ(packed.name(), images.name());
+    EXPECT_EQ(packed.shape(), (ImageShape{3, 0, 0}));
+    EXPECT_THAT(packed.class_names(), ElementsAre("cat", "dog"));
+    ImageReader reader;
+    for (std::int64_t i = 6; i >= 0; --i) {
+      packed.read(i, reader);
+      EXPECT_EQ(reader.is_decoded(), !keep_files);
+      EXPECT_EQ(packed.label(i), i < 4 ? 0 : 1);
+      EXPECT_EQ(pixels_of(packed, i), pixels_of(images, i)) << "image " << i;
+    }
+  }
+}
+
+TEST_F(PackedImages, AreShownWhereTheyLieForAsLongAsTheDataSetLives) {
+  ImageView view;
+  std::vector<std::uint8_t> before;
+  const auto path = pack({});
+  const auto part = [&] {
+    const ImageDataset packed = load_packed_images(path);
+    EXPECT_EQ(packed.image(3).pixels, packed.image(3).pixels) << "a copy";
+    return subset(packed, {3});
+  }();
+  view = part.image(0);
+  before = planar(view);
+  std::filesystem::remove(path);
+  EXPECT_EQ(planar(view), before);
+}
+
+// Ours is bit-equal to torchvision's (tests/oracle), so it stands for that here.
+TEST_F(PackedImages, AreResizedAsTheListWouldDoIt) {
+  const ImageDataset images = load_image_folder(folder.path());
+  for (const Resize& resize : {Resize{{13, 17}}, Resize{12, true}, Resize{40, true}}) {
+    const ImageDataset packed = load_packed_images(pack({.resize = resize}));
+    EXPECT_EQ(packed.shape(), resize.shorter_side ? (ImageShape{3, 0, 0}) : (ImageShape{3, 13, 17}));
+    for (std::int64_t i = 0; i < 7; ++i) {
+      ImageReader reader;
+      images.read(i, reader);
+      const auto [channels, height, width] = reader.shape();
+      const ImageSize size = resized(resize, height, width);
+      Resampler resampler;
+      EXPECT_EQ(pixels_of(packed, i),
+                planar(resampler.resize(reader.pixels({0, 0, height, width}), size.height,
+                                        size.width)));
+      packed.read(i, reader);
+      if (resize.shorter_side) {
+        EXPECT_EQ(std::min(reader.shape().height, reader.shape().width), resize.size.height);
+      }
+    }
+  }
+}
+
+TEST_F(PackedImages, TheFileDoesNotDependOnTheThreads) {
+  const std::string alone = read_text(pack({.resize = Resize{16}}));
+  for (const int threads : {1, 2, 5}) {
+    std::vector<std::int64_t> done;
+    const std::string file = read_text(
+        pack({.resize = Resize{16},
+              .threads = threads,
+              .progress = [&](std::int64_t images) { done.push_back(images); }}));
+    EXPECT_TRUE(file == alone) << threads << " threads";
+    EXPECT_THAT(done, ElementsAre(1, 2, 3, 4, 5, 6, 7));
+  }
+}
+
+TEST_F(PackedImages, OfImagesInMemoryKeepTheirShapeAndClasses) {
+  folder.write("train-images-idx3-ubyte", idx_images(5, 6, 4));
+  folder.write("train-labels-idx1-ubyte", idx_labels(5));
+  const ImageDataset digits = load_mnist(folder.path(), Split::kTrain);
+  const PackedSize size = pack_images(digits, out / "pack");
+  EXPECT_EQ(size.images, 5);
+  EXPECT_EQ(size.bytes, std::filesystem::file_size(out / "pack"));
+  const ImageDataset packed = load_packed_images(out / "pack");
+  EXPECT_EQ(packed.shape(), (ImageShape{1, 6, 4}));
+  EXPECT_EQ(packed.num_classes(), 10);
+  EXPECT_EQ(packed.class_names(), digits.class_names());
+  for (std::int64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(pixels_of(packed, i), pixels_of(digits, i));
+    EXPECT_EQ(packed.label(i), i);
+  }
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                pack_images(digits, out / "other", {.keep_files = true, .threads = 2});
+              }),
+              HasSubstr("MNIST train holds pixels, not files"));
+  EXPECT_THAT(out.names(), ElementsAre("pack"));
+}
+
+TEST_F(PackedImages, DamageIsFoundWhenTheImageIsRead) {
+  const auto path = pack({});
+  std::string bytes = read_text(path);
+  bytes.back() ^= 1;
+  out.write("pack", bytes);
+  ImageReader reader;
+  for (const auto verification : {PackVerification::kFirstRead, PackVerification::kEveryRead}) {
+    const ImageDataset packed = load_packed_images(path, {.verification = verification});
+    EXPECT_NO_THROW(packed.read(5, reader));
+    for (int i = 0; i < 2; ++i) {  // the first failure does not pass for a check
+      EXPECT_THAT(message_of<DataError>([&] { packed.read(6, reader); }),
+                  AllOf(HasSubstr("pack: record 6 is damaged"), HasSubstr("lockstep data pack")));
+    }
+  }
+  EXPECT_NO_THROW(
+      load_packed_images(path, {.verification = PackVerification::kNever}).read(6, reader));
+  out.write("pack", bytes.substr(0, bytes.size() / 2));
+  EXPECT_THAT(message_of<DataError>([&] { load_packed_images(path); }),
+              AllOf(HasSubstr(path.string()), HasSubstr("it was cut short")));
+}
+
+// Damage after the first read is seen by who looks again.
+TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
+  const auto path = pack({});
+  ImageReader reader;
+  const ImageDataset once = load_packed_images(path);
+  const ImageDataset always =
+      load_packed_images(path, {.verification = PackVerification::kEveryRead});
+  once.read(6, reader);
+  always.read(6, reader);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end) << 'x';
+  EXPECT_NO_THROW(once.read(6, reader));
+  EXPECT_THROW(always.read(6, reader), DataError);
+}
+
+TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
+  folder.write("dog/9.png", "GIF89a, no PNG at all");
+  EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }), HasSubstr("dog/9.png"));
+  EXPECT_THAT(message_of<DataError>([&] { pack({.threads = 2}); }), HasSubstr("dog/9.png"));
+  EXPECT_THAT(out.names(), IsEmpty());
+}
+
+TEST_F(PackedImages, OptionsThatCannotBe) {
+  const auto error = [&](const PackImagesOptions& options) {
+    return message_of<ConfigError>([&] { pack(options); });
+  };
+  EXPECT_THAT(error({.keep_files = true, .resize = Resize{8}}), HasSubstr("cannot be resized"));
+  EXPECT_THAT(error({.resize = Resize{{0, 5}}}), HasSubstr("resize.size.height"));
+  EXPECT_THAT(error({.resize = Resize{{5, 0}}}), HasSubstr("resize.size.width"));
+  EXPECT_THAT(error({.threads = -1}), HasSubstr("threads"));
+  folder.write("cat/wide.png", png(7000, 1, 3));
+  EXPECT_THAT(message_of<DataError>([&] { pack({.resize = Resize{20, true}}); }),
+              HasSubstr("is 20x140000, more than a pack takes"));
+  EXPECT_THAT(out.names(), IsEmpty());
+}
+
+// As loaders read: many threads, the same images, each record's first read by any of them.
+TEST_F(PackedImages, AnyThreadMayRead) {
+  const ImageDataset packed = load_packed_images(pack({}));
+  const ImageDataset images = load_image_folder(folder.path());
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (std::int64_t i = 0; i < packed.size(); ++i) {
+        EXPECT_EQ(pixels_of(packed, i), pixels_of(images, i));
+      }
+    });
+  }
+}
+
+TEST(PackedPhotographs, GiveTheSameNumbersAsTheirFiles) {
+  LOCKSTEP_SKIP_WITHOUT("trashnet");
+  const TemporaryDirectory out;
+  std::vector<std::int64_t> some;
+  const ImageDataset all = load_image_folder(*real_data("trashnet"));
+  for (std::int64_t i = 0; i < all.size(); i += 100) some.push_back(i);
+  const ImageDataset images = subset(all, some);
+  const Normalize normalize{{0.4, 0.5, 0.6}, {0.2, 0.3, 0.4}};
+  const AugmentationPlan plan({RandomResizedCrop{96}, RandomHorizontalFlip{}, normalize}, {3, 0, 0});
+  std::vector<float> expected(static_cast<std::size_t>(plan.output_shape().elements()));
+  std::vector<float> got(expected.size());
+  pack_images(images, out / "files", {.keep_files = true});
+  const ImageDataset packed = load_packed_images(out / "files");
+  EXPECT_EQ(packed.shape(), (ImageShape{3, 150, 150})) << "all have this size";
+  ImageReader reader;
+  for (std::int64_t i = 0; i < images.size(); ++i) {
+    const SampleKey key{.sample = static_cast<std::uint64_t>(i)};
+    images.read(i, reader);
+    plan.apply(reader, key, expected.data());
+    packed.read(i, reader);
+    plan.apply(reader, key, got.data());
+    ASSERT_EQ(got, expected) << "image " << i;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,20 @@
+// Packs for tests: small right ones, and ones whose checksums are made right again after damage.
+#pragma once
+
+#include <string>
+
+#include <lockstep/formats/pack.h>
+
+namespace lockstep::testing {
+
+/// `count` records of pixels of 3x4x5, or with `own_sizes` of growing widths.
+std::string pixel_pack(int count, bool own_sizes = false);
+
+/// One JPEG and one PNG file, with names for its three classes.
+std::string file_pack();
+
+/// `pack` with checksums of header and table that fit what they cover, where its header allows to
+/// find them: so that what a checksum would have caught meets the checks behind it.
+std::string with_right_checksums(std::string pack);
+
+}  // namespace lockstep::testing
