@@ -7,6 +7,7 @@
 // epoch, sample), see PhiloxStream; each operator draws in the order of the list (augment/choices.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <variant>
 #include <vector>
@@ -22,6 +23,28 @@ struct ImageSize {
   constexpr ImageSize(int side) : height(side), width(side) {}  // NOLINT: meant to convert
   constexpr ImageSize(int height_, int width_) : height(height_), width(width_) {}
   bool operator==(const ImageSize&) const = default;
+};
+
+/// Of a random number, uniform. One number n stands for {-n, n}, as in RandomRotation{15}.
+struct SymmetricRange {
+  double low = 0;
+  double high = 0;
+
+  constexpr SymmetricRange() = default;
+  constexpr SymmetricRange(double limit) : low(-limit), high(limit) {}  // NOLINT: meant to convert
+  constexpr SymmetricRange(double low_, double high_) : low(low_), high(high_) {}
+  bool operator==(const SymmetricRange&) const = default;
+};
+
+/// Of a random factor, uniform. One number n stands for {max(0, 1 - n), 1 + n}, as in ColorJitter{0.4}.
+struct FactorRange {
+  double low = 1;
+  double high = 1;
+
+  constexpr FactorRange() = default;
+  constexpr FactorRange(double n) : low(std::max(0.0, 1 - n)), high(1 + n) {}  // NOLINT: meant to convert
+  constexpr FactorRange(double low_, double high_) : low(low_), high(high_) {}
+  bool operator==(const FactorRange&) const = default;
 };
 
 /// Adds `pixels` pixels of the byte `fill` on every side (padding_mode "constant").
@@ -67,6 +90,46 @@ struct RandomVerticalFlip {
   double probability = 0.5;
 };
 
+/// Where a new pixel lies between old ones: the nearest, or the mean of four, weighted by distance.
+enum class Interpolation { kNearest, kBilinear };
+
+/// Turns the image counterclockwise about its centre by `degrees`; RandomRotation{{30, 30}} always turns by
+/// 30. What comes from outside of the image shows the byte `fill`. With `expand` the image grows to hold
+/// all of the old one, so that a list needs a crop or a Resize after it.
+struct RandomRotation {
+  SymmetricRange degrees;
+  Interpolation interpolation = Interpolation::kNearest;
+  bool expand = false;
+  int fill = 0;
+};
+
+/// Changes four properties in random order, by factors that are drawn for each image; for images of one or
+/// three channels. A range of only 1 (of only 0 for the hue) leaves its property alone. One channel has
+/// neither saturation nor hue.
+///   brightness: every byte times the factor;
+///   contrast: the distance to the mean grey of the whole image, as it is then, times the factor;
+///   saturation: the distance to the pixel's own grey times the factor;
+///   hue: turned by the factor, where 1 is the whole circle, so that +-0.5 is the opposite colour. Goes
+///   through HSV in bytes, as PIL does, which changes a pixel even where the factor happens to be 0.
+/// Results are cut to bytes: rounded towards 0, from 0 to 255.
+struct ColorJitter {
+  FactorRange brightness;
+  FactorRange contrast;
+  FactorRange saturation;
+  SymmetricRange hue;  ///< within -0.5 to 0.5
+};
+
+/// One or three equal channels of 0.299 red + 0.587 green + 0.114 blue, rounded. What follows, as
+/// Normalize, sees that number of channels.
+struct Grayscale {
+  int num_output_channels = 1;
+};
+
+/// With `probability` as Grayscale, with as many channels as the image has.
+struct RandomGrayscale {
+  double probability = 0.1;
+};
+
 /// Erases a square of `size` pixels whose centre is equally likely to be any pixel, so that part of it may
 /// lie outside (DeVries, Taylor: "Improved regularization of convolutional neural networks with Cutout",
 /// 2017). Before Normalize it becomes black, after it 0, which is the mean colour.
@@ -91,7 +154,8 @@ struct Normalize {
 };
 
 using Operator = std::variant<Pad, RandomCrop, CenterCrop, Resize, RandomResizedCrop, RandomHorizontalFlip,
-                              RandomVerticalFlip, Cutout, RandomErasing, Normalize>;
+                              RandomVerticalFlip, RandomRotation, ColorJitter, Grayscale, RandomGrayscale,
+                              Cutout, RandomErasing, Normalize>;
 using Augmentation = std::vector<Operator>;
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr int kMaximumPixels = 1 << 16;
+constexpr double kMaximumDegrees = 36'000;
+constexpr double kMaximumFactor = 1000;
 
 template <class... Values>
 [[noreturn]] void reject(const Values&... values) {
@@ -34,6 +36,15 @@ void check_range(const char* name, const char* what, const std::array<double, 2>
   if (!(range[0] > 0 && range[0] <= range[1] && range[1] <= maximum)) {
     reject(name, " needs a ", what, " from above 0 to ", maximum, ", the smaller first, got ",
            range[0], " and ", range[1]);
+  }
+}
+
+template <class Range>
+void check_interval(const char* name, const char* what, const Range& range, double minimum,
+                    double maximum) {
+  if (!(minimum <= range.low && range.low <= range.high && range.high <= maximum)) {
+    reject(name, " needs ", what, " from ", minimum, " to ", maximum, ", the smaller first, got ",
+           range.low, " and ", range.high);
   }
 }
 
@@ -84,6 +95,33 @@ class ListCheck {
   void operator()(const RandomVerticalFlip& flip) {
     geometry("RandomVerticalFlip");
     check_probability("RandomVerticalFlip", flip.probability);
+  }
+  void operator()(const RandomRotation& rotation) {
+    geometry("RandomRotation");
+    check_interval("RandomRotation", "degrees", rotation.degrees, -kMaximumDegrees,
+                   kMaximumDegrees);
+    if (rotation.fill < 0 || rotation.fill > 255) {
+      reject("RandomRotation must have a fill from 0 to 255, got ", rotation.fill);
+    }
+    if (rotation.expand) shape_.height = shape_.width = 0;
+  }
+  void operator()(const ColorJitter& jitter) {
+    color("ColorJitter");
+    check_interval("ColorJitter", "brightness", jitter.brightness, 0, kMaximumFactor);
+    check_interval("ColorJitter", "contrast", jitter.contrast, 0, kMaximumFactor);
+    check_interval("ColorJitter", "saturation", jitter.saturation, 0, kMaximumFactor);
+    check_interval("ColorJitter", "hue", jitter.hue, -0.5, 0.5);
+  }
+  void operator()(const Grayscale& grayscale) {
+    color("Grayscale");
+    if (grayscale.num_output_channels != 1 && grayscale.num_output_channels != 3) {
+      reject("Grayscale makes 1 or 3 channels, got ", grayscale.num_output_channels);
+    }
+    shape_.channels = grayscale.num_output_channels;
+  }
+  void operator()(const RandomGrayscale& grayscale) {
+    color("RandomGrayscale");
+    check_probability("RandomGrayscale", grayscale.probability);
   }
   void operator()(const Cutout& cutout) {
     if (cutout.size < 1 || cutout.size > kMaximumPixels) {
@@ -137,6 +175,13 @@ class ListCheck {
   void geometry(const char* name) const {
     if (normalized_) {
       reject(name, " comes after Normalize, where only Cutout and RandomErasing may be");
+    }
+  }
+
+  void color(const char* name) const {
+    geometry(name);
+    if (shape_.channels != 1 && shape_.channels != 3) {
+      reject(name, " needs images of 1 or 3 channels, got ", shape_.channels);
     }
   }
 

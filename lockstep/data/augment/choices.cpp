@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -86,6 +87,39 @@ bool choose(const RandomHorizontalFlip& flip, PhiloxStream& random) {
 
 bool choose(const RandomVerticalFlip& flip, PhiloxStream& random) {
   return random.uniform() < flip.probability;
+}
+
+double choose(const RandomRotation& rotation, PhiloxStream& random) {
+  return uniform(random, {rotation.degrees.low, rotation.degrees.high});
+}
+
+bool choose(const RandomGrayscale& grayscale, PhiloxStream& random) {
+  return random.uniform() < grayscale.probability;
+}
+
+ColorSteps choose(const ColorJitter& jitter, PhiloxStream& random) {
+  std::array<ColorProperty, 4> order = {ColorProperty::kBrightness, ColorProperty::kContrast,
+                                        ColorProperty::kSaturation, ColorProperty::kHue};
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+    std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(order.size() - i))]);
+  }
+  std::array<double, 4> factors{};
+  std::array<bool, 4> changed{};
+  const auto draw = [&](ColorProperty property, const auto& range) {
+    const auto index = static_cast<std::size_t>(property);
+    changed[index] = changes(range);
+    if (changed[index]) factors[index] = uniform(random, {range.low, range.high});
+  };
+  draw(ColorProperty::kBrightness, jitter.brightness);
+  draw(ColorProperty::kContrast, jitter.contrast);
+  draw(ColorProperty::kSaturation, jitter.saturation);
+  draw(ColorProperty::kHue, jitter.hue);
+  ColorSteps result;
+  for (const ColorProperty property : order) {
+    const auto index = static_cast<std::size_t>(property);
+    if (changed[index]) result.steps[result.count++] = {property, factors[index]};
+  }
+  return result;
 }
 
 Box center_box(ImageSize size, std::int64_t height, std::int64_t width) {

@@ -2,6 +2,8 @@
 // share them. They draw from the stream in a fixed order: a row before a column, an area before a ratio.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -22,9 +24,36 @@ std::optional<Box> choose(const RandomErasing& erasing, std::int64_t height, std
 Box choose(const Cutout& cutout, std::int64_t height, std::int64_t width, PhiloxStream& random);
 bool choose(const RandomHorizontalFlip& flip, PhiloxStream& random);
 bool choose(const RandomVerticalFlip& flip, PhiloxStream& random);
+/// Degrees, counterclockwise.
+double choose(const RandomRotation& rotation, PhiloxStream& random);
+bool choose(const RandomGrayscale& grayscale, PhiloxStream& random);
+
+enum class ColorProperty { kBrightness, kContrast, kSaturation, kHue };
+
+struct ColorStep {
+  ColorProperty property;
+  double factor;
+  bool operator==(const ColorStep&) const = default;
+};
+
+/// What ColorJitter does to an image, in order.
+struct ColorSteps {
+  std::array<ColorStep, 4> steps{};
+  std::size_t count = 0;
+
+  const ColorStep* begin() const { return steps.data(); }
+  const ColorStep* end() const { return steps.data() + count; }
+};
+
+/// torchvision's ColorJitter.get_params: an order of all four properties, then the factors of those that
+/// change, brightness first. The steps hold only these.
+ColorSteps choose(const ColorJitter& jitter, PhiloxStream& random);
 
 /// Where torchvision's center_crop cuts an image of at least that size: the middle, halves to even.
 Box center_box(ImageSize size, std::int64_t height, std::int64_t width);
+/// Whether the operator changes what it names: its range holds more than the neutral value.
+inline bool changes(const FactorRange& range) { return range != FactorRange(); }
+inline bool changes(const SymmetricRange& range) { return range != SymmetricRange(); }
 /// What an image becomes; torchvision truncates the longer side.
 ImageSize resized(const Resize& resize, std::int64_t height, std::int64_t width);
 

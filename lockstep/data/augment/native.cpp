@@ -9,7 +9,9 @@
 #include <lockstep/data/augment/axis.h>
 #include <lockstep/data/augment/check_list.h>
 #include <lockstep/data/augment/choices.h>
+#include <lockstep/data/augment/recolor.h>
 #include <lockstep/data/augment/resample.h>
+#include <lockstep/data/augment/rotate.h>
 
 namespace lockstep {
 namespace {
@@ -75,6 +77,38 @@ class Canvas {
     settle_erasures();
     rows_.flip();
   }
+  void operator()(const RandomRotation& rotation) {
+    const double turn = std::fmod(choose(rotation, random_), 360.0);
+    const double degrees = turn < 0 ? turn + 360 : turn;
+    if (degrees == 0) return;
+    settle_erasures();
+    if (degrees == 180) {
+      rows_.flip();
+      columns_.flip();
+      return;
+    }
+    if (!is_whole()) materialise();
+    const ImageView shown = whole();
+    const Rotation matrix =
+        make_rotation(degrees, shown.shape.height, shown.shape.width, rotation.expand);
+    const ImageShape shape{shown.shape.channels, matrix.height, matrix.width};
+    scratch_.spare.assign(static_cast<std::size_t>(shape.elements()),
+                          static_cast<std::uint8_t>(rotation.fill));
+    rotate(shown, matrix, rotation.interpolation, scratch_.spare.data());
+    std::swap(scratch_.bytes, scratch_.spare);
+    show(ImageView::planar(scratch_.bytes.data(), shape));
+  }
+  void operator()(const ColorJitter& jitter) {
+    const ColorSteps steps = choose(jitter, random_);
+    if (steps.count == 0) return;
+    settle_erasures();
+    const ColorPlanes planes = own();
+    for (const ColorStep& step : steps) recolor(step, planes);
+  }
+  void operator()(const Grayscale& grayscale) { turn_gray(grayscale.num_output_channels); }
+  void operator()(const RandomGrayscale& grayscale) {
+    if (choose(grayscale, random_)) turn_gray(image_.shape.channels);
+  }
   void operator()(const Cutout& cutout) {
     erase(choose(cutout, rows_.size, columns_.size, random_), 0);
   }
@@ -129,6 +163,69 @@ class Canvas {
     image_ = reader_.pixels({top, left, bottom - top, right - left});
     rows_.narrow_source(top, bottom);
     columns_.narrow_source(left, right);
+  }
+
+  // What it shows, where that lies, in its order. Must be whole.
+  ImageView whole() {
+    take_pixels();
+    ImageView result = image_;
+    result.shape.height = rows_.size;
+    result.shape.width = columns_.size;
+    result.pixels += rows_.origin * image_.row_stride + columns_.origin * image_.pixel_stride;
+    result.row_stride *= rows_.step;
+    result.pixel_stride *= columns_.step;
+    return result;
+  }
+
+  // Makes a copy of the pixels that it shows, to be changed. No pixels: it shows nothing but padding.
+  ColorPlanes own() {
+    take_pixels();
+    const auto [top, bottom] = rows_.shown();
+    const auto [left, right] = columns_.shown();
+    if (top == bottom || left == right) return {.channels = image_.shape.channels};
+    const ImageView shown = image_.part({top, left, bottom - top, right - left});
+    rows_.narrow_source(top, bottom);
+    columns_.narrow_source(left, right);
+    const ColorPlanes planes = copy_planes(shown, scratch_.spare);
+    std::swap(scratch_.bytes, scratch_.spare);
+    image_ = ImageView::planar(planes.bytes, shown.shape);
+    image_.channel_stride = planes.stride;
+    return planes;
+  }
+
+  // The padding takes part. It is grey, so that saturation and hue leave it alone.
+  void recolor(const ColorStep& step, const ColorPlanes& planes) {
+    const auto factor = static_cast<float>(step.factor);
+    const auto blend_all = [&](std::uint8_t from) {
+      blend_planes(planes, from, factor);
+      fill_ = blend(from, fill_, factor);
+    };
+    switch (step.property) {
+      case ColorProperty::kBrightness:
+        return blend_all(0);
+      case ColorProperty::kContrast:
+        return blend_all(mean_gray(planes));
+      case ColorProperty::kSaturation:
+        if (planes.channels == 3) adjust_saturation(planes, factor);
+        return;
+      case ColorProperty::kHue:
+        if (planes.channels == 3) adjust_hue(planes, static_cast<int>(step.factor * 255));
+        return;
+    }
+  }
+
+  std::uint8_t mean_gray(const ColorPlanes& planes) const {
+    const std::int64_t pixels = rows_.size * columns_.size;
+    const std::int64_t sum = sum_grays(planes) + (pixels - planes.pixels) * fill_;
+    return static_cast<std::uint8_t>(static_cast<double>(sum) / static_cast<double>(pixels) + 0.5);
+  }
+
+  // Padding and what was erased are grey already.
+  void turn_gray(std::int64_t channels) {
+    take_pixels();
+    if (image_.shape.channels == 3) make_gray(own());
+    image_.shape.channels = channels;
+    if (channels == 3) image_.channel_stride = 0;  // one plane that is seen three times
   }
 
   void erase(const Box& box, double value) {

@@ -133,19 +133,63 @@ struct InterleavingBlock {
   }
 };
 
+// Three channels of a planar source to planes that are `plane` elements apart.
+template <class Type, int kStep>
+struct ThreePlanesBlock {
+  static constexpr std::int64_t kOutputs = 1;
+  const ChannelScale* channels;
+  std::int64_t plane;
+
+  HWY_INLINE void operator()(const SourceRow& row, std::int64_t x,
+                             typename Type::Element* output) const {
+    for (int c = 0; c < 3; ++c) {
+      const std::uint8_t* pixels = row.pixels + c * row.channel_stride;
+      for (std::int64_t i = 0; i < kBlock; i += lanes()) {
+        Type::store(load<kStep>(pixels, x + i, channels[c]), output + c * plane + i);
+      }
+    }
+  }
+};
+
+// Three channels of an interleaved source, for a block that wants a planar one.
+template <class PlanarBlock>
+struct DeinterleavingBlock {
+  static constexpr std::int64_t kOutputs = PlanarBlock::kOutputs;
+  PlanarBlock block;
+
+  template <class Element>
+  HWY_INLINE void operator()(const SourceRow& row, std::int64_t x, Element* output) const {
+    const hn::CappedTag<std::uint8_t, kBlock> tag;
+    const std::uint8_t* pixels = row.pixels + 3 * (row.step > 0 ? x : 1 - kBlock - x);
+    HWY_ALIGN std::uint8_t planes[3 * kBlock];
+    for (std::int64_t i = 0; i < kBlock; i += static_cast<std::int64_t>(hn::Lanes(tag))) {
+      hn::Vec<decltype(tag)> channels[3];
+      hn::LoadInterleaved3(tag, pixels + 3 * i, channels[0], channels[1], channels[2]);
+      for (int c = 0; c < 3; ++c) hn::StoreU(channels[c], tag, planes + c * kBlock + i);
+    }
+    block(SourceRow{planes + (row.step > 0 ? 0 : kBlock - 1), row.step, 1, kBlock}, 0, output);
+  }
+};
+
+// A row of at least a block.
 template <class Block, class Element>
-void write_row(const Block& block, const SourceRow& row, std::int64_t count, Element* output) {
+void write_blocks(const Block& block, const SourceRow& row, std::int64_t count, Element* output) {
   std::int64_t x = 0;
   for (; x + kBlock <= count; x += kBlock) block(row, x, output + Block::kOutputs * x);
   if (x == count) return;
-  if (count >= kBlock) {  // again some of the pixels before
-    x = count - kBlock;
-    return block(row, x, output + Block::kOutputs * x);
-  }
+  x = count - kBlock;  // again some of the pixels before
+  block(row, x, output + Block::kOutputs * x);
+}
+
+template <class Block, class Element>
+void write_row(const Block& block, const SourceRow& row, std::int64_t count, Element* output) {
+  if (count >= kBlock) return write_blocks(block, row, count, output);
   std::uint8_t pixels[Block::kOutputs * kBlock] = {};
   const std::int64_t first = row.step > 0 ? 0 : kBlock - 1;
   for (std::int64_t c = 0; c < Block::kOutputs; ++c) {
-    for (x = 0; x < count; ++x) pixels[c * kBlock + first + row.step * x] = row.at(x, c);
+    for (std::int64_t x = 0; x < count; ++x) {
+      pixels[c * kBlock + first + row.step * x] = row.at(x, c);
+    }
   }
   Element elements[Block::kOutputs * kBlock];
   block(SourceRow{pixels + first, row.step, 1, kBlock}, 0, elements);
@@ -170,7 +214,9 @@ class Writer {
 
   void write() {
     auto* output = static_cast<Element*>(write_.output);
-    if (write_.layout == Layout::kPlanar || channels_ == 1) {
+    if (write_.layout == Layout::kPlanar && has_interleaved_blocks()) {
+      write_three_planes(output);
+    } else if (write_.layout == Layout::kPlanar || channels_ == 1) {
       for (std::int64_t c = 0; c < channels_; ++c) {
         write_plane(c, output + c * height_ * width_);
       }
@@ -181,6 +227,13 @@ class Writer {
   }
 
  private:
+  // Whether the source's three channels lie side by side, in rows of at least a block.
+  bool has_interleaved_blocks() const {
+    const ImageView& source = write_.source;
+    return channels_ == 3 && source.channel_stride == 1 && source.pixel_stride == 3 &&
+           right_ - left_ >= kBlock;
+  }
+
   SourceRow source_row(std::int64_t y, std::int64_t channel) const {
     const ImageView& source = write_.source;
     const std::int64_t row = write_.rows.origin + write_.rows.step * y;
@@ -216,15 +269,47 @@ class Writer {
     std::fill(output + bottom_ * width_, output + height_ * width_, fill);
   }
 
+  void write_three_planes(Element* output) const {
+    const std::int64_t plane = height_ * width_;
+    const auto fill = [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t c = 0; c < channels_ && count > 0; ++c) {
+        std::fill_n(output + c * plane + first, count, shown(write_.fill, true, c));
+      }
+    };
+    const ChannelScale* channels = write_.channels.data();
+    fill(0, top_ * width_);
+    for (std::int64_t y = top_; y < bottom_; ++y) {
+      Element* visible = output + y * width_ + left_;
+      const SourceRow source = source_row(y, 0);
+      fill(y * width_, left_);
+      if (source.step > 0) {
+        const DeinterleavingBlock<ThreePlanesBlock<Type, 1>> block{{channels, plane}};
+        write_blocks(block, source, right_ - left_, visible);
+      } else {
+        const DeinterleavingBlock<ThreePlanesBlock<Type, -1>> block{{channels, plane}};
+        write_blocks(block, source, right_ - left_, visible);
+      }
+      fill(y * width_ + right_, width_ - right_);
+    }
+    fill(bottom_ * width_, (height_ - bottom_) * width_);
+  }
+
   void write_pixels(Element* output) const {
-    const bool three = channels_ == 3 && write_.source.pixel_stride == 1;
+    const bool interleaved = has_interleaved_blocks();
+    const bool planar = channels_ == 3 && write_.source.pixel_stride == 1;
     fill_pixels(output, top_ * width_);
     for (std::int64_t y = top_; y < bottom_; ++y) {
       Element* row = output + y * width_ * channels_;
       Element* visible = row + left_ * channels_;
       const SourceRow source = source_row(y, 0);
       fill_pixels(row, left_);
-      if (!three) {
+      if (interleaved && source.step > 0) {
+        const DeinterleavingBlock<InterleavingBlock<Type, 1>> block{{write_.channels.data()}};
+        write_blocks(block, source, right_ - left_, visible);
+      } else if (interleaved) {
+        const DeinterleavingBlock<InterleavingBlock<Type, -1>> block{{write_.channels.data()}};
+        write_blocks(block, source, right_ - left_, visible);
+      } else if (!planar) {
         write_slowly(source, channels_, 0, visible);
       } else if (source.step > 0) {
         const InterleavingBlock<Type, 1> block{write_.channels.data()};

@@ -1,0 +1,30 @@
+// Rotation of images about their centre, with PIL's arithmetic: the same bytes as Image.rotate.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <lockstep/data/augment.h>
+#include <lockstep/data/image.h>
+
+namespace lockstep {
+
+/// The centre of output pixel (x, y), which is (x + 1/2, y + 1/2), shows the source at
+///   matrix[0] * x' + matrix[1] * y' + matrix[2],  matrix[3] * x' + matrix[4] * y' + matrix[5].
+struct Rotation {
+  std::array<double, 6> matrix{};
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+};
+
+/// By `degrees`, from 0 to below 360, counterclockwise. With `expand` its height and width hold the whole
+/// image.
+Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, bool expand);
+
+/// Writes what lies in the source to a planar image of rotation.height x rotation.width, which must hold
+/// the fill. A coordinate is in fixed point of 16 bits for kNearest, in float64 for kBilinear, whose result
+/// is rounded towards 0.
+void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
+            std::uint8_t* output);
+
+}  // namespace lockstep
