@@ -17,6 +17,7 @@ torch_version=2.13.0
 cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
 cuda_torchvision_version=0.26.0
 cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
+cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
 oldest_torch=2.11
 packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
@@ -157,6 +158,10 @@ install_cuda_torch() {
   # Headers that cuda_runtime.h includes and torch does not ask for.
   if ! has_package .deps/cuda nvidia_cuda_crt 13 || ! has_package .deps/cuda nvidia_cuda_cccl 13; then
     pip_install .deps/cuda "${cuda_headers[@]}"
+  fi
+  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]] &&
+     ! has_package .deps/cuda nvidia_cuda_nvcc 13; then
+    pip_install .deps/cuda "${cuda_compiler[@]}"
   fi
 }
 

@@ -1,7 +1,5 @@
 #include <lockstep/data/image_buffer.h>
 
-#include <vector>
-
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -10,15 +8,18 @@ Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape) {
   const auto [channels, height, width] = shape;
   const std::vector<std::int64_t> sizes = {options.batch_size, channels, height, width};
   const auto memory = torch::TensorOptions().pinned_memory(options.device.is_cuda());
-  const auto pixels = memory.dtype(options.dtype);
-  // The strides are spelled out: with one channel the two layouts are the same bytes, and LibTorch
-  // would call such a tensor contiguous and choose the slower kernels of NCHW.
-  return {.images = options.channels_last
-                        ? torch::empty_strided(
-                              sizes, {shape.elements(), 1, width * channels, channels}, pixels)
-                        : torch::empty(sizes, pixels),
+  return {.images = torch::empty_strided(sizes, image_strides(options, shape),
+                                         memory.dtype(options.dtype)),
           .labels = torch::empty({options.batch_size}, memory.dtype(torch::kInt64)),
           .size = options.batch_size};
+}
+
+// With one channel the two layouts are the same bytes, and LibTorch would call such a tensor contiguous
+// and choose the slower kernels of NCHW: so the strides are spelled out.
+std::vector<std::int64_t> image_strides(const LoaderOptions& options, const ImageShape& shape) {
+  const auto [channels, height, width] = shape;
+  if (options.channels_last) return {shape.elements(), 1, width * channels, channels};
+  return {shape.elements(), height * width, width, 1};
 }
 
 Batch first_images(const Batch& buffer, std::int64_t count) {

@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/device_stage.h>
 #include <lockstep/data/loader_engine.h>
 #include <lockstep/data/ring_engine.h>
 
@@ -142,6 +143,7 @@ const LoaderOptions& Loader::options() const { return state_->options; }
 double Loader::waited_seconds() const { return state_->waited.seconds(); }
 std::int64_t Loader::skipped_images() const { return state_->skipped; }
 std::int64_t Loader::steps_per_epoch() const { return state_->batches_from(0); }
+std::int64_t Loader::steps_left() const { return state_->batches_from(state_->next_place); }
 
 void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
   State& state = *state_;

@@ -56,6 +56,8 @@ class Loader {
 
   /// Batches in every epoch.
   std::int64_t steps_per_epoch() const;
+  /// Batches that next() will still give in this one.
+  std::int64_t steps_left() const;
 
   /// Gives the next batch; false at the end of the epoch. Without set_epoch() it begins with epoch
   /// 0. Throws what preparing the batch threw.

@@ -4,6 +4,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/native.h>
+#include <lockstep/data/device_stage.h>
 #include <lockstep/data/image_buffer.h>
 #include <lockstep/data/loader_engine.h>
 #include <lockstep/data/ring_engine.h>

@@ -38,9 +38,4 @@ class RingEngine final : public LoaderEngine {
   BatchRing ring_;  // last: its threads end before what they use
 };
 
-/// `host`'s batches in memory of `device`, copied there on a stream of its own while the trainer
-/// works on the one before. On a CPU, where there are no streams, it copies them all the same.
-std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
-                                             torch::Device device);
-
 }  // namespace lockstep

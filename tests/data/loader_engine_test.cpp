@@ -13,7 +13,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/data/ring_engine.h>
+#include <lockstep/data/device_stage.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing {

@@ -1,0 +1,108 @@
+// What the cuda engine's kernel does for one number of a batch, as a function that CPU and GPU compile.
+//
+// The list of operators is, for one image, a map from output pixels to pixels of the source, with
+// padding around and erased areas above. The CPU makes that map from the random choices; the kernel
+// looks every pixel up. So a batch costs one read of its bytes and one write of its numbers.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define LOCKSTEP_HOST_DEVICE __host__ __device__
+#else
+#define LOCKSTEP_HOST_DEVICE
+#endif
+
+namespace lockstep {
+
+inline constexpr int kMostErasures = 4;
+inline constexpr int kMostChannels = 4;
+
+/// augment/axis.h, in 32 bits.
+struct GatherAxis {
+  std::int32_t origin;
+  std::int32_t step;
+  std::int32_t low;
+  std::int32_t high;
+};
+
+struct GatherErasure {
+  std::int32_t top;
+  std::int32_t left;
+  std::int32_t bottom;
+  std::int32_t right;
+  float value;
+  std::int32_t is_byte;
+};
+
+/// One image of a batch: plain bytes that travel to the GPU.
+struct GatherImage {
+  std::int64_t index;  ///< in the data set
+  GatherAxis rows;
+  GatherAxis columns;
+  std::int32_t erasures;
+  GatherErasure erased[kMostErasures];
+};
+
+/// What all images of a data set and a list share.
+struct GatherShape {
+  std::int32_t channels;
+  std::int32_t source_height;
+  std::int32_t source_width;
+  std::int32_t height;
+  std::int32_t width;
+  std::int32_t channels_last;
+  float fill;  ///< the byte that the padding shows
+  float scale[kMostChannels];
+  float bias[kMostChannels];
+};
+
+enum class GatherType { kFloat32, kBFloat16, kFloat16 };
+
+/// A batch to make: `count` images to `output`. All pointers are the device's.
+struct GatherLaunch {
+  GatherShape shape;
+  const GatherImage* images = nullptr;
+  std::int64_t count = 0;
+  const std::uint8_t* source = nullptr;
+  void* output = nullptr;
+  GatherType type = GatherType::kFloat32;
+};
+// Each operation rounded: a GPU would fuse them, and differ from the CPU in the last bit.
+LOCKSTEP_HOST_DEVICE inline float scaled(float byte, float scale, float bias) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rn(__fmul_rn(byte, scale), bias);
+#else
+  return byte * scale + bias;
+#endif
+}
+
+/// Number `c` of pixel (y, x) of one output image. `source` holds the data set's images, CHW.
+LOCKSTEP_HOST_DEVICE inline float gathered(const GatherShape& shape, const GatherImage& image,
+                                           const std::uint8_t* source, int c, int y, int x) {
+  for (int i = image.erasures - 1; i >= 0; --i) {  // the last one lies on top
+    const GatherErasure& area = image.erased[i];
+    if (y < area.top || y >= area.bottom || x < area.left || x >= area.right) continue;
+    return area.is_byte ? scaled(area.value, shape.scale[c], shape.bias[c]) : area.value;
+  }
+  const int row = image.rows.origin + image.rows.step * y;
+  const int column = image.columns.origin + image.columns.step * x;
+  float byte = shape.fill;
+  if (row >= image.rows.low && row < image.rows.high && column >= image.columns.low &&
+      column < image.columns.high) {
+    const std::int64_t plane = image.index * shape.channels + c;
+    byte = source[(plane * shape.source_height + row) * shape.source_width + column];
+  }
+  return scaled(byte, shape.scale[c], shape.bias[c]);
+}
+
+/// Where number `c` of pixel (y, x) of image `n` lies in the batch.
+LOCKSTEP_HOST_DEVICE inline std::int64_t gather_place(const GatherShape& shape, std::int64_t n,
+                                                      int c, int y, int x) {
+  if (shape.channels_last) {
+    return ((n * shape.height + y) * shape.width + x) * shape.channels + c;
+  }
+  return ((n * shape.channels + c) * shape.height + y) * shape.width + x;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// From a list of operators to the maps that the cuda engine's kernel follows.
+#pragma once
+
+#include <vector>
+
+#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/cuda/gather.h>
+#include <lockstep/data/augment/native.h>
+#include <lockstep/data/image.h>
+
+namespace lockstep {
+
+/// A compiled list. Immutable; any thread may ask.
+class GatherPlan {
+ public:
+  /// ConfigError as AugmentationPlan throws it; also, by name, for an operator that needs more than
+  /// one pixel of the source (Resize, colours, rotation) or moves an erased area.
+  GatherPlan(const Augmentation& operators, const ImageShape& input, bool channels_last);
+
+  /// The same random choices as those of the native engine.
+  GatherImage image(std::int64_t index, const SampleKey& key) const;
+
+  const GatherShape& shape() const { return shape_; }
+  ImageShape output_shape() const { return {shape_.channels, shape_.height, shape_.width}; }
+
+ private:
+  Augmentation operators_;
+  GatherShape shape_{};
+};
+
+}  // namespace lockstep
