@@ -59,6 +59,7 @@ std::string to_json(const RunReport& report) {
             {"global_batch", info.global_batch},
             {"epochs", Json::array()},
             {"test", nullptr},
+            {"skipped_images", report.skipped_images},
             {"seconds_to_first_step", report.seconds_to_first_step},
             {"seconds_total", report.seconds_total},
             {"peak_rss_bytes", report.peak_rss_bytes}};

@@ -94,6 +94,10 @@ void SummaryTable::on_run_end(const RunReport& report) {
     out_ << "test accuracy " << percent_text(report.test->accuracy) << " of "
          << count_text(static_cast<double>(report.test->samples)) << " images, ";
   }
+  if (report.skipped_images > 0) {
+    out_ << count_text(static_cast<double>(report.skipped_images))
+         << " images could not be read and were skipped, ";
+  }
   out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", total "
        << seconds_text(report.seconds_total) << ", peak memory of rank 0 "
        << bytes_text(static_cast<double>(report.peak_rss_bytes)) << '\n';

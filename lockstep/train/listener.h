@@ -33,7 +33,7 @@ struct RunInfo {
   std::string recipe;
   std::string strategy;   ///< "single", "ddp"
   std::string backend;    ///< "none" with one process, else "shm", "gloo", "nccl"
-  std::string loader;     ///< "native"
+  std::string loader;     ///< "native", "cuda", "dali"
   std::string precision;  ///< "32", "bf16"
   std::string device;     ///< "cpu", "cuda"
   std::string dataset;    ///< what is trained on, in words
@@ -72,6 +72,7 @@ struct RunReport {
   std::vector<EpochReport> epochs;
   std::optional<Evaluation> test;       ///< after the last epoch
   double seconds_to_first_step = 0;     ///< from the start of the command to the end of optimizer step 1
+  std::int64_t skipped_images = 0;      ///< of all ranks: what could not be read, OnCorruptImage::kSkip
   double seconds_total = 0;             ///< from the start of the command
   long long peak_rss_bytes = 0;         ///< of rank 0
 };

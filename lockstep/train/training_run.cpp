@@ -34,6 +34,15 @@ std::vector<std::string> differing(const std::map<std::string, std::string>& bef
   return differences;
 }
 
+// Indices that all ranks had taken when the checkpoint was written; none from a checkpoint without
+// them, or when the samples have another order now.
+std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sampler& sampler) {
+  if (!checkpoint.settings.contains("sampler")) return std::nullopt;
+  const SamplerPosition position = sampler_position(checkpoint.settings);
+  if (position.sampler != sampler.describe()) return std::nullopt;
+  return position.taken;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task,
@@ -117,13 +126,15 @@ NamedTensors TrainingRun::resume() {
                   join(differences));
     }
   }
+  std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
   if (group.size() > 1) {
-    auto place =
-        torch::tensor({checkpoint.epoch, checkpoint.step}, torch::kInt64).to(options_.device);
+    auto place = torch::tensor({checkpoint.epoch, checkpoint.step, taken.value_or(-1)}, torch::kInt64)
+                     .to(options_.device);
     group.broadcast(place, 0);
     place = place.cpu();
     checkpoint.epoch = place[0].item<std::int64_t>();
     checkpoint.step = place[1].item<std::int64_t>();
+    if (place[2].item<std::int64_t>() >= 0) taken = place[2].item<std::int64_t>();
     for (const auto& [name, tensor] : training_state({})) {
       torch::Tensor on_device = tensor.to(options_.device);
       group.broadcast(on_device, 0);
@@ -131,6 +142,11 @@ NamedTensors TrainingRun::resume() {
     }
   }
   const std::int64_t steps = train_loader_.steps_per_epoch();
+  if (taken) {
+    resumed_ = {train_loader_.sampler().describe(), checkpoint.epoch - 1, *taken};
+    train_loader_.restore(*resumed_);
+    checkpoint.step = steps - train_loader_.steps_left();
+  }
   position_ = {.epoch = checkpoint.epoch,
                .step = checkpoint.step,
                .total = (checkpoint.epoch - 1) * steps + checkpoint.step};
@@ -192,7 +208,9 @@ EpochReport TrainingRun::train_epoch() {
   const Clock::time_point start = Clock::now();
 
   task_.module().train();
-  train_loader_.set_epoch(position_.epoch - 1, position_.step);
+  data_.start();
+  begin_epoch();
+  data_.stop();
   Batch batch;
   while (!finished()) {
     {
@@ -214,11 +232,18 @@ EpochReport TrainingRun::train_epoch() {
                    .backward = backward_.seconds() - communication_,
                    .communication = communication_ + broadcast_.seconds(),
                    .optimizer = optimizer_watch_.seconds()};
-  if (position_.step == train_loader_.steps_per_epoch()) {
+  if (train_loader_.steps_left() == 0) {
     ++position_.epoch;
     position_.step = 0;
   }
   return report;
+}
+
+// Where a checkpoint was, to the sample, even if batches have another size now.
+void TrainingRun::begin_epoch() {
+  if (!resumed_) return train_loader_.set_epoch(position_.epoch - 1, position_.step);
+  train_loader_.restore(*resumed_);
+  resumed_.reset();
 }
 
 void TrainingRun::train_step(const Batch& batch) {
@@ -311,11 +336,25 @@ void TrainingRun::save() {
   if (options_.checkpoint.empty()) return;
   const NamedTensors of_optimizer = optimizer_->state();
   if (strategy_.group().rank() != 0) return;
+  auto saved = settings();
+  // At the end of an epoch it is the beginning of the next that counts.
+  saved.merge(to_settings(position_.step == 0
+                              ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
+                              : train_loader_.position()));
   save_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
                   {.recipe = info_.recipe,
                    .epoch = position_.epoch,
                    .step = position_.step,
-                   .settings = settings()});
+                   .settings = std::move(saved)});
+}
+
+// Of all ranks' loaders. Collective.
+std::int64_t TrainingRun::skipped_images() const {
+  const std::int64_t own =
+      train_loader_.skipped_images() + (test_loader_ ? test_loader_->skipped_images() : 0);
+  torch::Tensor sum = torch::tensor({own}, torch::kInt64).to(options_.device);
+  strategy_.group().all_reduce(sum);
+  return sum.item<std::int64_t>();
 }
 
 RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
@@ -325,8 +364,8 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.epochs = std::move(epochs);
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();
-  // Nobody leaves while others still evaluate or save.
-  strategy_.group().barrier();
+  // Nobody leaves while others still evaluate or save: this waits for all.
+  report.skipped_images = skipped_images();
   report.seconds_total = command_seconds();
   tell([&](Listener& listener) { listener.on_run_end(report); });
   return report;

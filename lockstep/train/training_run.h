@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include <lockstep/core/clock.h>
@@ -27,6 +28,7 @@ class TrainingRun {
 
   void prepare();
   NamedTensors resume();
+  void begin_epoch();
   void begin();
   EpochReport train_epoch();
   void train_step(const Batch& batch);
@@ -34,6 +36,7 @@ class TrainingRun {
   void report_step(double epoch_seconds);
   std::optional<Evaluation> evaluate();
   void save();
+  std::int64_t skipped_images() const;
   RunReport finish(std::vector<EpochReport> epochs);
 
   StateDict training_state(NamedTensors of_optimizer) const;  // of what changes the module
@@ -57,6 +60,7 @@ class TrainingRun {
   std::optional<GradScaler> scaler_;  // of float16
   RunInfo info_;
   Position position_;
+  std::optional<SamplerPosition> resumed_;  // where the first epoch goes on
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
 

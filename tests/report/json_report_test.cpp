@@ -68,6 +68,7 @@ TEST(ToJson, WritesTheDocumentedForm) {
     "loss": 0.0512,
     "accuracy": 0.9842
   },
+  "skipped_images": 3,
   "seconds_to_first_step": 0.391,
   "seconds_total": 24.06,
   "peak_rss_bytes": 312400000

@@ -40,6 +40,7 @@ inline RunReport sample_report(std::int64_t epochs) {
   for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) report.epochs.push_back(sample_epoch(epoch));
   report.test = Evaluation{.loss = 0.0512, .accuracy = 0.9842, .samples = 10000};
   report.seconds_to_first_step = 0.391;
+  report.skipped_images = 3;
   report.seconds_total = 24.06;
   report.peak_rss_bytes = 312'400'000;
   return report;

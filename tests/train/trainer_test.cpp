@@ -1,5 +1,6 @@
 #include <lockstep/train/trainer.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -18,6 +19,8 @@
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::int64_t kGlobalBatch = 20;
 constexpr std::int64_t kImages = 110;  // six steps an epoch: five full, one of ten
 
@@ -33,10 +36,10 @@ const ImageDataset& test_images() {
 
 const Augmentation kNormalize = {Normalize{{0.13}, {0.31}}};
 
-Loader train_loader(const ProcessGroup& group) {
+Loader train_loader(const ProcessGroup& group, std::int64_t global_batch = kGlobalBatch) {
   return Loader(train_images(),
                 DistributedSampler(kImages, {.rank = group.rank(), .world_size = group.size()}),
-                kNormalize, {.batch_size = kGlobalBatch / group.size()});
+                kNormalize, {.batch_size = global_batch / group.size()});
 }
 
 std::unique_ptr<Loader> test_loader(const ProcessGroup& group) {
@@ -60,7 +63,8 @@ struct Outcome {
 
 // Each run starts from the same weights, as ranks do from one seed.
 Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = init_process_group(),
-              bool dropout = true, std::string strategy = "") {
+              bool dropout = true, std::string strategy = "",
+              std::int64_t global_batch = kGlobalBatch) {
   MnistNet net(MnistNetOptions{.dropout = dropout});
   torch::NoGradGuard no_grad;
   for (auto& parameter : net->parameters()) {
@@ -70,7 +74,7 @@ Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = init_p
   }
   at::GradMode::set_enabled(true);
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
-  Loader loader = train_loader(group);
+  Loader loader = train_loader(group, global_batch);
   if (strategy.empty()) strategy = group.size() == 1 ? "single" : "ddp";
   Trainer trainer(trainer_options, make_strategy(strategy, group));
   Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}};
@@ -194,6 +198,50 @@ TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
   second.max_steps.reset();
   second.resume = true;
   expect_equal_bits(train(second).state, whole.state);
+}
+
+TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions first = options(2);
+  first.checkpoint = directory.path() / "c.safetensors";
+  first.max_steps = 8;  // two steps of the second epoch: 40 images
+  train(first);
+  for (const std::int64_t batch : {10, 40, 15}) {
+    const fs::path copy = directory.path() / "copy.safetensors";
+    fs::copy_file(first.checkpoint, copy, fs::copy_options::overwrite_existing);
+    CountingListener listener;
+    TrainerOptions second = options(2);
+    second.checkpoint = copy;
+    second.resume = true;
+    second.listeners = {&listener};
+    train(second, init_process_group(), true, "", batch);
+    EXPECT_EQ(listener.last.images, kImages - 40) << batch;
+    EXPECT_EQ(listener.last.step, (kImages + batch - 1) / batch) << "steps are those of the new size";
+    EXPECT_EQ(std::count(listener.events.begin(), listener.events.end(), 's'), (70 + batch - 1) / batch);
+  }
+}
+
+TEST(Trainer, CountsTheImagesThatAreSkipped) {
+  class Damaged final : public ImageSource {
+   public:
+    std::int64_t size() const override { return kImages; }
+    void read(std::int64_t index, ImageReader& reader) const override {
+      if (index % 11 == 0) throw DataError("damaged");
+      reader.show(train_images().image(index));
+    }
+    std::int64_t label(std::int64_t index) const override { return train_images().label(index); }
+  };
+  set_log_sink([](LogLevel, const std::string&) {});
+  const ImageDataset damaged("damaged", {1, 28, 28}, 10, std::make_shared<const Damaged>());
+  Loader loader(damaged, DistributedSampler(kImages, {}), kNormalize,
+                {.batch_size = kGlobalBatch, .on_corrupt_image = OnCorruptImage::kSkip});
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  const RunReport report =
+      Trainer(options(2), make_strategy("single", init_process_group())).fit(task, loader);
+  set_log_sink(nullptr);
+  EXPECT_EQ(report.skipped_images, 2 * 10);
+  const EpochReport& last = report.epochs.back();
+  EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
 }
 
 TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
