@@ -1,0 +1,169 @@
+#include <lockstep/data/augment/choices.h>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <tests/data/augment_statistics.h>
+
+namespace lockstep::testing {
+namespace {
+
+constexpr std::uint64_t kDraws = 6000;
+
+// What `draw` makes of the numbers of each sample of an epoch.
+template <class Draw>
+auto draws(const Draw& draw) {
+  std::vector<decltype(draw(std::declval<PhiloxStream&>()))> result;
+  for (std::uint64_t sample = 0; sample < kDraws; ++sample) {
+    PhiloxStream random(17, 3, sample);
+    result.push_back(draw(random));
+  }
+  return result;
+}
+
+TEST(AugmentationChoices, EveryPlaceOfACropIsEquallyLikely) {
+  std::vector<int> counts(5 * 7);
+  for (const Box& box : draws([](auto& random) { return choose(RandomCrop{{28, 26}}, 32, 32, random); })) {
+    EXPECT_EQ(box.height, 28);
+    EXPECT_EQ(box.width, 26);
+    ++counts[static_cast<std::size_t>(box.top * 7 + box.left)];
+  }
+  EXPECT_LT(chi_square(counts), 1);
+}
+
+TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
+  // A square of odd size that is cut off on the left ends at its centre + 2.
+  std::vector<int> counts(12 * 10);
+  for (const Box& box : draws([](auto& random) { return choose(Cutout{5}, 12, 10, random); })) {
+    const auto center = [](std::int64_t first, std::int64_t count) {
+      return first == 0 ? first + count - 3 : first + 2;
+    };
+    ++counts[static_cast<std::size_t>(center(box.top, box.height) * 10 + center(box.left, box.width))];
+  }
+  EXPECT_LT(chi_square(counts), 1);
+}
+
+// Of boxes in an image of 4000 x 4000, where a pixel more or less is not seen.
+struct Shapes {
+  std::vector<double> areas;
+  std::vector<double> log_ratios;  // width / height
+
+  void add(const Box& box) {
+    areas.push_back(static_cast<double>(box.height * box.width) / (4000.0 * 4000.0));
+    log_ratios.push_back(std::log(static_cast<double>(box.width) / static_cast<double>(box.height)));
+  }
+};
+
+TEST(AugmentationChoices, AreaAndRatioOfACropAreUniform) {
+  const RandomResizedCrop crop{.size = 8, .scale = {0.1, 0.6}, .ratio = {0.75, 1.5}};
+  Shapes shapes;
+  std::vector<double> places;
+  for (const Box& box : draws([&](auto& random) { return choose(crop, 4000, 4000, random); })) {
+    shapes.add(box);
+    places.push_back(static_cast<double>(box.left) / static_cast<double>(4000 - box.width));
+  }
+  EXPECT_LT(distance_from_uniform(shapes.areas, 0.1, 0.6), 1);
+  EXPECT_LT(distance_from_uniform(shapes.log_ratios, std::log(0.75), std::log(1.5)), 1);
+  EXPECT_LT(distance_from_uniform(places, 0, 1), 1);
+}
+
+TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
+  for (const Box& box : draws([](auto& random) {
+         return choose(RandomResizedCrop{.size = 8, .scale = {0.9, 1}, .ratio = {1, 1}}, 10, 1000, random);
+       })) {
+    EXPECT_EQ(box, (Box{0, 495, 10, 10}));
+  }
+}
+
+TEST(AugmentationChoices, AreaAndRatioOfAnErasureAreUniform) {
+  const RandomErasing erasing{.probability = 0.3, .scale = {0.02, 0.2}, .ratio = {0.5, 2}};
+  Shapes shapes;
+  for (const auto& box : draws([&](auto& random) { return choose(erasing, 4000, 4000, random); })) {
+    if (box) shapes.add(*box);
+  }
+  const auto count = static_cast<double>(shapes.areas.size());
+  EXPECT_NEAR(count, 0.3 * kDraws, 4 * std::sqrt(0.3 * 0.7 * kDraws));
+  EXPECT_LT(distance_from_uniform(shapes.areas, 0.02, 0.2), 1);
+  EXPECT_LT(distance_from_uniform(shapes.log_ratios, -std::log(2.0), std::log(2.0)), 1);
+}
+
+TEST(AugmentationChoices, FlipsAndGraysComeAsOftenAsTheyShould) {
+  const auto share = [](const auto& op) {
+    double count = 0;
+    for (const bool is_chosen : draws([&](auto& random) { return choose(op, random); })) count += is_chosen;
+    return count / kDraws;
+  };
+  const auto tolerance = [](double p) { return 4 * std::sqrt(p * (1 - p) / kDraws); };
+  EXPECT_NEAR(share(RandomHorizontalFlip{}), 0.5, tolerance(0.5));
+  EXPECT_NEAR(share(RandomVerticalFlip{0.2}), 0.2, tolerance(0.2));
+  EXPECT_NEAR(share(RandomGrayscale{}), 0.1, tolerance(0.1));
+  EXPECT_EQ(share(RandomGrayscale{1}), 1);
+}
+
+TEST(AugmentationChoices, AnglesAreUniform) {
+  const auto angles = [](const RandomRotation& rotation) {
+    return draws([&](auto& random) { return choose(rotation, random); });
+  };
+  EXPECT_LT(distance_from_uniform(angles(RandomRotation{30}), -30, 30), 1);
+  EXPECT_LT(distance_from_uniform(angles(RandomRotation{{10, 350}}), 10, 350), 1);
+  for (const double angle : angles(RandomRotation{{45, 45}})) EXPECT_EQ(angle, 45);
+}
+
+TEST(AugmentationChoices, ANumberStandsForTorchvisionsRange) {
+  EXPECT_EQ(FactorRange(0.25), FactorRange(0.75, 1.25));
+  EXPECT_EQ(FactorRange(3), FactorRange(0, 4));
+  EXPECT_EQ(SymmetricRange(0.5), SymmetricRange(-0.5, 0.5));
+  EXPECT_FALSE(changes(FactorRange(0.0)));
+  EXPECT_TRUE(changes(FactorRange(1, 1.5)));
+  EXPECT_FALSE(changes(SymmetricRange(0.0)));
+}
+
+TEST(AugmentationChoices, ColoursChangeByUniformFactorsInEveryOrder) {
+  const ColorJitter jitter{.brightness = 0.4, .contrast = {0.9, 3}, .saturation = 2, .hue = {-0.1, 0.3}};
+  std::array<std::vector<double>, 4> factors;
+  std::map<std::vector<ColorProperty>, int> orders;
+  for (const ColorSteps& steps : draws([&](auto& random) { return choose(jitter, random); })) {
+    ASSERT_EQ(steps.count, 4U);
+    std::vector<ColorProperty> order;
+    for (const ColorStep& step : steps) {
+      order.push_back(step.property);
+      factors[static_cast<std::size_t>(step.property)].push_back(step.factor);
+    }
+    ++orders[order];
+  }
+  EXPECT_LT(distance_from_uniform(factors[0], 0.6, 1.4), 1);
+  EXPECT_LT(distance_from_uniform(factors[1], 0.9, 3), 1);
+  EXPECT_LT(distance_from_uniform(factors[2], 0, 3), 1);
+  EXPECT_LT(distance_from_uniform(factors[3], -0.1, 0.3), 1);
+  std::vector<int> counts;
+  for (const auto& [order, count] : orders) counts.push_back(count);
+  ASSERT_EQ(counts.size(), 24U) << "orders of four";
+  EXPECT_LT(chi_square(counts), 1);
+}
+
+TEST(AugmentationChoices, ColoursThatStayTakeNoNumber) {
+  // The order takes three numbers, then each property that changes one.
+  PhiloxStream expected(17, 3, 5);
+  for (int i = 0; i < 3; ++i) expected.next();
+  const double first = 0.5 + static_cast<double>(expected.uniform());
+  const double second = -0.25 + 0.5 * static_cast<double>(expected.uniform());
+  PhiloxStream random(17, 3, 5);
+  const ColorSteps steps = choose(ColorJitter{.contrast = 0.5, .hue = 0.25}, random);
+  ASSERT_EQ(steps.count, 2U);
+  for (const ColorStep& step : steps) {
+    const bool is_contrast = step.property == ColorProperty::kContrast;
+    EXPECT_TRUE(is_contrast || step.property == ColorProperty::kHue);
+    EXPECT_DOUBLE_EQ(step.factor, is_contrast ? first : second);
+  }
+  EXPECT_EQ(random.next(), expected.next());
+  PhiloxStream untouched(17, 3, 5);
+  EXPECT_EQ(choose(ColorJitter{}, untouched).count, 0U);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
