@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -203,6 +205,17 @@ TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }), HasSubstr("dog/9.png"));
   EXPECT_THAT(message_of<DataError>([&] { pack({.threads = 2}); }), HasSubstr("dog/9.png"));
   EXPECT_THAT(out.names(), IsEmpty());
+}
+
+TEST_F(PackedImages, WhatProgressThrowsEndsThePacking) {
+  for (const int threads : {0, 2}) {
+    EXPECT_THROW(pack({.threads = threads,
+                       .progress = [](std::int64_t done) {
+                         if (done == 3) throw std::logic_error("stop");
+                       }}),
+                 std::logic_error);
+    EXPECT_THAT(out.names(), IsEmpty());
+  }
 }
 
 TEST_F(PackedImages, OptionsThatCannotBe) {

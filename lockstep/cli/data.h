@@ -1,0 +1,15 @@
+// What `lockstep data` does, one file a subcommand.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+void add_data_get_command(CLI::App& data);
+void add_data_info_command(CLI::App& data);
+void add_data_list_command(CLI::App& data);
+void add_data_pack_command(CLI::App& data);
+
+}  // namespace lockstep

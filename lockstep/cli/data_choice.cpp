@@ -1,0 +1,56 @@
+#include <lockstep/cli/data_choice.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/data/cifar10.h>
+#include <lockstep/data/cifar100.h>
+#include <lockstep/data/data_source.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/data/mnist.h>
+#include <lockstep/report/download_bar.h>
+
+namespace lockstep {
+namespace {
+
+ImageDataset open_folder(const std::string& command, const DataChoice& choice) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(choice.source, ignored)) {
+    throw ConfigError(str(command, ": there is no data set or folder '", choice.source,
+                          "'; known data sets are ", join(known_data_names())));
+  }
+  if (choice.split || choice.directory) {
+    throw ConfigError(str(command, ": ", choice.split ? "--split" : "--data",
+                          " belongs to a known data set (", join(known_data_names()),
+                          "); of a folder, name the part that is wanted"));
+  }
+  return load_image_folder(choice.source);
+}
+
+}  // namespace
+
+ImageDataset open_data(const std::string& command, const DataChoice& choice) {
+  const auto& known = known_data_names();
+  if (std::find(known.begin(), known.end(), choice.source) == known.end()) {
+    return open_folder(command, choice);
+  }
+  const std::string split = choice.split.value_or("train");
+  OptionCheck(command).one_of("--split", split, {"train", "test"});
+  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  const auto folder = find_or_download_data(
+      {.name = choice.source, .directory = choice.directory, .progress = std::ref(bar)});
+  const bool train = split == "train";
+  if (choice.source == "cifar10") {
+    return load_cifar10(folder, train ? Cifar10Split::kTrain : Cifar10Split::kTest);
+  }
+  const Split part = train ? Split::kTrain : Split::kTest;
+  return choice.source == "mnist" ? load_mnist(folder, part) : load_cifar100(folder, part);
+}
+
+}  // namespace lockstep

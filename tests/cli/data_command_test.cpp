@@ -1,0 +1,231 @@
+// `lockstep data` as its users meet it.
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/formats/pack.h>
+#include <lockstep/formats/png.h>
+#include <tests/cli/program_run.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using nlohmann::json;
+
+// A folder of images, a small MNIST, and nothing of the user's own in sight.
+class DataCommand : public ::testing::Test {
+ protected:
+  DataCommand() {
+    for (int i = 0; i < 12; ++i) {
+      const int width = 10 + i;
+      const std::string pixels = pattern(static_cast<std::size_t>(width * 8 * 3));
+      data.write("images/" + std::string(i < 5 ? "cat/" : "dog/") + std::to_string(10 + i) + ".png",
+                 encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
+                            width, 8));
+    }
+    for (const std::string split : {"train", "t10k"}) {
+      const unsigned count = split == "train" ? 30 : 20;
+      data.write("mnist/" + split + "-images-idx3-ubyte", idx_images(count, 28, 28));
+      data.write("mnist/" + split + "-labels-idx1-ubyte", idx_labels(count));
+    }
+  }
+
+  ProgramRun start(const std::vector<std::string>& arguments,
+                   const std::function<void()>& before_exec = {}) const {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "data"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return ProgramRun(words,
+                      {{"XDG_CACHE_HOME", (data / "cache").string()},
+                       {"LOCKSTEP_DATA", data.path().string()},
+                       {"LOCKSTEP_MIRROR", "http://127.0.0.1:9"}},
+                      before_exec);
+  }
+  ProgramResult run(const std::vector<std::string>& arguments,
+                    const std::function<void()>& before_exec = {}) const {
+    return start(arguments, before_exec).wait();
+  }
+  std::string images() const { return (data / "images").string(); }
+  std::string in_out(const std::string& name) const { return (out / name).string(); }
+  json read_json(const std::string& name) const { return json::parse(read_text(out / name)); }
+
+  TemporaryDirectory data;
+  TemporaryDirectory out;
+};
+
+TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
+  const ProgramResult packed = run({"pack", images(), in_out("a.pack"), "--size", "6x7",
+                                    "--threads", "3", "--json", in_out("pack.json")});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.out, HasSubstr("a.pack: images of images, 12 images as pixels in 2 classes"));
+  EXPECT_THAT(packed.err, IsEmpty()) << "no bar where there is no terminal";
+  const json summary = read_json("pack.json");
+  EXPECT_EQ(summary["images"], 12);
+  EXPECT_EQ(summary["bytes"], std::filesystem::file_size(out / "a.pack"));
+  EXPECT_EQ(summary["threads"], 3);
+
+  const ProgramResult shown = run({"info", in_out("a.pack"), "--verify", "--json", in_out("i.json")});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("12, pixels of 3 channels, 6 pixels high, 7 wide"),
+                               HasSubstr("2: cat, dog"), HasSubstr("checksums  right")));
+  const json info = read_json("i.json");
+  EXPECT_EQ(info["class_names"], (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(info["height"], (std::vector<int>{6, 6}));
+  EXPECT_EQ(info["verified"], true);
+
+  ASSERT_EQ(run({"pack", images(), in_out("b.pack"), "--size", "6x7", "--threads", "0"}).exit_code, 0);
+  EXPECT_TRUE(read_text(out / "a.pack") == read_text(out / "b.pack")) << "depends on the threads";
+}
+
+TEST_F(DataCommand, PacksFilesAsTheyAre) {
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--encoded"}).exit_code, 0);
+  const ProgramResult shown = run({"info", in_out("a.pack")});
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("JPEG and PNG files"), HasSubstr("10 to 21 wide"),
+                               HasSubstr("--verify checks the images")));
+  const std::string pack = read_text(out / "a.pack");
+  const PackReader reader(as_bytes(pack), "a.pack");
+  const std::string first = read_text(data / "images/cat/10.png");
+  EXPECT_TRUE(std::ranges::equal(reader.record(0).bytes, as_bytes(first)));
+}
+
+TEST_F(DataCommand, ResizesTheShorterSide) {
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--resize", "4", "--json", in_out("j")}).exit_code, 0);
+  const std::string pack = read_text(out / "a.pack");
+  const PackReader reader(as_bytes(pack), "a.pack");
+  EXPECT_EQ(reader.record(11).height, 4);
+  EXPECT_EQ(reader.record(11).width, 10) << "floor(4 * 21 / 8)";
+}
+
+TEST_F(DataCommand, PacksKnownDataSetsBySplit) {
+  for (const std::string split : {"train", "test"}) {
+    const ProgramResult result = run({"pack", "mnist", in_out(split), "--split", split});
+    EXPECT_THAT(result.out, HasSubstr(split == "train" ? "MNIST train, 30 images"
+                                                       : "MNIST test, 20 images"))
+        << result.err;
+  }
+}
+
+TEST_F(DataCommand, ListsKnownDataSets) {
+  const ProgramResult result = run({"list", "--json", in_out("list.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("mnist     " + (data / "mnist").string() + "\n"),
+                    HasSubstr("cifar100  not here; `lockstep data get cifar100` downloads it to " +
+                              (data / "cache/lockstep/cifar100").string())));
+  const json list = read_json("list.json");
+  ASSERT_EQ(list.size(), 3U);
+  EXPECT_EQ(list[0]["present"], true);
+  EXPECT_EQ(list[1]["present"], false);
+  EXPECT_EQ(list[1]["folder"], nullptr);
+
+  data.write("cifar10/test_batch.bin", "alone");
+  EXPECT_THAT(run({"list"}).out, HasSubstr("holds only a part of cifar10: data_batch_1.bin"));
+}
+
+TEST_F(DataCommand, GetsWhatIsMissing) {
+  const ProgramResult found = run({"get", "mnist"});
+  EXPECT_EQ(found.exit_code, 0) << found.err;
+  EXPECT_EQ(found.out, (data / "mnist").string() + "\n");
+  const ProgramResult unreachable = run({"get", "cifar100"});
+  EXPECT_EQ(unreachable.exit_code, 1);
+  EXPECT_THAT(unreachable.err,
+              HasSubstr("error: cannot download http://127.0.0.1:9/cifar100/cifar-100-binary.tar.gz"));
+}
+
+TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
+  data.write("broken/cat/a.png", "no image");
+  std::filesystem::create_directory(data / "empty");
+  data.write("no.pack", "x");
+  const std::string to = in_out("x.pack");
+  struct Case {
+    std::vector<std::string> arguments;
+    int exit_code;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{}, 2, "a subcommand is required: see lockstep data --help"},
+      {{"pakc"}, 2, "did you mean 'pack'?"},
+      {{"pack"}, 2, "SOURCE is required"},
+      {{"pack", "nosuch", to}, 2, "there is no data set or folder 'nosuch'; known data sets are mnist"},
+      {{"pack", images(), to, "--split", "test"}, 2, "--split belongs to a known data set"},
+      {{"pack", images(), to, "--data", "x"}, 2, "--data belongs to a known data set"},
+      {{"pack", "mnist", to, "--split", "dev"}, 2, "--split must be one of train, test"},
+      {{"pack", "mnist", to, "--data", "/nowhere"}, 2, "/nowhere does not exist"},
+      {{"pack", "mnist", to, "--encoded"}, 2, "MNIST train holds pixels, not files"},
+      {{"pack", images(), to, "--encoded", "--resize", "9"}, 2, "leave --resize or --encoded out"},
+      {{"pack", images(), to, "--size", "9", "--resize", "9"}, 2, "exclude each other"},
+      {{"pack", images(), to, "--size", "9x"}, 2, "HEIGHTxWIDTH of 1 to 65535 pixels, got '9x'"},
+      {{"pack", images(), to, "--size", "9x0"}, 2, "got '9x0'"},
+      {{"pack", images(), to, "--resize", "0"}, 2, "--resize must be from 1"},
+      {{"pack", images(), to, "--threads", "-1"}, 2, "--threads must be from 0"},
+      {{"pack", images(), to, "--threads", "x"}, 2, "must be a whole number"},
+      {{"pack", images(), out.path().string()}, 2, "it is a folder"},
+      {{"pack", images(), in_out("no/x.pack")}, 2, "does not exist; create it first"},
+      {{"pack", (data / "empty").string(), to}, 1, "has no subfolders"},
+      {{"pack", (data / "broken").string(), to}, 1, "broken/cat/a.png"},
+      {{"info", to}, 1, "x.pack: No such file"},
+      {{"info", (data / "no.pack").string()}, 1, "is no packed image file"},
+      {{"get", "imagenet"}, 2, "unknown data set 'imagenet', expected one of mnist, cifar10"},
+  };
+  for (const Case& c : cases) {
+    const ProgramResult result = run(c.arguments);
+    std::string name = "data";
+    for (const std::string& word : c.arguments) name += " " + word;
+    EXPECT_EQ(result.exit_code, c.exit_code) << name << "\n" << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n" << result.err;
+    EXPECT_THAT(result.err, AllOf(::testing::StartsWith("error: "), HasSubstr(c.text))) << name;
+  }
+  EXPECT_THAT(out.names(), IsEmpty());
+}
+
+TEST_F(DataCommand, CountsDamagedImages) {
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack")}).exit_code, 0);
+  std::string pack = read_text(out / "a.pack");
+  const PackReader reader(as_bytes(pack), "");
+  for (const std::int64_t index : {3, 7}) {
+    pack[static_cast<std::size_t>(reader.record(index).bytes.data() - as_bytes(pack).data())] ^= 1;
+  }
+  out.write("a.pack", pack);
+  EXPECT_EQ(run({"info", in_out("a.pack")}).exit_code, 0) << "images are not looked at";
+  const ProgramResult result = run({"info", in_out("a.pack"), "--verify"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("error: 2 of 12 images: "),
+                                HasSubstr("a.pack: record 3 is damaged: its checksum is wrong")));
+}
+
+TEST_F(DataCommand, AFullDiskLeavesNothing) {
+  const ProgramResult full = run({"pack", images(), in_out("a.pack")}, [] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{3000, 3000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  });
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_EQ(full.err, "error: cannot write " + in_out("a.pack") + ": File too large\n");
+  EXPECT_THAT(out.names(), IsEmpty());
+}
+
+// Twelve images that take a while each; the signal comes when the file has been begun.
+TEST_F(DataCommand, ASignalLeavesNothing) {
+  ProgramRun packing = start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});
+  const Clock::time_point begin = Clock::now();
+  while (out.names().empty() && seconds_since(begin) < 30) std::this_thread::yield();
+  EXPECT_EQ(kill(packing.pid(), SIGTERM), 0);
+  const ProgramResult result = packing.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
+  EXPECT_EQ(result.err, "error: interrupted by signal 15 (Terminated)\n");
+  EXPECT_THAT(out.names(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep::testing
