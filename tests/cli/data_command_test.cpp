@@ -219,7 +219,11 @@ TEST_F(DataCommand, AFullDiskLeavesNothing) {
 TEST_F(DataCommand, ASignalLeavesNothing) {
   ProgramRun packing = start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});
   const Clock::time_point begin = Clock::now();
-  while (out.names().empty() && seconds_since(begin) < 30) std::this_thread::yield();
+  const auto begun = [&] {
+    const std::vector<std::string> names = out.names();
+    return !names.empty() && names.front().starts_with("a.pack.tmp");
+  };
+  while (!begun() && seconds_since(begin) < 30) std::this_thread::yield();
   EXPECT_EQ(kill(packing.pid(), SIGTERM), 0);
   const ProgramResult result = packing.wait();
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
