@@ -7,10 +7,10 @@
 #include <exception>
 #include <utility>
 
-#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/data/download_module.h>
+#include <lockstep/data/module_file.h>
 
 namespace lockstep {
 namespace {
@@ -24,22 +24,8 @@ struct Module {
   lockstep_unpack_v2 unpack = nullptr;
 };
 
-// Beside the program (a build tree), else by its bare name, which the system's loader looks for in
-// the run path of the program: our package adds its own folder to that of every program linked to
-// it.
-std::string module_path() {
-  std::vector<fs::path> folders;
-  if (const auto named = environment_string("LOCKSTEP_MODULE_DIR")) folders.emplace_back(*named);
-  std::error_code ignored;
-  folders.push_back(fs::read_symlink("/proc/self/exe", ignored).parent_path());
-  for (const fs::path& folder : folders) {
-    if (fs::exists(folder / kDownloadModule, ignored)) return folder / kDownloadModule;
-  }
-  return kDownloadModule;
-}
-
 Module load_module() {
-  const std::string path = module_path();
+  const std::string path = module_file(kDownloadModule);
   // The handle stays open for the life of the process: libcurl does not like to be unloaded.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {

@@ -1,0 +1,109 @@
+#include <lockstep/data/augment/dali/batch.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+Box whole(const ImageShape& shape) { return {0, 0, shape.height, shape.width}; }
+
+// The same pixels in another order.
+struct Strides {
+  std::int64_t channel;
+  std::int64_t row;
+  std::int64_t pixel;
+};
+
+Strides dense(const ImageShape& shape, Layout layout) {
+  const auto [channels, height, width] = shape;
+  if (layout == Layout::kPlanar) return {height * width, width, 1};
+  return {1, width * channels, channels};
+}
+
+bool is_dense(const ImageView& image, Layout layout) {
+  const Strides strides = dense(image.shape, layout);
+  const bool channel = image.shape.channels == 1 || image.channel_stride == strides.channel;
+  return channel && image.row_stride == strides.row && image.pixel_stride == strides.pixel;
+}
+
+void copy(const ImageView& image, Layout layout, std::byte* to) {
+  const Strides strides = dense(image.shape, layout);
+  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
+    for (std::int64_t y = 0; y < image.shape.height; ++y) {
+      const std::uint8_t* row = image.pixels + c * image.channel_stride + y * image.row_stride;
+      std::byte* to_row = to + c * strides.channel + y * strides.row;
+      for (std::int64_t x = 0; x < image.shape.width; ++x) {
+        to_row[x * strides.pixel] = std::byte{row[x * image.pixel_stride]};
+      }
+    }
+  }
+}
+
+}  // namespace
+
+DaliPlanOptions dali_input_of(const ImageDataset& dataset) {
+  ImageReader reader;
+  dataset.read(0, reader);
+  if (!reader.is_decoded()) return {.encoded = true, .input_layout = Layout::kChannelsLast};
+  const bool planar = reader.pixels(whole(reader.shape())).pixel_stride == 1;
+  return {.encoded = false, .input_layout = planar ? Layout::kPlanar : Layout::kChannelsLast};
+}
+
+void DaliBatch::fill(const ImageDataset& dataset, std::span<const std::int64_t> indices,
+                     const DaliPlan& plan, const DaliPlanOptions& options, SampleKey key) {
+  indices_.assign(indices.begin(), indices.end());
+  copies_.clear();
+  pointers_.clear();
+  offsets_.clear();
+  shapes_.clear();
+  labels_.clear();
+  plan.resize(numbers_, static_cast<std::int64_t>(indices.size()));
+  for (const std::int64_t index : indices) {
+    dataset.read(index, reader_);
+    key.sample = static_cast<std::uint64_t>(index);
+    plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_);
+    if (!options.encoded) {
+      add_pixels(reader_, options.input_layout);
+    } else if (!reader_.is_decoded()) {
+      add_file(reader_);
+    } else {
+      throw ConfigError(str("Loader: the dali engine takes images that are all files or all pixels; image ",
+                            index, " of ", dataset.name(), " is pixels, the first is a file"));
+    }
+    labels_.push_back(dataset.label(index));
+  }
+  // Only now, because the memory has moved while it grew.
+  for (std::size_t i = 0; i < offsets_.size(); ++i) {
+    if (offsets_[i] >= 0) pointers_[i] = copies_.data() + offsets_[i];
+  }
+}
+
+void DaliBatch::add_file(const ImageReader& reader) {
+  const std::span<const std::byte> file = reader.file();
+  offsets_.push_back(static_cast<std::ptrdiff_t>(copies_.size()));
+  pointers_.push_back(nullptr);
+  shapes_.push_back(static_cast<std::int64_t>(file.size()));
+  copies_.insert(copies_.end(), file.begin(), file.end());
+}
+
+void DaliBatch::add_pixels(ImageReader& reader, Layout layout) {
+  const bool outlives = reader.is_decoded();
+  const ImageView image = reader.pixels(whole(reader.shape()));
+  const auto [channels, height, width] = image.shape;
+  if (layout == Layout::kPlanar) {
+    shapes_.insert(shapes_.end(), {channels, height, width});
+  } else {
+    shapes_.insert(shapes_.end(), {height, width, channels});
+  }
+  if (outlives && is_dense(image, layout)) {
+    offsets_.push_back(-1);
+    pointers_.push_back(image.pixels);
+    return;
+  }
+  offsets_.push_back(static_cast<std::ptrdiff_t>(copies_.size()));
+  pointers_.push_back(nullptr);
+  copies_.resize(copies_.size() + static_cast<std::size_t>(image.shape.elements()));
+  copy(image, layout, copies_.data() + offsets_.back());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// What DALI is fed for one batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/data/augment/dali/pipeline.h>
+#include <lockstep/data/augment/dali/plan.h>
+#include <lockstep/data/dataset.h>
+
+namespace lockstep {
+
+/// Whether the data set's first image is a file or pixels, and in which order: what DALI is fed of all.
+/// DataError when it cannot be read.
+DaliPlanOptions dali_input_of(const ImageDataset& dataset);
+
+/// The images, choices and labels of a batch, in memory that is reused from one to the next. Pixels that
+/// lie in memory as DALI wants them are not copied.
+class DaliBatch {
+ public:
+  /// `key` has the seed and the epoch. Throws what reading an image throws; ConfigError for one that
+  /// cannot be fed because it is pixels among files.
+  void fill(const ImageDataset& dataset, std::span<const std::int64_t> indices, const DaliPlan& plan,
+            const DaliPlanOptions& options, SampleKey key);
+
+  /// Valid until the next fill().
+  DaliImages images() const { return {pointers_, shapes_}; }
+  const DaliNumbers& numbers() const { return numbers_; }
+  std::span<const std::int64_t> indices() const { return indices_; }
+  const std::vector<std::int64_t>& labels() const { return labels_; }
+
+ private:
+  void add_file(const ImageReader& reader);
+  void add_pixels(ImageReader& reader, Layout layout);
+
+  ImageReader reader_;
+  std::vector<std::byte> copies_;        // of files, and of pixels that are not dense
+  std::vector<const void*> pointers_;
+  std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: it lies elsewhere
+  std::vector<std::int64_t> shapes_;
+  DaliNumbers numbers_;
+  std::vector<std::int64_t> indices_;
+  std::vector<std::int64_t> labels_;
+};
+
+}  // namespace lockstep

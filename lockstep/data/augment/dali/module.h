@@ -1,0 +1,101 @@
+// The border between the program and the module lockstep_dali: plain data and functions, so that no
+// C++ type, exception or allocator crosses it.
+//
+// The module exists because DALI's libraries take 310 MB and half a second to load, and come in a
+// wheel that most builds do not have. It knows nothing of our operators: it builds, feeds and runs
+// a chain of DALI's.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+
+enum lockstep_dali_type {
+  kLockstepDaliUint8,
+  kLockstepDaliInt32,
+  kLockstepDaliFloat32,
+  kLockstepDaliFloat16
+};
+
+enum lockstep_dali_device { kLockstepDaliCpu, kLockstepDaliGpu, kLockstepDaliMixed };
+
+/// What is fed for each batch: a tensor of `dimensions` dimensions a sample.
+struct lockstep_dali_input {
+  const char* name;
+  lockstep_dali_type type;
+  int32_t dimensions;
+  const char* layout;  ///< As in "CHW", or null.
+};
+
+enum lockstep_dali_kind {
+  kLockstepDaliFlag,  ///< `integer`, 0 or 1.
+  kLockstepDaliInteger,
+  kLockstepDaliText,
+  kLockstepDaliNumbers,
+  kLockstepDaliFed  ///< From the input called `text`.
+};
+
+/// An argument of an operator; `kind` says which of the values it has.
+struct lockstep_dali_argument {
+  const char* name;
+  lockstep_dali_kind kind;
+  int64_t integer;
+  const char* text;
+  const float* numbers;
+  size_t count;
+};
+
+/// Takes what the operator before it made.
+struct lockstep_dali_operator {
+  const char* schema;  ///< DALI's name of it.
+  lockstep_dali_device device;
+  const lockstep_dali_argument* arguments;
+  size_t argument_count;
+};
+
+struct lockstep_dali_graph {
+  const lockstep_dali_input* inputs;  ///< The first is what the first operator takes.
+  size_t input_count;
+  const lockstep_dali_operator* operators;
+  size_t operator_count;
+  int32_t maximum_batch;
+  int32_t threads;
+  int32_t prefetch;  ///< Batches under way at once.
+  int32_t gpu;       ///< Number of the GPU; -1: only processors.
+};
+
+/// A batch of one input. The memory is read until the batch was popped.
+struct lockstep_dali_feed {
+  const void* data;            ///< All samples, each of the shape `shapes`, one after the other; or
+  const void* const* samples;  ///< each where it lies, with a shape of its own in `shapes`.
+  const int64_t* shapes;
+};
+
+/// What the last operator made: samples of one shape, one after the other, in the memory of the
+/// graph's device.
+struct lockstep_dali_output {
+  void* data;
+  size_t bytes;
+  void* handle;  ///< For release().
+};
+
+/// All return 0, or 1 with a text in `error` (of `error_size` bytes). One thread calls.
+struct lockstep_dali_functions_v1 {
+  int (*create)(const lockstep_dali_graph* graph, void** pipeline, char* error, size_t error_size);
+  /// Begins a batch of `count` samples, with a feed for each input.
+  int (*run)(void* pipeline, int64_t count, const lockstep_dali_feed* feeds, char* error,
+             size_t error_size);
+  /// Waits for the oldest batch that was begun. After a failure only destroy() may follow.
+  int (*pop)(void* pipeline, lockstep_dali_output* output, char* error, size_t error_size);
+  void (*release)(void* handle);
+  void (*destroy)(void* pipeline);
+};
+
+typedef const lockstep_dali_functions_v1* (*lockstep_dali_v1)();
+}
+
+namespace lockstep {
+inline constexpr const char* kDaliModule = "lockstep_dali.so";
+inline constexpr const char* kDaliSymbol = "lockstep_dali_functions";
+}  // namespace lockstep
