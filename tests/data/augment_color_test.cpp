@@ -351,6 +351,25 @@ TEST(RandomRotation, TurnsWhatTheListShowsInAnyOrderOfBytes) {
   }
 }
 
+TEST(RandomRotation, TurnsEachChannelAlike) {
+  for (const std::int64_t channels : {2, 3, 4, 6}) {
+    for (const std::int64_t width : {1, 5, 12}) {  // also less than a vector
+      const ImageShape one{1, 9, width};
+      const Bytes bytes = random_bytes(channels * one.elements());
+      for (const Interpolation interpolation : {Interpolation::kNearest, Interpolation::kBilinear}) {
+        const Augmentation list = {RandomRotation{{40, 40}, interpolation, false, 7}};
+        Bytes expected;
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const Bytes plane =
+              made_by(list, ImageView::planar(bytes.data() + c * one.elements(), one));
+          expected.insert(expected.end(), plane.begin(), plane.end());
+        }
+        EXPECT_EQ(made_by(list, bytes, {channels, 9, width}), expected) << channels << " x " << width;
+      }
+    }
+  }
+}
+
 TEST(AugmentationPlan, RefusesImpossibleColoursAndRotations) {
   const Normalize normalize{{0, 0, 0}, {1, 1, 1}};
   const struct {

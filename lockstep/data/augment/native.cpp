@@ -19,6 +19,7 @@ namespace {
 // Memory that a thread uses again from image to image.
 struct Scratch {
   Resampler resampler;
+  Rotator rotator;
   std::vector<std::uint8_t> bytes;
   std::vector<std::uint8_t> spare;
   std::vector<Erasure> erasures;
@@ -92,9 +93,9 @@ class Canvas {
     const Rotation matrix =
         make_rotation(degrees, shown.shape.height, shown.shape.width, rotation.expand);
     const ImageShape shape{shown.shape.channels, matrix.height, matrix.width};
-    scratch_.spare.assign(static_cast<std::size_t>(shape.elements()),
-                          static_cast<std::uint8_t>(rotation.fill));
-    rotate(shown, matrix, rotation.interpolation, scratch_.spare.data());
+    scratch_.spare.resize(static_cast<std::size_t>(shape.elements()));
+    scratch_.rotator.rotate(shown, matrix, rotation.interpolation,
+                            static_cast<std::uint8_t>(rotation.fill), scratch_.spare.data());
     std::swap(scratch_.bytes, scratch_.spare);
     show(ImageView::planar(scratch_.bytes.data(), shape));
   }

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <numbers>
-#include <vector>
+
+#include <lockstep/data/augment/rotate_pairs.h>
 
 namespace lockstep {
 namespace {
@@ -37,82 +38,6 @@ Span where_within(std::int64_t start, std::int64_t step, std::int64_t limit, con
   }
   const auto first_at = [&](std::int64_t bound) { return -floor_divide(start - bound, step); };
   return {std::max(first_at(0), all.begin), std::min(first_at(limit), all.end)};
-}
-
-void rotate_nearest(const ImageView& source, const Rotation& rotation, std::uint8_t* output) {
-  const auto& m = rotation.matrix;
-  const auto [channels, height, width] = source.shape;
-  const std::int64_t plane = rotation.height * rotation.width;
-  const std::int64_t right_x = fixed(m[0]);
-  const std::int64_t right_y = fixed(m[3]);
-  const std::int64_t down_x = fixed(m[1]);
-  const std::int64_t down_y = fixed(m[4]);
-  std::int64_t x0 = fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
-  std::int64_t y0 = fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
-  std::vector<std::int64_t> places(static_cast<std::size_t>(rotation.width));
-  for (std::int64_t y = 0; y < rotation.height; ++y, x0 += down_x, y0 += down_y) {
-    Span span = where_within(x0, right_x, width << kFractionBits, {0, rotation.width});
-    span = where_within(y0, right_y, height << kFractionBits, span);
-    if (span.begin >= span.end) continue;
-    const std::int64_t count = span.end - span.begin;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t x = (x0 + right_x * (span.begin + i)) >> kFractionBits;
-      const std::int64_t row = (y0 + right_y * (span.begin + i)) >> kFractionBits;
-      places[static_cast<std::size_t>(i)] = row * source.row_stride + x * source.pixel_stride;
-    }
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const std::uint8_t* pixels = source.pixels + c * source.channel_stride;
-      std::uint8_t* row = output + c * plane + y * rotation.width + span.begin;
-      for (std::int64_t i = 0; i < count; ++i) row[i] = pixels[places[static_cast<std::size_t>(i)]];
-    }
-  }
-}
-
-// The four source pixels about a point; beyond the edge is the edge.
-struct Corners {
-  std::int64_t top_left, top_right, bottom_left, bottom_right;
-  double right, down;  // the share of the right two, and of the bottom two
-};
-
-Corners corners_of(double x, double y, const ImageView& source) {
-  const double left = std::floor(x - 0.5);
-  const double top = std::floor(y - 0.5);
-  const auto column = static_cast<std::int64_t>(left);
-  const auto row = static_cast<std::int64_t>(top);
-  const std::int64_t last_column = source.shape.width - 1;
-  const std::int64_t last_row = source.shape.height - 1;
-  const std::int64_t x0 = std::max<std::int64_t>(column, 0) * source.pixel_stride;
-  const std::int64_t x1 = std::min(column + 1, last_column) * source.pixel_stride;
-  const std::int64_t y0 = std::max<std::int64_t>(row, 0) * source.row_stride;
-  const std::int64_t y1 = std::min(row + 1, last_row) * source.row_stride;
-  return {y0 + x0, y0 + x1, y1 + x0, y1 + x1, x - 0.5 - left, y - 0.5 - top};
-}
-
-void rotate_bilinear(const ImageView& source, const Rotation& rotation, std::uint8_t* output) {
-  const auto& m = rotation.matrix;
-  const auto [channels, height, width] = source.shape;
-  const std::int64_t plane = rotation.height * rotation.width;
-  const auto mix = [](double from, double to, double share) { return from + (to - from) * share; };
-  for (std::int64_t y = 0; y < rotation.height; ++y) {
-    const double down = static_cast<double>(y) + 0.5;
-    for (std::int64_t x = 0; x < rotation.width; ++x) {
-      const double right = static_cast<double>(x) + 0.5;
-      const double source_x = m[0] * right + m[1] * down + m[2];
-      const double source_y = m[3] * right + m[4] * down + m[5];
-      if (!(source_x >= 0 && source_x < static_cast<double>(width) && source_y >= 0 &&
-            source_y < static_cast<double>(height))) {
-        continue;
-      }
-      const Corners at = corners_of(source_x, source_y, source);
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const std::uint8_t* pixels = source.pixels + c * source.channel_stride;
-        const double top = mix(pixels[at.top_left], pixels[at.top_right], at.right);
-        const double bottom = mix(pixels[at.bottom_left], pixels[at.bottom_right], at.right);
-        output[c * plane + y * rotation.width + x] =
-            static_cast<std::uint8_t>(mix(top, bottom, at.down));
-      }
-    }
-  }
 }
 
 }  // namespace
@@ -154,12 +79,49 @@ Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, 
   return result;
 }
 
-void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
-            std::uint8_t* output) {
+void Rotator::rotate_nearest(const ImageView& source, const Rotation& rotation,
+                             std::uint8_t* output) {
+  const auto& m = rotation.matrix;
+  const auto [channels, height, width] = source.shape;
+  const std::int64_t plane = rotation.height * rotation.width;
+  const std::int64_t right_x = fixed(m[0]);
+  const std::int64_t right_y = fixed(m[3]);
+  const std::int64_t down_x = fixed(m[1]);
+  const std::int64_t down_y = fixed(m[4]);
+  std::int64_t x0 = fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
+  std::int64_t y0 = fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
+  places_.resize(static_cast<std::size_t>(rotation.width));
+  for (std::int64_t y = 0; y < rotation.height; ++y, x0 += down_x, y0 += down_y) {
+    Span span = where_within(x0, right_x, width << kFractionBits, {0, rotation.width});
+    span = where_within(y0, right_y, height << kFractionBits, span);
+    if (span.begin >= span.end) continue;
+    const std::int64_t count = span.end - span.begin;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t x = (x0 + right_x * (span.begin + i)) >> kFractionBits;
+      const std::int64_t row = (y0 + right_y * (span.begin + i)) >> kFractionBits;
+      places_[static_cast<std::size_t>(i)] = row * source.row_stride + x * source.pixel_stride;
+    }
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const std::uint8_t* pixels = source.pixels + c * source.channel_stride;
+      std::uint8_t* row = output + c * plane + y * rotation.width + span.begin;
+      for (std::int64_t i = 0; i < count; ++i) row[i] = pixels[places_[static_cast<std::size_t>(i)]];
+    }
+  }
+}
+
+void Rotator::rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
+                     std::uint8_t fill, std::uint8_t* output) {
+  const std::int64_t plane = rotation.height * rotation.width;
   if (interpolation == Interpolation::kNearest) {
-    rotate_nearest(source, rotation, output);
-  } else {
-    rotate_bilinear(source, rotation, output);
+    std::fill_n(output, source.shape.channels * plane, fill);
+    return rotate_nearest(source, rotation, output);
+  }
+  for (std::int64_t first = 0; first < source.shape.channels; first += kPairChannels) {
+    ImageView part = source;
+    part.pixels += first * source.channel_stride;
+    part.shape.channels = std::min(source.shape.channels - first, kPairChannels);
+    make_pairs(part, pairs_);
+    rotate_pairs(pairs_.data(), part.shape, rotation, fill, output + first * plane);
   }
 }
 

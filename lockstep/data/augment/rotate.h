@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include <lockstep/data/augment.h>
 #include <lockstep/data/image.h>
@@ -21,10 +22,20 @@ struct Rotation {
 /// image.
 Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, bool expand);
 
-/// Writes what lies in the source to a planar image of rotation.height x rotation.width, which must hold
-/// the fill. A coordinate is in fixed point of 16 bits for kNearest, in float64 for kBilinear, whose result
-/// is rounded towards 0.
-void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
-            std::uint8_t* output);
+/// Rotates images, with memory that is reused from one to the next. For one thread at a time.
+class Rotator {
+ public:
+  /// Writes a planar image of rotation.height x rotation.width, which shows `fill` where nothing of the
+  /// source is. A coordinate is in fixed point of 16 bits for kNearest, in float64 for kBilinear, whose
+  /// result is rounded towards 0. `output` must not be the source's memory.
+  void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
+              std::uint8_t fill, std::uint8_t* output);
+
+ private:
+  void rotate_nearest(const ImageView& source, const Rotation& rotation, std::uint8_t* output);
+
+  std::vector<std::int64_t> places_;  // in the source, of a row's pixels
+  std::vector<std::uint64_t> pairs_;  // see rotate_pairs()
+};
 
 }  // namespace lockstep
