@@ -17,6 +17,7 @@ namespace {
 
 using dali::c_api::PipelineHandle;
 using dali::c_api::PipelineOutputsHandle;
+using dali::c_api::TensorHandle;
 using dali::c_api::TensorListHandle;
 
 void check(daliResult_t result) {
@@ -107,22 +108,24 @@ class Pipeline {
     check(daliPipelineRun(pipeline_));
   }
 
+  // The outputs themselves are given back at once, because that is a call of the pipeline, which may have
+  // failed later on; the tensor owns its memory.
   lockstep_dali_output pop() {
     daliPipelineOutputs_h popped = nullptr;
     check(daliPipelinePopOutputs(pipeline_, &popped));
-    PipelineOutputsHandle outputs(popped);
+    const PipelineOutputsHandle outputs(popped);
     daliTensorList_h got = nullptr;
     check(daliPipelineOutputsGet(outputs, &got, 0));
     const TensorListHandle list(got);
     daliTensor_h viewed = nullptr;
     check(daliTensorListViewAsTensor(list, &viewed));
-    const dali::c_api::TensorHandle tensor(viewed);
+    TensorHandle tensor(viewed);
     daliTensorDesc_t description{};
     check(daliTensorGetDesc(tensor, &description));
     lockstep_dali_output output{};
     check(daliTensorGetByteSize(tensor, &output.bytes));
     output.data = description.data;
-    output.handle = outputs.release();
+    output.handle = tensor.release();
     return output;
   }
 
@@ -250,9 +253,7 @@ int pop(void* pipeline, lockstep_dali_output* output, char* error, std::size_t e
   return guarded(error, error_size, [&] { *output = static_cast<Pipeline*>(pipeline)->pop(); });
 }
 
-void release(void* handle) {
-  daliPipelineOutputsDestroy(static_cast<daliPipelineOutputs_h>(handle));
-}
+void release(void* handle) { daliTensorDecRef(static_cast<daliTensor_h>(handle), nullptr); }
 
 void destroy(void* pipeline) { delete static_cast<Pipeline*>(pipeline); }
 
