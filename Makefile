@@ -14,7 +14,7 @@ PYTHON = .deps/venv/bin/python
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all build bench format clean bootstrap layers sanitizers \
-        cuda
+        cuda dali
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -22,7 +22,7 @@ help:  ## list the commands
 	@echo "  ARGS=...        options of the train program, as in: make train ARGS='--max-epochs 10'"
 	@echo "  LOCKSTEP_DATA   folder that holds mnist/ and cifar10/, if you have them already"
 	@echo "  PRESET          release or debug ($(PRESET))"
-	@echo "  LOCKSTEP_SKIP_CUDA=1  test-all without the CUDA build and its gigabytes of wheels"
+	@echo "  LOCKSTEP_SKIP_CUDA=1  test-all without the CUDA build, DALI and their gigabytes of wheels"
 	@echo "  JOBS, RANKS     parallel compilations ($(JOBS)), processes that train ($(RANKS))"
 
 train: build  ## train MNIST on two processes
@@ -34,7 +34,7 @@ ifeq ($(filter test-all,$(MAKECMDGOALS)),)
 	$(CTEST) --test-dir build/$(PRESET) --label-exclude '^all$$'
 endif
 
-test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision and the installed package
+test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
 	@mkdir -p build/all
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake
@@ -53,8 +53,12 @@ format:  ## format all sources
 clean:  ## remove what was built (keeps .deps/, which holds LibTorch)
 	rm -rf build
 
+# DALI is there before the build is configured, which finds it through .deps/cmake-args.
+TESTS_WITH_DALI = $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,$(filter test-all,$(MAKECMDGOALS)))
 bootstrap:
-	@tools/bootstrap.sh
+	@tools/bootstrap.sh $(if $(filter dali,$(MAKECMDGOALS))$(TESTS_WITH_DALI),dali)
+
+dali: build  ## install NVIDIA DALI, for --loader dali, and build with it
 
 # Ninja configures again by itself when a CMake file changes; here only when LibTorch moved. The empty
 # recipe makes make look at the file's time again after bootstrap, which writes it only when it changed.

@@ -4,8 +4,9 @@
 #
 #   tools/bootstrap.sh          packages, LibTorch, Python for the oracle tests
 #   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
+#   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
 #
-# Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is)
+# Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
 #                    venv/       Python with torch, numpy and safetensors
 #
 # Variables: CMAKE_PREFIX_PATH     prefixes to look for LibTorch in, separated by : or ;
@@ -16,6 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 torch_version=2.13.0
 cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
 cuda_torchvision_version=0.26.0
+dali_version=2.4.0                # its symbols are versioned: another one needs the module built again
 cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
 cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
 oldest_torch=2.11
@@ -106,8 +108,11 @@ pip_install() {  # pip_install FOLDER PACKAGE...
 # has_package FOLDER NAME [VERSION]: RECORD is what pip writes last, so that half an installation is none.
 has_package() { compgen -G "$1/lib/python3*/site-packages/$2-${3:-}[.+0-9]*dist-info/RECORD" >/dev/null; }
 
-# CMake's arguments for the LibTorch in folder $1.
+# CMake's arguments for the LibTorch in folder $1, and for DALI if it is installed.
 cmake_args() {
+  if has_package .deps/dali nvidia_dali_cuda130 "$dali_version"; then
+    echo "-DLOCKSTEP_DALI_ROOT=$(realpath .deps/dali/lib/python3*/site-packages)/nvidia/dali"
+  fi
   if [[ ! -f $1/lib/libtorch_cuda.so ]]; then
     echo "-DCMAKE_PREFIX_PATH=$1/share/cmake"
     return
@@ -165,8 +170,19 @@ install_cuda_torch() {
   fi
 }
 
+install_dali() {
+  make_venv .deps/dali
+  if ! has_package .deps/dali nvidia_dali_cuda130 "$dali_version" || ! has_package .deps/dali numpy; then
+    pip_install .deps/dali "nvidia-dali-cuda130==$dali_version" numpy
+  fi
+}
+
 mkdir -p .deps
 install_packages
+# Before LibTorch, whose arguments for CMake are written together with DALI's.
+if [[ ${1:-} == dali ]]; then
+  install_dali
+fi
 install_torch
 if [[ ${1:-} == cuda ]]; then
   install_cuda_torch

@@ -73,6 +73,15 @@ class BootstrapTest(unittest.TestCase):
         self.assertIn("pip torchvision", [call.split("==")[0] for call in self.bootstrap("cuda")[0]])
         self.assertEqual(self.bootstrap("cuda")[0], [])
 
+    def test_dali_is_installed_by_name_and_cmake_told_of_it(self):
+        self.assertNotIn("DALI", self.bootstrap()[1])
+        calls, arguments, _ = self.bootstrap("dali")
+        self.assertEqual([call.split("==")[0] for call in calls], ["venv", "pip nvidia-dali-cuda130", "pip numpy"])
+        expected = f"-DLOCKSTEP_DALI_ROOT={self.site('dali')}/nvidia/dali\n" + OURS.format(root=self.root)
+        self.assertEqual(arguments, expected)
+        # A later build without it by name goes on with what is there.
+        self.assertEqual(self.bootstrap()[:2], ([], expected))
+
     def test_another_version_is_replaced(self):
         self.bootstrap("cuda")
         for venv, name in [("venv", "torch"), ("cuda", "torch"), ("cuda", "torchvision")]:

@@ -8,7 +8,8 @@ import unittest
 
 MAKEFILE = pathlib.Path(__file__).resolve().parents[2] / "Makefile"
 STUBS = {
-    "tools/bootstrap.sh": """[ "$1" != cuda ] || exit ${CUDA_STATUS:-0}
+    "tools/bootstrap.sh": """echo "bootstrap $*" >>calls
+[ "$1" != cuda ] || exit ${CUDA_STATUS:-0}
 mkdir -p .deps
 [ "$(cat .deps/cmake-args 2>/dev/null)" = "$TORCH" ] || echo "$TORCH" >.deps/cmake-args
 """,
@@ -63,7 +64,17 @@ class MakefileTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("cmake --preset cuda", calls)
         self.assertNotEqual(self.make("cuda", CUDA_STATUS="1")[0], 0)
-        self.assertEqual(self.make("cuda", CUDA_STATUS="1", LOCKSTEP_SKIP_CUDA="1"), (0, ""))
+        self.assertEqual(self.make("cuda", CUDA_STATUS="1", LOCKSTEP_SKIP_CUDA="1"), (0, "bootstrap \n"))
+
+    def test_dali_is_installed_before_the_build_is_configured(self):
+        for goals, variables, installs in [(["dali"], {}, True), (["test", "test-all"], {}, True),
+                                           (["dali"], {"LOCKSTEP_SKIP_CUDA": "1"}, True),
+                                           (["test-all"], {"LOCKSTEP_SKIP_CUDA": "1"}, False),
+                                           (["build"], {}, False)]:
+            with self.subTest(goals=goals, variables=variables):
+                # Of test-all only its beginning: there are no tests here.
+                calls = self.make(*goals, **variables)[1]
+                self.assertEqual(calls.split("\n")[0], "bootstrap dali" if installs else "bootstrap ", calls)
 
 
 if __name__ == "__main__":
