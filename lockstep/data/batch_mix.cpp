@@ -53,7 +53,8 @@ void mix_up(torch::Tensor& images, double lambda) {
     const std::int64_t size = ordered.size(0);
     return blend_in_place(ordered.mutable_data_ptr<float>(), size, ordered.numel() / size, lambda);
   }
-  ordered.mul_(lambda).add_(ordered.roll(1, 0).mul_(1 - lambda));
+  const torch::Tensor partners = ordered.roll(1, 0).mul_(1 - lambda);
+  ordered.mul_(lambda).add_(partners);
 }
 
 // Runs of bytes that a box consists of, in an image whose memory is in the order of its dimensions.
