@@ -7,9 +7,13 @@
 #include <lockstep/data/data_partitioner.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/pack_images.h>
+#include <lockstep/data/packed_images.h>
 #include <lockstep/data/random_sampler.h>
+#include <lockstep/data/random_split.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/sampler_cursor.h>
+#include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/weighted_sampler.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>

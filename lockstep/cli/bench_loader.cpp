@@ -11,13 +11,14 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/bench.h>
+#include <lockstep/cli/bench_loader_data.h>
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/copy_bandwidth.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/recipes/recipe.h>
 #include <lockstep/report/json_report.h>
 
 namespace lockstep {
@@ -28,6 +29,8 @@ constexpr const char* kCommand = "bench loader";
 struct BenchLoaderArguments {
   std::string dataset = "cifar10";
   std::string operators = "recipe";
+  std::string engines = "native";
+  int size = 128;
   std::string threads = "1,2";
   int batch_size = 256;
   std::string precision = "32";
@@ -38,17 +41,27 @@ struct BenchLoaderArguments {
   std::string json;
 };
 
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 // Of each round; images a second.
 struct BenchLoaderRow {
+  LoaderEngineKind engine;
   int threads = 0;
   std::vector<double> rounds;
-
-  double median() const {
-    std::vector<double> sorted = rounds;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
+  std::vector<double> floors;  // of images in memory: those that a copy of the same bytes would give
 };
+
+std::vector<LoaderEngineKind> engines_of(const std::string& text) {
+  std::vector<LoaderEngineKind> engines;
+  for (const std::string& word : words_of(text)) {
+    OptionCheck(kCommand).one_of("--engine", word, {"native", "cuda", "dali"});
+    engines.push_back(parse_loader_engine(word));
+  }
+  return engines;
+}
 
 std::vector<int> threads_of(const std::string& text) {
   std::vector<int> threads;
@@ -69,21 +82,6 @@ torch::ScalarType dtype_of(const std::string& precision) {
   return types.at(precision);
 }
 
-// What the recipe does to its images, or the part of it that was asked for.
-Augmentation augmentation_of(const std::string& operators, const Recipe& recipe,
-                             const ImageShape& shape) {
-  if (operators == "recipe") return recipe.train_augmentation;
-  Augmentation list;
-  if (operators != "normalize") {
-    list = {Pad{4}, RandomCrop{{static_cast<int>(shape.height), static_cast<int>(shape.width)}},
-            RandomHorizontalFlip{}};
-  }
-  list.push_back(recipe.test_augmentation.back());
-  // A quarter of the image's side, 8 pixels of CIFAR's.
-  if (operators == "crop-flip-cutout") list.push_back(Cutout{static_cast<int>(shape.width / 4)});
-  return list;
-}
-
 // Takes batches as a trainer would that needs no time, epoch after epoch.
 double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   Batch batch;
@@ -99,30 +97,53 @@ double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   return static_cast<double>(images) / seconds_since(begin);
 }
 
+// Bytes that an image costs at least: its pixels are read once and its numbers written once. 0 where
+// images have to be decoded.
+double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
+  ImageReader reader;
+  dataset.read(0, reader);
+  if (!reader.is_decoded()) return 0;
+  const torch::Tensor image = batch.images[0];
+  return static_cast<double>(reader.shape().elements()) +
+         static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
+}
+
 std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
+                                    const std::vector<LoaderEngineKind>& engines,
                                     const std::vector<int>& thread_counts,
-                                    const ImageDataset& dataset, const Augmentation& augmentation) {
+                                    const BenchLoaderData& data) {
   struct Contestant {
     Loader loader;
     std::int64_t epoch = 0;
   };
   std::vector<BenchLoaderRow> rows;
   std::vector<Contestant> contestants;
-  for (const int threads : thread_counts) {
-    rows.push_back({threads, {}});
-    contestants.push_back({Loader(dataset, DistributedSampler(dataset.size()), augmentation,
-                                  {.batch_size = arguments.batch_size,
-                                   .threads = threads,
-                                   .channels_last = arguments.layout == "nhwc",
-                                   .dtype = dtype_of(arguments.precision)})});
+  for (const LoaderEngineKind engine : engines) {
+    for (const int threads : thread_counts) {
+      rows.push_back({engine, threads, {}, {}});
+      contestants.push_back(
+          {Loader(data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
+                  {.batch_size = arguments.batch_size,
+                   .threads = threads,
+                   .channels_last = arguments.layout == "nhwc",
+                   .dtype = dtype_of(arguments.precision),
+                   .engine = engine,
+                   .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
+                   .cpus = {}})});
+    }
   }
+  double bytes = 0;
   for (int round = -1; round < arguments.rounds; ++round) {  // the first fills the page cache
     for (std::size_t i = 0; i < rows.size(); ++i) {
       auto& [loader, epoch] = contestants[i];
       loader.set_epoch(++epoch);
+      if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
       const double rate = images_per_second(loader, epoch, arguments.seconds);
       loader.set_epoch(epoch, loader.steps_per_epoch());  // no threads that work ahead of their turn
-      if (round >= 0) rows[i].rounds.push_back(rate);
+      if (round < 0) continue;
+      rows[i].rounds.push_back(rate);
+      if (bytes == 0) continue;
+      rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
     }
   }
   return rows;
@@ -131,46 +152,50 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
 void write_json(const BenchLoaderArguments& arguments, const std::vector<BenchLoaderRow>& rows) {
   auto json = nlohmann::ordered_json::array();
   for (const BenchLoaderRow& row : rows) {
-    json.push_back({{"engine", "native"},
+    json.push_back({{"engine", to_string(row.engine)},
                     {"dataset", arguments.dataset},
                     {"operators", arguments.operators},
                     {"threads", row.threads},
                     {"batch_size", arguments.batch_size},
-                    {"images_per_second", row.median()},
+                    {"images_per_second", median_of(row.rounds)},
                     {"precision", arguments.precision},
                     {"layout", arguments.layout},
                     {"rounds", row.rounds}});
+    if (!row.floors.empty()) {
+      json.back()["copy_images_per_second"] = median_of(row.floors);
+    }
   }
   write_json_file(arguments.json, json.dump(2) + "\n");
 }
 
 void run(const BenchLoaderArguments& arguments) {
   const OptionCheck check(kCommand);
-  check.one_of("--dataset", arguments.dataset, {"cifar10", "mnist"});
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
-  check.one_of("--operators", arguments.operators,
-               {"recipe", "normalize", "crop-flip", "crop-flip-cutout"});
+  const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
   const std::vector<int> threads = threads_of(arguments.threads);
   check.at_least("--batch-size", arguments.batch_size, 1);
   check.at_least("--rounds", arguments.rounds, 1);
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
   if (!arguments.json.empty()) check_output_file(kCommand, "--json", arguments.json);
-  const Recipe& recipe = find_recipe(arguments.dataset);
-  RecipeDataOptions options;
-  if (!arguments.data.empty()) options.directory = arguments.data;
-  const ImageDataset dataset = recipe.load_data(options).train;
-  const auto rows =
-      measure(arguments, threads, dataset,
-              augmentation_of(arguments.operators, recipe, dataset.shape()));
-  std::cout << dataset.name() << ", " << arguments.operators << ", batches of "
+  const BenchLoaderData data = bench_loader_data(arguments.dataset, arguments.operators,
+                                                 arguments.size, arguments.data);
+  const auto rows = measure(arguments, engines, threads, data);
+  std::cout << data.dataset.name() << ", " << arguments.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
-            << arguments.layout << "\nthreads  images/s (median, slowest and fastest of "
+            << arguments.layout << "\nengine  threads  images/s (median, slowest and fastest of "
             << arguments.rounds << " rounds)\n";
   for (const BenchLoaderRow& row : rows) {
     const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
-    std::cout << std::fixed << std::setprecision(0) << std::setw(7) << row.threads << std::setw(10)
-              << row.median() << "  (" << *slowest << " to " << *fastest << ")\n";
+    const double median = median_of(row.rounds);
+    std::cout << std::fixed << std::setprecision(0) << std::setw(6) << to_string(row.engine)
+              << std::setw(9) << row.threads << std::setw(10) << median << "  (" << *slowest << " to "
+              << *fastest << ")";
+    if (!row.floors.empty()) {
+      const double floor = median_of(row.floors);
+      std::cout << ", " << 100 * median / floor << "% of a copy of its bytes (" << floor << ")";
+    }
+    std::cout << '\n';
   }
   if (!arguments.json.empty()) write_json(arguments, rows);
 }
@@ -180,11 +205,18 @@ void run(const BenchLoaderArguments& arguments) {
 void add_bench_loader_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("loader", "Count the images a second that a loader gives");
   const auto to = std::make_shared<BenchLoaderArguments>();
-  command->add_option("--dataset", to->dataset, "cifar10 or mnist")->capture_default_str();
+  command->add_option("--dataset", to->dataset, "cifar10, mnist, a folder with a subfolder of images for each "
+                                               "class, or a file of `lockstep data pack`")
+      ->capture_default_str();
   command
       ->add_option("--operators", to->operators,
-                   "recipe (what `train` does to these images), normalize, crop-flip or "
-                   "crop-flip-cutout")
+                   "recipe (what `train` does to these images), normalize, crop-flip, "
+                   "crop-flip-cutout or random-resized-crop (with a flip)")
+      ->capture_default_str();
+  command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command->add_option("--engine", to->engines, "native, cuda or dali, several with commas")
       ->capture_default_str();
   command->add_option("--threads", to->threads, "Of the loader, several with commas for a row each")
       ->capture_default_str();

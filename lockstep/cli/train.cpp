@@ -82,9 +82,16 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
 }
 
 void add_file_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--loader", to.loader, "native")->capture_default_str();
+  command.add_option("--loader", to.loader, "What prepares the images: native, cuda or dali")
+      ->capture_default_str();
   add_integer(command, "--workers", to.workers,
               "Loader threads of all ranks together; 0 loads between the steps")
+      ->capture_default_str();
+  command.add_option("--on-corrupt-image", to.on_corrupt_image,
+                     "stop: the run ends and names the file; skip: it is left out and counted")
+      ->capture_default_str();
+  command.add_option("--mix", to.mix,
+                     "Mixes the images of a batch: none, mixup, cutmix, or random for either")
       ->capture_default_str();
   command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
       ->type_name("DIR");

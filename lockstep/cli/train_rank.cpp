@@ -45,11 +45,30 @@ void warn_of_slow_precision(Precision precision, torch::Device device, int rank)
   log_warning("float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would compute");
 }
 
-LoaderOptions loader_options(const TrainSettings& settings) {
+// Autocast would round the images to this type anyway.
+torch::ScalarType image_type(Precision precision) {
+  switch (precision) {
+    case Precision::kBf16:
+      return torch::kBFloat16;
+    case Precision::kFp16:
+      return torch::kFloat16;
+    case Precision::k32:
+      break;
+  }
+  return torch::kFloat32;
+}
+
+LoaderOptions loader_options(const TrainSettings& settings, torch::Device device) {
   return {.batch_size = settings.batch_per_rank,
           .threads = settings.workers_per_rank,
           .channels_last = settings.recipe->channels_last,
-          .seed = settings.seed};
+          .dtype = image_type(settings.precision),
+          .seed = settings.seed,
+          .engine = settings.loader,
+          .device = device,
+          .on_corrupt_image = settings.on_corrupt_image,
+          .mix = {},
+          .cpus = {}};
 }
 
 TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
@@ -70,7 +89,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
           .info = {.recipe = settings.recipe->name,
                    .strategy = {},
                    .backend = {},
-                   .loader = "native",
+                   .loader = to_string(settings.loader),
                    .precision = {},
                    .device = {},
                    .dataset = data.description,
@@ -96,13 +115,15 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const std::unique_ptr<Task> task = settings.recipe->make_task();
   if (settings.recipe->channels_last) to_channels_last(task->module());
 
-  const LoaderOptions options = loader_options(settings);
+  const LoaderOptions options = loader_options(settings, device);
+  LoaderOptions train_options = options;
+  train_options.mix = settings.mix;
   Loader train_loader(data.train,
                       DistributedSampler(data.train.size(), {.rank = group.rank(),
                                                              .world_size = group.size(),
                                                              .shuffle = true,
                                                              .seed = settings.seed}),
-                      settings.recipe->train_augmentation, options);
+                      settings.recipe->train_augmentation, train_options);
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
     return std::make_unique<Loader>(test,

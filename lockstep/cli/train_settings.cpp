@@ -170,6 +170,13 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
 }
 
+BatchMix mix_named(const std::string& name) {
+  if (name == "mixup") return MixUp{};
+  if (name == "cutmix") return CutMix{};
+  if (name == "random") return RandomMix{};
+  return {};
+}
+
 }  // namespace
 
 TrainSettings resolve(const TrainArguments& arguments) {
@@ -178,8 +185,13 @@ TrainSettings resolve(const TrainArguments& arguments) {
   const OptionCheck check("train");
   check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
   check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical", "nccl"});
-  check.one_of("--loader", arguments.loader, {"native"});
+  check.one_of("--loader", arguments.loader, {"native", "cuda", "dali"});
+  check.one_of("--on-corrupt-image", arguments.on_corrupt_image, {"stop", "skip"});
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
+  check.one_of("--mix", arguments.mix, {"none", "mixup", "cutmix", "random"});
+  settings.mix = mix_named(arguments.mix);
+  settings.loader = parse_loader_engine(arguments.loader);
+  if (arguments.on_corrupt_image == "skip") settings.on_corrupt_image = OnCorruptImage::kSkip;
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/comm/worker_environment.h>
+#include <lockstep/data/loader_options.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/train/precision.h>
 
@@ -22,6 +23,8 @@ struct TrainArguments {
   std::string accelerator = "auto";
   std::string backend = "auto";
   std::string loader = "native";
+  std::string on_corrupt_image = "stop";
+  std::string mix = "none";
   std::string precision = "32";
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> max_epochs;
@@ -58,6 +61,9 @@ struct TrainSettings {
   int world_size = 1;
   std::string accelerator;
   std::string backend;
+  LoaderEngineKind loader = LoaderEngineKind::kNative;
+  OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
+  BatchMix mix;
   Precision precision = Precision::k32;
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;

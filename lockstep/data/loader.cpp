@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/batch_mix.h>
 #include <lockstep/data/device_stage.h>
 #include <lockstep/data/loader_engine.h>
 #include <lockstep/data/ring_engine.h>
@@ -23,6 +24,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   check.in_range("batch_size", static_cast<double>(options.batch_size), 1, 1 << 24);
   check.in_range("threads", options.threads, 0, 1024);
   check.in_range("prefetch", options.prefetch, 1, 1024);
+  check_mix(options.mix);
   return options;
 }
 
@@ -45,6 +47,9 @@ std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> da
   if (options.engine != LoaderEngineKind::kNative) {
     throw ConfigError(lockstep::str("Loader: the ", to_string(options.engine),
                                     " engine makes batches of images; a BatchDataset makes its own"));
+  }
+  if (!std::holds_alternative<std::monostate>(options.mix)) {
+    throw ConfigError("Loader: a mix needs the classes of an ImageDataset; a BatchDataset makes its own");
   }
   auto fill = [dataset = std::move(dataset)](int, const BatchRequest& request,
                                              LoadedBatch& loaded) {
@@ -70,10 +75,12 @@ std::int64_t size_of(const std::shared_ptr<const BatchDataset>& dataset) {
 }  // namespace
 
 struct Loader::State {
-  State(std::string name_, std::int64_t dataset_size_, std::shared_ptr<const Sampler> sampler_,
+  State(std::string name_, std::int64_t dataset_size_, std::int64_t classes_,
+        std::shared_ptr<const Sampler> sampler_,
         const LoaderOptions& options_, std::unique_ptr<LoaderEngine> engine_)
       : name(std::move(name_)),
         dataset_size(dataset_size_),
+        classes(classes_),
         sampler(std::move(sampler_)),
         options(options_),
         engine(std::move(engine_)) {
@@ -103,6 +110,17 @@ struct Loader::State {
         {.epoch = epoch, .indices = indices, .first = place, .batches = batches_from(place)});
   }
 
+  // Ranks share no image, so that the batch's first one tells their choices apart.
+  void mix(Batch& batch, std::int64_t first_index) const {
+    if (std::holds_alternative<std::monostate>(options.mix)) return;
+    const MixChoice choice = choose(options.mix, batch.images.size(2), batch.images.size(3),
+                                    {.seed = options.seed,
+                                     .epoch = static_cast<std::uint32_t>(epoch),
+                                     .batch = static_cast<std::uint64_t>(first_index)});
+    mix_images(batch.images, choice);
+    batch.labels = mix_labels(batch.labels, classes, choice);
+  }
+
   void count(const std::vector<SkippedImage>& images) {
     for (const SkippedImage& image : images) {
       if (++skipped > kSkippedImagesNamed) continue;
@@ -113,6 +131,7 @@ struct Loader::State {
 
   const std::string name;
   const std::int64_t dataset_size;
+  const std::int64_t classes;
   const std::shared_ptr<const Sampler> sampler;
   const LoaderOptions options;
   std::vector<std::int64_t> indices;  // of the epoch; changes only while the engine stands still
@@ -127,12 +146,12 @@ struct Loader::State {
 
 Loader::Loader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
                Augmentation augmentation, const LoaderOptions& options)
-    : state_(std::make_unique<State>(dataset.name(), dataset.size(), std::move(sampler), options,
+    : state_(std::make_unique<State>(dataset.name(), dataset.size(), dataset.num_classes(), std::move(sampler), options,
                                      make_engine(dataset, augmentation, checked(options)))) {}
 
 Loader::Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<const Sampler> sampler,
                const LoaderOptions& options)
-    : state_(std::make_unique<State>("of the program", size_of(dataset), std::move(sampler), options,
+    : state_(std::make_unique<State>("of the program", size_of(dataset), 0, std::move(sampler), options,
                                      make_engine(dataset, checked(options)))) {}
 
 Loader::~Loader() = default;
@@ -171,10 +190,12 @@ bool Loader::next(Batch& batch) {
   if (!state.started) set_epoch(0);
   const StopwatchScope waiting(state.waited);
   if (!state.engine->next(state.loaded)) return false;
+  const std::int64_t first_index = state.indices[state.next_place];
   state.next_place =
       std::min(state.next_place + state.options.batch_size, state.sampler->size());
   state.count(state.loaded.skipped);
   batch = state.loaded.batch;
+  state.mix(batch, first_index);
   return true;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/data/augment/mix_choice.h>
+
 namespace lockstep {
 
 /// What executes the list of operators.
@@ -36,6 +38,9 @@ struct LoaderOptions {
   /// loader's, ahead of their use.
   torch::Device device = torch::kCPU;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
+  /// Mixes the images of each batch with each other (MixUp, CutMix): labels become probabilities.
+  /// next() does it, on the device, with any engine.
+  BatchMix mix;
   /// Processors of the loader's threads. Empty: those of the thread that makes the loader, which
   /// for a rank that a launcher has pinned are the rank's own.
   std::vector<int> cpus;
@@ -43,7 +48,7 @@ struct LoaderOptions {
 
 struct Batch {
   torch::Tensor images;  ///< LoaderOptions::dtype [size, channels, height, width], normalised
-  torch::Tensor labels;  ///< int64 [size]
+  torch::Tensor labels;  ///< int64 [size]; with a mix float32 [size, classes], see mix_labels()
   std::int64_t size = 0;
 };
 

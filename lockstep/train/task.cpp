@@ -1,12 +1,23 @@
 #include <lockstep/train/task.h>
 
 namespace lockstep {
+namespace {
+
+// Of classes, or of probabilities of classes as a mixed batch has them.
+torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::Tensor& labels,
+                                      at::Reduction::Reduction reduction) {
+  if (!labels.is_floating_point()) return at::nll_loss(output, labels, {}, reduction);
+  const torch::Tensor losses = -(output * labels).sum(1);
+  return reduction == at::Reduction::Mean ? losses.mean() : losses.sum();
+}
+
+}  // namespace
 
 torch::Tensor ClassificationTask::loss(const torch::Tensor& output, const torch::Tensor& labels,
                                        at::Reduction::Reduction reduction) const {
   return loss_ == ClassificationLoss::kCrossEntropy
              ? at::cross_entropy_loss(output.to(torch::kFloat32), labels, {}, reduction)
-             : at::nll_loss(output.to(torch::kFloat32), labels, {}, reduction);
+             : negative_log_likelihood(output.to(torch::kFloat32), labels, reduction);
 }
 
 torch::Tensor ClassificationTask::training_step(const Batch& batch) {

@@ -7,7 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
+
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
@@ -54,7 +56,15 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
       {{"loader", "--dataset", "x"},
        2,
-       "error: bench loader: --dataset must be one of cifar10, mnist, got 'x'\n"},
+       "error: bench loader: --operators recipe is for the data set of a recipe; use "
+       "random-resized-crop\n"},
+      {{"loader", "--dataset", "x", "--operators", "normalize"},
+       2,
+       "error: bench loader: --dataset must be one of mnist, cifar10, a folder of images or a pack, got "
+       "'x'\n"},
+      {{"loader", "--engine", "gpu"},
+       2,
+       "error: bench loader: --engine must be one of native, cuda, dali, got 'gpu'\n"},
       {{"loader", "--threads", "1,x"},
        2,
        "error: bench loader: --threads must be numbers from 0 to 1024, got 'x'\n"},
@@ -92,7 +102,23 @@ TEST(BenchCommand, CountsTheImagesOfALoader) {
     std::sort(rounds.begin(), rounds.end());
     EXPECT_EQ(row["images_per_second"], rounds[1]);
     EXPECT_GT(rounds[0], 0);
+    EXPECT_GT(row["copy_images_per_second"], 0);
   }
+}
+
+TEST(BenchCommand, CountsTheImagesOfAFolder) {
+  const TemporaryDirectory folder;
+  for (const std::string name : {"cats/1.png", "cats/2.png", "dogs/3.png"}) {
+    folder.write(name, encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+  }
+  const auto file = folder / "rows";
+  expect_success(bench({"loader", "--dataset", folder.path().string(), "--operators",
+                        "random-resized-crop", "--size", "8", "--threads", "0", "--batch-size", "2",
+                        "--rounds", "1", "--seconds", "0.01", "--json", file.string()}));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_GT(rows[0]["images_per_second"], 0);
+  EXPECT_FALSE(rows[0].contains("copy_images_per_second")) << "decoding is no copy";
 }
 
 TEST(BenchCommand, TimesEveryCollective) {

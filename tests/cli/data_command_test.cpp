@@ -19,10 +19,10 @@
 namespace lockstep::testing {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using nlohmann::json;
 
 // A folder of images, a small MNIST, and nothing of the user's own in sight.
 class DataCommand : public ::testing::Test {
@@ -75,7 +75,8 @@ TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
   EXPECT_EQ(summary["bytes"], std::filesystem::file_size(out / "a.pack"));
   EXPECT_EQ(summary["threads"], 3);
 
-  const ProgramResult shown = run({"info", in_out("a.pack"), "--verify", "--json", in_out("i.json")});
+  const ProgramResult shown =
+      run({"info", in_out("a.pack"), "--verify", "--json", in_out("i.json")});
   ASSERT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, AllOf(HasSubstr("12, pixels of 3 channels, 6 pixels high, 7 wide"),
                                HasSubstr("2: cat, dog"), HasSubstr("checksums  right")));
@@ -84,7 +85,8 @@ TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
   EXPECT_EQ(info["height"], (std::vector<int>{6, 6}));
   EXPECT_EQ(info["verified"], true);
 
-  ASSERT_EQ(run({"pack", images(), in_out("b.pack"), "--size", "6x7", "--threads", "0"}).exit_code, 0);
+  ASSERT_EQ(run({"pack", images(), in_out("b.pack"), "--size", "6x7", "--threads", "0"}).exit_code,
+            0);
   EXPECT_TRUE(read_text(out / "a.pack") == read_text(out / "b.pack")) << "depends on the threads";
 }
 
@@ -100,7 +102,9 @@ TEST_F(DataCommand, PacksFilesAsTheyAre) {
 }
 
 TEST_F(DataCommand, ResizesTheShorterSide) {
-  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--resize", "4", "--json", in_out("j")}).exit_code, 0);
+  ASSERT_EQ(
+      run({"pack", images(), in_out("a.pack"), "--resize", "4", "--json", in_out("j")}).exit_code,
+      0);
   const std::string pack = read_text(out / "a.pack");
   const PackReader reader(as_bytes(pack), "a.pack");
   EXPECT_EQ(reader.record(11).height, 4);
@@ -110,8 +114,8 @@ TEST_F(DataCommand, ResizesTheShorterSide) {
 TEST_F(DataCommand, PacksKnownDataSetsBySplit) {
   for (const std::string split : {"train", "test"}) {
     const ProgramResult result = run({"pack", "mnist", in_out(split), "--split", split});
-    EXPECT_THAT(result.out, HasSubstr(split == "train" ? "MNIST train, 30 images"
-                                                       : "MNIST test, 20 images"))
+    EXPECT_THAT(result.out,
+                HasSubstr(split == "train" ? "MNIST train, 30 images" : "MNIST test, 20 images"))
         << result.err;
   }
 }
@@ -139,8 +143,9 @@ TEST_F(DataCommand, GetsWhatIsMissing) {
   EXPECT_EQ(found.out, (data / "mnist").string() + "\n");
   const ProgramResult unreachable = run({"get", "cifar100"});
   EXPECT_EQ(unreachable.exit_code, 1);
-  EXPECT_THAT(unreachable.err,
-              HasSubstr("error: cannot download http://127.0.0.1:9/cifar100/cifar-100-binary.tar.gz"));
+  EXPECT_THAT(
+      unreachable.err,
+      HasSubstr("error: cannot download http://127.0.0.1:9/cifar100/cifar-100-binary.tar.gz"));
 }
 
 TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
@@ -157,7 +162,9 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{}, 2, "a subcommand is required: see lockstep data --help"},
       {{"pakc"}, 2, "did you mean 'pack'?"},
       {{"pack"}, 2, "SOURCE is required"},
-      {{"pack", "nosuch", to}, 2, "there is no data set or folder 'nosuch'; known data sets are mnist"},
+      {{"pack", "nosuch", to},
+       2,
+       "there is no data set or folder 'nosuch'; known data sets are mnist"},
       {{"pack", images(), to, "--split", "test"}, 2, "--split belongs to a known data set"},
       {{"pack", images(), to, "--data", "x"}, 2, "--data belongs to a known data set"},
       {{"pack", "mnist", to, "--split", "dev"}, 2, "--split must be one of train, test"},
@@ -183,7 +190,8 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
     std::string name = "data";
     for (const std::string& word : c.arguments) name += " " + word;
     EXPECT_EQ(result.exit_code, c.exit_code) << name << "\n" << result.err;
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n" << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n"
+                                                                         << result.err;
     EXPECT_THAT(result.err, AllOf(::testing::StartsWith("error: "), HasSubstr(c.text))) << name;
   }
   EXPECT_THAT(out.names(), IsEmpty());
@@ -217,7 +225,8 @@ TEST_F(DataCommand, AFullDiskLeavesNothing) {
 
 // Twelve images that take a while each; the signal comes when the file has been begun.
 TEST_F(DataCommand, ASignalLeavesNothing) {
-  ProgramRun packing = start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});
+  ProgramRun packing =
+      start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});
   const Clock::time_point begin = Clock::now();
   const auto begun = [&] {
     const std::vector<std::string> names = out.names();

@@ -171,9 +171,34 @@ TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
                 Loader(data, EvaluationSampler(4), {.engine = LoaderEngineKind::kDali});
               }),
               HasSubstr("the dali engine makes batches of images"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                Loader(data, EvaluationSampler(4), {.mix = MixUp{}});
+              }),
+              HasSubstr("a mix needs the classes of an ImageDataset"));
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { Loader(std::shared_ptr<const BatchDataset>(), EvaluationSampler(4), {}); }),
               HasSubstr("got no data set"));
+}
+
+TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
+  const LoaderOptions options = {.batch_size = 4, .threads = 1, .seed = 5, .mix = MixUp{}};
+  Loader loader(pixels(12, {}), DistributedSampler(12, {.seed = 1}), kPlain, options);
+  std::vector<double> shares;
+  torch::Tensor second;
+  for (const Batch& batch : loader) {
+    ASSERT_EQ(batch.labels.sizes(), (torch::IntArrayRef{4, 12}));
+    EXPECT_TRUE(torch::allclose(batch.labels.sum(1), torch::ones({4})));
+    // A pixel is its own number: the mixed one is the mean of the mixed labels.
+    const auto numbers = torch::arange(12, torch::kFloat32);
+    EXPECT_TRUE(torch::allclose(batch.images.flatten() * 255, batch.labels.matmul(numbers), 1e-4, 1e-4));
+    shares.push_back(batch.labels.amax().item<double>());
+    if (shares.size() == 2) second = batch.images.clone();
+  }
+  EXPECT_EQ(std::set(shares.begin(), shares.end()).size(), 3U) << "the choice is of the batch";
+  loader.set_epoch(0, 1);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_TRUE(torch::equal(batch.images, second)) << "and a function of its place";
 }
 
 TEST(LoaderThreads, StayBesideTheirRank) {

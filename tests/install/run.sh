@@ -21,11 +21,16 @@ configure() {  # configure FOLDER_OF_SOURCE BUILD ARGUMENT...
 configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/configure.log"
 configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
 configure examples/03_training_on_many_ranks "$work/training" "$@" >"$work/configure-training.log"
+configure examples/04_loading_data "$work/loading" "$@" >"$work/configure-loading.log"
 cmake --build "$work/build" &
 first=$!
 cmake --build "$work/communication" -j 1
 wait "$first"
-cmake --build "$work/training"
+cmake --build "$work/training" &
+first=$!
+cmake --build "$work/loading" -j 1
+wait "$first"
+"$work/loading/loading_data" | grep 'are as the guide says'
 
 # The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
 if [[ -f $build/lockstep_download.so ]]; then

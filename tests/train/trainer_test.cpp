@@ -221,6 +221,26 @@ TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
   }
 }
 
+TEST(ClassificationTask, TakesProbabilitiesAsAMixedBatchHasThem) {
+  torch::manual_seed(3);
+  Batch classes{torch::randn({6, 1, 28, 28}), torch::tensor({3, 1, 4, 1, 5, 9}), 6};
+  Batch probabilities = classes;
+  probabilities.labels = torch::one_hot(classes.labels, 10).to(torch::kFloat32);
+  Batch half = classes;
+  half.labels = 0.25 * probabilities.labels + 0.75 * probabilities.labels.roll(1, 0);
+  Batch rolled = classes;
+  rolled.labels = classes.labels.roll(1, 0);
+  for (const auto loss :
+       {ClassificationLoss::kCrossEntropy, ClassificationLoss::kNegativeLogLikelihood}) {
+    ClassificationTask task(MnistNet(MnistNetOptions{.dropout = false}), loss);
+    const auto loss_of = [&](const Batch& batch) {
+      return task.training_step(batch).item<double>();
+    };
+    EXPECT_NEAR(loss_of(probabilities), loss_of(classes), 1e-5);
+    EXPECT_NEAR(loss_of(half), 0.25 * loss_of(classes) + 0.75 * loss_of(rolled), 1e-5);
+  }
+}
+
 TEST(Trainer, CountsTheImagesThatAreSkipped) {
   class Damaged final : public ImageSource {
    public:

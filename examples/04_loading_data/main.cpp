@@ -1,0 +1,110 @@
+// What docs/loading_data.md shows, and checks that it is so.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <vector>
+
+#include <lockstep/lockstep.h>
+
+using namespace lockstep;
+
+namespace {
+
+void check(bool holds, const char* what) {
+  if (holds) return;
+  std::cerr << "error: " << what << '\n';
+  std::exit(1);
+}
+
+// 600 images of 3x32x32 in ten classes, each a shade of its class.
+ImageDataset shades() {
+  const torch::Tensor labels = torch::arange(600).remainder(10);
+  const torch::Tensor images =
+      (labels * 25).to(torch::kUInt8).view({600, 1, 1, 1}).expand({600, 3, 32, 32}).contiguous();
+  return image_dataset(images, labels, 10, "shades");
+}
+
+const std::vector<double> mean = {0.45, 0.45, 0.45};
+const std::vector<double> deviation = {0.3, 0.3, 0.3};
+
+void load(int rank, int world_size) {
+  const ImageDataset all = shades();
+  const auto parts = random_split(all, {0.9, 0.1}, /*seed=*/1);
+  Loader loader(parts[0],
+                DistributedSampler(parts[0].size(), {.rank = rank, .world_size = world_size}),
+                {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{mean, deviation}},
+                {.batch_size = 64, .threads = 2});
+  std::int64_t images = 0;
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    loader.set_epoch(epoch);
+    for (const Batch& batch : loader) {
+      images += batch.images.size(0);  // float32 [64, 3, 32, 32], valid until the next one
+    }
+  }
+  check(images == 2 * 540 / world_size, "each rank sees its share");
+}
+
+void go_on() {
+  const ImageDataset dataset = shades();
+  const Augmentation list = {RandomHorizontalFlip{}, Normalize{mean, deviation}};
+  Loader before(dataset, RandomSampler(dataset.size()), list, {.batch_size = 100});
+  Batch batch;
+  before.next(batch);
+  before.next(batch);
+  const auto saved = to_settings(before.position());  // text, for a checkpoint
+
+  Loader after(dataset, RandomSampler(dataset.size()), list, {.batch_size = 50, .threads = 1});
+  after.restore(sampler_position(saved));
+  std::int64_t left = 0;
+  while (after.next(batch)) left += batch.size;
+  check(left == 400, "the epoch goes on where it was");
+}
+
+// A data set of one's own: whole batches of anything.
+class Waves final : public BatchDataset {
+ public:
+  std::int64_t size() const override { return 1000; }
+  void get(std::span<const std::int64_t> indices, Batch& batch) const override {
+    const torch::Tensor phase = torch::tensor(torch::IntArrayRef(indices.data(), indices.size()));
+    batch.images = torch::sin(torch::linspace(0, 6.28, 50).unsqueeze(0) + phase.unsqueeze(1));
+    batch.labels = phase.remainder(2);
+  }
+};
+
+void load_waves() {
+  Loader loader(std::make_shared<const Waves>(), RandomSampler(1000), {.batch_size = 32, .threads = 2});
+  for (const Batch& batch : loader) check(batch.images.size(1) == 50, "a batch is what get() made");
+}
+
+void mix() {
+  const ImageDataset dataset = shades();
+  Loader loader(dataset, RandomSampler(dataset.size()), {Normalize{mean, deviation}},
+                {.batch_size = 64, .mix = RandomMix{CutMix{}, MixUp{0.2}}});
+  for (const Batch& batch : loader) {
+    check(batch.labels.size(1) == 10, "labels are probabilities of the classes");
+  }
+}
+
+void pack() {
+  const ImageDataset dataset = shades();
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("lockstep-example-" + std::to_string(getpid()) + ".pack");
+  pack_images(dataset, file, {.resize = Resize{16}, .threads = 2});
+  const ImageDataset packed = load_packed_images(file);
+  check(packed.size() == 600 && packed.shape() == ImageShape{3, 16, 16}, "a pack has all images");
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+
+int main() {
+  load(/*rank=*/1, /*world_size=*/2);
+  go_on();
+  load_waves();
+  mix();
+  pack();
+  std::cout << "loading: samples, positions, own batches, mixes and packs are as the guide says\n";
+}

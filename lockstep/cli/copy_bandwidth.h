@@ -1,0 +1,10 @@
+// How fast this machine copies memory: the floor below which no loader of pixels in memory can be.
+#pragma once
+
+namespace lockstep {
+
+/// Bytes a second that `threads` threads (at least one) read and write together, each copying memory of
+/// its own that no cache holds, for about `seconds`. Both directions count.
+double copy_bandwidth(int threads, double seconds);
+
+}  // namespace lockstep
