@@ -68,22 +68,21 @@ void run(const InfoArguments& arguments) {
             << (info.channels == 1 ? " channel" : " channels") << ", " << heights.text()
             << " pixels high, " << widths.text() << " wide\nclasses    " << info.num_classes
             << (info.class_names.empty() ? "" : ": " + join(info.class_names)) << "\nbytes      "
-            << bytes_text(bytes) << ", "
-            << bytes_text(bytes / static_cast<double>(pack.size())) << " an image\nchecksums  "
+            << bytes_text(bytes) << ", " << bytes_text(bytes / static_cast<double>(pack.size()))
+            << " an image\nchecksums  "
             << (arguments.verify ? "right" : "of the index right; --verify checks the images")
             << '\n';
   if (arguments.json.empty()) return;
-  const nlohmann::ordered_json json{
-      {"name", info.name},
-      {"images", pack.size()},
-      {"kind", files ? "files" : "pixels"},
-      {"channels", info.channels},
-      {"height", {heights.least, heights.most}},
-      {"width", {widths.least, widths.most}},
-      {"num_classes", info.num_classes},
-      {"class_names", info.class_names},
-      {"bytes", file.bytes().size()},
-      {"verified", arguments.verify}};
+  const nlohmann::ordered_json json{{"name", info.name},
+                                    {"images", pack.size()},
+                                    {"kind", files ? "files" : "pixels"},
+                                    {"channels", info.channels},
+                                    {"height", {heights.least, heights.most}},
+                                    {"width", {widths.least, widths.most}},
+                                    {"num_classes", info.num_classes},
+                                    {"class_names", info.class_names},
+                                    {"bytes", file.bytes().size()},
+                                    {"verified", arguments.verify}};
   write_json_file(arguments.json, json.dump(2) + "\n");
 }
 

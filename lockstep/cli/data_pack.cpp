@@ -68,8 +68,9 @@ PackImagesOptions resolve(const PackArguments& arguments) {
   options.threads = arguments.threads.value_or(static_cast<int>(available_cpus().size()));
   check.in_range("--threads", options.threads, 0, 1024);
   if (arguments.resize && !arguments.size.empty()) {
-    throw ConfigError(str(kCommand, ": --resize (the shorter side) and --size (both) exclude each "
-                                    "other"));
+    throw ConfigError(str(kCommand,
+                          ": --resize (the shorter side) and --size (both) exclude each "
+                          "other"));
   }
   if (arguments.encoded && (arguments.resize || !arguments.size.empty())) {
     throw ConfigError(str(kCommand, ": --encoded keeps files as they are; leave ",
@@ -127,8 +128,8 @@ class PackBar {
     if (!terminal_.interactive || (drawn_at_ && seconds_since(*drawn_at_) < 0.1)) return;
     drawn_at_ = Clock::now();
     const auto images = static_cast<double>(images_);
-    std::string line = str("  ", count_text(static_cast<double>(done)), " of ", count_text(images),
-                           " images");
+    std::string line =
+        str("  ", count_text(static_cast<double>(done)), " of ", count_text(images), " images");
     const int bar = std::min(terminal_.columns() - 9 - static_cast<int>(line.size()), 40);
     if (bar >= 8) line = " " + draw_bar(static_cast<double>(done) / images, bar, terminal_) + line;
     std::cerr << kClearLine << "packing" << line << std::flush;
@@ -161,9 +162,8 @@ void run(const PackArguments& arguments) {
   const char* const kind = arguments.encoded ? "files" : "pixels";
   std::cout << arguments.out << ": " << dataset.name() << ", "
             << count_text(static_cast<double>(size.images)) << " images as " << kind << " in "
-            << dataset.num_classes() << " classes, "
-            << bytes_text(static_cast<double>(size.bytes)) << ", in " << seconds_text(seconds)
-            << " (" << count_text(rate) << " images/s)\n";
+            << dataset.num_classes() << " classes, " << bytes_text(static_cast<double>(size.bytes))
+            << ", in " << seconds_text(seconds) << " (" << count_text(rate) << " images/s)\n";
   if (arguments.json.empty()) return;
   const nlohmann::ordered_json json{{"file", arguments.out},
                                     {"name", dataset.name()},
@@ -203,8 +203,7 @@ void add_data_pack_command(CLI::App& data) {
       ->add_option("--threads", to->threads,
                    "That decode and resize (default: the processors that may be used)")
       ->transform(whole_number<int>());
-  command->add_option("--json", to->json, "Also write the summary to this file")
-      ->type_name("FILE");
+  command->add_option("--json", to->json, "Also write the summary to this file")->type_name("FILE");
   for (CLI::Option* option : command->get_options()) {
     if (option != encoded) option->check(not_empty());
   }

@@ -14,28 +14,47 @@ namespace {
 // As the publisher's fine_label_names.txt and coarse_label_names.txt list them.
 const std::vector<std::string>& fine_names() {
   static const std::vector<std::string> names = {
-      "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle",
-      "bottle", "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle",
-      "caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch",
-      "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox",
-      "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
-      "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom",
-      "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree",
-      "plain", "plate", "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road",
-      "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail", "snake",
-      "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone",
-      "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
-      "willow_tree", "wolf", "woman", "worm"};
+      "apple",       "aquarium_fish", "baby",      "bear",       "beaver",       "bed",
+      "bee",         "beetle",        "bicycle",   "bottle",     "bowl",         "boy",
+      "bridge",      "bus",           "butterfly", "camel",      "can",          "castle",
+      "caterpillar", "cattle",        "chair",     "chimpanzee", "clock",        "cloud",
+      "cockroach",   "couch",         "crab",      "crocodile",  "cup",          "dinosaur",
+      "dolphin",     "elephant",      "flatfish",  "forest",     "fox",          "girl",
+      "hamster",     "house",         "kangaroo",  "keyboard",   "lamp",         "lawn_mower",
+      "leopard",     "lion",          "lizard",    "lobster",    "man",          "maple_tree",
+      "motorcycle",  "mountain",      "mouse",     "mushroom",   "oak_tree",     "orange",
+      "orchid",      "otter",         "palm_tree", "pear",       "pickup_truck", "pine_tree",
+      "plain",       "plate",         "poppy",     "porcupine",  "possum",       "rabbit",
+      "raccoon",     "ray",           "road",      "rocket",     "rose",         "sea",
+      "seal",        "shark",         "shrew",     "skunk",      "skyscraper",   "snail",
+      "snake",       "spider",        "squirrel",  "streetcar",  "sunflower",    "sweet_pepper",
+      "table",       "tank",          "telephone", "television", "tiger",        "tractor",
+      "train",       "trout",         "tulip",     "turtle",     "wardrobe",     "whale",
+      "willow_tree", "wolf",          "woman",     "worm"};
   return names;
 }
 
 const std::vector<std::string>& coarse_names() {
-  static const std::vector<std::string> names = {
-      "aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables",
-      "household_electrical_devices", "household_furniture", "insects", "large_carnivores",
-      "large_man-made_outdoor_things", "large_natural_outdoor_scenes",
-      "large_omnivores_and_herbivores", "medium_mammals", "non-insect_invertebrates", "people",
-      "reptiles", "small_mammals", "trees", "vehicles_1", "vehicles_2"};
+  static const std::vector<std::string> names = {"aquatic_mammals",
+                                                 "fish",
+                                                 "flowers",
+                                                 "food_containers",
+                                                 "fruit_and_vegetables",
+                                                 "household_electrical_devices",
+                                                 "household_furniture",
+                                                 "insects",
+                                                 "large_carnivores",
+                                                 "large_man-made_outdoor_things",
+                                                 "large_natural_outdoor_scenes",
+                                                 "large_omnivores_and_herbivores",
+                                                 "medium_mammals",
+                                                 "non-insect_invertebrates",
+                                                 "people",
+                                                 "reptiles",
+                                                 "small_mammals",
+                                                 "trees",
+                                                 "vehicles_1",
+                                                 "vehicles_2"};
   return names;
 }
 
@@ -69,9 +88,8 @@ ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
   shard.count = records.count;
   shard.keep_alive = file.keep_alive;
   return ImageDataset(str("CIFAR-100 ", train ? "train" : "test", fine ? "" : " (coarse labels)"),
-                      {3, kCifarSide, kCifarSide},
-                      fine ? kCifar100Classes : kCifar100CoarseClasses, {std::move(shard)},
-                      fine ? fine_names() : coarse_names());
+                      {3, kCifarSide, kCifarSide}, fine ? kCifar100Classes : kCifar100CoarseClasses,
+                      {std::move(shard)}, fine ? fine_names() : coarse_names());
 }
 
 }  // namespace lockstep

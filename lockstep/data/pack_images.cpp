@@ -52,8 +52,7 @@ class Slot {
     return planar(resampler_.resize(image, size.height, size.width));
   }
 
-  static void check_size(const ImageShape& shape, const ImageDataset& dataset,
-                         std::int64_t index) {
+  static void check_size(const ImageShape& shape, const ImageDataset& dataset, std::int64_t index) {
     if (std::max(shape.height, shape.width) > kMaximumPackSide ||
         shape.elements() > kMaximumPackRecordBytes) {
       throw DataError(str("pack_images: image ", index, " of ", dataset.name(), " is ",

@@ -21,8 +21,7 @@ T load(std::span<const std::byte> bytes, std::size_t offset) {
 }
 
 PackEntry entry_at(std::span<const std::byte> bytes, std::size_t index_offset, std::int64_t index) {
-  return load<PackEntry>(bytes,
-                         index_offset + static_cast<std::size_t>(index) * sizeof(PackEntry));
+  return load<PackEntry>(bytes, index_offset + static_cast<std::size_t>(index) * sizeof(PackEntry));
 }
 
 // Of pixels; a file may have any size.
@@ -75,8 +74,8 @@ void PackReader::parse_header() {
   if (bytes_.size() < sizeof(PackHeader) ||
       std::memcmp(bytes_.data(), kPackMagic.data(), kPackMagic.size()) != 0) {
     throw DataError(str(name_, ": is no packed image file, which `lockstep data pack` writes: got ",
-                        bytes_.size(), " bytes, expected at least ", sizeof(PackHeader), " that begin with ",
-                        kPackMagic));
+                        bytes_.size(), " bytes, expected at least ", sizeof(PackHeader),
+                        " that begin with ", kPackMagic));
   }
   const auto header = load<PackHeader>(bytes_, 0);
   if (header.version != kPackVersion) {
@@ -97,10 +96,9 @@ void PackReader::parse_header() {
   }
   const bool right_kind = header.kind == static_cast<std::uint32_t>(PackKind::kFiles) ||
                           header.kind == static_cast<std::uint32_t>(PackKind::kPixels);
-  const bool right_channels =
-      header.kind == static_cast<std::uint32_t>(PackKind::kFiles)
-          ? header.channels == 3
-          : header.channels >= 1 && header.channels <= 4;
+  const bool right_channels = header.kind == static_cast<std::uint32_t>(PackKind::kFiles)
+                                  ? header.channels == 3
+                                  : header.channels >= 1 && header.channels <= 4;
   const bool right_shape = (header.height == 0) == (header.width == 0) &&
                            std::max(header.height, header.width) <= kMaximumPackSide;
   if (!right_kind || !right_shape || header.records == 0 || header.classes == 0 ||
@@ -113,8 +111,13 @@ void PackReader::parse_header() {
   names_bytes_ = header.names_bytes;
   index_offset_ = pack_index_offset(header.names_bytes);
   data_offset_ = pack_data_offset(header.names_bytes, header.records);
-  info_ = {static_cast<PackKind>(header.kind), {}, header.channels, header.height, header.width,
-           header.classes,                     {}};
+  info_ = {static_cast<PackKind>(header.kind),
+           {},
+           header.channels,
+           header.height,
+           header.width,
+           header.classes,
+           {}};
   const auto table = bytes_.subspan(sizeof(PackHeader), data_offset_ - sizeof(PackHeader));
   if (checksum(table) != header.table_checksum) {
     refuse("is damaged: the checksum of its names and index is wrong");

@@ -48,7 +48,8 @@ inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
 /// Of an image in a pack.
 inline constexpr std::int64_t kMaximumPackSide = 65'535;
 
-/// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the names.
+/// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the
+/// names.
 class PackReader {
  public:
   /// Checks header and table, checksums included, and that every record lies in the file and can be

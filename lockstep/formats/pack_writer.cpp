@@ -32,7 +32,7 @@ std::string encode_names(const PackInfo& info) {
   return text;
 }
 
-void check_info(const PackInfo& info, std::int64_t records) {
+const PackInfo& checked(const PackInfo& info, std::int64_t records) {
   const OptionCheck check("PackWriter");
   constexpr double kMost = std::numeric_limits<std::uint32_t>::max();
   check.at_least("records", static_cast<double>(records), 1);
@@ -42,13 +42,14 @@ void check_info(const PackInfo& info, std::int64_t records) {
     check.in_range("the number of class_names", static_cast<double>(info.class_names.size()),
                    static_cast<double>(info.num_classes), static_cast<double>(info.num_classes));
   }
+  return info;
 }
 
 }  // namespace
 
 PackWriter::PackWriter(const std::filesystem::path& path, const PackInfo& info,
                        std::int64_t records)
-    : path_(path.string()), file_((check_info(info, records), path)), info_(info) {
+    : path_(path.string()), info_(checked(info, records)), file_(path) {
   const std::string names = encode_names(info);
   std::memcpy(header_.magic, kPackMagic.data(), kPackMagic.size());
   header_.version = kPackVersion;
@@ -84,9 +85,10 @@ void PackWriter::add(const PackRecord& record) {
   const std::uint64_t offset = pack_aligned(end_, kPackRecordAlignment);
   append(data_, std::string(offset - end_, '\0'));
   append(data_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  append_to_table(bytes_of_value(PackEntry{
-      offset, checksum(bytes), static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(label),
-      static_cast<std::uint32_t>(height), static_cast<std::uint32_t>(width)}));
+  append_to_table(bytes_of_value(
+      PackEntry{offset, checksum(bytes), static_cast<std::uint32_t>(length),
+                static_cast<std::uint32_t>(label), static_cast<std::uint32_t>(height),
+                static_cast<std::uint32_t>(width)}));
   end_ = offset + bytes.size();
   ++written_;
 }
@@ -102,8 +104,7 @@ void PackWriter::finish() {
   flush(data_);
   header_.file_bytes = end_;
   header_.table_checksum = table_checksum_.value();
-  header_.header_checksum =
-      checksum(as_bytes(bytes_of_value(header_)).first(kPackHeaderChecked));
+  header_.header_checksum = checksum(as_bytes(bytes_of_value(header_)).first(kPackHeaderChecked));
   file_.write_at(0, bytes_of_value(header_));
   file_.commit();
 }

@@ -49,8 +49,8 @@ class PackWriter {
   void append_to_table(std::string_view piece);
 
   std::string path_;
-  AtomicFile file_;
   PackInfo info_;
+  AtomicFile file_;  // after info_, which is checked before a file is made
   PackHeader header_{};
   Stream table_;
   Stream data_;

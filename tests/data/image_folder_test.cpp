@@ -47,6 +47,9 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
   const ImageDataset dataset = load_image_folder(folder.path());
   ASSERT_EQ(dataset.size(), 4);
   EXPECT_EQ(dataset.num_classes(), 2);
+  EXPECT_THAT(dataset.class_names(), ::testing::ElementsAre("cat", "dog"));
+  EXPECT_EQ(subset(dataset, {3}).class_names(), dataset.class_names());
+  EXPECT_EQ(concatenate({dataset, dataset}).class_names(), dataset.class_names());
   EXPECT_EQ(dataset.shape(), (ImageShape{3, 0, 0}));
   ImageReader reader;
   const int widths[] = {7, 5, 4, 6};

@@ -17,6 +17,7 @@
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/mnist.h>
 #include <lockstep/data/pack_images.h>
+#include <lockstep/formats/pack_writer.h>
 #include <lockstep/formats/png.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
@@ -43,8 +44,8 @@ std::vector<std::uint8_t> planar(const ImageView& image) {
   for (std::int64_t c = 0; c < image.shape.channels; ++c) {
     for (std::int64_t y = 0; y < image.shape.height; ++y) {
       for (std::int64_t x = 0; x < image.shape.width; ++x) {
-        pixels.push_back(image.pixels[c * image.channel_stride + y * image.row_stride +
-                                      x * image.pixel_stride]);
+        pixels.push_back(
+            image.pixels[c * image.channel_stride + y * image.row_stride + x * image.pixel_stride]);
       }
     }
   }
@@ -112,16 +113,16 @@ TEST_F(PackedImages, AreResizedAsTheListWouldDoIt) {
   const ImageDataset images = load_image_folder(folder.path());
   for (const Resize& resize : {Resize{{13, 17}}, Resize{12, true}, Resize{40, true}}) {
     const ImageDataset packed = load_packed_images(pack({.resize = resize}));
-    EXPECT_EQ(packed.shape(), resize.shorter_side ? (ImageShape{3, 0, 0}) : (ImageShape{3, 13, 17}));
+    EXPECT_EQ(packed.shape(),
+              resize.shorter_side ? (ImageShape{3, 0, 0}) : (ImageShape{3, 13, 17}));
     for (std::int64_t i = 0; i < 7; ++i) {
       ImageReader reader;
       images.read(i, reader);
       const auto [channels, height, width] = reader.shape();
       const ImageSize size = resized(resize, height, width);
       Resampler resampler;
-      EXPECT_EQ(pixels_of(packed, i),
-                planar(resampler.resize(reader.pixels({0, 0, height, width}), size.height,
-                                        size.width)));
+      EXPECT_EQ(pixels_of(packed, i), planar(resampler.resize(reader.pixels({0, 0, height, width}),
+                                                              size.height, size.width)));
       packed.read(i, reader);
       if (resize.shorter_side) {
         EXPECT_EQ(std::min(reader.shape().height, reader.shape().width), resize.size.height);
@@ -135,9 +136,9 @@ TEST_F(PackedImages, TheFileDoesNotDependOnTheThreads) {
   for (const int threads : {1, 2, 5}) {
     std::vector<std::int64_t> done;
     const std::string file = read_text(
-        pack({.resize = Resize{16},
-              .threads = threads,
-              .progress = [&](std::int64_t images) { done.push_back(images); }}));
+        pack({.resize = Resize{16}, .threads = threads, .progress = [&](std::int64_t images) {
+                done.push_back(images);
+              }}));
     EXPECT_TRUE(file == alone) << threads << " threads";
     EXPECT_THAT(done, ElementsAre(1, 2, 3, 4, 5, 6, 7));
   }
@@ -158,9 +159,8 @@ TEST_F(PackedImages, OfImagesInMemoryKeepTheirShapeAndClasses) {
     EXPECT_EQ(pixels_of(packed, i), pixels_of(digits, i));
     EXPECT_EQ(packed.label(i), i);
   }
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                pack_images(digits, out / "other", {.keep_files = true, .threads = 2});
-              }),
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { pack_images(digits, out / "other", {.keep_files = true, .threads = 2}); }),
               HasSubstr("MNIST train holds pixels, not files"));
   EXPECT_THAT(out.names(), ElementsAre("pack"));
 }
@@ -195,12 +195,26 @@ TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
       load_packed_images(path, {.verification = PackVerification::kEveryRead});
   once.read(6, reader);
   always.read(6, reader);
-  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end) << 'x';
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
+      << 'x';
   EXPECT_NO_THROW(once.read(6, reader));
   EXPECT_THROW(always.read(6, reader), DataError);
 }
 
+// Who trusts the index with a shape would read beyond the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
+  const std::string file = png(9, 7, 3);
+  PackWriter writer(out / "pack",
+                    {.kind = PackKind::kFiles, .name = "x", .channels = 3, .num_classes = 1}, 1);
+  writer.add({as_bytes(file), 0, 70, 90});
+  writer.finish();
+  const ImageDataset packed = load_packed_images(out / "pack");
+  ImageReader reader;
+  EXPECT_THAT(message_of<DataError>([&] { packed.read(0, reader); }),
+              HasSubstr("pack: record 0: got an image of 7x9, expected 70x90 by the index"));
+}
+
+TEST_F(PackedImages, AnImageThatCannotBeReadIsNamedAndEndsThePacking) {
   folder.write("dog/9.png", "GIF89a, no PNG at all");
   EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }), HasSubstr("dog/9.png"));
   EXPECT_THAT(message_of<DataError>([&] { pack({.threads = 2}); }), HasSubstr("dog/9.png"));
@@ -210,9 +224,10 @@ TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
 TEST_F(PackedImages, WhatProgressThrowsEndsThePacking) {
   for (const int threads : {0, 2}) {
     EXPECT_THROW(pack({.threads = threads,
-                       .progress = [](std::int64_t done) {
-                         if (done == 3) throw std::logic_error("stop");
-                       }}),
+                       .progress =
+                           [](std::int64_t done) {
+                             if (done == 3) throw std::logic_error("stop");
+                           }}),
                  std::logic_error);
     EXPECT_THAT(out.names(), IsEmpty());
   }
@@ -227,7 +242,9 @@ TEST_F(PackedImages, OptionsThatCannotBe) {
   EXPECT_THAT(error({.resize = Resize{{5, 0}}}), HasSubstr("resize.size.width"));
   EXPECT_THAT(error({.threads = -1}), HasSubstr("threads"));
   folder.write("cat/wide.png", png(7000, 1, 3));
-  EXPECT_THAT(message_of<DataError>([&] { pack({.resize = Resize{20, true}}); }),
+  EXPECT_THAT(message_of<DataError>([&] {
+                pack({.resize = Resize{20, true}});
+              }),
               HasSubstr("is 20x140000, more than a pack takes"));
   EXPECT_THAT(out.names(), IsEmpty());
 }
@@ -254,7 +271,8 @@ TEST(PackedPhotographs, GiveTheSameNumbersAsTheirFiles) {
   for (std::int64_t i = 0; i < all.size(); i += 100) some.push_back(i);
   const ImageDataset images = subset(all, some);
   const Normalize normalize{{0.4, 0.5, 0.6}, {0.2, 0.3, 0.4}};
-  const AugmentationPlan plan({RandomResizedCrop{96}, RandomHorizontalFlip{}, normalize}, {3, 0, 0});
+  const AugmentationPlan plan({RandomResizedCrop{96}, RandomHorizontalFlip{}, normalize},
+                              {3, 0, 0});
   std::vector<float> expected(static_cast<std::size_t>(plan.output_shape().elements()));
   std::vector<float> got(expected.size());
   pack_images(images, out / "files", {.keep_files = true});

@@ -71,7 +71,8 @@ TEST(RandomSplit, RefusesWhatDoesNotCoverTheDataSet) {
 }
 
 TEST(TensorDataset, ShowsTheTensorsMemory) {
-  const auto images = torch::arange(2 * 3 * 4 * 5, torch::kInt64).to(torch::kUInt8).view({2, 3, 4, 5});
+  const auto images =
+      torch::arange(2 * 3 * 4 * 5, torch::kInt64).to(torch::kUInt8).view({2, 3, 4, 5});
   for (const auto format : {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
     auto memory = images.contiguous(format);
     const auto* const begin = memory.const_data_ptr<std::uint8_t>();
@@ -88,9 +89,9 @@ TEST(TensorDataset, ShowsTheTensorsMemory) {
     for (std::int64_t c = 0; c < 3; ++c) {
       for (std::int64_t y = 0; y < 4; ++y) {
         for (std::int64_t x = 0; x < 5; ++x) {
-          EXPECT_EQ(view.pixels[c * view.channel_stride + y * view.row_stride +
-                                x * view.pixel_stride],
-                    images[1][c][y][x].item<int>());
+          EXPECT_EQ(
+              view.pixels[c * view.channel_stride + y * view.row_stride + x * view.pixel_stride],
+              images[1][c][y][x].item<int>());
         }
       }
     }
@@ -116,6 +117,8 @@ TEST(TensorDataset, SaysWhatItCannotTake) {
       {images, labels + 2, "labels[0] is 2, expected 0 to 1"},
       {images.slice(0, 0, 0), labels.slice(0, 0, 0), "got 0 images"},
   };
+  EXPECT_THAT(message_of<ConfigError>([&] { image_dataset(images, labels, 2, "x", {"one"}); }),
+              HasSubstr("data set x: got 1 names for 2 classes"));
   for (const Case& c : cases) {
     EXPECT_THAT(message_of<ConfigError>([&] { image_dataset(c.images, c.labels, 2); }),
                 HasSubstr(c.message));

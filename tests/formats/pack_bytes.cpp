@@ -28,9 +28,9 @@ std::string pixel_pack(int count, bool own_sizes) {
   std::vector<PackRecord> records;
   for (int i = 0; i < count; ++i) {
     const int width = own_sizes ? 5 + i : 5;
-    records.push_back(
-        {as_bytes(pixels).subspan(static_cast<std::size_t>(i), static_cast<std::size_t>(12 * width)),
-         i % 2, 4, width});
+    records.push_back({as_bytes(pixels).subspan(static_cast<std::size_t>(i),
+                                                static_cast<std::size_t>(12 * width)),
+                       i % 2, 4, width});
   }
   return written({.kind = PackKind::kPixels, .name = "pixels", .channels = 3, .num_classes = 2},
                  records);

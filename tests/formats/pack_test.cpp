@@ -165,8 +165,7 @@ TEST(Pack, SaysWhatIsWrong) {
       {"name 0 is longer than all names", with_right_checksums(named)},
       {"got 2 names, expected 1 or 3", with_right_checksums(two_names)},
       {"its names end within a length", with_right_checksums(cut_names)},
-      {"record 1 of 60 bytes at 4161, expected at 4160",
-       entry(1, [](auto& e) { e.offset += 1; })},
+      {"record 1 of 60 bytes at 4161, expected at 4160", entry(1, [](auto& e) { e.offset += 1; })},
       {"record 2 of 4294967295 bytes", entry(2, [](auto& e) { e.bytes = ~0U; })},
       {"record 0 of 59 bytes claims 4x5 pixels", entry(0, [](auto& e) { e.bytes = 59; })},
       {"claims 5x4 pixels", entry(0, [](auto& e) { e.height = 5, e.width = 4; })},
@@ -211,19 +210,18 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
   const PackInfo info{.name = "x", .channels = 1, .num_classes = 2};
   const std::string pixels = pattern(6);
   PackWriter writer(directory / "out", info, 9);
-  const PackRecord records[] = {{as_bytes(pixels), 2, 2, 3},
-                                {as_bytes(pixels), -1, 2, 3},
-                                {as_bytes(pixels), 0, 2, 4},
-                                {as_bytes(pixels), 0, 0, 0},
-                                {as_bytes(pixels).first(0), 0, 0, 3},
-                                {as_bytes(pixels), 0, 1, 65'536}};
+  const PackRecord records[] = {
+      {as_bytes(pixels), 2, 2, 3},          {as_bytes(pixels), -1, 2, 3},
+      {as_bytes(pixels), 0, 2, 4},          {as_bytes(pixels), 0, 0, 0},
+      {as_bytes(pixels).first(0), 0, 0, 3}, {as_bytes(pixels), 0, 1, 65'536}};
   for (const PackRecord& record : records) EXPECT_THROW(writer.add(record), InternalError);
 
   const auto error = [&](PackInfo wrong, std::int64_t count) {
     return message_of<ConfigError>([&] { PackWriter(directory / "no", wrong, count); });
   };
   EXPECT_THAT(error(info, 0), HasSubstr("records must be at least 1"));
-  EXPECT_THAT(error({.channels = 5, .num_classes = 1}, 1), HasSubstr("channels must be from 1 to 4"));
+  EXPECT_THAT(error({.channels = 5, .num_classes = 1}, 1),
+              HasSubstr("channels must be from 1 to 4"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 0}, 1), HasSubstr("num_classes"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 3, .class_names = {"a"}}, 1),
               HasSubstr("class_names"));
