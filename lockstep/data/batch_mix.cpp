@@ -1,5 +1,7 @@
 #include <lockstep/data/batch_mix.h>
 
+#include <ATen/ScalarOps.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -53,8 +55,10 @@ void mix_up(torch::Tensor& images, double lambda) {
     const std::int64_t size = ordered.size(0);
     return blend_in_place(ordered.mutable_data_ptr<float>(), size, ordered.numel() / size, lambda);
   }
-  const torch::Tensor partners = ordered.roll(1, 0).mul_(1 - lambda);
-  ordered.mul_(lambda).add_(partners);
+  // In place by a Scalar, ATen would round the number to the images' type before it multiplies.
+  const auto number = [](double value) { return at::native::wrapped_scalar_tensor(value); };
+  const torch::Tensor partners = ordered.roll(1, 0).mul_(number(1 - lambda));
+  ordered.mul_(number(lambda)).add_(partners);
 }
 
 // Runs of bytes that a box consists of, in an image whose memory is in the order of its dimensions.
