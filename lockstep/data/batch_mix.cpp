@@ -25,8 +25,8 @@ void check_images(const torch::Tensor& images, const MixChoice& choice) {
   const auto [top, left, rows, columns] = *choice.box;
   if (std::min({top, left, rows, columns}) < 0 || top + rows > images.size(2) ||
       left + columns > images.size(3)) {
-    throw ConfigError(lockstep::str("mix_images: rows ", top, " to ", top + rows, " and columns ", left,
-                                    " to ", left + columns, " are not inside of images of ",
+    throw ConfigError(lockstep::str("mix_images: rows ", top, " to ", top + rows, " and columns ",
+                                    left, " to ", left + columns, " are not inside of images of ",
                                     images.size(2), "x", images.size(3)));
   }
 }
@@ -35,7 +35,8 @@ bool is_channels_last(const torch::Tensor& images) {
   return !images.is_contiguous() && images.is_contiguous(torch::MemoryFormat::ChannelsLast);
 }
 
-// From the last image to the first, the one before is still as it was; only the last has to be saved.
+// From the last image to the first, the one before is still as it was; only the last has to be
+// saved.
 void blend_in_place(float* images, std::int64_t size, std::int64_t length, double lambda) {
   // Rounded as in torchvision's x.roll(1, 0).mul_(1 - lambda).add_(x.mul(lambda)).
   const auto own = static_cast<float>(lambda);
@@ -63,9 +64,9 @@ void mix_up(torch::Tensor& images, double lambda) {
 
 // Runs of bytes that a box consists of, in an image whose memory is in the order of its dimensions.
 struct BoxRuns {
-  std::size_t bytes;          // of a run
-  std::int64_t runs;          // in a group
-  std::int64_t run_stride;    // bytes
+  std::size_t bytes;        // of a run
+  std::int64_t runs;        // in a group
+  std::int64_t run_stride;  // bytes
   std::int64_t groups;
   std::int64_t group_stride;  // bytes
   std::int64_t first;         // bytes from the image's begin to the first run
@@ -119,7 +120,8 @@ void cut_mix(torch::Tensor& images, const Box& box) {
   part.copy_(part.roll(1, 0));
 }
 
-void add_probabilities(const torch::Tensor& labels, const MixChoice& choice, torch::Tensor& result) {
+void add_probabilities(const torch::Tensor& labels, const MixChoice& choice,
+                       torch::Tensor& result) {
   const auto label = labels.accessor<std::int64_t, 1>();
   auto probability = result.accessor<float, 2>();
   const std::int64_t size = labels.size(0);
@@ -143,12 +145,14 @@ void mix_images(torch::Tensor& images, const MixChoice& choice) {
   mix_up(images, choice.lambda);
 }
 
-torch::Tensor mix_labels(const torch::Tensor& labels, std::int64_t num_classes, const MixChoice& choice) {
+torch::Tensor mix_labels(const torch::Tensor& labels, std::int64_t num_classes,
+                         const MixChoice& choice) {
   if (labels.dim() != 1 || labels.scalar_type() != torch::kInt64) {
-    throw ConfigError(lockstep::str("mix_labels: got labels of type ", labels.scalar_type(), " and shape ",
-                                    labels.sizes(), ", expected int64 [size]"));
+    throw ConfigError(lockstep::str("mix_labels: got labels of type ", labels.scalar_type(),
+                                    " and shape ", labels.sizes(), ", expected int64 [size]"));
   }
-  torch::Tensor result = torch::zeros({labels.size(0), num_classes}, labels.options().dtype(torch::kFloat32));
+  torch::Tensor result =
+      torch::zeros({labels.size(0), num_classes}, labels.options().dtype(torch::kFloat32));
   if (labels.is_cpu()) {
     add_probabilities(labels, choice, result);
     return result;
@@ -156,7 +160,8 @@ torch::Tensor mix_labels(const torch::Tensor& labels, std::int64_t num_classes, 
   const torch::Tensor own = labels.unsqueeze(1);
   const torch::Tensor other = own.roll(1, 0);
   result.scatter_(1, own, choice.lambda);
-  return result.scatter_add_(1, other, torch::full_like(other, 1 - choice.lambda, result.options()));
+  return result.scatter_add_(1, other,
+                             torch::full_like(other, 1 - choice.lambda, result.options()));
 }
 
 }  // namespace lockstep

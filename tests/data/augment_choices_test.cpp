@@ -28,7 +28,9 @@ auto draws(const Draw& draw) {
 
 TEST(AugmentationChoices, EveryPlaceOfACropIsEquallyLikely) {
   std::vector<int> counts(5 * 7);
-  for (const Box& box : draws([](auto& random) { return choose(RandomCrop{{28, 26}}, 32, 32, random); })) {
+  for (const Box& box : draws([](auto& random) {
+         return choose(RandomCrop{{28, 26}}, 32, 32, random);
+       })) {
     EXPECT_EQ(box.height, 28);
     EXPECT_EQ(box.width, 26);
     ++counts[static_cast<std::size_t>(box.top * 7 + box.left)];
@@ -43,7 +45,8 @@ TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
     const auto center = [](std::int64_t first, std::int64_t count) {
       return first == 0 ? first + count - 3 : first + 2;
     };
-    ++counts[static_cast<std::size_t>(center(box.top, box.height) * 10 + center(box.left, box.width))];
+    ++counts[static_cast<std::size_t>(center(box.top, box.height) * 10 +
+                                      center(box.left, box.width))];
   }
   EXPECT_LT(chi_square(counts), 1);
 }
@@ -55,7 +58,8 @@ struct Shapes {
 
   void add(const Box& box) {
     areas.push_back(static_cast<double>(box.height * box.width) / (4000.0 * 4000.0));
-    log_ratios.push_back(std::log(static_cast<double>(box.width) / static_cast<double>(box.height)));
+    log_ratios.push_back(
+        std::log(static_cast<double>(box.width) / static_cast<double>(box.height)));
   }
 };
 
@@ -74,7 +78,8 @@ TEST(AugmentationChoices, AreaAndRatioOfACropAreUniform) {
 
 TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
   for (const Box& box : draws([](auto& random) {
-         return choose(RandomResizedCrop{.size = 8, .scale = {0.9, 1}, .ratio = {1, 1}}, 10, 1000, random);
+         return choose(RandomResizedCrop{.size = 8, .scale = {0.9, 1}, .ratio = {1, 1}}, 10, 1000,
+                       random);
        })) {
     EXPECT_EQ(box, (Box{0, 495, 10, 10}));
   }
@@ -95,7 +100,8 @@ TEST(AugmentationChoices, AreaAndRatioOfAnErasureAreUniform) {
 TEST(AugmentationChoices, FlipsAndGraysComeAsOftenAsTheyShould) {
   const auto share = [](const auto& op) {
     double count = 0;
-    for (const bool is_chosen : draws([&](auto& random) { return choose(op, random); })) count += is_chosen;
+    for (const bool is_chosen : draws([&](auto& random) { return choose(op, random); }))
+      count += is_chosen;
     return count / kDraws;
   };
   const auto tolerance = [](double p) { return 4 * std::sqrt(p * (1 - p) / kDraws); };
@@ -124,7 +130,8 @@ TEST(AugmentationChoices, ANumberStandsForTorchvisionsRange) {
 }
 
 TEST(AugmentationChoices, ColoursChangeByUniformFactorsInEveryOrder) {
-  const ColorJitter jitter{.brightness = 0.4, .contrast = {0.9, 3}, .saturation = 2, .hue = {-0.1, 0.3}};
+  const ColorJitter jitter{
+      .brightness = 0.4, .contrast = {0.9, 3}, .saturation = 2, .hue = {-0.1, 0.3}};
   std::array<std::vector<double>, 4> factors;
   std::map<std::vector<ColorProperty>, int> orders;
   for (const ColorSteps& steps : draws([&](auto& random) { return choose(jitter, random); })) {

@@ -39,7 +39,8 @@ Bytes made_by(Augmentation operators, const ImageView& image, const SampleKey& k
     if (const auto* gray = std::get_if<Grayscale>(&op)) channels = gray->num_output_channels;
   }
   const auto count = static_cast<std::size_t>(channels);
-  operators.push_back(Normalize{std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)});
+  operators.push_back(
+      Normalize{std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)});
   const AugmentationPlan plan(operators, image.shape);
   std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
   plan.apply(image, key, output.data());
@@ -47,7 +48,7 @@ Bytes made_by(Augmentation operators, const ImageView& image, const SampleKey& k
 }
 
 Bytes made_by(const Augmentation& operators, const Bytes& bytes, const ImageShape& shape,
-            const SampleKey& key = {}) {
+              const SampleKey& key = {}) {
   return made_by(operators, ImageView::planar(bytes.data(), shape), key);
 }
 
@@ -61,7 +62,8 @@ std::uint8_t pil_blend(int from, int to, float factor) {
 }
 
 std::uint8_t pil_gray(const Pixel& pixel) {
-  return static_cast<std::uint8_t>((pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16);
+  return static_cast<std::uint8_t>(
+      (pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16);
 }
 
 Pixel pil_hsv(const Pixel& rgb) {
@@ -95,8 +97,8 @@ Pixel pil_rgb(const Pixel& hsv) {
   const std::uint8_t low = rounded(value * (1.0 - share));
   const std::uint8_t falling = rounded(value * (1.0 - share * rest));
   const std::uint8_t rising = rounded(value * (1.0 - share * (1.0 - rest)));
-  const Pixel sectors[] = {{value, rising, low}, {falling, value, low}, {low, value, rising},
-                           {low, falling, value}, {rising, low, value}, {value, low, falling}};
+  const Pixel sectors[] = {{value, rising, low},  {falling, value, low}, {low, value, rising},
+                           {low, falling, value}, {rising, low, value},  {value, low, falling}};
   return sectors[sector % 6];
 }
 
@@ -191,7 +193,8 @@ TEST(ColorJitter, TheMeanCountsWhatIsPaddedErasedOrCutOff) {
       PilImage expected{made_by(list, bytes, shape, {.sample = sample})};
       expected.apply({ColorProperty::kContrast, 0.25});
       list.push_back(contrast);
-      ASSERT_EQ(made_by(list, bytes, shape, {.sample = sample}), expected.bytes) << "sample " << sample;
+      ASSERT_EQ(made_by(list, bytes, shape, {.sample = sample}), expected.bytes)
+          << "sample " << sample;
       list.pop_back();
     }
   }
@@ -200,7 +203,8 @@ TEST(ColorJitter, TheMeanCountsWhatIsPaddedErasedOrCutOff) {
 TEST(ColorJitter, GeometryAfterItMovesChangedPixelsAndPadding) {
   const ImageShape shape{3, 9, 11};
   const Bytes bytes = random_bytes(shape.elements());
-  const Augmentation list = {Pad{2, 100}, ColorJitter{.brightness = {0.5, 0.5}}, RandomHorizontalFlip{1}};
+  const Augmentation list = {Pad{2, 100}, ColorJitter{.brightness = {0.5, 0.5}},
+                             RandomHorizontalFlip{1}};
   PilImage expected{made_by({Pad{2, 100}, RandomHorizontalFlip{1}}, bytes, shape)};
   expected.apply({ColorProperty::kBrightness, 0.5});
   EXPECT_EQ(made_by(list, bytes, shape), expected.bytes);
@@ -237,9 +241,11 @@ TEST(Grayscale, HasOneChannelOrThreeEqualOnes) {
   EXPECT_EQ(made_by({RandomGrayscale{1}}, gray, one), gray);
   EXPECT_EQ(made_by({Grayscale{3}}, gray, one), three);
   // What follows works on that many channels.
-  EXPECT_EQ(made_by({Grayscale{3}, Resize{7}, ColorJitter{.saturation = {0.1, 0.1}}, Grayscale{}}, bytes, shape),
+  EXPECT_EQ(made_by({Grayscale{3}, Resize{7}, ColorJitter{.saturation = {0.1, 0.1}}, Grayscale{}},
+                    bytes, shape),
             made_by({Grayscale{}, Resize{7}}, bytes, shape));
-  EXPECT_EQ(made_by({Pad{40, 7}, RandomCrop{2}, Grayscale{}}, bytes, shape, {.sample = 1}), Bytes(4, 7))
+  EXPECT_EQ(made_by({Pad{40, 7}, RandomCrop{2}, Grayscale{}}, bytes, shape, {.sample = 1}),
+            Bytes(4, 7))
       << "nothing but padding";
 }
 
@@ -307,7 +313,8 @@ TEST(RandomRotation, ShowsTheSourceTurnedBackAboutTheCentre) {
         ASSERT_EQ(bilinears[i], 99) << degrees << " degrees, byte " << i;
         continue;
       }
-      ASSERT_EQ(nearests[i], clamped(plane, source_y, source_x)) << degrees << " degrees, byte " << i;
+      ASSERT_EQ(nearests[i], clamped(plane, source_y, source_x))
+          << degrees << " degrees, byte " << i;
       const double left = std::floor(source_x - 0.5);
       const double top = std::floor(source_y - 0.5);
       const auto row_at = [&](double row) {
@@ -356,7 +363,8 @@ TEST(RandomRotation, TurnsEachChannelAlike) {
     for (const std::int64_t width : {1, 5, 12}) {  // also less than a vector
       const ImageShape one{1, 9, width};
       const Bytes bytes = random_bytes(channels * one.elements());
-      for (const Interpolation interpolation : {Interpolation::kNearest, Interpolation::kBilinear}) {
+      for (const Interpolation interpolation :
+           {Interpolation::kNearest, Interpolation::kBilinear}) {
         const Augmentation list = {RandomRotation{{40, 40}, interpolation, false, 7}};
         Bytes expected;
         for (std::int64_t c = 0; c < channels; ++c) {
@@ -364,7 +372,8 @@ TEST(RandomRotation, TurnsEachChannelAlike) {
               made_by(list, ImageView::planar(bytes.data() + c * one.elements(), one));
           expected.insert(expected.end(), plane.begin(), plane.end());
         }
-        EXPECT_EQ(made_by(list, bytes, {channels, 9, width}), expected) << channels << " x " << width;
+        EXPECT_EQ(made_by(list, bytes, {channels, 9, width}), expected)
+            << channels << " x " << width;
       }
     }
   }
@@ -377,16 +386,23 @@ TEST(AugmentationPlan, RefusesImpossibleColoursAndRotations) {
     ImageShape shape;
     const char* message;
   } cases[] = {
-      {{RandomRotation{{15, -15}}, normalize}, {3, 8, 8},
+      {{RandomRotation{{15, -15}}, normalize},
+       {3, 8, 8},
        "RandomRotation needs degrees from -36000 to 36000, the smaller first, got 15 and -15"},
       {{RandomRotation{std::nan("")}, normalize}, {3, 8, 8}, "RandomRotation needs degrees"},
-      {{RandomRotation{10, Interpolation::kNearest, false, -1}, normalize}, {3, 8, 8},
+      {{RandomRotation{10, Interpolation::kNearest, false, -1}, normalize},
+       {3, 8, 8},
        "RandomRotation must have a fill from 0 to 255, got -1"},
-      {{RandomRotation{10, Interpolation::kNearest, true}, normalize}, {3, 8, 8},
+      {{RandomRotation{10, Interpolation::kNearest, true}, normalize},
+       {3, 8, 8},
        "the list needs a Resize to a height and width"},
       {{normalize, RandomRotation{10}}, {3, 8, 8}, "RandomRotation comes after Normalize"},
-      {{ColorJitter{.brightness = -0.5}, normalize}, {3, 8, 8}, "ColorJitter needs brightness from 0 to 1000"},
-      {{ColorJitter{.contrast = {-1, 1}}, normalize}, {3, 8, 8}, "ColorJitter needs contrast from 0"},
+      {{ColorJitter{.brightness = -0.5}, normalize},
+       {3, 8, 8},
+       "ColorJitter needs brightness from 0 to 1000"},
+      {{ColorJitter{.contrast = {-1, 1}}, normalize},
+       {3, 8, 8},
+       "ColorJitter needs contrast from 0"},
       {{ColorJitter{.saturation = {2, 1}}, normalize}, {3, 8, 8}, "the smaller first, got 2 and 1"},
       {{ColorJitter{.hue = 0.6}, normalize}, {3, 8, 8}, "ColorJitter needs hue from -0.5 to 0.5"},
       {{normalize, ColorJitter{}}, {3, 8, 8}, "ColorJitter comes after Normalize"},
@@ -395,27 +411,34 @@ TEST(AugmentationPlan, RefusesImpossibleColoursAndRotations) {
       {{Grayscale{}, normalize}, {3, 8, 8}, "3 means and 3 deviations, the images have 1 channels"},
       {{Grayscale{}, normalize}, {2, 8, 8}, "Grayscale needs images of 1 or 3 channels, got 2"},
       {{RandomGrayscale{1.5}, normalize}, {3, 8, 8}, "RandomGrayscale needs a probability"},
-      {{RandomGrayscale{}, normalize}, {2, 8, 8}, "RandomGrayscale needs images of 1 or 3 channels"},
+      {{RandomGrayscale{}, normalize},
+       {2, 8, 8},
+       "RandomGrayscale needs images of 1 or 3 channels"},
   };
   for (const auto& bad : cases) {
     EXPECT_THAT(message_of<ConfigError>([&] { AugmentationPlan(bad.operators, bad.shape); }),
-                ::testing::AllOf(::testing::StartsWith("augmentation: "), ::testing::HasSubstr(bad.message)));
+                ::testing::AllOf(::testing::StartsWith("augmentation: "),
+                                 ::testing::HasSubstr(bad.message)));
   }
 }
 
-// An interleaved image without a Resize is written in blocks of 16 pixels; a planar one is the oracle.
+// An interleaved image without a Resize is written in blocks of 16 pixels; a planar one is the
+// oracle.
 TEST(AugmentationPlan, TheOrderOfBytesDoesNotMatterInAnyType) {
   for (const std::int64_t width : {15, 16, 17, 31, 48, 50}) {
     const ImageShape shape{3, 4, width};
     const Bytes bytes = random_bytes(shape.elements());
     Bytes interleaved(bytes.size());
     const std::size_t plane = bytes.size() / 3;
-    for (std::size_t i = 0; i < bytes.size(); ++i) interleaved[i % plane * 3 + i / plane] = bytes[i];
-    const Augmentation lists[] = {{}, {RandomHorizontalFlip{1}}, {Pad{3, 9}, RandomCrop{{5, static_cast<int>(width)}}}};
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      interleaved[i % plane * 3 + i / plane] = bytes[i];
+    const Augmentation lists[] = {
+        {}, {RandomHorizontalFlip{1}}, {Pad{3, 9}, RandomCrop{{5, static_cast<int>(width)}}}};
     for (Augmentation list : lists) {
       list.push_back(Normalize{{0.4, 0.5, 0.6}, {0.2, 0.25, 0.3}});
       for (const Layout layout : {Layout::kPlanar, Layout::kChannelsLast}) {
-        for (const PixelType type : {PixelType::kFloat32, PixelType::kBFloat16, PixelType::kFloat16}) {
+        for (const PixelType type :
+             {PixelType::kFloat32, PixelType::kBFloat16, PixelType::kFloat16}) {
           const AugmentationPlan plan(list, shape, {.layout = layout, .type = type});
           const auto make = [&](const ImageView& image) {
             Bytes output(static_cast<std::size_t>(plan.output_bytes()));

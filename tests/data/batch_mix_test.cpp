@@ -18,7 +18,8 @@ torch::Tensor torchvision_mix(const torch::Tensor& images, const MixChoice& choi
   if (!choice.box) return rolled.mul(1 - choice.lambda).add(images.mul(choice.lambda));
   const auto [top, left, rows, columns] = *choice.box;
   torch::Tensor result = images.clone();
-  result.narrow(2, top, rows).narrow(3, left, columns)
+  result.narrow(2, top, rows)
+      .narrow(3, left, columns)
       .copy_(rolled.narrow(2, top, rows).narrow(3, left, columns));
   return result;
 }
@@ -39,18 +40,19 @@ TEST(MixImages, EqualTorchvisionInEveryTypeAndLayout) {
     for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
       const torch::Tensor images = torch::randn({size, 3, 7, 9}).to(type);
       const torch::Tensor inputs[] = {
-          images.clone(),
-          images.clone(torch::MemoryFormat::ChannelsLast),
+          images.clone(), images.clone(torch::MemoryFormat::ChannelsLast),
           torch::cat({images, images}, 3).narrow(3, 0, 9),  // no dense memory
       };
       for (const MixChoice& choice : kChoices) {
         const torch::Tensor expected = torchvision_mix(images, choice);
         for (const torch::Tensor& input : inputs) {
-          torch::Tensor mixed = torch::empty_strided(input.sizes(), input.strides(), input.options());
+          torch::Tensor mixed =
+              torch::empty_strided(input.sizes(), input.strides(), input.options());
           mixed.copy_(input);
           mix_images(mixed, choice);
           EXPECT_TRUE(torch::equal(mixed, expected))
-              << size << " of " << type << ", strides " << input.strides() << ", lambda " << choice.lambda;
+              << size << " of " << type << ", strides " << input.strides() << ", lambda "
+              << choice.lambda;
           EXPECT_EQ(mixed.strides(), input.strides());
         }
       }
@@ -72,9 +74,14 @@ TEST(MixImages, RefusesWhatItCannotMix) {
     MixChoice choice;
     const char* message;
   } cases[] = {
-      {torch::zeros({3, 8, 8}), {0.5, {}}, "got images of shape [3, 8, 8], expected [size, channels, height"},
-      {torch::zeros({2, 3, 8, 8}, torch::kUInt8), {0.5, {}}, "MixUp needs images of floating point, got Byte"},
-      {torch::zeros({2, 3, 8, 6}), {0.5, Box{1, 3, 2, 4}},
+      {torch::zeros({3, 8, 8}),
+       {0.5, {}},
+       "got images of shape [3, 8, 8], expected [size, channels, height"},
+      {torch::zeros({2, 3, 8, 8}, torch::kUInt8),
+       {0.5, {}},
+       "MixUp needs images of floating point, got Byte"},
+      {torch::zeros({2, 3, 8, 6}),
+       {0.5, Box{1, 3, 2, 4}},
        "rows 1 to 3 and columns 3 to 7 are not inside of images of 8x6"},
       {torch::zeros({2, 3, 8, 6}), {0.5, Box{-1, 0, 2, 4}}, "rows -1 to 1"},
   };
@@ -94,17 +101,22 @@ TEST(MixLabels, AreTheSharesOfAnImageAndItsPartner) {
   EXPECT_EQ(mixed.scalar_type(), torch::kFloat32);
   EXPECT_TRUE(torch::equal(mixed, expected)) << mixed;
   EXPECT_TRUE(torch::equal(mix_labels(labels, 4, {}), one_hot));
-  EXPECT_EQ(mix_labels(torch::zeros({0}, torch::kInt64), 4, choice).sizes(), (std::vector<std::int64_t>{0, 4}));
+  EXPECT_EQ(mix_labels(torch::zeros({0}, torch::kInt64), 4, choice).sizes(),
+            (std::vector<std::int64_t>{0, 4}));
 }
 
 TEST(MixLabels, RefusesWhatIsNoClass) {
-  const auto labels = [](std::int64_t last) { return torch::tensor({0, 1, static_cast<int>(last)}, torch::kInt64); };
+  const auto labels = [](std::int64_t last) {
+    return torch::tensor({0, 1, static_cast<int>(last)}, torch::kInt64);
+  };
   for (const std::int64_t bad : {-1, 10}) {
     EXPECT_EQ(message_of<DataError>([&] { mix_labels(labels(bad), 10, {}); }),
-              "mix_labels: image 2 of the batch has label " + std::to_string(bad) + ", expected one from 0 to 9");
+              "mix_labels: image 2 of the batch has label " + std::to_string(bad) +
+                  ", expected one from 0 to 9");
   }
-  EXPECT_THAT(message_of<ConfigError>([&] { mix_labels(torch::zeros({3}), 10, {}); }),
-              ::testing::HasSubstr("got labels of type Float and shape [3], expected int64 [size]"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { mix_labels(torch::zeros({3}), 10, {}); }),
+      ::testing::HasSubstr("got labels of type Float and shape [3], expected int64 [size]"));
 }
 
 }  // namespace

@@ -26,9 +26,10 @@ std::vector<double> lambdas(double alpha) {
 
 TEST(MixChoice, LambdaIsBetaDistributed) {
   EXPECT_LT(distance_from_uniform(lambdas(1), 0, 1), 1);
-  EXPECT_LT(kolmogorov_smirnov(lambdas(0.5), [](double x) {
-              return 2 / std::numbers::pi * std::asin(std::sqrt(x));
-            }), 1);
+  EXPECT_LT(
+      kolmogorov_smirnov(lambdas(0.5),
+                         [](double x) { return 2 / std::numbers::pi * std::asin(std::sqrt(x)); }),
+      1);
   EXPECT_LT(kolmogorov_smirnov(lambdas(2), [](double x) { return x * x * (3 - 2 * x); }), 1);
   // One distribution is not another.
   EXPECT_GT(distance_from_uniform(lambdas(2), 0, 1), 3);
@@ -77,7 +78,8 @@ TEST(MixChoice, CutMixCutsTheAreaThatLambdaLeaves) {
     };
     count_center(columns, box.left, box.width, reach(kWidth));
     count_center(rows, box.top, box.height, reach(kHeight));
-    EXPECT_DOUBLE_EQ(choice.lambda, 1 - static_cast<double>(box.height * box.width) / (kHeight * kWidth));
+    EXPECT_DOUBLE_EQ(choice.lambda,
+                     1 - static_cast<double>(box.height * box.width) / (kHeight * kWidth));
   }
   EXPECT_LT(chi_square(columns), 1);
   EXPECT_LT(chi_square(rows), 1);
@@ -116,7 +118,8 @@ TEST(MixChoice, RefusesAnAlphaThatHasNoDistribution) {
       {RandomMix{.mixup = {0}}, "MixUp needs an alpha"},
   };
   for (const auto& bad : cases) {
-    EXPECT_THAT(message_of<ConfigError>([&] { check_mix(bad.mix); }), ::testing::HasSubstr(bad.message));
+    EXPECT_THAT(message_of<ConfigError>([&] { check_mix(bad.mix); }),
+                ::testing::HasSubstr(bad.message));
   }
 }
 

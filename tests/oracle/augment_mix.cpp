@@ -2,9 +2,9 @@
 //
 // Usage: augment_mix mixup|cutmix SIZE CHANNELS HEIGHT WIDTH CLASSES BATCHES <NUMBERS >NUMBERS
 //
-// Reads the float32 images of a batch, mixes them as each of BATCHES batches would be, and writes for each
-// the images and the labels' probabilities. Image i has label i * i modulo CLASSES. What was drawn goes to
-// standard error: lambda, then CutMix's box.
+// Reads the float32 images of a batch, mixes them as each of BATCHES batches would be, and writes
+// for each the images and the labels' probabilities. Image i has label i * i modulo CLASSES. What
+// was drawn goes to standard error: lambda, then CutMix's box.
 #include <torch/types.h>
 
 #include <cstdlib>
@@ -32,7 +32,8 @@ int main(int argc, char** argv) {
   const auto number = [&](int index) { return static_cast<std::int64_t>(std::atoll(argv[index])); };
   const BatchMix mix = kind == "mixup" ? BatchMix(MixUp{}) : BatchMix(CutMix{});
   const torch::Tensor images = torch::empty({number(2), number(3), number(4), number(5)});
-  std::cin.read(static_cast<char*>(images.mutable_data_ptr()), static_cast<std::streamsize>(images.nbytes()));
+  std::cin.read(static_cast<char*>(images.mutable_data_ptr()),
+                static_cast<std::streamsize>(images.nbytes()));
   const torch::Tensor index = torch::arange(images.size(0));
   const torch::Tensor labels = (index * index).remainder(number(6));
   std::cerr.precision(17);

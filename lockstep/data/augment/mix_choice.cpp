@@ -26,8 +26,8 @@ double normal(PhiloxStream& random) {
   return radius * std::cos(2 * std::numbers::pi * open_uniform(random));
 }
 
-// The logarithm of a number from Gamma(alpha, 1), which for a small alpha may be too small for a double
-// itself. Marsaglia, Tsang: "A simple method for generating gamma variables", 2000.
+// The logarithm of a number from Gamma(alpha, 1), which for a small alpha may be too small for a
+// double itself. Marsaglia, Tsang: "A simple method for generating gamma variables", 2000.
 double log_gamma(double alpha, PhiloxStream& random) {
   if (alpha < 1) return log_gamma(alpha + 1, random) + std::log(open_uniform(random)) / alpha;
   const double d = alpha - 1.0 / 3;
@@ -71,8 +71,8 @@ MixChoice blend_all(const MixUp& mix, PhiloxStream& random) {
 
 void check_alpha(const char* name, double alpha) {
   if (!(alpha >= kSmallestAlpha && alpha <= kLargestAlpha)) {
-    throw ConfigError(str(name, " needs an alpha from ", kSmallestAlpha, " to ", kLargestAlpha,
-                          ", got ", alpha));
+    throw ConfigError(
+        str(name, " needs an alpha from ", kSmallestAlpha, " to ", kLargestAlpha, ", got ", alpha));
   }
 }
 
@@ -87,7 +87,8 @@ void check_mix(const BatchMix& mix) {
   }
 }
 
-MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width, const BatchKey& key) {
+MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width,
+                 const BatchKey& key) {
   PhiloxStream random(key.seed ^ kMixSeed, key.epoch, key.batch | key.rank << kRankShift);
   if (const auto* mixup = std::get_if<MixUp>(&mix)) return blend_all(*mixup, random);
   if (const auto* cutmix = std::get_if<CutMix>(&mix)) return cut(*cutmix, height, width, random);

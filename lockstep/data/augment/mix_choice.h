@@ -1,5 +1,5 @@
-// Mixing the images of a batch with each other: which way, and what is drawn for a batch. What it does to
-// tensors is in batch_mix.h. Meanings and defaults are those of torchvision.transforms.v2.
+// Mixing the images of a batch with each other: which way, and what is drawn for a batch. What it
+// does to tensors is in batch_mix.h. Meanings and defaults are those of torchvision.transforms.v2.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace lockstep {
 
-/// Each image becomes lambda * itself + (1 - lambda) * the one before it in the batch, with one lambda for
-/// the batch from Beta(alpha, alpha); the first one's partner is the last. (Zhang et al.: "mixup: Beyond
-/// empirical risk minimization", 2018.)
+/// Each image becomes lambda * itself + (1 - lambda) * the one before it in the batch, with one
+/// lambda for the batch from Beta(alpha, alpha); the first one's partner is the last. (Zhang et
+/// al.: "mixup: Beyond empirical risk minimization", 2018.)
 struct MixUp {
   double alpha = 1.0;
 };
 
-/// In each image a rectangle shows the one before it in the batch, as above. Its area is 1 - lambda of the
-/// image, with lambda from Beta(alpha, alpha), its centre any pixel, and what lies outside is cut off.
-/// (Yun et al.: "CutMix: Regularization strategy to train strong classifiers with localizable features",
-/// 2019.)
+/// In each image a rectangle shows the one before it in the batch, as above. Its area is 1 - lambda
+/// of the image, with lambda from Beta(alpha, alpha), its centre any pixel, and what lies outside
+/// is cut off. (Yun et al.: "CutMix: Regularization strategy to train strong classifiers with
+/// localizable features", 2019.)
 struct CutMix {
   double alpha = 1.0;
 };
@@ -37,8 +37,8 @@ using BatchMix = std::variant<std::monostate, MixUp, CutMix, RandomMix>;
 /// ConfigError, naming the operator, for an alpha that is not from 0.001 to 1000.
 void check_mix(const BatchMix& mix);
 
-/// Which batch of which pass of which rank: all that the choice depends on, beside the images' size. Ranks
-/// draw for themselves, as their batches are different ones.
+/// Which batch of which pass of which rank: all that the choice depends on, beside the images'
+/// size. Ranks draw for themselves, as their batches are different ones.
 struct BatchKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
@@ -47,7 +47,8 @@ struct BatchKey {
 };
 
 struct MixChoice {
-  /// The share of an image's own label; CutMix's is that of the pixels that stay, after cutting off.
+  /// The share of an image's own label; CutMix's is that of the pixels that stay, after cutting
+  /// off.
   double lambda = 1;
   /// CutMix: where the partner is shown, perhaps nowhere. None: all pixels are mixed by lambda.
   std::optional<Box> box;
@@ -55,8 +56,8 @@ struct MixChoice {
   bool operator==(const MixChoice&) const = default;
 };
 
-/// Draws which of RandomMix's two, then lambda, then the column and the row of CutMix's centre. The numbers
-/// are not those of any sample's augmentation.
+/// Draws which of RandomMix's two, then lambda, then the column and the row of CutMix's centre. The
+/// numbers are not those of any sample's augmentation.
 MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width, const BatchKey& key);
 
 }  // namespace lockstep

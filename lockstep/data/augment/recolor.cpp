@@ -36,8 +36,9 @@ HWY_INLINE void store_bytes(IntegerVector value, std::uint8_t* bytes) {
 
 HWY_INLINE IntegerVector gray_of(IntegerVector red, IntegerVector green, IntegerVector blue) {
   const ColorIntegers tag;
-  const auto sum = hn::Add(hn::Add(hn::Mul(red, hn::Set(tag, 19595)), hn::Mul(green, hn::Set(tag, 38470))),
-                           hn::Add(hn::Mul(blue, hn::Set(tag, 7471)), hn::Set(tag, 1 << 15)));
+  const auto sum =
+      hn::Add(hn::Add(hn::Mul(red, hn::Set(tag, 19595)), hn::Mul(green, hn::Set(tag, 38470))),
+              hn::Add(hn::Mul(blue, hn::Set(tag, 7471)), hn::Set(tag, 1 << 15)));
   return hn::ShiftRight<16>(sum);
 }
 
@@ -48,7 +49,8 @@ HWY_INLINE IntegerVector gray_at(const ColorPlanes& planes, std::int64_t i) {
 }
 
 // Not MulAdd: PIL rounds the product. Conversion truncates.
-HWY_INLINE IntegerVector blended(IntegerVector from, IntegerVector to, hn::Vec<ColorFloats> factor) {
+HWY_INLINE IntegerVector blended(IntegerVector from, IntegerVector to,
+                                 hn::Vec<ColorFloats> factor) {
   const ColorFloats tag;
   const auto change = hn::Mul(factor, hn::ConvertTo(tag, hn::Sub(to, from)));
   return hn::ConvertTo(ColorIntegers(), hn::Add(hn::ConvertTo(tag, from), change));
@@ -129,7 +131,8 @@ struct HueAndSaturation {
   HueVector saturation;
 };
 
-HWY_INLINE HueAndSaturation to_hsv(HueVector red, HueVector green, HueVector blue, HueVector largest) {
+HWY_INLINE HueAndSaturation to_hsv(HueVector red, HueVector green, HueVector blue,
+                                   HueVector largest) {
   const HueIntegers integers;
   const Doubles doubles;
   const auto smallest = hn::Min(red, hn::Min(green, blue));
@@ -138,7 +141,7 @@ HWY_INLINE HueAndSaturation to_hsv(HueVector red, HueVector green, HueVector blu
   const auto range = to_float(hn::Max(hn::Sub(largest, smallest), one));
   const auto saturation =
       hn::Div(to_float(hn::Sub(largest, smallest)), to_float(hn::Max(largest, one)));
-  // The sector of the largest channel, and the distances of the next channel but one and the next.
+  // The sector of the largest channel, and how far below it the channels before and after it are.
   const auto is_red = hn::Eq(red, largest);
   const auto is_green = hn::Eq(green, largest);
   const auto choose3 = [&](auto of_red, auto of_green, auto of_blue) {
@@ -147,12 +150,12 @@ HWY_INLINE HueAndSaturation to_hsv(HueVector red, HueVector green, HueVector blu
   const auto sector = choose3(hn::Zero(integers), hn::Set(integers, 2), hn::Set(integers, 4));
   const auto before = hn::Div(to_float(hn::Sub(largest, choose3(blue, red, green))), range);
   const auto after = hn::Div(to_float(hn::Sub(largest, choose3(green, blue, red))), range);
-  const auto sixths = round_to_float(
-      hn::Sub(hn::Add(to_double(sector), to_double(before)), to_double(after)));
+  const auto sixths =
+      round_to_float(hn::Sub(hn::Add(to_double(sector), to_double(before)), to_double(after)));
   const auto unit = hn::Set(doubles, 1.0);
   const auto turned = hn::Add(hn::Div(to_double(sixths), hn::Set(doubles, 6.0)), unit);
-  const auto hue = round_to_float(
-      hn::IfThenElse(hn::Ge(turned, unit), hn::Sub(turned, unit), turned));
+  const auto hue =
+      round_to_float(hn::IfThenElse(hn::Ge(turned, unit), hn::Sub(turned, unit), turned));
   const auto full = hn::Set(doubles, 255.0);
   return {truncate(hn::Mul(to_double(hue), full)), truncate(hn::Mul(to_double(saturation), full))};
 }
@@ -167,7 +170,8 @@ HWY_INLINE Rgb from_hsv(HueVector hue, HueVector saturation, HueVector value) {
   const HueIntegers integers;
   const Doubles doubles;
   const auto unit = hn::Set(doubles, 1.0);
-  const auto sixths = hn::Div(hn::Mul(to_double(hue), hn::Set(doubles, 6.0)), hn::Set(doubles, 255.0));
+  const auto sixths =
+      hn::Div(hn::Mul(to_double(hue), hn::Set(doubles, 6.0)), hn::Set(doubles, 255.0));
   const auto sector = truncate(sixths);
   const auto rest = round_to_float(hn::Sub(sixths, to_double(sector)));
   const auto share = hn::Div(to_float(saturation), hn::Set(HueFloats(), 255.0F));

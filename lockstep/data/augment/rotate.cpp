@@ -104,7 +104,8 @@ void Rotator::rotate_nearest(const ImageView& source, const Rotation& rotation,
     for (std::int64_t c = 0; c < channels; ++c) {
       const std::uint8_t* pixels = source.pixels + c * source.channel_stride;
       std::uint8_t* row = output + c * plane + y * rotation.width + span.begin;
-      for (std::int64_t i = 0; i < count; ++i) row[i] = pixels[places_[static_cast<std::size_t>(i)]];
+      for (std::int64_t i = 0; i < count; ++i)
+        row[i] = pixels[places_[static_cast<std::size_t>(i)]];
     }
   }
 }

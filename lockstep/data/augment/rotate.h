@@ -18,16 +18,16 @@ struct Rotation {
   std::int64_t width = 0;
 };
 
-/// By `degrees`, from 0 to below 360, counterclockwise. With `expand` its height and width hold the whole
-/// image.
+/// By `degrees`, from 0 to below 360, counterclockwise. With `expand` its height and width hold the
+/// whole image.
 Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, bool expand);
 
 /// Rotates images, with memory that is reused from one to the next. For one thread at a time.
 class Rotator {
  public:
-  /// Writes a planar image of rotation.height x rotation.width, which shows `fill` where nothing of the
-  /// source is. A coordinate is in fixed point of 16 bits for kNearest, in float64 for kBilinear, whose
-  /// result is rounded towards 0. `output` must not be the source's memory.
+  /// Writes a planar image of rotation.height x rotation.width, which shows `fill` where nothing of
+  /// the source is. A coordinate is in fixed point of 16 bits for kNearest, in float64 for
+  /// kBilinear, whose result is rounded towards 0. `output` must not be the source's memory.
   void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
               std::uint8_t fill, std::uint8_t* output);
 

@@ -32,7 +32,8 @@ HWY_INLINE CoordinateVector byte_to_double(PairVector bits) {
 }
 
 // Not MulAdd: PIL rounds the product.
-HWY_INLINE CoordinateVector mix(CoordinateVector from, CoordinateVector to, CoordinateVector share) {
+HWY_INLINE CoordinateVector mix(CoordinateVector from, CoordinateVector to,
+                                CoordinateVector share) {
   return hn::Add(from, hn::Mul(hn::Sub(to, from), share));
 }
 
@@ -73,8 +74,10 @@ struct PairRow {
     auto upper = hn::GatherIndex(Pairs(), pairs, index);
     auto lower = hn::GatherIndex(Pairs(), pairs + shape.width + 1, index);
     for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const auto from = mix(byte_to_double(upper), byte_to_double(hn::ShiftRight<32>(upper)), share_x);
-      const auto to = mix(byte_to_double(lower), byte_to_double(hn::ShiftRight<32>(lower)), share_x);
+      const auto from =
+          mix(byte_to_double(upper), byte_to_double(hn::ShiftRight<32>(upper)), share_x);
+      const auto to =
+          mix(byte_to_double(lower), byte_to_double(hn::ShiftRight<32>(lower)), share_x);
       const auto value = hn::IfThenElse(inside, mix(from, to, share_y), set(fill));
       const hn::Rebind<std::int32_t, Coordinates> integers;
       const hn::Rebind<std::uint8_t, Coordinates> bytes;
@@ -85,13 +88,14 @@ struct PairRow {
   }
 };
 
-void rotate_with_target(const std::uint64_t* pairs, const ImageShape& shape, const Rotation& rotation,
-                        std::uint8_t fill, std::uint8_t* output) {
+void rotate_with_target(const std::uint64_t* pairs, const ImageShape& shape,
+                        const Rotation& rotation, std::uint8_t fill, std::uint8_t* output) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Coordinates()));
   const std::int64_t width = rotation.width;
   const std::int64_t plane = rotation.height * width;
   for (std::int64_t y = 0; y < rotation.height; ++y, output += width) {
-    const PairRow row{pairs, shape, rotation, static_cast<double>(y) + 0.5, static_cast<double>(fill)};
+    const PairRow row{pairs, shape, rotation, static_cast<double>(y) + 0.5,
+                      static_cast<double>(fill)};
     std::int64_t x = 0;
     for (; x + lanes <= width; x += lanes) row.write(x, output + x, plane);
     if (x == width) continue;
@@ -128,7 +132,8 @@ void make_pairs_of(const ImageView& source, std::vector<std::uint64_t>& pairs) {
     const auto pixel_at = [&](std::int64_t x) {
       std::uint64_t pixel = 0;
       for (int c = 0; c < kChannels; ++c) {
-        pixel |= std::uint64_t{pixels[c * source.channel_stride + x * source.pixel_stride]} << (8 * c);
+        pixel |= std::uint64_t{pixels[c * source.channel_stride + x * source.pixel_stride]}
+                 << (8 * c);
       }
       return pixel;
     };
