@@ -358,6 +358,28 @@ TEST(RandomRotation, TurnsWhatTheListShowsInAnyOrderOfBytes) {
   }
 }
 
+// A quarter of 4 x 5 pixels puts centres between pixels, and some exactly on the edge: an edge
+// belongs to the pixel after it, and the last to none.
+TEST(RandomRotation, AnEdgeBelongsToThePixelAfterIt) {
+  const ImageShape shape{1, 4, 5};
+  const Bytes bytes = random_bytes(20);
+  for (const bool is_left : {true, false}) {
+    Bytes expected(20, 66);
+    for (std::size_t y = 0; y < 4; ++y) {
+      for (std::size_t x = 0; x < 5; ++x) {
+        const std::size_t source_x = is_left ? 4 - y : y + 1;
+        const std::size_t source_y = is_left ? x : 4 - x;
+        if (source_y < 4) expected[y * 5 + x] = bytes[source_y * 5 + source_x];
+      }
+    }
+    const double degrees = is_left ? 90 : 270;
+    EXPECT_EQ(made_by({RandomRotation{{degrees, degrees}, Interpolation::kNearest, false, 66}},
+                      bytes, shape),
+              expected)
+        << degrees;
+  }
+}
+
 TEST(RandomRotation, TurnsEachChannelAlike) {
   for (const std::int64_t channels : {2, 3, 4, 6}) {
     for (const std::int64_t width : {1, 5, 12}) {  // also less than a vector
