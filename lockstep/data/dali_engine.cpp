@@ -16,7 +16,6 @@
 #include <lockstep/data/augment/dali/pipeline.h>
 #include <lockstep/data/batch_ring.h>
 #include <lockstep/data/device_stage.h>
-#include <lockstep/data/device_stage.h>
 #include <lockstep/data/image_buffer.h>
 #include <lockstep/data/loader_engine.h>
 #include <lockstep/data/ring_engine.h>
@@ -27,7 +26,8 @@ namespace {
 // DALI decodes one while it writes the other.
 constexpr int kUnderWay = 2;
 
-// The calling thread, and threads that it starts, keep to `cpus` meanwhile; none: to what they have.
+// The calling thread, and threads that it starts, keep to `cpus` meanwhile; none: to what they
+// have.
 class PinnedScope {
  public:
   explicit PinnedScope(const std::vector<int>& cpus) : before_(available_cpus()) {
@@ -44,8 +44,8 @@ class PinnedScope {
 const LoaderOptions& checked(const LoaderOptions& options) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
     throw ConfigError(
-        "Loader: the dali engine cannot skip damaged images, a batch of DALI's fails as a whole; stop at "
-        "them, or use --loader native");
+        "Loader: the dali engine cannot skip damaged images, a batch of DALI's fails as a whole; "
+        "stop at them, or use --loader native");
   }
   return options;
 }
@@ -82,7 +82,7 @@ class DaliEngine final : public LoaderEngine {
 
   void start(const LoaderEpoch& epoch) override {
     stop();
-    if (failure_) build();
+    if (failure_ || !pipeline_) build();
     failure_ = nullptr;
     epoch_ = epoch;
     begun_ = 0;
@@ -108,9 +108,8 @@ class DaliEngine final : public LoaderEngine {
     const auto [channels, height, width] = plan_.output_shape();
     const std::int64_t elements = plan_.output_shape().elements();
     const std::vector<std::int64_t> strides =
-        options_.channels_last
-            ? std::vector<std::int64_t>{elements, 1, width * channels, channels}
-            : std::vector<std::int64_t>{elements, height * width, width, 1};
+        options_.channels_last ? std::vector<std::int64_t>{elements, 1, width * channels, channels}
+                               : std::vector<std::int64_t>{elements, height * width, width, 1};
     loaded.batch.images =
         torch::from_blob(slot.output.data(), {size, channels, height, width}, strides,
                          torch::dtype(options_.dtype).device(options_.device));
@@ -149,8 +148,8 @@ class DaliEngine final : public LoaderEngine {
       const std::size_t bytes = slot.labels.size() *
                                 static_cast<std::size_t>(plan_.output_shape().elements()) *
                                 torch::elementSize(options_.dtype);
-      LOCKSTEP_CHECK(slot.output.bytes() == bytes, "DALI made ", slot.output.bytes(), " bytes, not ",
-                     bytes);
+      LOCKSTEP_CHECK(slot.output.bytes() == bytes, "DALI made ", slot.output.bytes(),
+                     " bytes, not ", bytes);
     } catch (const DataError& error) {
       failure_ = explain(oldest, error);
       std::rethrow_exception(failure_);
@@ -163,8 +162,9 @@ class DaliEngine final : public LoaderEngine {
     const auto indices = epoch_.indices.subspan(place, std::min(options_.batch_size, left));
     if (spare_.empty()) spare_.push_back(std::make_unique<DaliBatch>());
     try {
-      spare_.back()->fill(dataset_, indices, plan_, plan_options_,
-                          {.seed = options_.seed, .epoch = static_cast<std::uint32_t>(epoch_.epoch)});
+      spare_.back()->fill(
+          dataset_, indices, plan_, plan_options_,
+          {.seed = options_.seed, .epoch = static_cast<std::uint32_t>(epoch_.epoch)});
       pipeline_->run(spare_.back()->images(), spare_.back()->numbers());
     } catch (...) {
       failure_ = std::current_exception();
@@ -200,9 +200,9 @@ class DaliEngine final : public LoaderEngine {
         dataset_.read(index, reader);
         reader.pixels({0, 0, reader.shape().height, reader.shape().width});
       }
-      return std::make_exception_ptr(
-          DataError(lockstep::str(error.what(), ", in a batch of ", batch.indices().size(), " images of ",
-                                  dataset_.name(), " from image ", batch.indices().front(), " on")));
+      return std::make_exception_ptr(DataError(
+          lockstep::str(error.what(), ", in a batch of ", batch.indices().size(), " images of ",
+                        dataset_.name(), " from image ", batch.indices().front(), " on")));
     } catch (const DataError&) {
       return std::current_exception();
     }

@@ -1,12 +1,16 @@
-// The dali engine makes the batches of the native one. Needs DALI, so all but the refusals skip without.
+// The dali engine makes the batches of the native one. Needs DALI, so all but the refusals skip
+// without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>
@@ -45,7 +49,9 @@ ImageDataset records(std::int64_t count, ImageShape shape = {3, 32, 32}) {
   return ImageDataset("records", shape, 256, {shard});
 }
 
-std::string png(int width, int height) { return encode_png(picture(width, height, 3), width, height); }
+std::string png(int width, int height) {
+  return encode_png(picture(width, height, 3), width, height);
+}
 
 LoaderOptions with(LoaderEngineKind engine, LoaderOptions options) {
   options.engine = engine;
@@ -73,13 +79,15 @@ struct Difference {
 };
 
 // Compares two epochs; the labels must be equal.
-Difference compare(const ImageDataset& dataset, const Augmentation& operators, LoaderOptions options) {
+Difference compare(const ImageDataset& dataset, const Augmentation& operators,
+                   LoaderOptions options) {
   Loader native = make(dataset, operators, LoaderEngineKind::kNative, options);
   Loader dali = make(dataset, operators, LoaderEngineKind::kDali, options);
   const auto channels = static_cast<std::int64_t>(dataset.shape().channels);
-  const auto& normalize = std::get<Normalize>(*std::find_if(
-      operators.begin(), operators.end(),
-      [](const Operator& op) { return std::holds_alternative<Normalize>(op); }));
+  const auto& normalize =
+      std::get<Normalize>(*std::find_if(operators.begin(), operators.end(), [](const Operator& op) {
+        return std::holds_alternative<Normalize>(op);
+      }));
   const auto bytes = torch::tensor(normalize.std).mul(255).view({1, channels, 1, 1});
   Difference difference;
   double sum = 0;
@@ -93,7 +101,9 @@ Difference compare(const ImageDataset& dataset, const Augmentation& operators, L
       EXPECT_EQ(got[i].images.sizes(), expected[i].images.sizes());
       EXPECT_EQ(got[i].images.strides(), expected[i].images.strides());
       EXPECT_EQ(got[i].images.dtype(), expected[i].images.dtype());
-      const auto off = (got[i].images.to(torch::kFloat64) - expected[i].images.to(torch::kFloat64)).abs() * bytes;
+      const auto off =
+          (got[i].images.to(torch::kFloat64) - expected[i].images.to(torch::kFloat64)).abs() *
+          bytes;
       sum += off.sum().item<double>();
       count += off.numel();
       difference.worst = std::max(difference.worst, off.max().item<double>());
@@ -126,23 +136,27 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         ExactCase{"Cifar", kCifar, {.batch_size = 20, .threads = 2}},
         ExactCase{"InlineAndChannelsLast", kCifar, {.batch_size = 20, .channels_last = true}},
-        ExactCase{"Float16", kCifar, {.batch_size = 20, .threads = 1, .dtype = torch::kFloat16}, 0.13},
+        ExactCase{
+            "Float16", kCifar, {.batch_size = 20, .threads = 1, .dtype = torch::kFloat16}, 0.13},
         ExactCase{"Erased",
-                  {Pad{4}, RandomCrop{32}, RandomErasing{0.7, {0.02, 0.33}, {0.3, 3.3}, 0.4}, Cutout{9},
-                   kNormalize, Cutout{8}, RandomErasing{0.7}},
+                  {Pad{4}, RandomCrop{32}, RandomErasing{0.7, {0.02, 0.33}, {0.3, 3.3}, 0.4},
+                   Cutout{9}, kNormalize, Cutout{8}, RandomErasing{0.7}},
                   {.batch_size = 20, .threads = 1}},
-        ExactCase{"OnlyCropped", {RandomCrop{{20, 27}}, RandomHorizontalFlip{}, kNormalize},
+        ExactCase{"OnlyCropped",
+                  {RandomCrop{{20, 27}}, RandomHorizontalFlip{}, kNormalize},
                   {.batch_size = 20, .threads = 1}},
-        ExactCase{"EveryMove",
-                  {RandomVerticalFlip{}, CenterCrop{{20, 40}}, Pad{2, 9}, Pad{1, 7}, RandomCrop{{21, 30}},
-                   RandomHorizontalFlip{}, Pad{2, 7}, Cutout{6}, RandomCrop{18}, kNormalize},
-                  {.batch_size = 20, .threads = 1}}),
+        ExactCase{
+            "EveryMove",
+            {RandomVerticalFlip{}, CenterCrop{{20, 40}}, Pad{2, 9}, Pad{1, 7}, RandomCrop{{21, 30}},
+             RandomHorizontalFlip{}, Pad{2, 7}, Cutout{6}, RandomCrop{18}, kNormalize},
+            {.batch_size = 20, .threads = 1}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DaliEngine, TakesImagesOfOneChannel) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   const Augmentation digits = {RandomCrop{24}, Normalize{{0.1307}, {0.3081}}, Cutout{5}};
-  EXPECT_LT(compare(records(30, {1, 28, 28}), digits, {.batch_size = 8, .threads = 1}).worst, kRounding);
+  EXPECT_LT(compare(records(30, {1, 28, 28}), digits, {.batch_size = 8, .threads = 1}).worst,
+            kRounding);
 }
 
 // Pictures of several sizes and types, as an image folder has them.
@@ -233,7 +247,8 @@ TEST(DaliEngine, ThreadsAndPrefetchDoNotChangeTheBatches) {
 
 TEST(DaliEngine, GoesOnInMidEpoch) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
-  Loader loader = make(records(53), kCifar, LoaderEngineKind::kDali, {.batch_size = 10, .threads = 1});
+  Loader loader =
+      make(records(53), kCifar, LoaderEngineKind::kDali, {.batch_size = 10, .threads = 1});
   const auto whole = read_epoch(loader, 4);
   loader.set_epoch(1);
   Batch given_up;
@@ -242,24 +257,48 @@ TEST(DaliEngine, GoesOnInMidEpoch) {
   expect_equal({whole.begin() + 2, whole.end()}, rest);
 }
 
+// What /proc says of the threads whose name has `word` in it.
+std::set<std::string> processors_of_threads(const std::string& word) {
+  std::set<std::string> processors;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (read_text(task.path() / "comm").find(word) == std::string::npos) continue;
+    const std::string status = read_text(task.path() / "status");
+    const std::string key = "Cpus_allowed_list:\t";
+    const std::size_t begin = status.find(key) + key.size();
+    processors.insert(status.substr(begin, status.find('\n', begin) - begin));
+  }
+  return processors;
+}
+
+TEST(DaliEngine, DalisThreadsKeepToTheLoadersProcessors) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const std::vector<int> before = available_cpus();
+  Loader loader = make(records(8), kCifar, LoaderEngineKind::kDali,
+                       {.batch_size = 4, .threads = 2, .cpus = {before.back()}});
+  EXPECT_THAT(processors_of_threads("DALI"), ::testing::ElementsAre(std::to_string(before.back())));
+  EXPECT_EQ(available_cpus(), before);
+}
+
 TEST(DaliEngine, RefusesByName) {
   const ImageDataset dataset = records(8);
   const auto refusal = [&](Augmentation operators, LoaderOptions options) {
-    return message_of<ConfigError>([&] { make(dataset, operators, LoaderEngineKind::kDali, options); });
+    return message_of<ConfigError>(
+        [&] { make(dataset, operators, LoaderEngineKind::kDali, options); });
   };
   EXPECT_EQ(refusal({RandomRotation{10}, kNormalize}, {}),
             "Loader: the dali engine cannot execute RandomRotation; use --loader native");
   EXPECT_EQ(refusal(kCifar, {.dtype = torch::kBFloat16}),
-            "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or --loader native");
+            "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
+            "--loader native");
   EXPECT_THAT(refusal(kCifar, {.on_corrupt_image = OnCorruptImage::kSkip}),
               HasSubstr("Loader: the dali engine cannot skip damaged images"));
 }
 
 #ifndef LOCKSTEP_HAS_DALI
 TEST(DaliEngine, SaysHowToGetDali) {
-  EXPECT_THAT(message_of<ConfigError>(
-                  [] { make(records(8), kCifar, LoaderEngineKind::kDali, {}); }),
-              AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI"), HasSubstr("run `make dali`")));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { make(records(8), kCifar, LoaderEngineKind::kDali, {}); }),
+      AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI"), HasSubstr("run `make dali`")));
 }
 #endif
 

@@ -55,37 +55,69 @@ INSTANTIATE_TEST_SUITE_P(
     Lists, DaliPlanChain,
     ::testing::Values(
         ChainCase{"Nothing", {kNormalize}, false, "CropMirrorNormalize"},
-        ChainCase{"Cifar", {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, kNormalize, Cutout{8}}, false,
+        ChainCase{"Cifar",
+                  {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, kNormalize, Cutout{8}},
+                  false,
                   "Slice.start.shape CropMirrorNormalize.mirror Erase.anchor.shape"},
-        ChainCase{"CropWithoutPad", {RandomCrop{24}, RandomHorizontalFlip{}, kNormalize}, false,
+        ChainCase{"CropWithoutPad",
+                  {RandomCrop{24}, RandomHorizontalFlip{}, kNormalize},
+                  false,
                   "CropMirrorNormalize.crop_pos_y.crop_pos_x.mirror"},
-        ChainCase{"NoPad", {Pad{0}, CenterCrop{24}, kNormalize}, false,
+        ChainCase{"NoPad",
+                  {Pad{0}, CenterCrop{24}, kNormalize},
+                  false,
                   "CropMirrorNormalize.crop_pos_y.crop_pos_x"},
-        ChainCase{"CenterCropThatPads", {CenterCrop{40}, kNormalize}, false,
+        ChainCase{"CenterCropThatPads",
+                  {CenterCrop{40}, kNormalize},
+                  false,
                   "Slice.start.shape CropMirrorNormalize"},
-        ChainCase{"PadAfterCrop", {RandomCrop{24}, Pad{4}, kNormalize}, false,
+        ChainCase{"PadAfterCrop",
+                  {RandomCrop{24}, Pad{4}, kNormalize},
+                  false,
                   "Slice.start.shape Slice.start.shape CropMirrorNormalize"},
-        ChainCase{"TwoFills", {Pad{2}, Pad{2, 9}, kNormalize}, false,
+        ChainCase{"TwoFills",
+                  {Pad{2}, Pad{2, 9}, kNormalize},
+                  false,
                   "Slice.start.shape Slice.start.shape CropMirrorNormalize"},
-        ChainCase{"OneFill", {Pad{2}, RandomHorizontalFlip{}, Pad{2}, kNormalize}, false,
+        ChainCase{"OneFill",
+                  {Pad{2}, RandomHorizontalFlip{}, Pad{2}, kNormalize},
+                  false,
                   "Slice.start.shape CropMirrorNormalize.mirror"},
-        ChainCase{"VerticalFlip", {RandomCrop{24}, RandomVerticalFlip{}, RandomHorizontalFlip{}, kNormalize},
-                  false, "Slice.start.shape Flip.vertical CropMirrorNormalize.mirror"},
-        ChainCase{"ErasingBeforeNormalize", {RandomHorizontalFlip{}, Cutout{4}, RandomErasing{}, kNormalize},
-                  false, "CropMirrorNormalize.mirror Erase.anchor.shape Erase.anchor.shape"},
-        ChainCase{"ErasingBeforeGeometry", {Cutout{4}, RandomCrop{24}, kNormalize}, false,
+        ChainCase{"VerticalFlip",
+                  {RandomCrop{24}, RandomVerticalFlip{}, RandomHorizontalFlip{}, kNormalize},
+                  false,
+                  "Slice.start.shape Flip.vertical CropMirrorNormalize.mirror"},
+        ChainCase{"ErasingBeforeNormalize",
+                  {RandomHorizontalFlip{}, Cutout{4}, RandomErasing{}, kNormalize},
+                  false,
+                  "CropMirrorNormalize.mirror Erase.anchor.shape Erase.anchor.shape"},
+        ChainCase{"ErasingBeforeGeometry",
+                  {Cutout{4}, RandomCrop{24}, kNormalize},
+                  false,
                   "Erase.anchor.shape CropMirrorNormalize.crop_pos_y.crop_pos_x"},
-        ChainCase{"FlipBeforeResize", {RandomHorizontalFlip{}, Resize{20}, kNormalize}, false,
+        ChainCase{"FlipBeforeResize",
+                  {RandomHorizontalFlip{}, Resize{20}, kNormalize},
+                  false,
                   "Flip.horizontal Resize CropMirrorNormalize"},
-        ChainCase{"Photos", {RandomResizedCrop{64}, RandomHorizontalFlip{}, kNormalize}, true,
+        ChainCase{"Photos",
+                  {RandomResizedCrop{64}, RandomHorizontalFlip{}, kNormalize},
+                  true,
                   "decoders__ImageSlice.start.shape Resize CropMirrorNormalize.mirror"},
-        ChainCase{"PhotosCropped", {RandomCrop{64}, kNormalize}, true,
+        ChainCase{"PhotosCropped",
+                  {RandomCrop{64}, kNormalize},
+                  true,
                   "decoders__ImageSlice.start.shape CropMirrorNormalize"},
-        ChainCase{"PhotosPadded", {Pad{4}, RandomCrop{64}, kNormalize}, true,
+        ChainCase{"PhotosPadded",
+                  {Pad{4}, RandomCrop{64}, kNormalize},
+                  true,
                   "decoders__Image Slice.start.shape CropMirrorNormalize"},
-        ChainCase{"PhotosErased", {Cutout{4}, Resize{64}, kNormalize}, true,
+        ChainCase{"PhotosErased",
+                  {Cutout{4}, Resize{64}, kNormalize},
+                  true,
                   "decoders__Image Erase.anchor.shape Resize CropMirrorNormalize"},
-        ChainCase{"Validation", {Resize{72, true}, CenterCrop{64}, kNormalize}, true,
+        ChainCase{"Validation",
+                  {Resize{72, true}, CenterCrop{64}, kNormalize},
+                  true,
                   "decoders__Image Resize.size Slice.start.shape CropMirrorNormalize"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -96,14 +128,18 @@ TEST(DaliPlan, RefusesByNameWhatDaliCannotDo) {
       {Grayscale{3}, "Grayscale"},
       {RandomGrayscale{}, "RandomGrayscale"}};
   for (const auto& [op, name] : refused) {
-    EXPECT_EQ(message_of<ConfigError>([&] { DaliPlan({op, kNormalize}, kSmall, {}); }),
+    EXPECT_EQ(message_of<ConfigError>([&] {
+                DaliPlan({op, kNormalize}, kSmall, {});
+              }),
               "Loader: the dali engine cannot execute " + name + "; use --loader native");
   }
-  EXPECT_EQ(message_of<ConfigError>([] {
-              DaliPlan({kNormalize}, kSmall, {.type = PixelType::kBFloat16});
-            }),
-            "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or --loader native");
-  EXPECT_THAT(message_of<ConfigError>([] { DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {}); }),
+  EXPECT_EQ(message_of<ConfigError>(
+                [] { DaliPlan({kNormalize}, kSmall, {.type = PixelType::kBFloat16}); }),
+            "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
+            "--loader native");
+  EXPECT_THAT(message_of<ConfigError>([] {
+                DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {});
+              }),
               HasSubstr("does not fit"));
 }
 
@@ -169,9 +205,10 @@ TEST(DaliPipeline, SaysWhatIsMissingAndHowToGetIt) {
   ScopedEnvironment environment;
   environment.set("LOCKSTEP_MODULE_DIR", directory.path().string());
   const DaliPlan plan({kNormalize}, kSmall, {});
-  EXPECT_THAT(message_of<ConfigError>([&] { DaliPipeline(plan, {}, {}); }),
-              AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded ("),
-                    HasSubstr("): run `make dali`, or use --loader native")));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { DaliPipeline(plan, {}, {}); }),
+      AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded ("),
+            HasSubstr("): run `make dali`, or use --loader native")));
 }
 
 }  // namespace

@@ -67,8 +67,9 @@ void DaliBatch::fill(const ImageDataset& dataset, std::span<const std::int64_t> 
     } else if (!reader_.is_decoded()) {
       add_file(reader_);
     } else {
-      throw ConfigError(str("Loader: the dali engine takes images that are all files or all pixels; image ",
-                            index, " of ", dataset.name(), " is pixels, the first is a file"));
+      throw ConfigError(
+          str("Loader: the dali engine takes images that are all files or all pixels; image ",
+              index, " of ", dataset.name(), " is pixels, the first is a file"));
     }
     labels_.push_back(dataset.label(index));
   }

@@ -12,18 +12,18 @@
 
 namespace lockstep {
 
-/// Whether the data set's first image is a file or pixels, and in which order: what DALI is fed of all.
-/// DataError when it cannot be read.
+/// Whether the data set's first image is a file or pixels, and in which order: what DALI is fed of
+/// all. DataError when it cannot be read.
 DaliPlanOptions dali_input_of(const ImageDataset& dataset);
 
-/// The images, choices and labels of a batch, in memory that is reused from one to the next. Pixels that
-/// lie in memory as DALI wants them are not copied.
+/// The images, choices and labels of a batch, in memory that is reused from one to the next. Pixels
+/// that lie in memory as DALI wants them are not copied.
 class DaliBatch {
  public:
-  /// `key` has the seed and the epoch. Throws what reading an image throws; ConfigError for one that
-  /// cannot be fed because it is pixels among files.
-  void fill(const ImageDataset& dataset, std::span<const std::int64_t> indices, const DaliPlan& plan,
-            const DaliPlanOptions& options, SampleKey key);
+  /// `key` has the seed and the epoch. Throws what reading an image throws; ConfigError for one
+  /// that cannot be fed because it is pixels among files.
+  void fill(const ImageDataset& dataset, std::span<const std::int64_t> indices,
+            const DaliPlan& plan, const DaliPlanOptions& options, SampleKey key);
 
   /// Valid until the next fill().
   DaliImages images() const { return {pointers_, shapes_}; }
@@ -36,7 +36,7 @@ class DaliBatch {
   void add_pixels(ImageReader& reader, Layout layout);
 
   ImageReader reader_;
-  std::vector<std::byte> copies_;        // of files, and of pixels that are not dense
+  std::vector<std::byte> copies_;  // of files, and of pixels that are not dense
   std::vector<const void*> pointers_;
   std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: it lies elsewhere
   std::vector<std::int64_t> shapes_;

@@ -108,8 +108,8 @@ class Pipeline {
     check(daliPipelineRun(pipeline_));
   }
 
-  // The outputs themselves are given back at once, because that is a call of the pipeline, which may have
-  // failed later on; the tensor owns its memory.
+  // The outputs themselves are given back at once, because that is a call of the pipeline, which
+  // may have failed later on; the tensor owns its memory.
   lockstep_dali_output pop() {
     daliPipelineOutputs_h popped = nullptr;
     check(daliPipelinePopOutputs(pipeline_, &popped));
@@ -244,9 +244,8 @@ int create(const lockstep_dali_graph* graph, void** pipeline, char* error, std::
 
 int run(void* pipeline, std::int64_t count, const lockstep_dali_feed* feeds, char* error,
         std::size_t error_size) {
-  return guarded(error, error_size, [&] {
-    static_cast<Pipeline*>(pipeline)->run(static_cast<int>(count), feeds);
-  });
+  return guarded(error, error_size,
+                 [&] { static_cast<Pipeline*>(pipeline)->run(static_cast<int>(count), feeds); });
 }
 
 int pop(void* pipeline, lockstep_dali_output* output, char* error, std::size_t error_size) {

@@ -20,18 +20,20 @@ const lockstep_dali_functions_v1* load_functions() {
   // The handle stays open for the life of the process: DALI has threads and does not unload.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    throw ConfigError(str("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded (", dlerror(),
-                          "): run `make dali`, or use --loader native"));
+    throw ConfigError(str("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded (",
+                          dlerror(), "): run `make dali`, or use --loader native"));
   }
   const auto functions = reinterpret_cast<lockstep_dali_v1>(dlsym(handle, kDaliSymbol));
   if (functions == nullptr) {
-    throw ConfigError(str("cannot use ", path, ": it belongs to another version of Lockstep; run `make dali`"));
+    throw ConfigError(
+        str("cannot use ", path, ": it belongs to another version of Lockstep; run `make dali`"));
   }
   return functions();
 }
 
 const lockstep_dali_functions_v1* functions() {
-  static const lockstep_dali_functions_v1* const loaded = load_functions();  // a failure is tried anew
+  static const lockstep_dali_functions_v1* const loaded =
+      load_functions();  // a failure is tried anew
   return loaded;
 }
 
@@ -47,7 +49,8 @@ class Graph {
       inputs_.push_back({"images", kLockstepDaliUint8, 3, planar ? "CHW" : "HWC"});
     }
     for (const DaliInput& input : plan.inputs()) {
-      inputs_.push_back({input.name.c_str(), input.is_integer ? kLockstepDaliInt32 : kLockstepDaliFloat32,
+      inputs_.push_back({input.name.c_str(),
+                         input.is_integer ? kLockstepDaliInt32 : kLockstepDaliFloat32,
                          input.count == 1 ? 0 : 1, nullptr});
     }
     for (const DaliOperator& op : plan.operators()) {
@@ -56,7 +59,8 @@ class Graph {
         arguments.push_back({.name = name.c_str()});
         std::visit([&](const auto& held) { describe(held, plan, arguments.back()); }, value);
       }
-      operators_.push_back({op.schema.c_str(), device(op, options.gpu), arguments.data(), arguments.size()});
+      operators_.push_back(
+          {op.schema.c_str(), device(op, options.gpu), arguments.data(), arguments.size()});
     }
     graph_ = {.inputs = inputs_.data(),
               .input_count = inputs_.size(),
@@ -83,7 +87,8 @@ class Graph {
     argument.kind = kLockstepDaliInteger;
     argument.integer = value;
   }
-  static void describe(const std::string& value, const DaliPlan&, lockstep_dali_argument& argument) {
+  static void describe(const std::string& value, const DaliPlan&,
+                       lockstep_dali_argument& argument) {
     argument.kind = kLockstepDaliText;
     argument.text = value.c_str();
   }
@@ -133,7 +138,8 @@ void DaliPipeline::run(const DaliImages& images, const DaliNumbers& numbers) {
     feeds_[i + 1] = {.data = numbers[i].data(), .samples = nullptr, .shapes = &counts_[i]};
   }
   call<DataError>("DALI refuses a batch: ", [&](char* error, std::size_t size) {
-    return functions_->run(pipeline_, static_cast<std::int64_t>(images.data.size()), feeds_.data(), error, size);
+    return functions_->run(pipeline_, static_cast<std::int64_t>(images.data.size()), feeds_.data(),
+                           error, size);
   });
 }
 

@@ -13,9 +13,9 @@ namespace lockstep {
 
 struct DaliPipelineOptions {
   std::int64_t batch_size = 1;  ///< At most, of a batch.
-  int threads = 1;              ///< DALI's own; they run on the processors of the thread that makes it.
-  int prefetch = 2;             ///< Batches under way at once.
-  int gpu = -1;                 ///< Number of the GPU that executes the operators; -1: none.
+  int threads = 1;   ///< DALI's own; they run on the processors of the thread that makes it.
+  int prefetch = 2;  ///< Batches under way at once.
+  int gpu = -1;      ///< Number of the GPU that executes the operators; -1: none.
 };
 
 /// What the pipeline made of a batch, in memory of its own: on the GPU, or the processor's.
@@ -58,11 +58,11 @@ class DaliPipeline {
   DaliPipeline(const DaliPipeline&) = delete;
   DaliPipeline& operator=(const DaliPipeline&) = delete;
 
-  /// Begins a batch; `images` and `numbers` must stay until pop() has returned it. DataError when DALI
-  /// refuses it.
+  /// Begins a batch; `images` and `numbers` must stay until pop() has returned it. DataError when
+  /// DALI refuses it.
   void run(const DaliImages& images, const DaliNumbers& numbers);
-  /// Waits for the oldest batch that was begun. DataError, with DALI's text, when it failed; then the
-  /// pipeline is of no more use.
+  /// Waits for the oldest batch that was begun. DataError, with DALI's text, when it failed; then
+  /// the pipeline is of no more use.
   DaliOutput pop();
 
  private:

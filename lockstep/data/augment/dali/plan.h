@@ -1,11 +1,12 @@
 // A list of operators as a chain of DALI's, and the numbers that differ from image to image.
 //
-// The random choices are ours (augment/choices.h), so that DALI makes the batch that the native engine
-// makes: DALI's operators take them as arguments, one set an image. Nothing here needs DALI.
+// The random choices are ours (augment/choices.h), so that DALI makes the batch that the native
+// engine makes: DALI's operators take them as arguments, one set an image. Nothing here needs DALI.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,10 +16,10 @@
 namespace lockstep {
 
 struct DaliPlanOptions {
-  Layout layout = Layout::kPlanar;            ///< Of the output.
-  PixelType type = PixelType::kFloat32;       ///< Of the output; DALI has no bfloat16.
-  bool encoded = false;                       ///< The input is files, which DALI decodes; else pixels,
-  Layout input_layout = Layout::kPlanar;      ///< in this order.
+  Layout layout = Layout::kPlanar;        ///< Of the output.
+  PixelType type = PixelType::kFloat32;   ///< Of the output; DALI has no bfloat16.
+  bool encoded = false;                   ///< The input is files, which DALI decodes; else pixels,
+  Layout input_layout = Layout::kPlanar;  ///< in this order.
 };
 
 /// An argument that is fed: `count` numbers an image, integers or floats.
@@ -40,7 +41,7 @@ struct DaliOperator {
   std::vector<std::pair<std::string, DaliValue>> arguments;
 };
 
-/// The fed numbers of a batch: for each input its numbers of all images, one image after the other.
+/// One that is fed.
 struct DaliNumber {
   DaliNumber() = default;
   DaliNumber(std::int32_t integer_) : integer(integer_) {}  // NOLINT: meant to convert
@@ -50,12 +51,14 @@ struct DaliNumber {
     float real;
   };
 };
+/// Of a batch: for each input the numbers of all images, one image after the other.
 using DaliNumbers = std::vector<std::vector<DaliNumber>>;
 
 /// A compiled list of operators. Immutable; choose() may run on any number of threads at once.
 ///
-/// Pads, crops and flips that follow each other become one Slice and one Flip, the last of them part of
-/// CropMirrorNormalize; a crop that comes first of an encoded image becomes part of decoding it.
+/// Pads, crops and flips that follow each other become one Slice and one Flip, the last of them
+/// part of CropMirrorNormalize; a crop that comes first of an encoded image becomes part of
+/// decoding it.
 class DaliPlan {
  public:
   /// ConfigError as AugmentationPlan's, or naming what DALI cannot execute.
@@ -84,7 +87,7 @@ class DaliPlan {
     int position_x = -1;
     int mirror = -1;
     int vertical = -1;
-    int size = -1;                    // rows, columns after the Resize
+    int size = -1;  // rows, columns after the Resize
   };
   struct Erasing {
     Operator op;

@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include <lockstep/core/philox.h>
+#include <lockstep/data/augment/axis.h>
+#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/choices.h>
+#include <lockstep/data/augment/dali/plan.h>
+
+namespace lockstep {
+namespace {
+
+// What a Geometry does to one image.
+class Window {
+ public:
+  Window(std::int64_t height, std::int64_t width, PhiloxStream& random)
+      : rows_{height}, columns_{width}, height_(height), width_(width), random_(random) {}
+
+  void operator()(const Pad& pad) {
+    rows_.pad(pad.pixels, pad.pixels);
+    columns_.pad(pad.pixels, pad.pixels);
+  }
+  void operator()(const RandomCrop& crop) {
+    check_fits(crop, rows_.size, columns_.size);
+    cut(choose(crop, rows_.size, columns_.size, random_));
+  }
+  void operator()(const CenterCrop& crop) {
+    const std::int64_t rows = std::max<std::int64_t>(crop.size.height - rows_.size, 0);
+    const std::int64_t columns = std::max<std::int64_t>(crop.size.width - columns_.size, 0);
+    rows_.pad(rows / 2, (rows + 1) / 2);
+    columns_.pad(columns / 2, (columns + 1) / 2);
+    cut(center_box(crop.size, rows_.size, columns_.size));
+  }
+  void operator()(const RandomResizedCrop& crop) {
+    cut(choose(crop, rows_.size, columns_.size, random_));
+    resized_ = crop.size;
+  }
+  void operator()(const Resize& resize) { resized_ = resized(resize, rows_.size, columns_.size); }
+  void operator()(const RandomHorizontalFlip& flip) {
+    if (choose(flip, random_)) columns_.flip();
+  }
+  void operator()(const RandomVerticalFlip& flip) {
+    if (choose(flip, random_)) rows_.flip();
+  }
+  template <class Other>
+  void operator()(const Other&) {}
+
+  std::array<std::int32_t, 2> start() const { return {first(rows_), first(columns_)}; }
+  std::array<std::int32_t, 2> shape() const {
+    return {static_cast<std::int32_t>(rows_.size), static_cast<std::int32_t>(columns_.size)};
+  }
+  float position_y() const { return position(rows_, height_); }
+  float position_x() const { return position(columns_, width_); }
+  bool mirrored() const { return columns_.step < 0; }
+  bool turned_over() const { return rows_.step < 0; }
+  ImageSize size() const {
+    return resized_.value_or(
+        ImageSize{static_cast<int>(rows_.size), static_cast<int>(columns_.size)});
+  }
+
+ private:
+  void cut(const Box& box) {
+    rows_.crop(box.top, box.height);
+    columns_.crop(box.left, box.width);
+  }
+  static std::int32_t first(const Axis& axis) {
+    return static_cast<std::int32_t>(axis.step > 0 ? axis.origin : axis.origin - (axis.size - 1));
+  }
+  static float position(const Axis& axis, std::int64_t source) {
+    if (source == axis.size) return 0;
+    return static_cast<float>(first(axis)) / static_cast<float>(source - axis.size);
+  }
+
+  Axis rows_;
+  Axis columns_;
+  std::int64_t height_;
+  std::int64_t width_;
+  std::optional<ImageSize> resized_;
+  PhiloxStream& random_;
+};
+
+}  // namespace
+
+void DaliPlan::resize(DaliNumbers& numbers, std::int64_t images) const {
+  numbers.resize(inputs_.size());
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    numbers[i].resize(static_cast<std::size_t>(images * inputs_[i].count));
+  }
+}
+
+void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
+                      DaliNumbers& numbers) const {
+  PhiloxStream random(key.seed, key.epoch, key.sample);
+  std::int64_t height = image.height;
+  std::int64_t width = image.width;
+  // One number, or two: rows and columns.
+  const auto put = [&](int input, DaliNumber first, DaliNumber second = {}) {
+    if (input < 0) return;
+    const auto count = inputs_[static_cast<std::size_t>(input)].count;
+    DaliNumber* to = numbers[static_cast<std::size_t>(input)].data() + place * count;
+    to[0] = first;
+    if (count == 2) to[1] = second;
+  };
+  for (const Step& step : steps_) {
+    if (const auto* geometry = std::get_if<Geometry>(&step)) {
+      Window window(height, width, random);
+      for (const Operator& op : geometry->operators) std::visit(window, op);
+      put(geometry->start, window.start()[0], window.start()[1]);
+      put(geometry->shape, window.shape()[0], window.shape()[1]);
+      put(geometry->position_y, window.position_y());
+      put(geometry->position_x, window.position_x());
+      put(geometry->mirror, std::int32_t{window.mirrored()});
+      put(geometry->vertical, std::int32_t{window.turned_over()});
+      height = window.size().height;
+      width = window.size().width;
+      put(geometry->size, static_cast<float>(height), static_cast<float>(width));
+      continue;
+    }
+    const auto& erasing = std::get<Erasing>(step);
+    Box box;  // empty: nothing is erased
+    if (const auto* cutout = std::get_if<Cutout>(&erasing.op)) {
+      box = lockstep::choose(*cutout, height, width, random);
+    } else {
+      box = lockstep::choose(std::get<RandomErasing>(erasing.op), height, width, random)
+                .value_or(Box{});
+    }
+    put(erasing.anchor, static_cast<float>(box.top), static_cast<float>(box.left));
+    put(erasing.shape, static_cast<float>(box.height), static_cast<float>(box.width));
+  }
+}
+
+}  // namespace lockstep
