@@ -5,15 +5,16 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/bench.h>
-#include <lockstep/cli/bench_loader_data.h>
 #include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/copy_bandwidth.h>
+#include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -37,7 +38,7 @@ struct BenchLoaderArguments {
   std::string layout = "nchw";
   int rounds = 7;
   double seconds = 0.5;
-  std::string data;
+  std::optional<std::string> data;
   std::string json;
 };
 
@@ -111,7 +112,7 @@ double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
 std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
                                     const std::vector<LoaderEngineKind>& engines,
                                     const std::vector<int>& thread_counts,
-                                    const BenchLoaderData& data) {
+                                    const LoaderData& data) {
   struct Contestant {
     Loader loader;
     std::int64_t epoch = 0;
@@ -178,8 +179,11 @@ void run(const BenchLoaderArguments& arguments) {
   check.at_least("--rounds", arguments.rounds, 1);
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
   if (!arguments.json.empty()) check_output_file(kCommand, "--json", arguments.json);
-  const BenchLoaderData data = bench_loader_data(arguments.dataset, arguments.operators,
-                                                 arguments.size, arguments.data);
+  const LoaderData data = open_loader_data(kCommand, {.source = arguments.dataset,
+                                                      .source_option = "--dataset",
+                                                      .operators = arguments.operators,
+                                                      .size = arguments.size,
+                                                      .directory = arguments.data});
   const auto rows = measure(arguments, engines, threads, data);
   std::cout << data.dataset.name() << ", " << arguments.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "

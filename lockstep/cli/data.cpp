@@ -14,6 +14,7 @@ void add_data_command(CLI::App& app) {
   add_data_get_command(*data);
   add_data_pack_command(*data);
   add_data_info_command(*data);
+  add_data_preview_command(*data);
   // Global options are understood after the action, too.
   for (CLI::App* action : data->get_subcommands([](const CLI::App*) { return true; })) {
     action->fallthrough();

@@ -11,5 +11,6 @@ void add_data_get_command(CLI::App& data);
 void add_data_info_command(CLI::App& data);
 void add_data_list_command(CLI::App& data);
 void add_data_pack_command(CLI::App& data);
+void add_data_preview_command(CLI::App& data);
 
 }  // namespace lockstep

@@ -118,17 +118,17 @@ Finding launcher() {
 }
 
 std::vector<Finding> examine() {
-  return {{"lockstep", LOCKSTEP_VERSION, LOCKSTEP_VERSION},
-          {"processor", cpu_model_name(), cpu_model_name()},
-          processors(),
-          {"simd", simd_name(), simd_name()},
-          memory(),
-          libtorch(),
-          gpus(),
-          backends(),
-          launcher(),
-          data("mnist"),
-          data("cifar10")};
+  std::vector<Finding> findings = {{"lockstep", LOCKSTEP_VERSION, LOCKSTEP_VERSION},
+                                   {"processor", cpu_model_name(), cpu_model_name()},
+                                   processors(),
+                                   {"simd", simd_name(), simd_name()},
+                                   memory(),
+                                   libtorch(),
+                                   gpus(),
+                                   backends(),
+                                   launcher()};
+  for (const std::string& name : known_data_names()) findings.push_back(data(name));
+  return findings;
 }
 
 void run_doctor(const std::string& json_file) {

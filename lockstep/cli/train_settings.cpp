@@ -1,6 +1,7 @@
 #include <lockstep/cli/train_settings.h>
 
 #include <lockstep/cli/launched_world.h>
+#include <lockstep/cli/mix_option.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
@@ -170,13 +171,6 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
 }
 
-BatchMix mix_named(const std::string& name) {
-  if (name == "mixup") return MixUp{};
-  if (name == "cutmix") return CutMix{};
-  if (name == "random") return RandomMix{};
-  return {};
-}
-
 }  // namespace
 
 TrainSettings resolve(const TrainArguments& arguments) {
@@ -188,8 +182,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   check.one_of("--loader", arguments.loader, {"native", "cuda", "dali"});
   check.one_of("--on-corrupt-image", arguments.on_corrupt_image, {"stop", "skip"});
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
-  check.one_of("--mix", arguments.mix, {"none", "mixup", "cutmix", "random"});
-  settings.mix = mix_named(arguments.mix);
+  settings.mix = parse_mix_option("train", arguments.mix);
   settings.loader = parse_loader_engine(arguments.loader);
   if (arguments.on_corrupt_image == "skip") settings.on_corrupt_image = OnCorruptImage::kSkip;
   settings.accelerator = arguments.accelerator;

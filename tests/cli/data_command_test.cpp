@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/formats/pack.h>
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
@@ -148,6 +149,75 @@ TEST_F(DataCommand, GetsWhatIsMissing) {
       HasSubstr("error: cannot download http://127.0.0.1:9/cifar100/cifar-100-binary.tar.gz"));
 }
 
+// The sheet in a PNG file: its size, and how many of its pixels are not grey.
+struct Sheet {
+  ImageHeader header;
+  int colorful = 0;
+};
+
+Sheet read_sheet(const std::filesystem::path& path) {
+  const std::string file = read_text(path);
+  PngDecoder decoder;
+  Sheet sheet{decoder.open(as_bytes(file), path.string())};
+  std::vector<std::uint8_t> rgb(rgb_bytes(whole(sheet.header)));
+  decoder.decode(whole(sheet.header), rgb);
+  for (std::size_t i = 0; i < rgb.size(); i += 3) {
+    if (rgb[i] != rgb[i + 1] || rgb[i] != rgb[i + 2]) ++sheet.colorful;
+  }
+  return sheet;
+}
+
+TEST_F(DataCommand, PreviewsARecipe) {
+  const ProgramResult result =
+      run({"preview", "mnist", "--operators", "crop-flip", "--out", in_out("a.png"), "--images",
+           "5", "--versions", "2", "--seed", "3", "--epoch", "4", "--json", in_out("a.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json shown = read_json("a.json");
+  EXPECT_EQ(result.out,
+            str(in_out("a.png"), ": 5 images of MNIST train, 2 versions of each, ",
+                shown["width"].get<int>(), "x", shown["height"].get<int>(), " pixels\n"));
+  EXPECT_THAT(result.err, IsEmpty());
+  const Sheet sheet = read_sheet(out / "a.png");
+  EXPECT_EQ(sheet.header.width, shown["width"]);
+  EXPECT_EQ(sheet.header.height, shown["height"]);
+  EXPECT_GT(sheet.header.width, 3 * 4 * 28) << "28 pixels are enlarged to 112";
+  EXPECT_EQ(sheet.colorful, 0);
+  EXPECT_EQ(shown["operators"],
+            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  ASSERT_EQ(shown["rows"].size(), 5U);
+  for (const json& row : shown["rows"]) {
+    EXPECT_EQ(row["label"], row["index"].get<int>() % 10);
+    ASSERT_EQ(row["versions"].size(), 2U);
+    EXPECT_EQ(row["versions"][1]["epoch"], 5);
+    EXPECT_EQ(row["versions"][1]["labels"], (json{{{"label", row["label"]}, {"share", 1.0}}}));
+  }
+
+  ASSERT_EQ(run({"preview", "mnist", "--operators", "crop-flip", "--out", in_out("b.png"),
+                 "--images", "5", "--versions", "2", "--seed", "3", "--epoch", "4"})
+                .exit_code,
+            0);
+  EXPECT_TRUE(read_text(out / "a.png") == read_text(out / "b.png")) << "the same choices again";
+}
+
+TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--size", "16x20"}).exit_code, 0);
+  for (const std::string& source : {images(), in_out("a.pack")}) {
+    const ProgramResult result =
+        run({"preview", source, "--size", "12", "--images", "2", "--versions", "3", "--mix",
+             "random", "--out", in_out("a.png"), "--json", in_out("a.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
+    const json shown = read_json("a.json");
+    EXPECT_EQ(shown["class_names"], (json{"cat", "dog"}));
+    EXPECT_EQ(shown["operators"][0], "RandomResizedCrop");
+    for (const json& version : shown["rows"][1]["versions"]) {
+      double sum = 0;
+      for (const json& label : version["labels"]) sum += label["share"].get<double>();
+      EXPECT_NEAR(sum, 1, 1e-6);
+    }
+  }
+}
+
 TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
   data.write("broken/cat/a.png", "no image");
   std::filesystem::create_directory(data / "empty");
@@ -183,6 +253,26 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"pack", (data / "broken").string(), to}, 1, "broken/cat/a.png"},
       {{"info", to}, 1, "x.pack: No such file"},
       {{"info", (data / "no.pack").string()}, 1, "is no packed image file"},
+      {{"preview", "mnist"}, 2, "--out is required"},
+      {{"preview", "mnist", "--out", in_out("x.jpg")}, 2, "--out must end in .png, got"},
+      {{"preview", "mnist", "--out", in_out("no/x.png")}, 2, "does not exist; create it first"},
+      {{"preview", "nosuch", "--out", in_out("x.png")},
+       2,
+       "data preview: SOURCE must be one of mnist, cifar10, a folder of images or a pack, got"},
+      {{"preview", images(), "--out", in_out("x.png"), "--operators", "recipe"},
+       2,
+       "data preview: --operators recipe is for the data set of a recipe"},
+      {{"preview", images(), "--out", in_out("x.png"), "--data", "y"}, 2, "--data belongs to"},
+      {{"preview", "mnist", "--out", in_out("x.png"), "--mix", "blend"}, 2, "--mix must be one of"},
+      {{"preview", "mnist", "--out", in_out("x.png"), "--loader", "gpu"}, 2, "--loader must be"},
+      {{"preview", "mnist", "--out", in_out("x.png"), "--images", "0"}, 2, "--images must be from"},
+      {{"preview", "mnist", "--out", in_out("x.png"), "--scale", "64", "--images", "30"},
+       2,
+       "contact sheet: 30 rows of 8 cells of 1792x1792 pixels make an image of"},
+      {{"preview", (data / "broken").string(), "--out", in_out("x.png")}, 1, "broken/cat/a.png"},
+      {{"preview", (data / "no.pack").string(), "--out", in_out("x.png")},
+       1,
+       "is no packed image file"},
       {{"get", "imagenet"}, 2, "unknown data set 'imagenet', expected one of mnist, cifar10"},
   };
   for (const Case& c : cases) {

@@ -1,0 +1,93 @@
+#include <lockstep/cli/loader_data.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/data/packed_images.h>
+#include <lockstep/recipes/recipe.h>
+#include <lockstep/report/download_bar.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Recipe* recipe_named(const std::string& name) {
+  for (const Recipe& recipe : recipes()) {
+    if (recipe.name == name) return &recipe;
+  }
+  return nullptr;
+}
+
+ImageDataset load_recipe(const Recipe& recipe, const std::optional<std::string>& directory) {
+  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
+  return recipe
+      .load_data({.directory = directory, .progress = std::ref(bar), .message = message})
+      .train;
+}
+
+ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
+                  const Recipe* recipe) {
+  if (recipe) return load_recipe(*recipe, choice.directory);
+  if (choice.directory) {
+    throw ConfigError(lockstep::str(command, ": --data belongs to the data set of a recipe; ",
+                                    choice.source_option, " names a folder or a pack itself"));
+  }
+  std::error_code ignored;
+  if (fs::is_directory(choice.source, ignored)) return load_image_folder(choice.source);
+  if (fs::exists(choice.source, ignored)) return load_packed_images(choice.source);
+  std::vector<std::string> names;
+  for (const Recipe& known : recipes()) names.push_back(known.name);
+  throw ConfigError(lockstep::str(command, ": ", choice.source_option, " must be one of ",
+                                  join(names), ", a folder of images or a pack, got '",
+                                  choice.source, "'"));
+}
+
+// The mean and deviation of ImageNet's photographs.
+Normalize normalize_of(const Recipe* recipe, std::int64_t channels) {
+  if (recipe) return std::get<Normalize>(recipe->test_augmentation.back());
+  if (channels == 3) return {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
+  return {.mean = std::vector<double>(channels, 0.5), .std = std::vector<double>(channels, 0.25)};
+}
+
+}  // namespace
+
+LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice) {
+  const Recipe* recipe = recipe_named(choice.source);
+  const std::string operators =
+      choice.operators.value_or(recipe ? "recipe" : "random-resized-crop");
+  const OptionCheck check(command);
+  check.one_of("--operators", operators,
+               {"recipe", "normalize", "crop-flip", "crop-flip-cutout", "random-resized-crop"});
+  check.in_range("--size", choice.size, 1, 65536);
+  if (operators == "recipe" && !recipe) {
+    throw ConfigError(command +
+                      ": --operators recipe is for the data set of a recipe; use "
+                      "random-resized-crop");
+  }
+  ImageDataset images = load(command, choice, recipe);
+  if (operators == "recipe") return {std::move(images), recipe->train_augmentation};
+  const ImageShape shape = images.shape();
+  Augmentation list;
+  if (operators == "random-resized-crop") {
+    list = {RandomResizedCrop{choice.size}, RandomHorizontalFlip{}};
+  } else if (operators != "normalize") {
+    list = {Pad{4}, RandomCrop{{static_cast<int>(shape.height), static_cast<int>(shape.width)}},
+            RandomHorizontalFlip{}};
+  }
+  list.push_back(normalize_of(recipe, shape.channels));
+  // A quarter of the image's side, 8 pixels of CIFAR's.
+  if (operators == "crop-flip-cutout") list.push_back(Cutout{static_cast<int>(shape.width / 4)});
+  return {std::move(images), std::move(list)};
+}
+
+}  // namespace lockstep

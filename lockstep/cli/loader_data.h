@@ -1,0 +1,32 @@
+// What a command loads that is about loading: a recipe's training data, a folder of images, or a
+// packed file; and what is done to its images.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <lockstep/data/augment.h>
+#include <lockstep/data/dataset.h>
+
+namespace lockstep {
+
+struct LoaderDataChoice {
+  std::string source;         ///< a recipe, a folder with a subfolder for each class, or a pack
+  std::string source_option;  ///< what the command calls it, for messages
+  /// "recipe" (of a recipe's data), "normalize", "crop-flip", "crop-flip-cutout", or
+  /// "random-resized-crop" to `size` pixels, with a flip. None: the first or the last.
+  std::optional<std::string> operators;
+  int size = 128;
+  std::optional<std::string> directory;  ///< --data; of a recipe
+};
+
+struct LoaderData {
+  ImageDataset dataset;
+  Augmentation augmentation;
+};
+
+/// Downloads where it has to, with a bar on standard error. ConfigError, beginning with `command`,
+/// for a word that is unknown or does not go with the data; DataError when that cannot be read.
+LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice);
+
+}  // namespace lockstep

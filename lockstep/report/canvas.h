@@ -1,0 +1,66 @@
+// An image in memory to draw on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct Color {
+  std::uint8_t red = 0;
+  std::uint8_t green = 0;
+  std::uint8_t blue = 0;
+  bool operator==(const Color&) const = default;
+};
+
+/// RGB, row by row.
+struct Picture {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::uint8_t> rgb;
+
+  Picture(std::int64_t height_, std::int64_t width_)
+      : height(height_),
+        width(width_),
+        rgb(static_cast<std::size_t>(height_) * static_cast<std::size_t>(width_) * 3) {}
+
+  std::uint8_t* pixel(std::int64_t x, std::int64_t y) { return rgb.data() + (y * width + x) * 3; }
+  const std::uint8_t* pixel(std::int64_t x, std::int64_t y) const {
+    return rgb.data() + (y * width + x) * 3;
+  }
+};
+
+/// Of a corner, in pixels from the upper left one.
+struct Place {
+  std::int64_t x = 0;
+  std::int64_t y = 0;
+  bool operator==(const Place&) const = default;
+};
+
+/// A picture, and what is drawn on it; InternalError when that does not lie inside. For one thread
+/// at a time.
+class Canvas {
+ public:
+  Canvas(std::int64_t height, std::int64_t width, Color background);
+
+  const Picture& picture() const { return picture_; }
+  Color at(Place place) const;
+
+  void fill(Place corner, std::int64_t height, std::int64_t width, Color color);
+  /// Every pixel of `picture` as a square of `scale` pixels.
+  void draw(Place corner, const Picture& picture, std::int64_t scale = 1);
+  /// In the font of bitmap_font.h, enlarged in the same way.
+  void write(Place corner, std::string_view text, Color color, std::int64_t scale = 1);
+
+  /// What is on it, as a PNG file's content.
+  std::string png() const;
+
+ private:
+  Picture picture_;
+};
+
+}  // namespace lockstep

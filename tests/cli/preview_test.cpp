@@ -1,0 +1,218 @@
+#include <lockstep/cli/preview.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/philox.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/data/sampler.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+const Normalize kColor = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+const Normalize kGrey = {{0.1307}, {0.3081}};
+
+// Images of random bytes, with labels 0, 1, ... classes - 1, 0, ...
+ImageDataset noise(std::int64_t size, const ImageShape& shape, std::int64_t classes,
+                   std::vector<std::string> names = {}) {
+  auto bytes = std::make_shared<std::vector<std::uint8_t>>(size * (shape.elements() + 1));
+  PhiloxStream random(7, 0, 0);
+  for (std::uint8_t& byte : *bytes) byte = static_cast<std::uint8_t>(random.below(256));
+  for (std::int64_t i = 0; i < size; ++i) {
+    (*bytes)[i * (shape.elements() + 1)] = static_cast<std::uint8_t>(i % classes);
+  }
+  ImageShard shard{.images = bytes->data() + 1,
+                   .image_stride = shape.elements() + 1,
+                   .labels = bytes->data(),
+                   .label_stride = shape.elements() + 1,
+                   .count = size,
+                   .keep_alive = bytes};
+  return ImageDataset("noise", shape, classes, std::vector{shard}, std::move(names));
+}
+
+// Pixel (x, y) of an image, as it appears on a sheet.
+Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
+  const auto at = [&](std::int64_t c) {
+    return view.pixels[std::min(c, view.shape.channels - 1) * view.channel_stride +
+                       y * view.row_stride + x * view.pixel_stride];
+  };
+  return {at(0), at(1), at(2)};
+}
+
+// How many pixels of a cell differ from those that `expected(x, y)` gives, each `scale` wide.
+template <class Expected>
+int differences(const ContactSheet& sheet, std::int64_t row, std::int64_t column, ImageSize size,
+                std::int64_t scale, const Expected& expected) {
+  const auto [left, top] = sheet.cell(row, column);
+  int count = 0;
+  for (std::int64_t y = 0; y < size.height * scale; ++y) {
+    for (std::int64_t x = 0; x < size.width * scale; ++x) {
+      if (sheet.canvas().at({left + x, top + y}) != expected(x / scale, y / scale)) ++count;
+    }
+  }
+  return count;
+}
+
+TEST(Preview, UndoesNormalizeExactly) {
+  for (const std::int64_t channels : {1, 3}) {
+    const ImageDataset dataset = noise(3, {channels, 24, 32}, 3);
+    const Preview preview =
+        make_preview(dataset, {channels == 1 ? kGrey : kColor}, {.versions = 2});
+    ASSERT_THAT(preview.rows, SizeIs(3)) << "the data set has no more";
+    for (std::int64_t row = 0; row < 3; ++row) {
+      const ImageView view = dataset.image(preview.rows[row].index);
+      for (std::int64_t column = 0; column < 3; ++column) {
+        EXPECT_EQ(differences(preview.sheet, row, column, {24, 32}, 3,
+                              [&](auto x, auto y) { return pixel_of(view, x, y); }),
+                  0)
+            << channels << " channels, row " << row << ", column " << column;
+      }
+    }
+  }
+}
+
+TEST(Preview, ShowsWhatOperatorsDo) {
+  const ImageDataset dataset = noise(2, {3, 8, 8}, 2);
+  const Preview mirrored =
+      make_preview(dataset, {RandomHorizontalFlip{1}, kColor}, {.versions = 1, .scale = 2});
+  const Preview erased = make_preview(
+      dataset, {kColor, RandomErasing{.probability = 1, .scale = {1, 1}, .ratio = {1, 1}, .value = 1e9}},
+      {.versions = 1, .scale = 1});
+  const Preview grey =
+      make_preview(dataset, {Grayscale{}, Normalize{{0.5}, {0.5}}}, {.versions = 1, .scale = 1});
+  for (std::int64_t row = 0; row < 2; ++row) {
+    const ImageView view = dataset.image(mirrored.rows[row].index);
+    EXPECT_EQ(differences(mirrored.sheet, row, 1, 8, 2,
+                          [&](auto x, auto y) { return pixel_of(view, 7 - x, y); }),
+              0);
+    EXPECT_EQ(differences(erased.sheet, row, 1, 8, 1,
+                          [](auto, auto) { return Color{255, 255, 255}; }),
+              0)
+        << "cut to bytes";
+    const Color pixel = grey.sheet.canvas().at(grey.sheet.cell(row, 1));
+    EXPECT_TRUE(pixel.red == pixel.green && pixel.green == pixel.blue);
+    EXPECT_EQ(differences(grey.sheet, row, 0, 8, 1,
+                          [&](auto x, auto y) { return pixel_of(view, x, y); }),
+              0)
+        << "the data set's image keeps its colours";
+  }
+}
+
+// The choices of an image depend on its place in the data set: those of a run are shown.
+TEST(Preview, ShowsTheVersionsOfATrainingRun) {
+  const ImageDataset dataset = noise(40, {3, 8, 8}, 10);
+  const Augmentation list = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},
+                             Normalize{{0, 0, 0}, {1, 1, 1}}};
+  const Preview preview =
+      make_preview(dataset, list, {.images = 12, .versions = 3, .scale = 1, .seed = 5, .epoch = 6});
+  Loader loader(dataset, SequentialSampler(dataset.size()), list, {.batch_size = 40, .seed = 5});
+  for (std::int64_t column = 1; column <= 3; ++column) {
+    loader.set_epoch(5 + column);
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    for (std::int64_t row = 0; row < 12; ++row) {
+      const auto& [index, label, versions] = preview.rows[row];
+      const torch::Tensor bytes = (batch.images[index] * 255).round().to(torch::kUInt8);
+      const ImageView view =
+          ImageView::planar(bytes.const_data_ptr<std::uint8_t>(), dataset.shape());
+      EXPECT_EQ(differences(preview.sheet, row, column, 8, 1,
+                            [&](auto x, auto y) { return pixel_of(view, x, y); }),
+                0);
+      EXPECT_EQ(versions[column - 1].epoch, 5 + column);
+      EXPECT_THAT(versions[column - 1].shares, ElementsAre(std::pair(index % 10, 1.0)));
+    }
+  }
+}
+
+TEST(Preview, MixesARowWithTheOneAbove) {
+  const auto bytes = std::make_shared<std::vector<std::uint8_t>>(32, 0);
+  std::fill(bytes->begin() + 16, bytes->end(), 255);
+  static constexpr std::uint8_t kLabels[] = {0, 1};
+  const ImageDataset dataset("black and white", {1, 4, 4}, 2,
+                             {ImageShard{bytes->data(), 16, kLabels, 1, 2, bytes}});
+  const Preview preview = make_preview(dataset, {kGrey}, {.versions = 4, .mix = MixUp{}});
+  ASSERT_EQ(preview.rows[0].label, 0);
+  for (std::int64_t column = 1; column <= 4; ++column) {
+    for (std::int64_t row = 0; row < 2; ++row) {
+      const auto& shares = preview.rows[row].versions[column - 1].shares;
+      ASSERT_THAT(shares, SizeIs(2));
+      EXPECT_GE(shares[0].second, shares[1].second);
+      EXPECT_NEAR(shares[0].second + shares[1].second, 1, 1e-6);
+      const double white = shares[shares[0].first == 1 ? 0 : 1].second;
+      const Color color = preview.sheet.canvas().at(preview.sheet.cell(row, column));
+      EXPECT_NEAR(color.red, 255 * white, 0.51) << "row " << row << ", column " << column;
+    }
+  }
+}
+
+TEST(Preview, ShrinksTheDataSetsImageToItsCell) {
+  const ImageDataset dataset = noise(1, {3, 40, 20}, 1);
+  const Preview preview =
+      make_preview(dataset, {CenterCrop{8}, kColor}, {.versions = 1, .scale = 1});
+  const auto [x, y] = preview.sheet.cell(0, 0);
+  const Canvas& canvas = preview.sheet.canvas();
+  const Color around = canvas.at({x, y});
+  for (int row = 0; row < 8; ++row) {
+    for (const int column : {0, 1, 6, 7}) EXPECT_EQ(canvas.at({x + column, y + row}), around);
+    for (const int column : {2, 5}) EXPECT_NE(canvas.at({x + column, y + row}), around);
+  }
+}
+
+TEST(Preview, ChoosesImagesOfAllClassesFirst) {
+  const ImageDataset dataset = noise(100, {1, 2, 2}, 7);
+  const auto labels_of = [&](const std::vector<std::int64_t>& indices) {
+    std::vector<std::int64_t> labels;
+    for (const std::int64_t index : indices) labels.push_back(dataset.label(index));
+    return labels;
+  };
+  const auto chosen = choose_preview_images(dataset, 9, 3);
+  const auto labels = labels_of(chosen);
+  EXPECT_THAT(std::vector(labels.begin(), labels.begin() + 7), ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  EXPECT_NE(labels[7], labels[8]);
+  EXPECT_NE(chosen[labels[7]], chosen[7]) << "another image of that class";
+  EXPECT_EQ(choose_preview_images(dataset, 9, 3), chosen);
+  EXPECT_NE(choose_preview_images(dataset, 9, 4), chosen);
+  const auto all = choose_preview_images(dataset, 1000, 0);
+  EXPECT_THAT(std::set(all.begin(), all.end()), SizeIs(100));
+}
+
+TEST(Preview, SaysWhatItCannotShow) {
+  const ImageDataset dataset = noise(4, {3, 8, 8}, 2);
+  struct Case {
+    ImageDataset dataset;
+    Augmentation list;
+    PreviewOptions options;
+    const char* text;
+  };
+  const Case cases[] = {
+      {dataset, {kColor}, {.images = 0}, "preview: --images must be from 1 to 4096, got 0"},
+      {dataset, {kColor}, {.versions = 5000}, "preview: --versions must be from 1 to 4096"},
+      {dataset, {kColor}, {.scale = 65}, "preview: --scale must be from 1 to 64, got 65"},
+      {dataset, {kColor}, {.epoch = -1}, "preview: --epoch must be from 0"},
+      {dataset, {kColor}, {.images = 1, .mix = CutMix{}}, "--mix needs at least 2 images, got 1"},
+      {dataset, {kColor}, {.versions = 4096, .scale = 64}, "contact sheet: 4 rows of 4097 cells"},
+      {dataset, {RandomCrop{9}, kColor}, {}, "RandomCrop"},
+      {noise(1, {2, 8, 8}, 1), {Normalize{{0, 0}, {1, 1}}}, {}, "images of 2 channels"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { make_preview(c.dataset, c.list, c.options); }),
+        HasSubstr(c.text));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
