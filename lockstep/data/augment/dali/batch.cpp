@@ -1,5 +1,8 @@
 #include <lockstep/data/augment/dali/batch.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -26,14 +29,30 @@ bool is_dense(const ImageView& image, Layout layout) {
   return channel && image.row_stride == strides.row && image.pixel_stride == strides.pixel;
 }
 
-void copy(const ImageView& image, Layout layout, std::byte* to) {
-  const Strides strides = dense(image.shape, layout);
-  for (std::int64_t c = 0; c < image.shape.channels; ++c) {
-    for (std::int64_t y = 0; y < image.shape.height; ++y) {
+ImageShape padded(const ImageShape& shape, const Pad& border) {
+  return {shape.channels, shape.height + 2 * border.pixels, shape.width + 2 * border.pixels};
+}
+
+// Dense, in the middle of the border.
+void copy(const ImageView& image, Layout layout, const Pad& border, std::span<std::byte> to) {
+  const Strides strides = dense(padded(image.shape, border), layout);
+  const auto [channels, height, width] = image.shape;
+  std::fill(to.begin(), to.end(), std::byte(border.fill));
+  std::byte* corner = to.data() + border.pixels * (strides.row + strides.pixel);
+  const bool same = image.pixel_stride == strides.pixel &&
+                    (layout == Layout::kPlanar || image.channel_stride == 1);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t y = 0; y < height; ++y) {
       const std::uint8_t* row = image.pixels + c * image.channel_stride + y * image.row_stride;
-      std::byte* to_row = to + c * strides.channel + y * strides.row;
-      for (std::int64_t x = 0; x < image.shape.width; ++x) {
-        to_row[x * strides.pixel] = std::byte{row[x * image.pixel_stride]};
+      std::byte* to_row = corner + c * strides.channel + y * strides.row;
+      if (same && layout == Layout::kPlanar) {
+        std::memcpy(to_row, row, static_cast<std::size_t>(width));
+      } else if (same) {
+        if (c == 0) std::memcpy(to_row, row, static_cast<std::size_t>(width * channels));
+      } else {
+        for (std::int64_t x = 0; x < width; ++x) {
+          to_row[x * strides.pixel] = std::byte{row[x * image.pixel_stride]};
+        }
       }
     }
   }
@@ -63,7 +82,7 @@ void DaliBatch::fill(const ImageDataset& dataset, std::span<const std::int64_t> 
     key.sample = static_cast<std::uint64_t>(index);
     plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_);
     if (!options.encoded) {
-      add_pixels(reader_, options.input_layout);
+      add_pixels(reader_, options.input_layout, plan.border());
     } else if (!reader_.is_decoded()) {
       add_file(reader_);
     } else {
@@ -87,24 +106,26 @@ void DaliBatch::add_file(const ImageReader& reader) {
   copies_.insert(copies_.end(), file.begin(), file.end());
 }
 
-void DaliBatch::add_pixels(ImageReader& reader, Layout layout) {
+void DaliBatch::add_pixels(ImageReader& reader, Layout layout, const Pad& border) {
   const bool outlives = reader.is_decoded();
   const ImageView image = reader.pixels(whole(reader.shape()));
-  const auto [channels, height, width] = image.shape;
+  const ImageShape shape = padded(image.shape, border);
+  const auto [channels, height, width] = shape;
   if (layout == Layout::kPlanar) {
     shapes_.insert(shapes_.end(), {channels, height, width});
   } else {
     shapes_.insert(shapes_.end(), {height, width, channels});
   }
-  if (outlives && is_dense(image, layout)) {
+  if (outlives && border.pixels == 0 && is_dense(image, layout)) {
     offsets_.push_back(-1);
     pointers_.push_back(image.pixels);
     return;
   }
   offsets_.push_back(static_cast<std::ptrdiff_t>(copies_.size()));
   pointers_.push_back(nullptr);
-  copies_.resize(copies_.size() + static_cast<std::size_t>(image.shape.elements()));
-  copy(image, layout, copies_.data() + offsets_.back());
+  copies_.resize(copies_.size() + static_cast<std::size_t>(shape.elements()));
+  copy(image, layout, border,
+       std::span(copies_).subspan(static_cast<std::size_t>(offsets_.back())));
 }
 
 }  // namespace lockstep

@@ -33,10 +33,10 @@ class DaliBatch {
 
  private:
   void add_file(const ImageReader& reader);
-  void add_pixels(ImageReader& reader, Layout layout);
+  void add_pixels(ImageReader& reader, Layout layout, const Pad& border);
 
   ImageReader reader_;
-  std::vector<std::byte> copies_;  // of files, and of pixels that are not dense
+  std::vector<std::byte> copies_;  // of files, and of pixels that are padded or not dense
   std::vector<const void*> pointers_;
   std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: it lies elsewhere
   std::vector<std::int64_t> shapes_;

@@ -34,7 +34,8 @@ class DaliPlanCompiler {
           "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
           "--loader native");
     }
-    for (std::size_t i = 0; i < operators.size(); ++i) {
+    const std::size_t first = encoded_ ? 0 : take_border(operators);
+    for (std::size_t i = first; i < operators.size(); ++i) {
       geometry_follows_ = std::any_of(operators.begin() + static_cast<std::ptrdiff_t>(i) + 1,
                                       operators.end(), is_geometry);
       std::visit(*this, operators[i]);
@@ -106,6 +107,15 @@ class DaliPlanCompiler {
   static bool is_geometry(const Operator& op) {
     return !std::holds_alternative<Cutout>(op) && !std::holds_alternative<RandomErasing>(op) &&
            !std::holds_alternative<Normalize>(op);
+  }
+
+  // How many operators that are.
+  std::size_t take_border(const Augmentation& operators) {
+    const auto* pad = std::get_if<Pad>(&operators.front());
+    if (pad == nullptr) return 0;
+    plan_.border_ = *pad;
+    if (is_known()) become(shape_.height + 2 * pad->pixels, shape_.width + 2 * pad->pixels);
+    return 1;
   }
 
   bool is_known() const { return shape_.height > 0; }

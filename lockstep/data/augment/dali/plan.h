@@ -65,12 +65,16 @@ class DaliPlan {
   DaliPlan(const Augmentation& operators, const ImageShape& input, const DaliPlanOptions& options);
 
   const ImageShape& output_shape() const { return output_; }
+  /// A Pad that comes first of pixels is for whoever feeds them: copying them costs less than an
+  /// operator of DALI's. 0 pixels: there is none.
+  const Pad& border() const { return border_; }
   const std::vector<DaliInput>& inputs() const { return inputs_; }
   const std::vector<DaliOperator>& operators() const { return operators_; }
 
   /// Makes `numbers` as large as `images` images need it.
   void resize(DaliNumbers& numbers, std::int64_t images) const;
   /// Makes the choices for the image at `place` in the batch, which are those of AugmentationPlan.
+  /// `image` is its shape without the border.
   /// ConfigError when the image is too small for a crop.
   void choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
               DaliNumbers& numbers) const;
@@ -97,6 +101,7 @@ class DaliPlan {
   using Step = std::variant<Geometry, Erasing>;
 
   ImageShape output_;
+  Pad border_;
   std::vector<DaliInput> inputs_;
   std::vector<DaliOperator> operators_;
   std::vector<Step> steps_;  // in the order of the list

@@ -92,8 +92,8 @@ void DaliPlan::resize(DaliNumbers& numbers, std::int64_t images) const {
 void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
                       DaliNumbers& numbers) const {
   PhiloxStream random(key.seed, key.epoch, key.sample);
-  std::int64_t height = image.height;
-  std::int64_t width = image.width;
+  std::int64_t height = image.height + 2 * border_.pixels;
+  std::int64_t width = image.width + 2 * border_.pixels;
   // One number, or two: rows and columns.
   const auto put = [&](int input, DaliNumber first, DaliNumber second = {}) {
     if (input < 0) return;
