@@ -81,8 +81,8 @@ void run(PreviewArguments& arguments) {
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
   write_file_atomically(arguments.out, preview.sheet.png());
   std::cout << arguments.out << ": " << preview.rows.size() << " images of " << data.dataset.name()
-            << ", " << arguments.options.versions << " versions of each, "
-            << preview.sheet.width() << "x" << preview.sheet.height() << " pixels\n";
+            << ", " << arguments.options.versions << " versions of each, " << preview.sheet.width()
+            << "x" << preview.sheet.height() << " pixels\n";
   if (!arguments.json.empty()) write_json(arguments, data, preview);
 }
 
@@ -115,10 +115,12 @@ void add_data_preview_command(CLI::App& data) {
       "preview", "Draw a sheet of training images as a net sees them, with their labels");
   const auto to = std::make_shared<PreviewArguments>();
   add_data_options(*command, *to);
-  add_number(*command, "--images", to->options.images, "Rows: images of as many classes as there are");
+  add_number(*command, "--images", to->options.images,
+             "Rows: images of as many classes as there are");
   add_number(*command, "--versions", to->options.versions, "Columns: epochs that each is shown of");
-  command->add_option("--scale", to->options.scale,
-                      "Side of an image's pixel (default: cells of 96 pixels or more)")
+  command
+      ->add_option("--scale", to->options.scale,
+                   "Side of an image's pixel (default: cells of 96 pixels or more)")
       ->transform(whole_number<std::int64_t>());
   add_number(*command, "--seed", to->options.seed, "Of the augmentation and the choice of images");
   add_number(*command, "--epoch", to->options.epoch, "The first, from 0");

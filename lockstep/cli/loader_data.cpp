@@ -30,8 +30,7 @@ const Recipe* recipe_named(const std::string& name) {
 ImageDataset load_recipe(const Recipe& recipe, const std::optional<std::string>& directory) {
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
-  return recipe
-      .load_data({.directory = directory, .progress = std::ref(bar), .message = message})
+  return recipe.load_data({.directory = directory, .progress = std::ref(bar), .message = message})
       .train;
 }
 

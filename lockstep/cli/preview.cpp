@@ -158,19 +158,17 @@ ContactSheetLayout layout_of(const ImageDataset& dataset, const Augmentation& au
                              const PreviewOptions& options, const ImageShape& cell) {
   std::vector<std::string> operators;
   for (const Operator& op : augmentation) operators.push_back(operator_name(op));
-  const std::string images =
-      lockstep::str(count_text(static_cast<double>(dataset.size())), " images in ",
-                    dataset.num_classes(), " classes");
-  ContactSheetLayout layout{
-      .title = dataset.name(),
-      .notes = {join(operators) + name_of(options.mix),
-                lockstep::str(images, ", ", to_string(options.engine), " loader, seed ",
-                              options.seed)},
-      .column_titles = {"data set"},
-      .rows = std::min(options.images, dataset.size()),
-      .cell_height = cell.height,
-      .cell_width = cell.width,
-      .caption_lines = 2};
+  const std::string images = lockstep::str(count_text(static_cast<double>(dataset.size())),
+                                           " images in ", dataset.num_classes(), " classes");
+  ContactSheetLayout layout{.title = dataset.name(),
+                            .notes = {join(operators) + name_of(options.mix),
+                                      lockstep::str(images, ", ", to_string(options.engine),
+                                                    " loader, seed ", options.seed)},
+                            .column_titles = {"data set"},
+                            .rows = std::min(options.images, dataset.size()),
+                            .cell_height = cell.height,
+                            .cell_width = cell.width,
+                            .caption_lines = 2};
   for (std::int64_t i = 0; i < options.versions; ++i) {
     layout.column_titles.push_back(lockstep::str("epoch ", options.epoch + i));
   }

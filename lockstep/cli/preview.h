@@ -41,15 +41,15 @@ struct Preview {
   std::vector<PreviewRow> rows;
 };
 
-/// `count` images of `dataset`, or all where it has fewer: random ones, such that no class is shown a
-/// second time before each that the data set has was shown once, and so on.
+/// `count` images of `dataset`, or all where it has fewer: random ones, such that no class is shown
+/// a second time before each that the data set has was shown once, and so on.
 std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std::int64_t count,
                                                 std::uint64_t seed);
 
 /// One row an image: first itself, shrunk or enlarged by a whole factor to fit, then what a Loader
-/// of these options makes of it in each epoch, with Normalize undone. ConfigError when the engine cannot
-/// execute the list, the sheet would be too large, or images have neither 1 nor 3 channels; DataError
-/// when an image cannot be read.
+/// of these options makes of it in each epoch, with Normalize undone. ConfigError when the engine
+/// cannot execute the list, the sheet would be too large, or images have neither 1 nor 3 channels;
+/// DataError when an image cannot be read.
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options);
 

@@ -90,8 +90,7 @@ constexpr std::array<Glyph, kGlyphs> read_drawings() {
   for (int i = 0; i < kGlyphs; ++i) {
     for (int y = 0; y < kGlyphHeight; ++y) {
       const std::string_view line = kDrawings[i / kGlyphsInLine * kGlyphHeight + y];
-      const std::string_view row =
-          line.substr(i % kGlyphsInLine * (kGlyphWidth + 1), kGlyphWidth);
+      const std::string_view row = line.substr(i % kGlyphsInLine * (kGlyphWidth + 1), kGlyphWidth);
       for (const char pixel : row) glyphs[i][y] = glyphs[i][y] << 1 | (pixel == '#' ? 1 : 0);
     }
   }
@@ -143,8 +142,8 @@ std::vector<std::string> wrap_text(std::string_view text, std::size_t columns) {
     const std::string_view word = text.substr(0, space);
     text.remove_prefix(std::min(space + 1, text.size()));
     if (word.empty()) continue;
-    const bool fits = !lines.empty() &&
-                      count_characters(lines.back()) + 1 + count_characters(word) <= columns;
+    const bool fits =
+        !lines.empty() && count_characters(lines.back()) + 1 + count_characters(word) <= columns;
     if (fits) {
       lines.back().append(" ").append(word);
     } else {

@@ -46,8 +46,7 @@ std::int64_t row_height(const ContactSheetLayout& layout) {
 }
 
 std::vector<std::string> wrapped_notes(const ContactSheetLayout& layout) {
-  const std::size_t columns =
-      columns_in(sheet_width(layout) - 2 * kMargin, text_scale(layout));
+  const std::size_t columns = columns_in(sheet_width(layout) - 2 * kMargin, text_scale(layout));
   std::vector<std::string> lines;
   for (const std::string& note : layout.notes) {
     const std::vector<std::string> wrapped = wrap_text(note, columns);
@@ -119,15 +118,15 @@ void ContactSheet::show(std::int64_t row, std::int64_t column, const Picture& pi
   const std::int64_t width = layout_.cell_width;
   const auto lines = static_cast<std::int64_t>(caption_text.size());
   const std::int64_t scale = std::min(height / picture.height, width / picture.width);
-  LOCKSTEP_CHECK(scale >= 1 && lines <= layout_.caption_lines, "a picture of ", picture.height,
-                 "x", picture.width, " and ", lines, " lines in a cell of ", height, "x", width,
-                 " and ", layout_.caption_lines);
+  LOCKSTEP_CHECK(scale >= 1 && lines <= layout_.caption_lines, "a picture of ", picture.height, "x",
+                 picture.width, " and ", lines, " lines in a cell of ", height, "x", width, " and ",
+                 layout_.caption_lines);
   canvas_.fill({x, y}, height, width, kCell);
   canvas_.draw({x + (width - picture.width * scale) / 2, y + (height - picture.height * scale) / 2},
                picture, scale);
   for (std::int64_t i = 0; i < lines; ++i) {
-    canvas_.write(caption(row, column, i), cut_text(caption_text[i], columns_in(width, text_scale_)),
-                  kInk, text_scale_);
+    canvas_.write(caption(row, column, i),
+                  cut_text(caption_text[i], columns_in(width, text_scale_)), kInk, text_scale_);
   }
 }
 

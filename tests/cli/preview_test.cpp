@@ -88,9 +88,10 @@ TEST(Preview, ShowsWhatOperatorsDo) {
   const ImageDataset dataset = noise(2, {3, 8, 8}, 2);
   const Preview mirrored =
       make_preview(dataset, {RandomHorizontalFlip{1}, kColor}, {.versions = 1, .scale = 2});
-  const Preview erased = make_preview(
-      dataset, {kColor, RandomErasing{.probability = 1, .scale = {1, 1}, .ratio = {1, 1}, .value = 1e9}},
-      {.versions = 1, .scale = 1});
+  // 6x6 pixels of 8x8.
+  const RandomErasing erasing{
+      .probability = 1, .scale = {0.5625, 0.5625}, .ratio = {1, 1}, .value = 1e9};
+  const Preview erased = make_preview(dataset, {kColor, erasing}, {.versions = 1, .scale = 1});
   const Preview grey =
       make_preview(dataset, {Grayscale{}, Normalize{{0.5}, {0.5}}}, {.versions = 1, .scale = 1});
   for (std::int64_t row = 0; row < 2; ++row) {
@@ -99,14 +100,16 @@ TEST(Preview, ShowsWhatOperatorsDo) {
                           [&](auto x, auto y) { return pixel_of(view, 7 - x, y); }),
               0);
     EXPECT_EQ(differences(erased.sheet, row, 1, 8, 1,
-                          [](auto, auto) { return Color{255, 255, 255}; }),
-              0)
-        << "cut to bytes";
+                          [](auto, auto) {
+                            return Color{255, 255, 255};
+                          }),
+              64 - 36)
+        << "what no byte becomes is cut to one";
     const Color pixel = grey.sheet.canvas().at(grey.sheet.cell(row, 1));
     EXPECT_TRUE(pixel.red == pixel.green && pixel.green == pixel.blue);
-    EXPECT_EQ(differences(grey.sheet, row, 0, 8, 1,
-                          [&](auto x, auto y) { return pixel_of(view, x, y); }),
-              0)
+    EXPECT_EQ(
+        differences(grey.sheet, row, 0, 8, 1, [&](auto x, auto y) { return pixel_of(view, x, y); }),
+        0)
         << "the data set's image keeps its colours";
   }
 }
@@ -208,9 +211,8 @@ TEST(Preview, SaysWhatItCannotShow) {
       {noise(1, {2, 8, 8}, 1), {Normalize{{0, 0}, {1, 1}}}, {}, "images of 2 channels"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(
-        message_of<ConfigError>([&] { make_preview(c.dataset, c.list, c.options); }),
-        HasSubstr(c.text));
+    EXPECT_THAT(message_of<ConfigError>([&] { make_preview(c.dataset, c.list, c.options); }),
+                HasSubstr(c.text));
   }
 }
 

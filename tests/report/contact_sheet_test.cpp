@@ -57,7 +57,8 @@ TEST(BitmapFont, WrapsText) {
   EXPECT_THAT(wrap_text(" a  b RandomCrop c", 6), ElementsAre("a b", "Rando\u2026", "c"));
 }
 
-// The places of `color` that differ from the drawing of `text` at `corner`; none when it stands there.
+// The places of `color` that differ from the drawing of `text` at `corner`; none when it stands
+// there.
 int differences(const Canvas& canvas, Place corner, std::string_view text, int scale) {
   int count = 0;
   const auto glyphs = glyphs_of(text);
@@ -111,19 +112,21 @@ TEST(Canvas, BecomesAPng) {
 }
 
 ContactSheetLayout small_layout() {
-  return {.title = "a title",
-          .notes = {"Pad, RandomCrop, RandomHorizontalFlip, RandomRotation, ColorJitter, Normalize"},
-          .column_titles = {"data set", "epoch 0"},
-          .rows = 2,
-          .cell_height = 20,
-          .cell_width = 30,
-          .caption_lines = 2};
+  return {
+      .title = "a title",
+      .notes = {"Pad, RandomCrop, RandomHorizontalFlip, RandomRotation, ColorJitter, Normalize"},
+      .column_titles = {"data set", "epoch 0"},
+      .rows = 2,
+      .cell_height = 20,
+      .cell_width = 30,
+      .caption_lines = 2};
 }
 
 TEST(ContactSheet, ShowsPicturesAsLargeAsAWholeFactorAllows) {
   ContactSheet sheet(small_layout());
   Picture picture(8, 9);  // twice as large: 16x18 in the middle of 20x30
-  for (std::size_t i = 0; i < picture.rgb.size(); ++i) picture.rgb[i] = static_cast<std::uint8_t>(i);
+  for (std::size_t i = 0; i < picture.rgb.size(); ++i)
+    picture.rgb[i] = static_cast<std::uint8_t>(i);
   sheet.show(1, 1, picture, {});
   const auto [left, top] = sheet.cell(1, 1);
   const Color around = sheet.canvas().at({left, top});
