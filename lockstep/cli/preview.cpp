@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -194,19 +195,21 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
   for (std::size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[random.below(static_cast<std::uint32_t>(i))]);
   }
-  // How often its class came before each image, then the class, then the place in the order.
-  std::vector<std::tuple<std::int64_t, std::int64_t, std::size_t>> places;
+  // How often its class came before, the place in the order, and the class of each image.
+  using Place = std::array<std::int64_t, 3>;
+  std::vector<Place> places;
   std::vector<std::int64_t> seen(dataset.num_classes());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const std::int64_t label = dataset.label(order[i]);
-    places.emplace_back(seen[label]++, label, i);
+    places.push_back({seen[label]++, static_cast<std::int64_t>(i), label});
   }
   const auto chosen = places.begin() + std::min(count, dataset.size());
   std::partial_sort(places.begin(), chosen, places.end());
+  std::sort(places.begin(), chosen, [](const Place& a, const Place& b) {
+    return std::tie(a[0], a[2]) < std::tie(b[0], b[2]);  // a round has a class once
+  });
   std::vector<std::int64_t> indices;
-  for (auto place = places.begin(); place != chosen; ++place) {
-    indices.push_back(order[std::get<2>(*place)]);
-  }
+  for (auto place = places.begin(); place != chosen; ++place) indices.push_back(order[(*place)[1]]);
   return indices;
 }
 

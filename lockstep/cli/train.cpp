@@ -85,8 +85,7 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--loader", to.loader, "What prepares the images: native, cuda or dali")
       ->capture_default_str();
   add_integer(command, "--workers", to.workers,
-              "Loader threads of all ranks together; 0 loads between the steps")
-      ->capture_default_str();
+              "Loader threads of all ranks together (default: one for each); 0 loads between the steps");
   command.add_option("--on-corrupt-image", to.on_corrupt_image,
                      "stop: the run ends and names the file; skip: it is left out and counted")
       ->capture_default_str();

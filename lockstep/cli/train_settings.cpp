@@ -37,7 +37,8 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   settings.global_batch = arguments.batch_size.value_or(settings.recipe->defaults.global_batch);
   check.in_range("--batch-size", static_cast<double>(settings.global_batch), 1, 1e9);
-  check.in_range("--workers", arguments.workers, 0, 4096);
+  const int workers = arguments.workers.value_or(settings.world_size);
+  check.in_range("--workers", workers, 0, 1 << 20);
   check.in_range("--threads", arguments.threads, 0, 4096);
   const std::int64_t ranks = settings.world_size;
   if (settings.global_batch < ranks) {
@@ -52,7 +53,7 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   }
   settings.batch_per_rank = settings.global_batch / ranks;
   settings.workers_per_rank =
-      static_cast<int>((arguments.workers + settings.world_size - 1) / settings.world_size);
+      static_cast<int>((workers + settings.world_size - 1) / settings.world_size);
   settings.threads = arguments.threads;
 }
 

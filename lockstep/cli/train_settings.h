@@ -48,7 +48,7 @@ struct TrainArguments {
   std::optional<std::string> out;
   bool resume = false;
   int threads = 0;
-  int workers = 0;
+  std::optional<int> workers;  ///< absent: one for each rank
   std::optional<std::string> json;
   double timeout_seconds = 300;
 };

@@ -2,9 +2,10 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include <fstream>
 #include <algorithm>
+#include <fstream>
 #include <thread>
 
 namespace lockstep {
@@ -60,6 +61,13 @@ std::string cpu_model_name() {
     if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown processor";
+}
+
+long long rss_bytes() {
+  long long pages = 0;
+  long long resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
 }
 
 long long peak_rss_bytes() {

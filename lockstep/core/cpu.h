@@ -25,6 +25,9 @@ std::string simd_name();
 /// Model name of the processor, as /proc/cpuinfo has it; "unknown processor" elsewhere.
 std::string cpu_model_name();
 
+/// What this process holds in memory now, in bytes; 0 where /proc is missing.
+long long rss_bytes();
+
 /// Largest resident set of this process so far, in bytes.
 long long peak_rss_bytes();
 

@@ -1,5 +1,8 @@
 #include <lockstep/data/batch_ring.h>
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <system_error>
 #include <utility>
 
@@ -9,6 +12,16 @@
 #include <lockstep/core/options.h>
 
 namespace lockstep {
+namespace {
+
+// Where the consumer's processor is also the fillers', a slot that becomes free would stop the consumer
+// at once, in next(). As a batch job a filler waits for a pause of it, or for the end of its turn.
+void wake_without_preempting() {
+  const sched_param parameters{};
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);  // only a hint: it may fail
+}
+
+}  // namespace
 
 BatchRing::BatchRing(Fill fill, const BatchRingOptions& options) : fill_(std::move(fill)) {
   const OptionCheck check("BatchRing");
@@ -92,6 +105,7 @@ void BatchRing::run_filler(const std::vector<int>& cpus) {
   if (!cpus.empty() && !pin_to_cpus(cpus)) {
     log_warning("BatchRing: cannot pin a thread to processors ", join(cpus));
   }
+  wake_without_preempting();
   std::unique_lock lock(mutex_);
   for (;;) {
     slot_free_.wait(lock, [this] { return quit_ || work_left(); });

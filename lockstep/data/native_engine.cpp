@@ -12,6 +12,9 @@
 namespace lockstep {
 namespace {
 
+// Between asking memory for an image and reading it.
+constexpr std::size_t kPrefetchedImages = 3;
+
 class NativeFill {
  public:
   NativeFill(const ImageDataset& dataset, const Augmentation& augmentation,
@@ -32,7 +35,9 @@ class NativeFill {
     auto* labels = slot.memory.labels.data_ptr<std::int64_t>();
     SampleKey key{.seed = seed_, .epoch = static_cast<std::uint32_t>(request.epoch)};
     std::int64_t count = 0;
-    for (const std::int64_t index : request.indices) {
+    for (std::size_t i = 0; i < request.indices.size(); ++i) {
+      const std::int64_t index = request.indices[i];
+      if (i + kPrefetchedImages < request.indices.size()) dataset_.prefetch(request.indices[i + kPrefetchedImages]);
       key.sample = static_cast<std::uint64_t>(index);
       try {
         dataset_.read(index, slot.reader);

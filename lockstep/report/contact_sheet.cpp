@@ -11,6 +11,7 @@ namespace {
 
 constexpr Color kPaper = {250, 250, 250};
 constexpr Color kCell = {226, 226, 226};  // around a picture that does not fill its cell
+constexpr Color kFrame = {206, 206, 206};  // a pixel wide
 constexpr Color kInk = {24, 24, 24};
 constexpr Color kPaleInk = {96, 96, 96};
 
@@ -121,6 +122,7 @@ void ContactSheet::show(std::int64_t row, std::int64_t column, const Picture& pi
   LOCKSTEP_CHECK(scale >= 1 && lines <= layout_.caption_lines, "a picture of ", picture.height, "x",
                  picture.width, " and ", lines, " lines in a cell of ", height, "x", width, " and ",
                  layout_.caption_lines);
+  canvas_.fill({x - 1, y - 1}, height + 2, width + 2, kFrame);
   canvas_.fill({x, y}, height, width, kCell);
   canvas_.draw({x + (width - picture.width * scale) / 2, y + (height - picture.height * scale) / 2},
                picture, scale);

@@ -26,7 +26,8 @@ Json epoch_json(const EpochReport& epoch) {
           {"seconds", epoch.seconds},
           {"train_loss", epoch.train_loss},
           {"images_per_second", epoch.images_per_second},
-          {"phases", phases_json(epoch.phases)}};
+          {"phases", phases_json(epoch.phases)},
+          {"rss_bytes", epoch.rss_bytes}};
 }
 
 bool is_special(const fs::path& path) {

@@ -63,6 +63,7 @@ struct EpochReport {
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
   PhaseSeconds phases;     ///< of rank 0
+  long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
   std::optional<Evaluation> test;
 };
 

@@ -90,6 +90,7 @@ RunReport TrainingRun::run() {
     EpochReport report = train_epoch();
     report.test = evaluate();
     save();
+    report.rss_bytes = rss_bytes();
     tell([&](Listener& listener) { listener.on_epoch_end(report); });
     epochs.push_back(std::move(report));
   }

@@ -188,6 +188,13 @@ TEST(Preview, ChoosesImagesOfAllClassesFirst) {
   EXPECT_NE(chosen[labels[7]], chosen[7]) << "another image of that class";
   EXPECT_EQ(choose_preview_images(dataset, 9, 3), chosen);
   EXPECT_NE(choose_preview_images(dataset, 9, 4), chosen);
+  std::set<std::int64_t> shown;
+  for (int seed = 0; seed < 20; ++seed) {
+    const auto few = labels_of(choose_preview_images(dataset, 3, seed));
+    EXPECT_TRUE(few[0] < few[1] && few[1] < few[2]) << "each of another class, in order";
+    shown.insert(few.begin(), few.end());
+  }
+  EXPECT_THAT(shown, SizeIs(7)) << "not the first classes each time";
   const auto all = choose_preview_images(dataset, 1000, 0);
   EXPECT_THAT(std::set(all.begin(), all.end()), SizeIs(100));
 }

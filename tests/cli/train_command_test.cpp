@@ -224,6 +224,21 @@ TEST_F(TrainCommand, TrainsWithoutStandardStreams) {
       << "numbers are decimal";
 }
 
+TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
+  for (const char* split : {"train", "t10k"}) {
+    data.write(std::string(split) + "-images-idx3-ubyte", idx_images(640, 28, 28));
+    data.write(std::string(split) + "-labels-idx1-ubyte", idx_labels(640));
+  }
+  const auto file = in_scratch("memory.json");
+  const auto result = train({"mnist", "--nproc-per-node", "2", "--max-epochs", "20", "--batch-size",
+                             "64", "--workers", "4", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto epochs = nlohmann::json::parse(read_text(file))["epochs"];
+  ASSERT_EQ(epochs.size(), 20U);
+  EXPECT_GT(epochs[1]["rss_bytes"], 10'000'000);
+  EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
+}
+
 TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
   const std::vector<std::string> arguments = {"mnist",
                                               "--optimizer",

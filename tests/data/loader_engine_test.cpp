@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -199,6 +201,23 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
   EXPECT_TRUE(torch::equal(batch.images, second)) << "and a function of its place";
+}
+
+// Woken, they would otherwise stop the trainer where they share its processor.
+TEST(LoaderThreads, DoNotPreemptTheTrainer) {
+  class Policies final : public BatchDataset {
+   public:
+    std::int64_t size() const override { return 2; }
+    void get(std::span<const std::int64_t> indices, Batch& batch) const override {
+      batch.images = torch::full({static_cast<std::int64_t>(indices.size())}, sched_getscheduler(0));
+      batch.labels = batch.images;
+    }
+  };
+  Loader loader(std::make_shared<const Policies>(), EvaluationSampler(2), {.batch_size = 2, .threads = 1});
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_EQ(batch.images[0].item<int>(), SCHED_BATCH);
+  EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 
 TEST(LoaderThreads, StayBesideTheirRank) {

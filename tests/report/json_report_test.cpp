@@ -61,7 +61,8 @@ TEST(ToJson, WritesTheDocumentedForm) {
         "backward": 1.0,
         "communication": 0.2,
         "optimizer": 0.1
-      }
+      },
+      "rss_bytes": 250000000
     }
   ],
   "test": {

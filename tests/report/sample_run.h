@@ -30,6 +30,7 @@ inline EpochReport sample_epoch(std::int64_t epoch) {
   report.train_loss = 0.25 / static_cast<double>(epoch);
   report.images_per_second = 30000;
   report.phases = {.data = 0.1, .forward = 0.5, .backward = 1, .communication = 0.2, .optimizer = 0.1};
+  report.rss_bytes = 250'000'000;
   report.test = Evaluation{.loss = 0.0512, .accuracy = 0.9842, .samples = 10000};
   return report;
 }

@@ -1,4 +1,4 @@
-// In place of cuda_engine.cpp where LibTorch is a CPU build.
+// In place of engine_cuda.cpp where LibTorch is a CPU build.
 #include <lockstep/core/error.h>
 #include <lockstep/data/loader_engine.h>
 
