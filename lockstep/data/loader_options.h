@@ -16,7 +16,7 @@ namespace lockstep {
 enum class LoaderEngineKind {
   kNative,  ///< This library's, on the CPU: one pass from bytes to batch (augment/native.h).
   kCuda,    ///< This library's, on the GPU: the data set stays there, one kernel makes a batch.
-  kDali,    ///< NVIDIA DALI, on CPU or GPU.
+  kDali,    ///< NVIDIA DALI, on CPU or GPU, after `make dali`; without threads it uses one of its own.
 };
 
 /// What happens to an image that cannot be read.
