@@ -24,11 +24,12 @@ class FolderSource final : public ImageSource {
     std::string path;
     std::int64_t label;
   };
-  explicit FolderSource(std::vector<File> files) : files_(std::move(files)) {}
+  FolderSource(std::vector<File> files, const ImageFolderOptions& options)
+      : files_(std::move(files)), options_(options) {}
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   void read(std::int64_t index, ImageReader& reader) const override {
-    reader.open(files_[static_cast<std::size_t>(index)].path);
+    reader.open(files_[static_cast<std::size_t>(index)].path, options_.decoding);
   }
   std::int64_t label(std::int64_t index) const override {
     return files_[static_cast<std::size_t>(index)].label;
@@ -36,6 +37,7 @@ class FolderSource final : public ImageSource {
 
  private:
   std::vector<File> files_;
+  ImageFolderOptions options_;
 };
 
 std::string lower_extension(const fs::path& path) {
@@ -82,7 +84,7 @@ std::vector<fs::path> images_below(const fs::path& folder) {
 
 }  // namespace
 
-ImageDataset load_image_folder(const fs::path& directory) {
+ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptions& options) {
   std::vector<FolderSource::File> files;
   std::vector<std::string> classes;
   try {
@@ -104,7 +106,7 @@ ImageDataset load_image_folder(const fs::path& directory) {
   const fs::path shown = directory.filename().empty() ? directory.parent_path() : directory;
   return ImageDataset(str("images of ", shown.filename().string()), {3, 0, 0},
                       static_cast<std::int64_t>(classes.size()),
-                      std::make_shared<const FolderSource>(std::move(files)), classes);
+                      std::make_shared<const FolderSource>(std::move(files), options), classes);
 }
 
 }  // namespace lockstep

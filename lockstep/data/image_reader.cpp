@@ -18,13 +18,14 @@ void ImageReader::show(const ImageView& image) {
   file_ = {};
 }
 
-void ImageReader::open(const std::filesystem::path& path) {
+void ImageReader::open(const std::filesystem::path& path, Decoding decoding) {
   read_file(path, kLargestFile, content_);
-  open(content_, path.string());
+  open(content_, path.string(), decoding);
 }
 
-void ImageReader::open(std::span<const std::byte> file, std::string_view name) {
+void ImageReader::open(std::span<const std::byte> file, std::string_view name, Decoding decoding) {
   view_ = {};
+  decoding_ = decoding;
   file_ = file;
   if (!decoder_) decoder_.emplace();
   const ImageHeader& header = decoder_->open(file, name);
@@ -37,7 +38,7 @@ ImageView ImageReader::pixels(const Box& part) {
 }
 
 ImageView ImageReader::pixels(const Box& part, std::int64_t height, std::int64_t width) {
-  if (is_decoded()) return pixels(part);
+  if (is_decoded() || decoding_ == Decoding::kExact) return pixels(part);
   const ImageRegion region{to_int(part.left), to_int(part.top), to_int(part.width),
                            to_int(part.height)};
   const int eighths = decoder_->eighths(region, to_int(width), to_int(height));

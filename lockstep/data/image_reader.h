@@ -19,14 +19,18 @@ namespace lockstep {
 /// part of a file is decoded.
 class ImageReader {
  public:
+  /// Whether a JPEG may be decoded at a reduced size where a Resize makes less than half of it.
+  enum class Decoding { kScaled, kExact };
+
   /// Pixels that outlive their use here.
   void show(const ImageView& image);
 
   /// Reads a JPEG or PNG file and its header; the image has three channels, whatever the file has.
   /// DataError, naming the file, when it cannot be read, or is damaged as far as the header tells.
-  void open(const std::filesystem::path& path);
+  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kScaled);
   /// The same of the content of such a file, which outlives its use here; `name` is for messages.
-  void open(std::span<const std::byte> file, std::string_view name);
+  void open(std::span<const std::byte> file, std::string_view name,
+            Decoding decoding = Decoding::kScaled);
 
   const ImageShape& shape() const { return shape_; }
   bool is_decoded() const { return view_.pixels != nullptr; }
@@ -37,8 +41,8 @@ class ImageReader {
   /// file, when it is damaged.
   ImageView pixels(const Box& part);
 
-  /// The same, in a size that has at least `height` x `width` pixels: a JPEG of at least twice that in both
-  /// directions is decoded at a half, a quarter or an eighth of its size, which is faster than to
+  /// The same, in a size that has at least `height` x `width` pixels: with Decoding::kScaled a JPEG of at
+  /// least twice that in both directions is decoded at a half, a quarter or an eighth of its size, which is faster than to
   /// shrink it afterwards, and about the mean of the pixels (see jpeg_eighths()).
   ImageView pixels(const Box& part, std::int64_t height, std::int64_t width);
 
@@ -51,6 +55,7 @@ class ImageReader {
   std::vector<std::byte> content_;  // of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::optional<ImageDecoder> decoder_;
+  Decoding decoding_ = Decoding::kScaled;
 };
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ class PackSource final : public ImageSource {
     prepare(index, record);
     if (info().kind == PackKind::kFiles) {
       const std::string name = reader_.record_name(index);
-      reader.open(record.bytes, name);
+      reader.open(record.bytes, name, options_.decoding);
       // Who knows the shape of all does not look at that of each.
       if (reader.shape() != ImageShape{3, record.height, record.width}) {
         throw DataError(str(name, ": got an image of ", reader.shape().height, "x",

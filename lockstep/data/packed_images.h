@@ -19,6 +19,8 @@ enum class PackVerification {
 
 struct PackedImagesOptions {
   PackVerification verification = PackVerification::kFirstRead;
+  /// Of JPEG files in the pack, see ImageFolderOptions.
+  ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
 };
 
 /// Maps a file that pack_images() or `lockstep data pack` wrote. Its index is verified, no image

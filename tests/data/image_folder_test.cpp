@@ -154,6 +154,8 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAHalfWhereThatSuffices) {
     }
   }
   EXPECT_LT(difference, 1.0);
+  load_image_folder(folder, {.decoding = ImageReader::Decoding::kExact}).read(0, reader);
+  EXPECT_EQ(reader.pixels({10, 20, 100, 120}, 50, 60).shape, (ImageShape{3, 100, 120}));
 }
 
 }  // namespace
