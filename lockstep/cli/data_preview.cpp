@@ -80,9 +80,14 @@ void run(PreviewArguments& arguments) {
   const LoaderData data = open_loader_data(kCommand, arguments.choice);
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
   write_file_atomically(arguments.out, preview.sheet.png());
-  std::cout << arguments.out << ": " << preview.rows.size() << " images of " << data.dataset.name()
-            << ", " << arguments.options.versions << " versions of each, " << preview.sheet.width()
-            << "x" << preview.sheet.height() << " pixels\n";
+  const auto counted = [](std::int64_t count, const char* what) {
+    return str(count, ' ', what, count == 1 ? "" : "s");
+  };
+  std::cout << arguments.out << ": "
+            << counted(static_cast<std::int64_t>(preview.rows.size()), "image") << " of "
+            << data.dataset.name() << ", " << counted(arguments.options.versions, "version")
+            << " of each, " << preview.sheet.width() << "x" << preview.sheet.height()
+            << " pixels\n";
   if (!arguments.json.empty()) write_json(arguments, data, preview);
 }
 

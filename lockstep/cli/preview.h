@@ -42,8 +42,8 @@ struct Preview {
 };
 
 /// `count` images of `dataset`, or all where it has fewer: random ones, such that no class is shown
-/// a second time before each that the data set has was shown once, and so on; each time in the order
-/// of the classes.
+/// a second time before each that the data set has was shown once, and so on; each time in the
+/// order of the classes.
 std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std::int64_t count,
                                                 std::uint64_t seed);
 

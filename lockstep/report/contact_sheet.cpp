@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr Color kPaper = {250, 250, 250};
-constexpr Color kCell = {226, 226, 226};  // around a picture that does not fill its cell
+constexpr Color kCell = {226, 226, 226};   // around a picture that does not fill its cell
 constexpr Color kFrame = {206, 206, 206};  // a pixel wide
 constexpr Color kInk = {24, 24, 24};
 constexpr Color kPaleInk = {96, 96, 96};
@@ -22,11 +22,12 @@ constexpr std::int64_t kFirstColumn = 12;  // more of it after the first one
 constexpr std::int64_t kLine = kGlyphHeight + 3;
 constexpr std::int64_t kCaption = 3;  // between a cell and its caption
 constexpr std::int64_t kMinimumWidth = 320;
-constexpr std::int64_t kTitleScale = 2;
 
 std::int64_t text_scale(const ContactSheetLayout& layout) {
   return layout.cell_width >= 192 ? 2 : 1;
 }
+
+std::int64_t title_scale(const ContactSheetLayout& layout) { return text_scale(layout) + 1; }
 
 std::size_t columns_in(std::int64_t width, std::int64_t scale) {
   return static_cast<std::size_t>(
@@ -58,7 +59,8 @@ std::vector<std::string> wrapped_notes(const ContactSheetLayout& layout) {
 
 std::int64_t header_height(const ContactSheetLayout& layout, std::size_t notes) {
   const std::int64_t lines = static_cast<std::int64_t>(notes) + 1;  // that of the columns' titles
-  return kMargin + kTitleScale * kLine + (lines * kLine + kCaption) * text_scale(layout) + kGap;
+  return kMargin + title_scale(layout) * kLine + (lines * kLine + kCaption) * text_scale(layout) +
+         kGap;
 }
 
 // The canvas, once it is known to be of a size that can be shown.
@@ -85,9 +87,9 @@ ContactSheet::ContactSheet(ContactSheetLayout layout)
       canvas_(blank(layout_, first_row_)) {
   const std::int64_t text_width = width() - 2 * kMargin;
   Place at = {kMargin, kMargin};
-  canvas_.write(at, cut_text(layout_.title, columns_in(text_width, kTitleScale)), kInk,
-                kTitleScale);
-  at.y += kTitleScale * kLine;
+  const std::int64_t scale = title_scale(layout_);
+  canvas_.write(at, cut_text(layout_.title, columns_in(text_width, scale)), kInk, scale);
+  at.y += scale * kLine;
   for (const std::string& note : notes_) {
     canvas_.write(at, note, kInk, text_scale_);
     at.y += kLine * text_scale_;

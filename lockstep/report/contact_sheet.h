@@ -28,7 +28,8 @@ struct ContactSheetLayout {
   std::int64_t caption_lines = 1;
 };
 
-/// Text is 8 pixels high, 16 where cells are at least 192 wide. For one thread at a time.
+/// Text is 8 pixels high, 16 where cells are at least 192 wide, the title's 8 more. For one thread
+/// at a time.
 class ContactSheet {
  public:
   /// ConfigError, before memory is asked for, where the sheet would exceed the limits above.
