@@ -101,8 +101,8 @@ void PackReader::parse_header() {
                                   : header.channels >= 1 && header.channels <= 4;
   const bool right_shape = (header.height == 0) == (header.width == 0) &&
                            std::max(header.height, header.width) <= kMaximumPackSide;
-  if (!right_kind || !right_shape || header.records == 0 || header.classes == 0 ||
-      !right_channels) {
+  const bool right_classes = header.classes >= 1 && header.classes <= kMaximumPackClasses;
+  if (!right_kind || !right_shape || header.records == 0 || !right_classes || !right_channels) {
     refuse(str("got ", header.records, " records of kind ", header.kind, ", ", header.channels, "x",
                header.height, "x", header.width, ", in ", header.classes,
                " classes, which cannot be"));

@@ -28,10 +28,10 @@ enum class PackKind : std::uint32_t {
 struct PackInfo {
   PackKind kind = PackKind::kPixels;
   std::string name;           ///< of the data set, in words
-  std::int64_t channels = 0;  ///< 1 to 4
+  std::int64_t channels = 0;  ///< 1 to 4; 3 of files
   std::int64_t height = 0;    ///< of every image; 0: each has its own
   std::int64_t width = 0;
-  std::int64_t num_classes = 0;
+  std::int64_t num_classes = 0;  ///< 1 to kMaximumPackClasses
   std::vector<std::string> class_names;  ///< empty, or one for each class
 };
 
@@ -47,6 +47,8 @@ struct PackRecord {
 inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
 /// Of an image in a pack.
 inline constexpr std::int64_t kMaximumPackSide = 65'535;
+/// Of a pack: far more than any data set has, so that labels and what is counted by class stay small.
+inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
 /// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the
 /// names.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -34,10 +33,13 @@ std::string encode_names(const PackInfo& info) {
 
 const PackInfo& checked(const PackInfo& info, std::int64_t records) {
   const OptionCheck check("PackWriter");
-  constexpr double kMost = std::numeric_limits<std::uint32_t>::max();
   check.at_least("records", static_cast<double>(records), 1);
   check.in_range("channels", static_cast<double>(info.channels), 1, 4);
-  check.in_range("num_classes", static_cast<double>(info.num_classes), 1, kMost);
+  if (info.kind == PackKind::kFiles && info.channels != 3) {
+    throw ConfigError(str("PackWriter: channels must be 3 for a pack of files, got ", info.channels));
+  }
+  check.in_range("num_classes", static_cast<double>(info.num_classes), 1,
+                 static_cast<double>(kMaximumPackClasses));
   if (!info.class_names.empty()) {
     check.in_range("the number of class_names", static_cast<double>(info.class_names.size()),
                    static_cast<double>(info.num_classes), static_cast<double>(info.num_classes));

@@ -17,7 +17,7 @@ namespace {
 
 // Deflate's densest code is 2 bits for a match of 258 bytes; the densest pixels have one bit.
 constexpr std::int64_t kMaximumPixelsPerByte = 1032 * 8;
-constexpr png_uint_32 kMaximumSide = 1 << 20;
+constexpr png_uint_32 kMaximumSide = 65'535;  // what JPEG's headers and packs hold
 
 // Whatever gives neither size nor colour is passed over unread: a text or a colour profile may be
 // compressed to a bomb. libpng takes them by their names, five bytes each.

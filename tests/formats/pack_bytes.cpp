@@ -49,11 +49,12 @@ std::string file_pack() {
                  {{as_bytes(jpeg), 2, 17, 21}, {as_bytes(png), 0, 7, 9}});
 }
 
-std::string with_right_checksums(std::string pack) {
+std::string with_right_checksums(std::string pack, PackLength length) {
   if (pack.size() < sizeof(PackHeader)) return pack;
   PackHeader header;
   std::memcpy(&header, pack.data(), sizeof(header));
   const std::uint64_t most = pack.size();
+  if (length == PackLength::kMadeRight) header.file_bytes = most;
   if (header.names_bytes <= most && header.records <= most) {
     const std::uint64_t end = pack_data_offset(header.names_bytes, header.records);
     if (end <= most) {

@@ -159,6 +159,11 @@ TEST(Pack, SaysWhatIsWrong) {
       {"which do not fit", header([](auto& h) { h.names_bytes = ~std::uint64_t{0}; })},
       {"5x4x5, in 2 classes, which cannot be", header([](auto& h) { h.channels = 5; })},
       {"in 0 classes", header([](auto& h) { h.classes = 0; })},
+      {"in 1048577 classes", header([](auto& h) { h.classes = kMaximumPackClasses + 1; })},
+      {"record 2 of 60 bytes at 4224, expected at 4224, in a file of 4283",
+       with_right_checksums(right.substr(0, right.size() - 1), PackLength::kMadeRight)},
+      {"got 4285 bytes, expected the last record to end them at 4284",
+       with_right_checksums(right + "x", PackLength::kMadeRight)},
       {"3x0x5", header([](auto& h) { h.height = 0; })},
       {"1x4x5", header([](auto& h) { h.kind = 1, h.channels = 1; })},
       {"checksum of its names and index is wrong", indexed},
@@ -222,7 +227,11 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
   EXPECT_THAT(error(info, 0), HasSubstr("records must be at least 1"));
   EXPECT_THAT(error({.channels = 5, .num_classes = 1}, 1),
               HasSubstr("channels must be from 1 to 4"));
+  EXPECT_THAT(error({.kind = PackKind::kFiles, .channels = 1, .num_classes = 1}, 1),
+              HasSubstr("channels must be 3 for a pack of files, got 1"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 0}, 1), HasSubstr("num_classes"));
+  EXPECT_THAT(error({.channels = 1, .num_classes = kMaximumPackClasses + 1}, 1),
+              HasSubstr("num_classes must be from 1 to"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 3, .class_names = {"a"}}, 1),
               HasSubstr("class_names"));
   EXPECT_THAT(message_of<DataError>([&] { PackWriter(directory / "no/pack", info, 1); }),

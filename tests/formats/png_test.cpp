@@ -108,6 +108,8 @@ TEST(PngDecoder, NamesTheFileAndWhatIsWrongWithIt) {
            {"more rows than data", with_header(37, 22), "Not enough image data"},
            {"fewer rows than data", with_header(37, 20), "IDAT: Too much image data"},
            {"too wide", with_header(1 << 21, 1), "Invalid IHDR data"},
+           {"a pixel too wide", with_header(65'536, 1), "Invalid IHDR data"},
+           {"a pixel too high", with_header(1, 65'536), "Invalid IHDR data"},
            {"a bomb", with_header(8192, 8192), "claims 8192x8192 pixels, which"},
            {"too large", with_header(65'535, 65'535), "at most 268435456 are allowed"},
        }) {

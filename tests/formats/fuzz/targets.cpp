@@ -156,9 +156,9 @@ bool fuzz_pack(std::span<const std::byte> bytes) {
     }
     for (std::int64_t i = 0; i < reader.size(); ++i) reader.verify(i);
   };
-  // Else hardly an input would get behind the checksums.
+  // Else hardly an input would get behind the checksums, and none of another length to the index.
   const std::string sealed = with_right_checksums(
-      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, PackLength::kMadeRight);
   // At the end of memory of its size, so that a sanitizer sees one byte too far.
   const std::vector<char> copy(sealed.begin(), sealed.end());
   accepts([&] { read(std::as_bytes(std::span(copy))); });
