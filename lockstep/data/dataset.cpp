@@ -97,10 +97,20 @@ std::shared_ptr<const ImageSource> make_shard_source(const std::string& name,
                                                      const ImageShape& shape,
                                                      std::vector<ImageShard> shards) {
   if (shards.empty()) throw ConfigError(str("data set ", name, ": got no shards"));
-  for (const ImageShard& shard : shards) {
-    if (shard.count <= 0 || shard.images == nullptr || shard.labels == nullptr) {
-      throw ConfigError(
-          str("data set ", name, ": a shard has ", shard.count, " images, expected at least 1"));
+  if (std::min({shape.channels, shape.height, shape.width}) <= 0) {
+    throw ConfigError(str("data set ", name, ": got images of ", shape.channels, "x", shape.height,
+                          "x", shape.width, " in memory, expected one shape for all"));
+  }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const ImageShard& shard = shards[i];
+    if (shard.count <= 0) {
+      throw ConfigError(str("data set ", name, ": shard ", i, " has ", shard.count,
+                            " images, expected at least 1"));
+    }
+    if (shard.images == nullptr || shard.labels == nullptr) {
+      throw ConfigError(str("data set ", name, ": shard ", i, " has no ",
+                            shard.images == nullptr ? "images" : "labels",
+                            ", got a null pointer"));
     }
   }
   return std::make_shared<const ShardSource>(shape, std::move(shards));

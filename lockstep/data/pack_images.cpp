@@ -14,6 +14,11 @@
 namespace lockstep {
 namespace {
 
+[[noreturn]] void refuse_pixels(const ImageDataset& dataset) {
+  throw ConfigError(str("pack_images: ", dataset.name(),
+                        " holds pixels, not files that could be kept as they are"));
+}
+
 // One image on its way, with the memory that it was made in.
 class Slot {
  public:
@@ -21,14 +26,14 @@ class Slot {
     dataset.read(index, reader_);
     const ImageShape& shape = reader_.shape();
     if (options.keep_files) {
-      if (reader_.is_decoded()) {
-        throw ConfigError(str("pack_images: ", dataset.name(),
-                              " holds pixels, not files that could be kept as they are"));
-      }
+      if (reader_.is_decoded()) refuse_pixels(dataset);
+      const auto bytes = static_cast<std::int64_t>(reader_.file().size());
+      check_size(shape, bytes, dataset, index);
       return set(reader_.file(), dataset.label(index), shape.height, shape.width);
     }
     const ImageSize size = wanted_size(shape, options);
-    check_size({shape.channels, size.height, size.width}, dataset, index);
+    const ImageShape made{shape.channels, size.height, size.width};
+    check_size(made, made.elements(), dataset, index);
     const ImageView image = reader_.pixels({0, 0, shape.height, shape.width});
     set(std::as_bytes(resize(image, size)), dataset.label(index), size.height, size.width);
   }
@@ -52,13 +57,13 @@ class Slot {
     return planar(resampler_.resize(image, size.height, size.width));
   }
 
-  static void check_size(const ImageShape& shape, const ImageDataset& dataset, std::int64_t index) {
-    if (std::max(shape.height, shape.width) > kMaximumPackSide ||
-        shape.elements() > kMaximumPackRecordBytes) {
+  static void check_size(const ImageShape& shape, std::int64_t bytes, const ImageDataset& dataset,
+                         std::int64_t index) {
+    if (std::max(shape.height, shape.width) > kMaximumPackSide || bytes > kMaximumPackRecordBytes) {
       throw DataError(str("pack_images: image ", index, " of ", dataset.name(), " is ",
-                          shape.height, "x", shape.width, ", more than a pack takes (",
-                          kMaximumPackSide, " pixels a side, ", kMaximumPackRecordBytes,
-                          " bytes); resize it"));
+                          shape.height, "x", shape.width, " in ", bytes,
+                          " bytes, more than a pack takes (", kMaximumPackSide,
+                          " pixels a side, ", kMaximumPackRecordBytes, " bytes); resize it"));
     }
   }
 
@@ -105,6 +110,8 @@ void check_options(const PackImagesOptions& options) {
 PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
                        const PackImagesOptions& options) {
   check_options(options);
+  // All files are read as three channels.
+  if (options.keep_files && dataset.shape().channels != 3) refuse_pixels(dataset);
   PackInfo info;
   info.kind = options.keep_files ? PackKind::kFiles : PackKind::kPixels;
   info.name = dataset.name();

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
+#include <limits>
 #include <numeric>
+#include <sstream>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -19,7 +22,12 @@ std::vector<std::int64_t> lengths_of(std::int64_t size, const std::vector<double
     check.in_range(lockstep::str("fractions[", i, "]"), fractions[i], 0, 1);
   }
   const double sum = std::accumulate(fractions.begin(), fractions.end(), 0.0);
-  check.in_range("the sum of fractions", sum, 1 - kTolerance, 1);
+  if (!(sum >= 1 - kTolerance && sum <= 1)) {
+    std::ostringstream exact;  // 1.0000000000000002 would print as 1
+    exact << std::setprecision(std::numeric_limits<double>::max_digits10) << sum;
+    throw ConfigError(lockstep::str("random_split: the sum of fractions must be 1, got ",
+                                    exact.str(), "; mend them, or give lengths"));
+  }
   std::vector<std::int64_t> lengths;
   for (const double fraction : fractions) {
     lengths.push_back(static_cast<std::int64_t>(std::floor(static_cast<double>(size) * fraction)));

@@ -47,7 +47,7 @@ struct PackRecord {
 inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
 /// Of an image in a pack.
 inline constexpr std::int64_t kMaximumPackSide = 65'535;
-/// Of a pack: far more than any data set has, so that labels and what is counted by class stay small.
+/// Of a pack: far more than any data set has, so that what is counted by class stays small.
 inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
 /// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the

@@ -36,7 +36,8 @@ const PackInfo& checked(const PackInfo& info, std::int64_t records) {
   check.at_least("records", static_cast<double>(records), 1);
   check.in_range("channels", static_cast<double>(info.channels), 1, 4);
   if (info.kind == PackKind::kFiles && info.channels != 3) {
-    throw ConfigError(str("PackWriter: channels must be 3 for a pack of files, got ", info.channels));
+    throw ConfigError(
+        str("PackWriter: channels must be 3 for a pack of files, got ", info.channels));
   }
   check.in_range("num_classes", static_cast<double>(info.num_classes), 1,
                  static_cast<double>(kMaximumPackClasses));

@@ -111,6 +111,20 @@ TEST(AugmentationChoices, FlipsAndGraysComeAsOftenAsTheyShould) {
   EXPECT_EQ(share(RandomGrayscale{1}), 1);
 }
 
+TEST(AugmentationChoices, TheLongerSideIsRoundedDownAndFitsIntoAnInt) {
+  struct Case {
+    std::int64_t height, width;
+    int side;
+    ImageSize expected;
+  };
+  const Case cases[] = {{8, 21, 4, {4, 10}},
+                        {21, 8, 4, {10, 4}},
+                        {5, 5, 9, {9, 9}},
+                        {1, 65'535, 65'536, {65'536, 1 << 30}},
+                        {65'535, 1, 65'536, {1 << 30, 65'536}}};
+  for (const Case& c : cases) EXPECT_EQ(resized(Resize{c.side, true}, c.height, c.width), c.expected);
+}
+
 TEST(AugmentationChoices, AnglesAreUniform) {
   const auto angles = [](const RandomRotation& rotation) {
     return draws([&](auto& random) { return choose(rotation, random); });

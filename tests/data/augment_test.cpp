@@ -308,6 +308,60 @@ TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {
               ::testing::HasSubstr("RandomCrop of 6x5 pixels does not fit into an image of 5x20"));
 }
 
+// A reader of a data set that declared another shape: the output has no room for it.
+TEST(AugmentationPlan, RefusesAnImageOfAnotherShapeThanDeclared) {
+  const std::vector<std::uint8_t> pixels(3 * 64 * 64);
+  struct Case {
+    ImageShape declared;
+    ImageShape image;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{1, 32, 32}, {3, 64, 64}, "an image of 3x64x64 in a data set of 1x32x32 images (sample 7 of"},
+      {{3, 32, 32}, {3, 64, 64}, "an image of 3x64x64 in a data set of 3x32x32 images"},
+      {{3, 32, 32}, {3, 32, 31}, "an image of 3x32x31 in a data set of 3x32x32 images"},
+      {{1, 0, 0}, {3, 40, 40}, "an image of 3x40x40 in a data set of 1-channel images"},
+  };
+  for (const Case& c : cases) {
+    Augmentation operators = {normalize_for(c.declared.channels)};
+    if (c.declared.height == 0) operators.insert(operators.begin(), RandomCrop{32});
+    const AugmentationPlan plan(operators, c.declared);
+    std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
+    ImageReader reader;
+    reader.show(ImageView::planar(pixels.data(), c.image));
+    EXPECT_THAT(message_of<DataError>([&] { plan.apply(reader, {.sample = 7}, output.data()); }),
+                ::testing::HasSubstr(c.message));
+  }
+}
+
+TEST(AugmentationPlan, RefusesToMakeAnImageHuge) {
+  const std::vector<std::uint8_t> pixels(40'000);
+  struct Case {
+    Augmentation operators;
+    ImageShape image;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{Resize{2, true}}, {1, 1, 40'000}, "resizing an image of 1x40000 makes 1x2x80000, expected"},
+      {{Resize{60'000, true}}, {1, 1, 2}, "resizing an image of 1x2 makes 1x60000x120000"},
+      {{Resize{60'000}}, {1, 1, 2}, "resizing an image of 1x2 makes 1x60000x60000"},
+      {{RandomRotation{{45, 45}, Interpolation::kNearest, true}},
+       {1, 1, 40'000},
+       "rotating an image of 1x40000 makes 1x282"},
+      {{Pad{60'000}, RandomRotation{{45, 45}}}, {1, 1, 2}, "padding an image of 1x2 makes 1x120001"},
+  };
+  for (const Case& c : cases) {
+    Augmentation operators = c.operators;
+    operators.insert(operators.end(), {CenterCrop{1}, normalize_for(1)});
+    const AugmentationPlan plan(operators, {1, 0, 0});
+    float output = 0;
+    EXPECT_THAT(message_of<DataError>([&] {
+                  plan.apply(ImageView::planar(pixels.data(), c.image), {}, &output);
+                }),
+                ::testing::HasSubstr(c.message));
+  }
+}
+
 TEST(AugmentationPlan, ErasesWithinTheImage) {
   // Ones everywhere, and -1 where it was erased.
   const AugmentationPlan plan({Normalize{{0}, {1}}, RandomErasing{0.5, {0.02, 0.33}, {0.3, 3.3}, -1}},

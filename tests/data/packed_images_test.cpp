@@ -245,7 +245,10 @@ TEST_F(PackedImages, OptionsThatCannotBe) {
   EXPECT_THAT(message_of<DataError>([&] {
                 pack({.resize = Resize{20, true}});
               }),
-              HasSubstr("is 20x140000, more than a pack takes"));
+              HasSubstr("is 20x140000 in 8400000 bytes, more than a pack takes"));
+  folder.write("cat/wide.png", png(65'536, 1, 3));
+  EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }),
+              HasSubstr("cat/wide.png: "));
   EXPECT_THAT(out.names(), IsEmpty());
 }
 

@@ -13,7 +13,7 @@ std::string pixel_pack(int count, bool own_sizes = false);
 /// One JPEG and one PNG file, with names for its three classes.
 std::string file_pack();
 
-/// Whether the header is also made to tell the pack's length, so that a cut meets the index's checks.
+/// Whether the header also tells the pack's length, so that a cut meets the index's checks.
 enum class PackLength { kLeftAsItIs, kMadeRight };
 
 /// `pack` with checksums of header and table that fit what they cover, where its header allows to

@@ -129,9 +129,9 @@ Box center_box(ImageSize size, std::int64_t height, std::int64_t width) {
 
 ImageSize resized(const Resize& resize, std::int64_t height, std::int64_t width) {
   if (!resize.shorter_side) return resize.size;
+  constexpr std::int64_t kMost = 1 << 30;  // more than any image may have, and an int can still grow
   const auto longer = [&](std::int64_t longer_side, std::int64_t shorter_side) {
-    return static_cast<int>(static_cast<double>(resize.size.height) *
-                            static_cast<double>(longer_side) / static_cast<double>(shorter_side));
+    return static_cast<int>(std::min(resize.size.height * longer_side / shorter_side, kMost));
   };
   const int side = resize.size.height;
   return width <= height ? ImageSize{longer(height, width), side} : ImageSize{side, longer(width, height)};

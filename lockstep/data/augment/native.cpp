@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -15,6 +16,30 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::int64_t kMaximumSide = 65'536;
+constexpr std::int64_t kMaximumBytes = std::int64_t{1} << 28;
+
+std::string text_of(const ImageShape& shape) {
+  return str(shape.channels, "x", shape.height, "x", shape.width);
+}
+
+// A short image of a long side may become huge. Before there is memory for it.
+void check_made(const char* operation, const ImageShape& from, const ImageShape& made) {
+  if (std::max(made.height, made.width) <= kMaximumSide && made.elements() <= kMaximumBytes) return;
+  throw DataError(str("augmentation: ", operation, " an image of ", from.height, "x", from.width,
+                      " makes ", text_of(made), ", expected at most ", kMaximumSide,
+                      " pixels a side and ", kMaximumBytes, " bytes; crop it first"));
+}
+
+// Who called has memory for what the declared shape becomes.
+void check_declared(const ImageShape& image, const ImageShape& declared, const SampleKey& key) {
+  const bool own_sizes = declared.height == 0;
+  if (own_sizes ? image.channels == declared.channels : image == declared) return;
+  throw DataError(str("augmentation: got an image of ", text_of(image), " in a data set of ",
+                      own_sizes ? str(declared.channels, "-channel") : text_of(declared),
+                      " images (sample ", key.sample, " of epoch ", key.epoch, ")"));
+}
 
 // Memory that a thread uses again from image to image.
 struct Scratch {
@@ -93,6 +118,7 @@ class Canvas {
     const Rotation matrix =
         make_rotation(degrees, shown.shape.height, shown.shape.width, rotation.expand);
     const ImageShape shape{shown.shape.channels, matrix.height, matrix.width};
+    check_made("rotating", shown.shape, shape);
     scratch_.spare.resize(static_cast<std::size_t>(shape.elements()));
     scratch_.rotator.rotate(shown, matrix, rotation.interpolation,
                             static_cast<std::uint8_t>(rotation.fill), scratch_.spare.data());
@@ -148,6 +174,8 @@ class Canvas {
   void become(ImageSize size) {
     settle_erasures();
     if (size.height == rows_.size && size.width == columns_.size) return;
+    check_made("resizing", {image_.shape.channels, rows_.size, columns_.size},
+               {image_.shape.channels, size.height, size.width});
     if (!rows_.is_window() || !columns_.is_window()) materialise();
     const Box part{rows_.origin, columns_.origin, rows_.size, columns_.size};
     const ImageView shown = image_.pixels == nullptr ? reader_.pixels(part, size.height, size.width)
@@ -243,6 +271,7 @@ class Canvas {
   void materialise() {
     take_pixels();
     const ImageShape shape{image_.shape.channels, rows_.size, columns_.size};
+    check_made("padding", image_.shape, shape);
     std::vector<std::uint8_t>& made = scratch_.spare;
     made.assign(static_cast<std::size_t>(shape.elements()), fill_);
     const auto [top, bottom] = rows_.visible();
@@ -283,7 +312,10 @@ class Canvas {
 
 AugmentationPlan::AugmentationPlan(const Augmentation& operators, ImageShape input,
                                    const AugmentationPlanOptions& options)
-    : output_(check_list(operators, input)), options_(options), operators_(operators) {
+    : input_(input),
+      output_(check_list(operators, input)),
+      options_(options),
+      operators_(operators) {
   for (const Operator& op : operators) {
     const auto* normalize = std::get_if<Normalize>(&op);
     if (normalize == nullptr) continue;
@@ -301,6 +333,7 @@ void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void*
 }
 
 void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* output) const {
+  check_declared(image.shape(), input_, key);
   PhiloxStream random(key.seed, key.epoch, key.sample);
   Canvas canvas(image, random, scratch_of_thread());
   for (const Operator& op : operators_) std::visit(canvas, op);

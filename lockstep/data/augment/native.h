@@ -46,13 +46,15 @@ class AugmentationPlan {
   std::int64_t output_bytes() const { return output_.elements() * bytes_of(options_.type); }
 
   /// Writes output_shape().elements() numbers to `output`. ConfigError when an image of its own size is
-  /// too small for a crop.
+  /// too small for a crop. DataError when the image has not the shape that was declared, or the list makes
+  /// it larger than 65,536 pixels a side or 2^28 bytes on the way.
   void apply(const ImageView& image, const SampleKey& key, void* output) const;
   /// The same of a reader's image, which is decoded as far as the list wants it. Where a Resize makes less
   /// than half of it, see ImageReader::pixels(). Throws what that throws.
   void apply(ImageReader& image, const SampleKey& key, void* output) const;
 
  private:
+  ImageShape input_;
   ImageShape output_;
   AugmentationPlanOptions options_;
   Augmentation operators_;
