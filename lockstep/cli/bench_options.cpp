@@ -28,6 +28,10 @@ void check_output_file(const std::string& command, const std::string& option,
     throw ConfigError(str(command, ": ", option, ": the folder ", folder.string(),
                           " does not exist; create it first"));
   }
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw ConfigError(
+        str(command, ": ", option, " must be a file, got ", file.string(), ": it is a folder"));
+  }
   JsonReport(file).on_run_begin({});
 }
 

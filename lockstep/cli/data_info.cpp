@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/data.h>
+#include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -83,7 +84,7 @@ void run(const InfoArguments& arguments) {
                                     {"class_names", info.class_names},
                                     {"bytes", file.bytes().size()},
                                     {"verified", arguments.verify}};
-  write_json_file(arguments.json, json.dump(2) + "\n");
+  write_json_file(arguments.json, json_text(json));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/data.h>
+#include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/data_source.h>
@@ -60,7 +61,7 @@ void run(const std::string& json_file) {
     json.back()["cache"] = cache ? nlohmann::ordered_json(*cache) : nullptr;
     if (!place.problem.empty()) json.back()["problem"] = place.problem;
   }
-  if (!json_file.empty()) write_json_file(json_file, json.dump(2) + "\n");
+  if (!json_file.empty()) write_json_file(json_file, json_text(json));
 }
 
 }  // namespace

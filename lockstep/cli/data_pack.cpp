@@ -5,6 +5,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -13,11 +14,12 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/data.h>
 #include <lockstep/cli/data_choice.h>
+#include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -82,8 +84,6 @@ PackImagesOptions resolve(const PackArguments& arguments) {
   } else if (!arguments.size.empty()) {
     options.resize = Resize{parse_size(arguments.size)};
   }
-  check_output_file(kCommand, "OUT", arguments.out);
-  check_output_file(kCommand, "--json", arguments.json);
   return options;
 }
 
@@ -101,11 +101,11 @@ class NotedSignals {
   NotedSignals(const NotedSignals&) = delete;
   NotedSignals& operator=(const NotedSignals&) = delete;
 
-  static void check() {
+  static void check(const std::string& when = {}) {
     const int number = stop_signal;
     if (number == 0) return;
     throw CommandFailure(128 + number,
-                         str("interrupted by signal ", number, " (", strsignal(number), ")"));
+                         str("interrupted by signal ", number, " (", strsignal(number), ")", when));
   }
 
  private:
@@ -141,7 +141,7 @@ class PackBar {
   std::optional<Clock::time_point> drawn_at_;
 };
 
-PackedSize pack(const ImageDataset& dataset, const PackArguments& arguments,
+PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,
                 PackImagesOptions options) {
   PackBar bar(dataset.size());
   const NotedSignals signals;
@@ -149,14 +149,17 @@ PackedSize pack(const ImageDataset& dataset, const PackArguments& arguments,
     NotedSignals::check();
     bar.show(done);
   };
-  return pack_images(dataset, arguments.out, options);
+  const PackedSize size = pack_images(dataset, out, options);
+  NotedSignals::check(str(", ", out.string(), " is complete"));
+  return size;
 }
 
 void run(const PackArguments& arguments) {
   const PackImagesOptions options = resolve(arguments);
+  const auto out = check_output_files(kCommand, "OUT", arguments.out, arguments.json);
   const ImageDataset dataset = open_data(kCommand, arguments.choice);
   const Clock::time_point begin = Clock::now();
-  const PackedSize size = pack(dataset, arguments, options);
+  const PackedSize size = pack(dataset, out, options);
   const double seconds = seconds_since(begin);
   const double rate = static_cast<double>(size.images) / seconds;
   const char* const kind = arguments.encoded ? "files" : "pixels";
@@ -174,7 +177,7 @@ void run(const PackArguments& arguments) {
                                     {"threads", options.threads},
                                     {"seconds", seconds},
                                     {"images_per_second", rate}};
-  write_json_file(arguments.json, json.dump(2) + "\n");
+  write_json_file(arguments.json, json_text(json));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // lockstep data preview SOURCE --out sheet.png
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -9,11 +10,12 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/data.h>
+#include <lockstep/cli/json_text.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/cli/preview.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -35,12 +37,11 @@ struct PreviewArguments {
   std::string json;
 };
 
-void check_files(const PreviewArguments& arguments) {
+std::filesystem::path check_files(const PreviewArguments& arguments) {
   if (!arguments.out.ends_with(".png")) {
     throw ConfigError(str(kCommand, ": --out must end in .png, got '", arguments.out, "'"));
   }
-  check_output_file(kCommand, "--out", arguments.out);
-  check_output_file(kCommand, "--json", arguments.json);
+  return check_output_files(kCommand, "--out", arguments.out, arguments.json);
 }
 
 void write_json(const PreviewArguments& arguments, const LoaderData& data, const Preview& preview) {
@@ -69,17 +70,17 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
     json["rows"].push_back(
         {{"index", row.index}, {"label", row.label}, {"versions", std::move(versions)}});
   }
-  write_json_file(arguments.json, json.dump(2) + "\n");
+  write_json_file(arguments.json, json_text(json));
 }
 
 void run(PreviewArguments& arguments) {
   OptionCheck(kCommand).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
   arguments.options.engine = parse_loader_engine(arguments.engine);
   arguments.options.mix = parse_mix_option(kCommand, arguments.mix);
-  check_files(arguments);
+  const auto out = check_files(arguments);
   const LoaderData data = open_loader_data(kCommand, arguments.choice);
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
-  write_file_atomically(arguments.out, preview.sheet.png());
+  write_file_atomically(out, preview.sheet.png());
   const auto counted = [](std::int64_t count, const char* what) {
     return str(count, ' ', what, count == 1 ? "" : "s");
   };

@@ -35,18 +35,17 @@ bool is_special(const fs::path& path) {
   return fs::exists(path, error) && !fs::is_regular_file(path, error);
 }
 
-// A link stands for the file it leads to, which is written in its own folder.
-fs::path behind_links(const fs::path& path) {
-  std::error_code error;
-  const fs::path file = fs::canonical(path, error);
-  return error ? path : file;
-}
-
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
 }  // namespace
+
+fs::path behind_links(const fs::path& path) {
+  std::error_code error;
+  const fs::path file = fs::canonical(path, error);
+  return error ? path : file;
+}
 
 std::string to_json(const RunReport& report) {
   const RunInfo& info = report.info;

@@ -14,6 +14,10 @@ namespace lockstep {
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
 std::string to_json(const RunReport& report);
 
+/// A link stands for the file it leads to, which is written in its own folder: that file, or `path` where
+/// there is none yet.
+std::filesystem::path behind_links(const std::filesystem::path& path);
+
 /// Writes text to a file in one step (see write_file_atomically); devices and pipes, such as
 /// /dev/stdout, are written through, and so is the file behind a link. DataError when that fails.
 void write_json_file(const std::filesystem::path& path, const std::string& json);

@@ -222,6 +222,9 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
   data.write("broken/cat/a.png", "no image");
   std::filesystem::create_directory(data / "empty");
   data.write("no.pack", "x");
+  std::filesystem::create_symlink("no.pack", data / "link");
+  std::filesystem::create_symlink("/dev/null", data / "null");
+  std::filesystem::create_symlink("/dev/null", data / "null.png");
   const std::string to = in_out("x.pack");
   struct Case {
     std::vector<std::string> arguments;
@@ -247,7 +250,24 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"pack", images(), to, "--resize", "0"}, 2, "--resize must be from 1"},
       {{"pack", images(), to, "--threads", "-1"}, 2, "--threads must be from 0"},
       {{"pack", images(), to, "--threads", "x"}, 2, "must be a whole number"},
-      {{"pack", images(), out.path().string()}, 2, "it is a folder"},
+      {{"pack", images(), out.path().string()}, 2, "data pack: OUT must be a file, got"},
+      {{"pack", images(), to, "--json", out.path().string()},
+       2,
+       "data pack: --json must be a file, got"},
+      {{"pack", images(), "/dev/null"}, 2, "got /dev/null, which is a device, a pipe or a socket"},
+      {{"pack", images(), (data / "null").string()}, 2, "data pack: OUT must be a file, got"},
+      {{"pack", images(), to, "--json", in_out("../") + out.path().filename().string() + "/x.pack"},
+       2,
+       "data pack: OUT and --json must be two files, got"},
+      {{"pack", images(), (data / "no.pack").string(), "--json", (data / "link").string()},
+       2,
+       "OUT and --json must be two files"},
+      {{"preview", "mnist", "--out", in_out("x.png"), "--json", in_out("x.png")},
+       2,
+       "data preview: --out and --json must be two files"},
+      {{"preview", "mnist", "--out", (data / "null.png").string()},
+       2,
+       "data preview: --out must be a file, got"},
       {{"pack", images(), in_out("no/x.pack")}, 2, "does not exist; create it first"},
       {{"pack", (data / "empty").string(), to}, 1, "has no subfolders"},
       {{"pack", (data / "broken").string(), to}, 1, "broken/cat/a.png"},
@@ -278,6 +298,31 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
     EXPECT_THAT(result.err, AllOf(::testing::StartsWith("error: "), HasSubstr(c.text))) << name;
   }
   EXPECT_THAT(out.names(), IsEmpty());
+}
+
+TEST_F(DataCommand, WritesTheFileBehindALink) {
+  data.write("real.pack", "what was there");
+  std::filesystem::create_symlink(data / "real.pack", out / "a.pack");
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack")}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(out / "a.pack"));
+  EXPECT_TRUE(read_text(data / "real.pack").starts_with("LOCKPACK"));
+}
+
+// Names of folders are any bytes, JSON is UTF-8.
+TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
+  const std::string image = read_text(data / "images/cat/10.png");
+  data.write("odd/c\xff/a.png", image);
+  const std::string odd = (data / "odd").string();
+  ASSERT_EQ(run({"pack", odd, in_out("\xff.pack"), "--json", in_out("pack.json")}).exit_code, 0);
+  ASSERT_EQ(run({"info", in_out("\xff.pack"), "--json", in_out("info.json")}).exit_code, 0);
+  ASSERT_EQ(run({"preview", odd, "--images", "1", "--versions", "1", "--size", "8", "--out",
+                 in_out("a.png"), "--json", in_out("preview.json")})
+                .exit_code,
+            0);
+  EXPECT_THAT(read_json("pack.json")["file"].get<std::string>(), HasSubstr("/\uFFFD.pack"));
+  for (const char* file : {"info.json", "preview.json"}) {
+    EXPECT_EQ(read_json(file)["class_names"], (json{"c\uFFFD"})) << file;
+  }
 }
 
 TEST_F(DataCommand, CountsDamagedImages) {

@@ -1,0 +1,38 @@
+#include <lockstep/cli/output_file.h>
+
+#include <lockstep/cli/bench_options.h>
+#include <lockstep/core/error.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  const bool same = fs::equivalent(a, b, error);
+  if (!error && same) return true;
+  return fs::absolute(a).lexically_normal() == fs::absolute(b).lexically_normal();
+}
+
+}  // namespace
+
+fs::path check_output_files(const std::string& command, const std::string& option,
+                            const fs::path& out, const fs::path& json) {
+  check_output_file(command, option, out);
+  check_output_file(command, "--json", json);
+  const fs::path file = behind_links(out);
+  std::error_code ignored;
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) {
+    throw ConfigError(str(command, ": ", option, " must be a file, got ", out.string(),
+                          ", which is a device, a pipe or a socket"));
+  }
+  if (!json.empty() && is_same_file(out, json)) {
+    throw ConfigError(str(command, ": ", option, " and --json must be two files, got ",
+                          out.string(), " for both"));
+  }
+  return file;
+}
+
+}  // namespace lockstep

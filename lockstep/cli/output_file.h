@@ -1,0 +1,18 @@
+// Where a command writes what it makes: refused before the work rather than after it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+/// The file to write for `out`, which `option` of `command` gave: the one behind a link. `json` is
+/// that of the command's --json, or empty.
+///
+/// ConfigError when `out` is a folder, a device, a pipe or a socket, which a finished file would
+/// replace, when both are the same file, and as check_output_file() throws it.
+std::filesystem::path check_output_files(const std::string& command, const std::string& option,
+                                         const std::filesystem::path& out,
+                                         const std::filesystem::path& json);
+
+}  // namespace lockstep
