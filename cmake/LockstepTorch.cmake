@@ -1,4 +1,9 @@
 # LibTorch, as the target LOCKSTEP_TORCH_TARGET, and precompiled headers of it.
+include(${CMAKE_CURRENT_LIST_DIR}/LockstepCudaKernels.cmake)
+if(LOCKSTEP_CUDA STREQUAL AUTO AND NOT (LOCKSTEP_NVCC AND LOCKSTEP_CUDART))
+  message(STATUS "Without NCCL and the cuda engine: no nvcc (${LOCKSTEP_NVCC}) or no libcudart (${LOCKSTEP_CUDART})")
+  set(LOCKSTEP_CUDA OFF)
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepLibTorch.cmake)
 if(NOT Torch_FOUND)
   message(FATAL_ERROR "LibTorch was not found in CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH} or "

@@ -164,7 +164,8 @@ install_cuda_torch() {
   if ! has_package .deps/cuda nvidia_cuda_crt 13 || ! has_package .deps/cuda nvidia_cuda_cccl 13; then
     pip_install .deps/cuda "${cuda_headers[@]}"
   fi
-  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]] &&
+  # The wheels' libraries are of CUDA 13, and so must the compiler be.
+  if ! { nvcc --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | grep -q 'release 13' &&
      ! has_package .deps/cuda nvidia_cuda_nvcc 13; then
     pip_install .deps/cuda "${cuda_compiler[@]}"
   fi

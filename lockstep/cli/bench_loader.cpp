@@ -29,7 +29,7 @@ constexpr const char* kCommand = "bench loader";
 
 struct BenchLoaderArguments {
   std::string dataset = "cifar10";
-  std::string operators = "recipe";
+  std::optional<std::string> operators;
   std::string engines = "native";
   int size = 128;
   std::string threads = "1,2";
@@ -143,19 +143,20 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
       loader.set_epoch(epoch, loader.steps_per_epoch());  // no threads that work ahead of their turn
       if (round < 0) continue;
       rows[i].rounds.push_back(rate);
-      if (bytes == 0) continue;
+      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // or another memory's
       rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
     }
   }
   return rows;
 }
 
-void write_json(const BenchLoaderArguments& arguments, const std::vector<BenchLoaderRow>& rows) {
+void write_json(const BenchLoaderArguments& arguments, const std::string& operators,
+                const std::vector<BenchLoaderRow>& rows) {
   auto json = nlohmann::ordered_json::array();
   for (const BenchLoaderRow& row : rows) {
     json.push_back({{"engine", to_string(row.engine)},
                     {"dataset", arguments.dataset},
-                    {"operators", arguments.operators},
+                    {"operators", operators},
                     {"threads", row.threads},
                     {"batch_size", arguments.batch_size},
                     {"images_per_second", median_of(row.rounds)},
@@ -185,7 +186,7 @@ void run(const BenchLoaderArguments& arguments) {
                                                       .size = arguments.size,
                                                       .directory = arguments.data});
   const auto rows = measure(arguments, engines, threads, data);
-  std::cout << data.dataset.name() << ", " << arguments.operators << ", batches of "
+  std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
             << arguments.layout << "\nengine  threads  images/s (median, slowest and fastest of "
             << arguments.rounds << " rounds)\n";
@@ -201,7 +202,7 @@ void run(const BenchLoaderArguments& arguments) {
     }
     std::cout << '\n';
   }
-  if (!arguments.json.empty()) write_json(arguments, rows);
+  if (!arguments.json.empty()) write_json(arguments, data.operators, rows);
 }
 
 }  // namespace
@@ -215,8 +216,8 @@ void add_bench_loader_command(CLI::App& bench) {
   command
       ->add_option("--operators", to->operators,
                    "recipe (what `train` does to these images), normalize, crop-flip, "
-                   "crop-flip-cutout or random-resized-crop (with a flip)")
-      ->capture_default_str();
+                   "crop-flip-cutout or random-resized-crop (with a flip); the first of a recipe's data, "
+                   "else the last");
   command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
       ->transform(whole_number<int>())
       ->capture_default_str();

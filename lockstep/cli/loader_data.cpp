@@ -68,14 +68,18 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
   check.one_of("--operators", operators,
                {"recipe", "normalize", "crop-flip", "crop-flip-cutout", "random-resized-crop"});
   check.in_range("--size", choice.size, 1, 65536);
+  ImageDataset images = load(command, choice, recipe);
   if (operators == "recipe" && !recipe) {
     throw ConfigError(command +
                       ": --operators recipe is for the data set of a recipe; use "
                       "random-resized-crop");
   }
-  ImageDataset images = load(command, choice, recipe);
-  if (operators == "recipe") return {std::move(images), recipe->train_augmentation};
+  if (operators == "recipe") return {std::move(images), recipe->train_augmentation, operators};
   const ImageShape shape = images.shape();
+  if (shape.height == 0 && operators != "random-resized-crop") {
+    throw ConfigError(command + ": --operators " + operators + " needs images of one size, and those of " +
+                      images.name() + " have each their own; use random-resized-crop");
+  }
   Augmentation list;
   if (operators == "random-resized-crop") {
     list = {RandomResizedCrop{choice.size}, RandomHorizontalFlip{}};
@@ -86,7 +90,7 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
   list.push_back(normalize_of(recipe, shape.channels));
   // A quarter of the image's side, 8 pixels of CIFAR's.
   if (operators == "crop-flip-cutout") list.push_back(Cutout{static_cast<int>(shape.width / 4)});
-  return {std::move(images), std::move(list)};
+  return {std::move(images), std::move(list), operators};
 }
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@ struct LoaderDataChoice {
 struct LoaderData {
   ImageDataset dataset;
   Augmentation augmentation;
+  std::string operators;  ///< the choice's, or what stood for none
 };
 
 /// Downloads where it has to, with a bar on standard error. ConfigError, beginning with `command`,

@@ -46,10 +46,10 @@ void warn_of_slow_precision(Precision precision, torch::Device device, int rank)
 }
 
 // Autocast would round the images to this type anyway.
-torch::ScalarType image_type(Precision precision) {
+torch::ScalarType image_type(Precision precision, LoaderEngineKind loader) {
   switch (precision) {
-    case Precision::kBf16:
-      return torch::kBFloat16;
+    case Precision::kBf16:  // which DALI does not make
+      return loader == LoaderEngineKind::kDali ? torch::kFloat32 : torch::kBFloat16;
     case Precision::kFp16:
       return torch::kFloat16;
     case Precision::k32:
@@ -62,7 +62,7 @@ LoaderOptions loader_options(const TrainSettings& settings, torch::Device device
   return {.batch_size = settings.batch_per_rank,
           .threads = settings.workers_per_rank,
           .channels_last = settings.recipe->channels_last,
-          .dtype = image_type(settings.precision),
+          .dtype = image_type(settings.precision, settings.loader),
           .seed = settings.seed,
           .engine = settings.loader,
           .device = device,

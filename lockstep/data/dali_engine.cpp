@@ -229,7 +229,7 @@ std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
                                                const LoaderOptions& options) {
   auto engine = std::make_unique<DaliEngine>(dataset, augmentation, options);
   // DALI frees or reuses its memory when a batch is given back, which only a copy has read by then.
-  if (!options.device.is_cpu()) return copy_to_device(std::move(engine), options.device);
+  if (!options.device.is_cpu()) return copy_to_device(std::move(engine), options);
   return engine;
 }
 

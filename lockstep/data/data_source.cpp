@@ -74,16 +74,19 @@ std::vector<std::string> missing_files(const KnownDataset& known, const fs::path
   return missing;
 }
 
-// The first of `folders` that holds all files. DataError for the first that holds only some.
+// The first of `folders` that holds all files. If none does, DataError for the first that holds some:
+// a file may be called as another project's is.
 std::optional<fs::path> search(const KnownDataset& known, const std::vector<fs::path>& folders) {
+  std::string partial;
   for (const fs::path& folder : folders) {
     const auto missing = missing_files(known, folder);
     if (missing.empty()) return folder;
-    if (missing.size() < known.files.size()) {
-      throw DataError(str(folder.string(), " holds only a part of ", known.name, ": ",
-                          missing.front(), " (plain or .gz) is missing"));
+    if (missing.size() < known.files.size() && partial.empty()) {
+      partial = str(folder.string(), " holds only a part of ", known.name, ": ", missing.front(),
+                    " (plain or .gz) is missing");
     }
   }
+  if (!partial.empty()) throw DataError(partial);
   return std::nullopt;
 }
 

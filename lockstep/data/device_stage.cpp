@@ -57,11 +57,12 @@ class WorkStream {
 
 class DeviceStage final : public LoaderEngine {
  public:
-  DeviceStage(std::unique_ptr<LoaderEngine> host, torch::Device device, DeviceWork work)
+  DeviceStage(std::unique_ptr<LoaderEngine> host, const LoaderOptions& options, DeviceWork work)
       : host_(std::move(host)),
         work_(std::move(work)),
-        stream_(device),
-        ring_([this](int slot, std::int64_t) { fill(slot); }, {.threads = 1, .slots = kSlots}) {}
+        stream_(options.device),
+        ring_([this](int slot, std::int64_t) { fill(slot); },
+              {.threads = 1, .slots = kSlots, .cpus = options.cpus}) {}
   ~DeviceStage() override { release(); }
 
   void start(const LoaderEpoch& epoch) override {
@@ -114,17 +115,17 @@ class DeviceStage final : public LoaderEngine {
 }  // namespace
 
 std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
-                                             torch::Device device, DeviceWork work) {
-  return std::make_unique<DeviceStage>(std::move(host), device, std::move(work));
+                                             const LoaderOptions& options, DeviceWork work) {
+  return std::make_unique<DeviceStage>(std::move(host), options, std::move(work));
 }
 
 std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
-                                             torch::Device device) {
-  const auto copied = [device](const torch::Tensor& from, torch::Tensor& memory) {
+                                             const LoaderOptions& options) {
+  const auto copied = [device = options.device](const torch::Tensor& from, torch::Tensor& memory) {
     torch::Tensor to = reuse(memory, from.sizes(), from.strides(), from.options().device(device));
     return to.copy_(from, /*non_blocking=*/true);
   };
-  return work_on_device(std::move(host), device, [copied](const Batch& from, Batch& memory) -> Batch {
+  return work_on_device(std::move(host), options, [copied](const Batch& from, Batch& memory) -> Batch {
     return {.images = copied(from.images, memory.images),
             .labels = copied(from.labels, memory.labels),
             .size = from.size};

@@ -14,14 +14,15 @@ namespace lockstep {
 /// before, to be used again; nobody reads it any more.
 using DeviceWork = std::function<Batch(const Batch& host, Batch& memory)>;
 
-/// Runs `work` for each of `host`'s batches on a thread and a stream of its own, while the trainer
+/// Runs `work` for each of `host`'s batches on a thread (of options.cpus) and a stream of
+/// options.device of its own, while the trainer
 /// works on the batch before. On a CPU, where there are no streams, only the thread is.
 std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
-                                             torch::Device device, DeviceWork work);
+                                             const LoaderOptions& options, DeviceWork work);
 
 /// `host`'s batches, copied.
 std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
-                                             torch::Device device);
+                                             const LoaderOptions& options);
 
 /// Memory of `sizes` and `strides` in `memory`, which is replaced where it does not fit; a batch with
 /// fewer samples fits into that of one with more.

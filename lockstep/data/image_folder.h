@@ -10,7 +10,7 @@ namespace lockstep {
 struct ImageFolderOptions {
   /// A JPEG of which a Resize makes less than half is decoded at a half, a quarter or an eighth of its
   /// size: several times as fast, and within a few of 255 levels. kExact: always at full size, and
-  /// results are torchvision's bit for bit.
+  /// results are torchvision's (a resized byte may differ by 1).
   ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
 };
 

@@ -64,7 +64,7 @@ std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> da
   };
   auto engine = std::make_unique<RingEngine>(options, std::move(fill));
   if (options.device.is_cpu()) return engine;
-  return copy_to_device(std::move(engine), options.device);
+  return copy_to_device(std::move(engine), options);
 }
 
 std::int64_t size_of(const std::shared_ptr<const BatchDataset>& dataset) {
@@ -94,15 +94,16 @@ struct Loader::State {
   }
 
   void begin(std::int64_t new_epoch, std::int64_t place) {
-    engine->stop();
-    indices = sampler->indices(new_epoch);
-    for (const std::int64_t index : indices) {
+    std::vector<std::int64_t> order = sampler->indices(new_epoch);
+    for (const std::int64_t index : order) {
       if (index >= 0 && index < dataset_size) continue;
       throw ConfigError(lockstep::str("Loader: the sampler gave index ", index, ", the data set ",
                                       name, " has ", dataset_size, " images"));
     }
-    LOCKSTEP_CHECK(static_cast<std::int64_t>(indices.size()) == sampler->size(),
-                   "the sampler gave ", indices.size(), " indices and says ", sampler->size());
+    LOCKSTEP_CHECK(static_cast<std::int64_t>(order.size()) == sampler->size(), "the sampler gave ",
+                   order.size(), " indices and says ", sampler->size());
+    engine->stop();
+    indices = std::move(order);
     epoch = new_epoch;
     next_place = place;
     started = true;
@@ -110,13 +111,15 @@ struct Loader::State {
         {.epoch = epoch, .indices = indices, .first = place, .batches = batches_from(place)});
   }
 
-  // Ranks share no image, so that the batch's first one tells their choices apart.
-  void mix(Batch& batch, std::int64_t first_index) const {
+  // The place in the epoch, so that a restored epoch mixes as before; and the batch's first image, which
+  // tells ranks apart that see different ones.
+  void mix(Batch& batch, std::int64_t place) const {
     if (std::holds_alternative<std::monostate>(options.mix)) return;
     const MixChoice choice = choose(options.mix, batch.images.size(2), batch.images.size(3),
                                     {.seed = options.seed,
                                      .epoch = static_cast<std::uint32_t>(epoch),
-                                     .batch = static_cast<std::uint64_t>(first_index)});
+                                     .batch = static_cast<std::uint64_t>(place),
+                                     .rank = static_cast<std::uint64_t>(indices[place]) & 0xFF'FFFF});
     mix_images(batch.images, choice);
     batch.labels = mix_labels(batch.labels, classes, choice);
   }
@@ -190,12 +193,12 @@ bool Loader::next(Batch& batch) {
   if (!state.started) set_epoch(0);
   const StopwatchScope waiting(state.waited);
   if (!state.engine->next(state.loaded)) return false;
-  const std::int64_t first_index = state.indices[state.next_place];
+  const std::int64_t place = state.next_place;
   state.next_place =
       std::min(state.next_place + state.options.batch_size, state.sampler->size());
   state.count(state.loaded.skipped);
   batch = state.loaded.batch;
-  state.mix(batch, first_index);
+  state.mix(batch, place);
   return true;
 }
 

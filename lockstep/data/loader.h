@@ -28,7 +28,8 @@ namespace lockstep {
 /// the epoch and the step, never on threads, so a run can go on at any step of any epoch.
 ///
 /// Batches live in buffers that the loader owns and reuses: a Batch is valid until the next call of
-/// next() or set_epoch(); clone() what must live longer. Not thread-safe: one thread calls.
+/// next(), set_epoch() or restore(); clone() what must live longer. Of a batch on a GPU that counts for
+/// the stream that is current at that call: work on other streams must have ended. Not thread-safe: one thread calls.
 class Loader {
  public:
   /// ConfigError when an option or the augmentation does not fit the data set, or the engine cannot
@@ -70,7 +71,7 @@ class Loader {
   void restore(const SamplerPosition& position);
 
   /// Seconds that next() took so far, over all epochs: what the trainer waited for its data. Without
-  /// threads that is all of the loader's work.
+  /// threads that is all of the loader's work, on the CPU.
   double waited_seconds() const;
   /// Images left out of the batches given so far, see OnCorruptImage::kSkip.
   std::int64_t skipped_images() const;

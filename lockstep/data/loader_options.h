@@ -22,12 +22,15 @@ enum class LoaderEngineKind {
 /// What happens to an image that cannot be read.
 enum class OnCorruptImage {
   kStop,  ///< next() throws a DataError that names the file.
-  kSkip,  ///< Its batch is smaller by one; it is named in a warning and counted.
+  /// Its batch is smaller by one; it is named in a warning, the first ten are, and counted. A batch without any image
+  /// that can be read stops the run all the same: the ranks must do the same steps.
+  kSkip,
 };
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;  ///< Images per batch of this rank.
-  int threads = 0;              ///< Threads that prepare batches; 0: next() does it itself.
+  int threads = 0;              ///< Threads that prepare batches; 0: next() does it itself, or for a
+                                ///< GPU the thread that copies.
   int prefetch = 3;             ///< Batches prepared ahead; without threads, none are.
   bool drop_last = false;       ///< Drop a last batch that is smaller than batch_size.
   bool channels_last = false;   ///< Images lie in memory as NHWC (the shape stays NCHW).

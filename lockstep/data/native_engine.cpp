@@ -81,7 +81,7 @@ std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
         (*fill)(slot, request, loaded);
       });
   if (options.device.is_cpu()) return engine;
-  return copy_to_device(std::move(engine), options.device);
+  return copy_to_device(std::move(engine), options);
 }
 
 }  // namespace lockstep

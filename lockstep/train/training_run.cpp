@@ -121,6 +121,9 @@ NamedTensors TrainingRun::resume() {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
     checkpoint = load_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
                                  info_.recipe);
+    // Checkpoints of a time when there was nothing else do not say so.
+    checkpoint.settings.merge(
+        std::map<std::string, std::string>{{"loader", "native"}, {"mix", "none"}});
     const auto differences = differing(checkpoint.settings, settings());
     if (!differences.empty()) {
       log_warning("the run goes on but does not repeat the original, which was trained with ",
@@ -147,6 +150,11 @@ NamedTensors TrainingRun::resume() {
     resumed_ = {train_loader_.sampler().describe(), checkpoint.epoch - 1, *taken};
     train_loader_.restore(*resumed_);
     checkpoint.step = steps - train_loader_.steps_left();
+    if (train_loader_.steps_left() == 0) {  // what is left makes no batch of this size
+      ++checkpoint.epoch;
+      checkpoint.step = 0;
+      resumed_.reset();
+    }
   }
   position_ = {.epoch = checkpoint.epoch,
                .step = checkpoint.step,
@@ -182,7 +190,9 @@ std::map<std::string, std::string> TrainingRun::settings() const {
        options_.gradient_clip_norm ? exact_text(*options_.gradient_clip_norm) : "none"},
       {"schedule", to_string(options_.schedule, options_.max_epochs)},
       {"precision", to_string(options_.precision)},
-      {"dataset", info_.dataset}});
+      {"dataset", info_.dataset},
+      {"loader", to_string(train_loader_.options().engine)},
+      {"mix", to_string(train_loader_.options().mix)}});
   return settings;
 }
 

@@ -239,6 +239,19 @@ TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
   EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
 }
 
+TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {
+  const std::vector<std::string> first = {"mnist", "--max-steps", "1", "--batch-size", "4",
+                                          "--mix", "mixup", "--out", in_scratch("mixed")};
+  ASSERT_EQ(train(first).exit_code, 0);
+  std::vector<std::string> second = first;
+  second[2] = "2";
+  second.push_back("--resume");
+  EXPECT_THAT(train(second).err, ::testing::Not(::testing::HasSubstr("does not repeat")));
+  second[2] = "3";
+  second[6] = "cutmix";
+  EXPECT_THAT(train(second).err, ::testing::HasSubstr("mix MixUp(alpha=1) (now CutMix(alpha=1))"));
+}
+
 TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
   const std::vector<std::string> arguments = {"mnist",
                                               "--optimizer",

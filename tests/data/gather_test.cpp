@@ -80,7 +80,7 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
   const std::vector<Augmentation> lists = {
       {},
       {Pad{3}, RandomCrop{{10, 12}}, RandomHorizontalFlip{}},
-      {Pad{2, 77}, RandomCrop{8}, RandomVerticalFlip{}, Cutout{5}, RandomErasing{.probability = 0.7}},
+      {Pad{2, 77}, RandomCrop{8}, RandomVerticalFlip{}, Cutout{5}, RandomErasing{.probability = 0.7, .value = 0.4}},
       {CenterCrop{{14, 6}}, RandomHorizontalFlip{1}, RandomVerticalFlip{1}},
       {RandomCrop{9}, Pad{1}, RandomCrop{8}},
   };
@@ -120,9 +120,9 @@ TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
               HasSubstr("Cutout is one erased area too many"));
   EXPECT_THAT(refusal(photos(3), {RandomCrop{11}}), HasSubstr("augmentation: RandomCrop"));
   EXPECT_THAT(refusal(photos(3), {}, {.on_corrupt_image = OnCorruptImage::kSkip}),
-              HasSubstr("none is corrupt"));
+              HasSubstr("cannot leave one out"));
   const ImageDataset files("files", {3, 0, 0}, 7, std::make_shared<const Photos>(3, false));
-  EXPECT_THAT(refusal(files, {CenterCrop{4}}), HasSubstr("those of files have each their own"));
+  EXPECT_THAT(refusal(files, {CenterCrop{4}}), HasSubstr("as pixels, and those of files are not"));
 }
 
 TEST(CudaEngine, NeedsAGpu) {

@@ -15,6 +15,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/ring_engine.h>
 #include <lockstep/data/device_stage.h>
 #include <tests/support/messages.h>
 
@@ -197,9 +198,12 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
     if (shares.size() == 2) second = batch.images.clone();
   }
   EXPECT_EQ(std::set(shares.begin(), shares.end()).size(), 3U) << "the choice is of the batch";
-  loader.set_epoch(0, 1);
   Batch batch;
+  loader.set_epoch(0);
   ASSERT_TRUE(loader.next(batch));
+  Loader resumed(pixels(12, {}), DistributedSampler(12, {.seed = 1}), kPlain, options);
+  resumed.restore(loader.position());
+  ASSERT_TRUE(resumed.next(batch));
   EXPECT_TRUE(torch::equal(batch.images, second)) << "and a function of its place";
 }
 
@@ -237,6 +241,18 @@ TEST(LoaderThreads, StayBesideTheirRank) {
   });
   rank.join();
   EXPECT_EQ(available_cpus(), all);
+  // Without threads of its own the host's work is the copying thread's.
+  const auto data = std::make_shared<const Squares>();
+  const LoaderOptions options = {.batch_size = 2, .cpus = last};
+  const auto copies = copy_to_device(
+      std::make_unique<RingEngine>(options, [&](int, const BatchRequest& request, LoadedBatch& loaded) {
+        data->get(request.indices, loaded.batch);
+      }), options);
+  const std::vector<std::int64_t> indices = {1, 2};
+  copies->start({.indices = indices, .batches = 1});
+  LoadedBatch loaded;
+  ASSERT_TRUE(copies->next(loaded));
+  EXPECT_THAT(data->cpus, ElementsAre(last));
 }
 
 // Without a GPU the copies go to other memory of the CPU: the two rings are the same.
@@ -245,7 +261,7 @@ class DeviceCopy : public ::testing::TestWithParam<int> {
   std::unique_ptr<LoaderEngine> engine(std::set<std::int64_t> damaged = {}) const {
     return copy_to_device(make_native_engine(pixels(20, std::move(damaged)), kPlain,
                                              {.batch_size = 3, .threads = GetParam()}),
-                          torch::kCPU);
+                          {});
   }
   // The labels of each batch, and the memory of the images.
   std::vector<std::vector<std::int64_t>> read(LoaderEngine& engine, std::size_t most = 100) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <variant>
 
 #include <lockstep/data/image.h>
@@ -34,16 +35,19 @@ struct RandomMix {
 /// monostate: batches stay as they are.
 using BatchMix = std::variant<std::monostate, MixUp, CutMix, RandomMix>;
 
+/// "none", "MixUp(alpha=0.2)", "CutMix(alpha=1) or MixUp(alpha=0.2)".
+std::string to_string(const BatchMix& mix);
+
 /// ConfigError, naming the operator, for an alpha that is not from 0.001 to 1000.
 void check_mix(const BatchMix& mix);
 
 /// Which batch of which pass of which rank: all that the choice depends on, beside the images'
-/// size. Ranks draw for themselves, as their batches are different ones.
+/// size. Ranks draw for themselves.
 struct BatchKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
-  std::uint64_t batch = 0;  ///< of the rank's epoch, below 2^40
-  std::uint64_t rank = 0;   ///< below 2^24
+  std::uint64_t batch = 0;  ///< its number or place in the rank's epoch, below 2^40
+  std::uint64_t rank = 0;   ///< or what else tells ranks apart, below 2^24
 };
 
 struct MixChoice {

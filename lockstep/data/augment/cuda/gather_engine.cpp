@@ -66,6 +66,15 @@ GatherType gather_type(torch::ScalarType dtype) {
   return GatherType::kFloat32;
 }
 
+void check_pixels(const ImageDataset& dataset) {
+  ImageReader reader;
+  if (dataset.shape().height > 0) dataset.read(0, reader);
+  if (dataset.shape().height > 0 && reader.is_decoded()) return;
+  throw ConfigError(lockstep::str("Loader: the cuda engine needs images of one size as pixels, and those of ",
+                                  dataset.name(), " are not; use --loader native, or pack them with "
+                                  "`lockstep data pack --size`"));
+}
+
 // Makes the maps of a batch, as bytes, in pinned memory.
 class MapFill {
  public:
@@ -150,14 +159,10 @@ std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
                                                  const LoaderOptions& options,
                                                  LaunchGather launch) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
-    throw ConfigError("Loader: the cuda engine takes pixels from memory, where none is corrupt; "
-                      "leave --on-corrupt-image at stop");
+    throw ConfigError("Loader: the cuda engine reads all images at start and cannot leave one out; "
+                      "leave --on-corrupt-image at stop, or use --loader native");
   }
-  if (dataset.shape().height == 0) {
-    throw ConfigError(lockstep::str("Loader: the cuda engine needs images of one size in memory, and those "
-                                    "of ", dataset.name(), " have each their own; use --loader native, or "
-                                    "pack them with `lockstep data pack --size`"));
-  }
+  check_pixels(dataset);
   auto plan = std::make_shared<const GatherPlan>(augmentation, dataset.shape(), options.channels_last);
   auto fill = std::make_shared<MapFill>(dataset, plan, options);
   auto maps = std::make_unique<RingEngine>(
@@ -167,7 +172,7 @@ std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
   auto gather = std::make_shared<Gather>(uploaded(dataset, options.device), plan, options,
                                          std::move(launch));
   return work_on_device(
-      std::move(maps), options.device,
+      std::move(maps), options,
       [gather](const Batch& host, Batch& memory) { return (*gather)(host, memory); });
 }
 

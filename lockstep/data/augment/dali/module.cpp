@@ -262,6 +262,6 @@ constexpr lockstep_dali_functions_v1 kFunctions = {create, run, pop, release, de
 }  // namespace lockstep
 
 extern "C" [[gnu::visibility("default")]] const lockstep_dali_functions_v1*
-lockstep_dali_functions() {
+lockstep_dali_entry_v1() {
   return &lockstep::kFunctions;
 }

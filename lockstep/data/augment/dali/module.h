@@ -97,5 +97,5 @@ typedef const lockstep_dali_functions_v1* (*lockstep_dali_v1)();
 
 namespace lockstep {
 inline constexpr const char* kDaliModule = "lockstep_dali.so";
-inline constexpr const char* kDaliSymbol = "lockstep_dali_functions";
+inline constexpr const char* kDaliSymbol = "lockstep_dali_entry_v1";
 }  // namespace lockstep

@@ -1,0 +1,90 @@
+// Loaders on a GPU: the same batches as on the CPU. Skips without one; the same code with the copies and
+// the kernel's work done on the CPU is tested in loader_engine_test.cpp and gather_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/cuda.h>
+
+#include <vector>
+
+#include <lockstep/data/loader.h>
+#include <lockstep/data/tensor_dataset.h>
+
+namespace lockstep::testing {
+namespace {
+
+class LoaderOnAGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  }
+
+  static ImageDataset images() {
+    torch::manual_seed(1);
+    return image_dataset(torch::randint(256, {300, 3, 32, 32}, torch::kUInt8),
+                         torch::arange(300).remainder(10), 10);
+  }
+
+  // Every batch, used on the GPU's stream behind work that keeps it busy, as a trainer's forward is: a
+  // buffer that is filled again too early shows in the sums.
+  static std::vector<torch::Tensor> epoch(Loader& loader, bool busy) {
+    const torch::Device gpu(torch::kCUDA, 0);
+    torch::Tensor load = torch::rand({2048, 2048}, gpu);
+    std::vector<torch::Tensor> copies;
+    loader.set_epoch(1);
+    for (const Batch& batch : loader) {
+      if (busy) load = load.matmul(load).tanh();
+      copies.push_back(batch.images.clone());
+      copies.push_back(batch.labels.clone());
+    }
+    for (torch::Tensor& copy : copies) copy = copy.cpu();
+    return copies;
+  }
+
+  static void expect_as_on_the_cpu(LoaderOptions options, const Augmentation& list) {
+    LoaderOptions on_cpu = options;
+    on_cpu.device = torch::kCPU;
+    on_cpu.engine = LoaderEngineKind::kNative;
+    const DistributedSampler sampler(300, {.seed = 2});
+    Loader expected(images(), sampler, list, on_cpu);
+    Loader loader(images(), sampler, list, options);
+    const auto theirs = epoch(expected, false);
+    const auto ours = epoch(loader, true);
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_EQ(ours[i].strides(), theirs[i].strides());
+      EXPECT_TRUE(torch::allclose(ours[i].to(torch::kFloat32), theirs[i].to(torch::kFloat32), 1e-6, 1e-6))
+          << "batch " << i / 2;
+    }
+  }
+};
+
+const Augmentation kList = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Cutout{8},
+                            Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
+
+TEST_F(LoaderOnAGpu, EveryEngineAndTypeGivesTheBatchesOfTheCpu) {
+  for (const LoaderEngineKind engine : {LoaderEngineKind::kNative, LoaderEngineKind::kCuda}) {
+    for (const auto dtype : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
+      for (const bool channels_last : {false, true}) {
+        expect_as_on_the_cpu({.batch_size = 32,
+                              .threads = 2,
+                              .channels_last = channels_last,
+                              .dtype = dtype,
+                              .seed = 7,
+                              .engine = engine,
+                              .device = torch::Device(torch::kCUDA, 0)},
+                             kList);
+      }
+    }
+  }
+}
+
+TEST_F(LoaderOnAGpu, MixesOnTheGpu) {
+  expect_as_on_the_cpu({.batch_size = 32,
+                        .engine = LoaderEngineKind::kCuda,
+                        .device = torch::Device(torch::kCUDA, 0),
+                        .mix = RandomMix{}},
+                       kList);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
