@@ -9,7 +9,7 @@ RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 CTEST = ctest --output-on-failure --no-tests=error -j$(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 # Unoptimised, in few translation units and without tests: the check asks whether it compiles and links.
 CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
-             -DLOCKSTEP_BENCHMARKS=OFF "-DLOCKSTEP_UNITY_ROOMS=comm;optim;parallel;train"
+             -DLOCKSTEP_BENCHMARKS=OFF "-DLOCKSTEP_UNITY_ROOMS=comm;data;models;optim;parallel;recipes;train"
 PYTHON = .deps/venv/bin/python
 
 .DEFAULT_GOAL := help

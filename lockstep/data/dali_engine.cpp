@@ -41,7 +41,7 @@ class PinnedScope {
   const std::vector<int> before_;
 };
 
-const LoaderOptions& checked(const LoaderOptions& options) {
+const LoaderOptions& that_stops_at_damage(const LoaderOptions& options) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
     throw ConfigError(
         "Loader: the dali engine cannot skip damaged images, a batch of DALI's fails as a whole; "
@@ -68,7 +68,7 @@ class DaliEngine final : public LoaderEngine {
   DaliEngine(const ImageDataset& dataset, const Augmentation& augmentation,
              const LoaderOptions& options)
       : dataset_(dataset),
-        options_(checked(options)),
+        options_(that_stops_at_damage(options)),
         plan_options_(plan_options(dataset, options)),
         plan_(augmentation, dataset.shape(), plan_options_),
         slots_(static_cast<std::size_t>(RingEngine::slots(options))),

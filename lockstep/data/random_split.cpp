@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kTolerance = 1e-9;  // of Python's math.isclose
+constexpr double kSumTolerance = 1e-9;  // of Python's math.isclose
 
 std::vector<std::int64_t> lengths_of(std::int64_t size, const std::vector<double>& fractions) {
   const OptionCheck check("random_split");
@@ -22,7 +22,7 @@ std::vector<std::int64_t> lengths_of(std::int64_t size, const std::vector<double
     check.in_range(lockstep::str("fractions[", i, "]"), fractions[i], 0, 1);
   }
   const double sum = std::accumulate(fractions.begin(), fractions.end(), 0.0);
-  if (!(sum >= 1 - kTolerance && sum <= 1)) {
+  if (!(sum >= 1 - kSumTolerance && sum <= 1)) {
     std::ostringstream exact;  // 1.0000000000000002 would print as 1
     exact << std::setprecision(std::numeric_limits<double>::max_digits10) << sum;
     throw ConfigError(lockstep::str("random_split: the sum of fractions must be 1, got ",

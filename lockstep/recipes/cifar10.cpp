@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-RecipeData load(const RecipeDataOptions& options) {
+RecipeData load_photographs(const RecipeDataOptions& options) {
   const auto directory = find_or_download_data(
       {.name = "cifar10",
        .directory = options.directory,
@@ -19,7 +19,7 @@ RecipeData load(const RecipeDataOptions& options) {
           .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};
 }
 
-std::unique_ptr<Task> make_task() {
+std::unique_ptr<Task> make_resnet_task() {
   return std::make_unique<ClassificationTask>(resnet18(ResNetStem::kCifar, 10),
                                               ClassificationLoss::kCrossEntropy);
 }
@@ -38,8 +38,8 @@ Recipe cifar10_recipe() {
           .train_augmentation = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize},
           .test_augmentation = {normalize},
           .channels_last = true,
-          .load_data = load,
-          .make_task = make_task};
+          .load_data = load_photographs,
+          .make_task = make_resnet_task};
 }
 
 }  // namespace lockstep

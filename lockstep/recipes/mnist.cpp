@@ -34,7 +34,7 @@ ImageDataset load_digits(const std::filesystem::path& directory, Split split) {
   return digits;
 }
 
-RecipeData load(const RecipeDataOptions& options) {
+RecipeData load_digits_or_generate(const RecipeDataOptions& options) {
   const DataRequest request = {
       .name = "mnist", .directory = options.directory, .progress = options.progress};
   std::optional<std::filesystem::path> directory = find_data(request);
@@ -54,7 +54,7 @@ RecipeData load(const RecipeDataOptions& options) {
           .load_test = [path = *directory] { return load_digits(path, Split::kTest); }};
 }
 
-std::unique_ptr<Task> make_task() {
+std::unique_ptr<Task> make_digits_task() {
   return std::make_unique<ClassificationTask>(MnistNet(),
                                               ClassificationLoss::kNegativeLogLikelihood);
 }
@@ -71,8 +71,8 @@ Recipe mnist_recipe() {
                        .schedule = {.kind = ScheduleKind::kCosine}},
           .train_augmentation = {normalize},
           .test_augmentation = {normalize},
-          .load_data = load,
-          .make_task = make_task};
+          .load_data = load_digits_or_generate,
+          .make_task = make_digits_task};
 }
 
 }  // namespace lockstep
