@@ -16,7 +16,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 configure() {  # configure FOLDER_OF_SOURCE BUILD ARGUMENT...
   local folder=$1 into=$2
   shift 2
-  cmake -S "$source/$folder" -B "$into" -G Ninja -DCMAKE_BUILD_TYPE=Release "${@//@prefix@/$work/prefix}"
+  cmake -S "$source/$folder" -B "$into" -G Ninja "${@//@prefix@/$work/prefix}"
 }
 configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/configure.log"
 configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
