@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/report/text.h>
-
 #include <lockstep/cli/bench_sizes.h>
+#include <lockstep/cli/quantile.h>
+#include <lockstep/report/text.h>
 
 namespace lockstep {
 namespace {
@@ -20,14 +20,11 @@ std::string line_of(const std::array<std::string, kColumns>& cells) { return pad
 
 }  // namespace
 
-BenchCommRow summarize(BenchCommRow row, std::vector<double> microseconds) {
-  std::sort(microseconds.begin(), microseconds.end());
-  const std::size_t middle = microseconds.size() / 2;
-  row.median_us = microseconds.size() % 2 == 1
-                      ? microseconds[middle]
-                      : (microseconds[middle - 1] + microseconds[middle]) / 2;
-  row.min_us = microseconds.front();
-  row.max_us = microseconds.back();
+BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds) {
+  const auto [least, most] = std::minmax_element(microseconds.begin(), microseconds.end());
+  row.min_us = *least;
+  row.max_us = *most;
+  row.median_us = median(microseconds);
   return row;
 }
 

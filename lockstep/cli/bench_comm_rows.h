@@ -29,7 +29,7 @@ struct BenchCommRow {
 };
 
 /// The row of these calls; not none.
-BenchCommRow summarize(BenchCommRow row, std::vector<double> microseconds);
+BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds);
 
 /// A JSON array of {"collective", "algorithm", "backend", "ranks", "dtype", "bytes", "in_place",
 /// "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps"}.

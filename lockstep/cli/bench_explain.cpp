@@ -9,6 +9,7 @@
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_trace_svg.h>
 #include <lockstep/cli/bench_trace_text.h>
+#include <lockstep/cli/quantile.h>
 #include <lockstep/comm/algorithms/choice.h>
 #include <lockstep/comm/reduce.h>
 #include <lockstep/core/clock.h>
@@ -24,12 +25,6 @@ constexpr int kWarmUps = 3;
 constexpr int kRuns = 21;    // odd: the median is one of them
 constexpr int kRounds = 41;  // of a ping-pong
 constexpr std::size_t kLongMessage = std::size_t{256} << 10;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 // Half of the time that a message of so many bytes takes from rank 0 to rank 1 and back; 0
 // elsewhere.

@@ -16,6 +16,7 @@
 #include <lockstep/cli/copy_bandwidth.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -41,11 +42,6 @@ struct BenchLoaderArguments {
   std::optional<std::string> data;
   std::string json;
 };
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Of each round; images a second.
 struct BenchLoaderRow {
@@ -159,12 +155,12 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
                     {"operators", operators},
                     {"threads", row.threads},
                     {"batch_size", arguments.batch_size},
-                    {"images_per_second", median_of(row.rounds)},
+                    {"images_per_second", median(row.rounds)},
                     {"precision", arguments.precision},
                     {"layout", arguments.layout},
                     {"rounds", row.rounds}});
     if (!row.floors.empty()) {
-      json.back()["copy_images_per_second"] = median_of(row.floors);
+      json.back()["copy_images_per_second"] = median(row.floors);
     }
   }
   write_json_file(arguments.json, json.dump(2) + "\n");
@@ -192,13 +188,13 @@ void run(const BenchLoaderArguments& arguments) {
             << arguments.rounds << " rounds)\n";
   for (const BenchLoaderRow& row : rows) {
     const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
-    const double median = median_of(row.rounds);
+    const double rate = median(row.rounds);
     std::cout << std::fixed << std::setprecision(0) << std::setw(6) << to_string(row.engine)
-              << std::setw(9) << row.threads << std::setw(10) << median << "  (" << *slowest << " to "
+              << std::setw(9) << row.threads << std::setw(10) << rate << "  (" << *slowest << " to "
               << *fastest << ")";
     if (!row.floors.empty()) {
-      const double floor = median_of(row.floors);
-      std::cout << ", " << 100 * median / floor << "% of a copy of its bytes (" << floor << ")";
+      const double floor = median(row.floors);
+      std::cout << ", " << 100 * rate / floor << "% of a copy of its bytes (" << floor << ")";
     }
     std::cout << '\n';
   }

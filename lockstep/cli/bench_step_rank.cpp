@@ -12,6 +12,7 @@
 
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_step_rows.h>
+#include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -119,7 +120,7 @@ class StepMeasurement {
       waited = now;
     }
     round.cpu_ms = (cpu_seconds() - cpu) * 1e3 / static_cast<double>(steps);
-    round.step_ms = spread_of(std::move(milliseconds)).median;
+    round.step_ms = median(std::move(milliseconds));
     return round;
   }
 

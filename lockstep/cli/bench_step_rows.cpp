@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/cli/quantile.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -41,19 +42,12 @@ std::optional<Spread> mean_wait(const StepRounds& times, const Choose& choose) {
     }
     means.push_back(sum / static_cast<double>(steps));
   }
-  return spread_of(std::move(means));
+  return spread_of(means);
 }
 
 std::vector<double> minus(std::vector<double> values, const std::vector<double>& others) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= others[i];
   return values;
-}
-
-double quantile(const std::vector<double>& sorted, double fraction) {
-  const double place = fraction * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 nlohmann::ordered_json median_of(const std::optional<Spread>& spread) {
@@ -78,8 +72,7 @@ std::string name_of(const StepVariant& variant) {
 
 }  // namespace
 
-Spread spread_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+Spread spread_of(const std::vector<double>& values) {
   return {quantile(values, 0.5), quantile(values, 0.25), quantile(values, 0.75)};
 }
 

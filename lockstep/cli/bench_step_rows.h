@@ -29,7 +29,7 @@ struct Spread {
   double high = 0;
 };
 /// Not of nothing.
-Spread spread_of(std::vector<double> values);
+Spread spread_of(const std::vector<double>& values);
 
 struct BenchStepRow {
   std::string model;

@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kSubfolder = "cifar-10-batches-bin";
 constexpr std::int64_t kRecordsPerFile = 10'000;
 // Twice a right file: what is only a little too large is for the parser to explain.
 constexpr std::size_t kMaximumBytes = kRecordsPerFile * kCifarRecordBytes * 2;
@@ -34,20 +35,11 @@ Description describe(Cifar10Split split) {
   throw ConfigError("load_cifar10: unknown split");
 }
 
-std::filesystem::path folder_of(const Description& description,
-                                const std::filesystem::path& directory) {
-  const std::filesystem::path subfolder = directory / "cifar-10-batches-bin";
-  std::error_code ignored;
-  const bool below = !find_data_file(directory, description.files.front()) &&
-                     std::filesystem::is_directory(subfolder, ignored);
-  return below ? subfolder : directory;
-}
-
 }  // namespace
 
 ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
-  const std::filesystem::path folder = folder_of(description, directory);
+  const std::filesystem::path folder = folder_with(description.files.front(), directory, kSubfolder);
   std::vector<ImageShard> shards;
   for (const std::string& name : description.files) {
     const DataFile file = open_data_file(folder, name, kMaximumBytes);
@@ -71,7 +63,7 @@ void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
   constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
   for (const std::string& name : description.files) {
-    const DataSize file = data_file_size(folder_of(description, directory), name);
+    const DataSize file = data_file_size(folder_with(description.files.front(), directory, kSubfolder), name);
     if (file.bytes != kExpectedBytes) {
       throw DataError(str(file.path, ": holds ", file.bytes, " bytes, expected ", kExpectedBytes,
                           " of ", kRecordsPerFile, " records; it is truncated or another's"));

@@ -58,15 +58,6 @@ const std::vector<std::string>& coarse_names() {
   return names;
 }
 
-// The folder in which the archive has the files, where they are not in `directory` itself.
-std::filesystem::path folder_of(const std::filesystem::path& directory, const std::string& file) {
-  const std::filesystem::path subfolder = directory / "cifar-100-binary";
-  std::error_code ignored;
-  const bool below =
-      !find_data_file(directory, file) && std::filesystem::is_directory(subfolder, ignored);
-  return below ? subfolder : directory;
-}
-
 }  // namespace
 
 ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
@@ -77,7 +68,7 @@ ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
   const std::int64_t expected = train ? 50'000 : 10'000;
   // Twice a right file: what is only a little too large is for the parser to explain.
   const DataFile file =
-      open_data_file(folder_of(directory, name), name,
+      open_data_file(folder_with(name, directory, "cifar-100-binary"), name,
                      static_cast<std::size_t>(expected * kCifar100RecordBytes * 2));
   const CifarRecords records = parse_cifar100(file.bytes, expected, file.path);
   ImageShard shard;

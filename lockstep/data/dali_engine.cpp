@@ -106,13 +106,9 @@ class DaliEngine final : public LoaderEngine {
     Slot& slot = slots_[*number];
     const auto size = static_cast<std::int64_t>(slot.labels.size());
     const auto [channels, height, width] = plan_.output_shape();
-    const std::int64_t elements = plan_.output_shape().elements();
-    const std::vector<std::int64_t> strides =
-        options_.channels_last ? std::vector<std::int64_t>{elements, 1, width * channels, channels}
-                               : std::vector<std::int64_t>{elements, height * width, width, 1};
-    loaded.batch.images =
-        torch::from_blob(slot.output.data(), {size, channels, height, width}, strides,
-                         torch::dtype(options_.dtype).device(options_.device));
+    loaded.batch.images = torch::from_blob(slot.output.data(), {size, channels, height, width},
+                                           image_strides(options_, plan_.output_shape()),
+                                           torch::dtype(options_.dtype).device(options_.device));
     loaded.batch.labels = torch::from_blob(slot.labels.data(), {size}, torch::kInt64);
     loaded.batch.size = size;
     loaded.skipped.clear();
@@ -157,13 +153,10 @@ class DaliEngine final : public LoaderEngine {
   }
 
   void begin(std::int64_t batch) {
-    const std::int64_t place = epoch_.first + batch * options_.batch_size;
-    const auto left = static_cast<std::int64_t>(epoch_.indices.size()) - place;
-    const auto indices = epoch_.indices.subspan(place, std::min(options_.batch_size, left));
     if (spare_.empty()) spare_.push_back(std::make_unique<DaliBatch>());
     try {
       spare_.back()->fill(
-          dataset_, indices, plan_, plan_options_,
+          dataset_, request_of(epoch_, batch, options_.batch_size).indices, plan_, plan_options_,
           {.seed = options_.seed, .epoch = static_cast<std::uint32_t>(epoch_.epoch)});
       pipeline_->run(spare_.back()->images(), spare_.back()->numbers());
     } catch (...) {
@@ -227,10 +220,9 @@ class DaliEngine final : public LoaderEngine {
 std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
                                                const LoaderOptions& options) {
-  auto engine = std::make_unique<DaliEngine>(dataset, augmentation, options);
-  // DALI frees or reuses its memory when a batch is given back, which only a copy has read by then.
-  if (!options.device.is_cpu()) return copy_to_device(std::move(engine), options);
-  return engine;
+  // Of a GPU's batches too: DALI frees or reuses its memory when one is given back, which only a copy
+  // has read by then.
+  return on_device(std::make_unique<DaliEngine>(dataset, augmentation, options), options);
 }
 
 }  // namespace lockstep

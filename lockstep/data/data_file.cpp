@@ -27,6 +27,14 @@ std::optional<std::filesystem::path> find_data_file(const std::filesystem::path&
   return std::nullopt;
 }
 
+std::filesystem::path folder_with(const std::string& name, const std::filesystem::path& directory,
+                                  const char* subfolder) {
+  std::error_code ignored;
+  const bool below = !find_data_file(directory, name) &&
+                     std::filesystem::is_directory(directory / subfolder, ignored);
+  return below ? directory / subfolder : directory;
+}
+
 DataFile open_data_file(const std::filesystem::path& directory, const std::string& name,
                         std::size_t maximum_bytes) {
   const std::filesystem::path path = require_data_file(directory, name);

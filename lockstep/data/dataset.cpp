@@ -55,6 +55,7 @@ class SubsetSource final : public ImageSource {
     dataset_.read(indices_[index], reader);
   }
   std::int64_t label(std::int64_t index) const override { return dataset_.label(indices_[index]); }
+  bool is_file(std::int64_t index) const override { return dataset_.is_file(indices_[index]); }
   void prefetch(std::int64_t index) const override { dataset_.prefetch(indices_[index]); }
 
  private:
@@ -78,6 +79,10 @@ class Concatenation final : public ImageSource {
   std::int64_t label(std::int64_t index) const override {
     const Part& part = find_part(parts_, index);
     return part.dataset.label(index);
+  }
+  bool is_file(std::int64_t index) const override {
+    const Part& part = find_part(parts_, index);
+    return part.dataset.is_file(index);
   }
   void prefetch(std::int64_t index) const override {
     const Part& part = find_part(parts_, index);

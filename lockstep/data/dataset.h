@@ -22,6 +22,12 @@ class ImageSource {
   /// Calls reader.show() with pixels that live as long as the source, or reader.open() with a file.
   virtual void read(std::int64_t index, ImageReader& reader) const = 0;
   virtual std::int64_t label(std::int64_t index) const = 0;
+  /// Whether read() opens a file. A decoder of the engine's own is used only where all images are files
+  /// and say so.
+  virtual bool is_file(std::int64_t index) const {
+    static_cast<void>(index);
+    return false;
+  }
   /// Told of an image that will soon be read: a source in memory may ask the processor for it. In random
   /// order an image is in no cache.
   virtual void prefetch(std::int64_t index) const { static_cast<void>(index); }
@@ -63,6 +69,7 @@ class ImageDataset {
 
   /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read.
   void read(std::int64_t index, ImageReader& reader) const { state_->source->read(index, reader); }
+  bool is_file(std::int64_t index) const { return state_->source->is_file(index); }
   void prefetch(std::int64_t index) const { state_->source->prefetch(index); }
   /// Pixels of image `index` of a data set in memory; ConfigError for one of files.
   ImageView image(std::int64_t index) const;

@@ -132,6 +132,12 @@ std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
   });
 }
 
+std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
+                                        const LoaderOptions& options) {
+  if (options.device.is_cpu()) return host;
+  return copy_to_device(std::move(host), options);
+}
+
 torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntArrayRef strides,
                     const torch::TensorOptions& options) {
   const bool fits = memory.defined() && memory.dtype() == options.dtype() &&

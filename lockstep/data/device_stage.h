@@ -24,6 +24,10 @@ std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
 std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
                                              const LoaderOptions& options);
 
+/// `host`, or where options.device is no CPU its batches, copied.
+std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
+                                        const LoaderOptions& options);
+
 /// Memory of `sizes` and `strides` in `memory`, which is replaced where it does not fit; a batch with
 /// fewer samples fits into that of one with more.
 torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntArrayRef strides,

@@ -34,6 +34,7 @@ class FolderSource final : public ImageSource {
   std::int64_t label(std::int64_t index) const override {
     return files_[static_cast<std::size_t>(index)].label;
   }
+  bool is_file(std::int64_t) const override { return true; }
 
  private:
   std::vector<File> files_;

@@ -62,9 +62,7 @@ std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> da
                                       tensor.defined() ? lockstep::str(tensor.sizes()) : "no tensor"));
     }
   };
-  auto engine = std::make_unique<RingEngine>(options, std::move(fill));
-  if (options.device.is_cpu()) return engine;
-  return copy_to_device(std::move(engine), options);
+  return on_device(std::make_unique<RingEngine>(options, std::move(fill)), options);
 }
 
 std::int64_t size_of(const std::shared_ptr<const BatchDataset>& dataset) {

@@ -80,8 +80,7 @@ std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
       options, [fill](int slot, const BatchRequest& request, LoadedBatch& loaded) {
         (*fill)(slot, request, loaded);
       });
-  if (options.device.is_cpu()) return engine;
-  return copy_to_device(std::move(engine), options);
+  return on_device(std::move(engine), options);
 }
 
 }  // namespace lockstep

@@ -35,6 +35,7 @@ class PackSource final : public ImageSource {
   const PackInfo& info() const { return reader_.info(); }
   std::int64_t size() const override { return reader_.size(); }
   std::int64_t label(std::int64_t index) const override { return reader_.label(index); }
+  bool is_file(std::int64_t) const override { return info().kind == PackKind::kFiles; }
 
   void read(std::int64_t index, ImageReader& reader) const override {
     const PackRecord record = reader_.record(index);

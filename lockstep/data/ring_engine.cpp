@@ -12,16 +12,16 @@ RingEngine::RingEngine(const LoaderOptions& options, Fill fill)
       ring_(
           [this](int slot, std::int64_t batch) {
             buffers_[slot].skipped.clear();
-            fill_(slot, request(batch), buffers_[slot]);
+            fill_(slot, request_of(epoch_, batch, batch_size_), buffers_[slot]);
           },
           {.threads = options.threads, .slots = slots(options), .cpus = options.cpus}) {}
 
-BatchRequest RingEngine::request(std::int64_t batch) const {
-  const std::int64_t place = epoch_.first + batch * batch_size_;
-  const std::int64_t left = static_cast<std::int64_t>(epoch_.indices.size()) - place;
-  return {.epoch = epoch_.epoch,
+BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size) {
+  const std::int64_t place = epoch.first + batch * batch_size;
+  const std::int64_t left = static_cast<std::int64_t>(epoch.indices.size()) - place;
+  return {.epoch = epoch.epoch,
           .place = place,
-          .indices = epoch_.indices.subspan(place, std::min(batch_size_, left))};
+          .indices = epoch.indices.subspan(place, std::min(batch_size, left))};
 }
 
 void RingEngine::start(const LoaderEpoch& epoch) {

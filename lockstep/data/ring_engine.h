@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// The epoch's batch number `batch`; the last one ends with the epoch.
+BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size);
+
 /// Turns a function that fills one buffer into a LoaderEngine. Buffers are as many as batches are
 /// prepared ahead, and one that the trainer holds.
 class RingEngine final : public LoaderEngine {
@@ -29,8 +32,6 @@ class RingEngine final : public LoaderEngine {
   }
 
  private:
-  BatchRequest request(std::int64_t batch) const;
-
   const std::int64_t batch_size_;
   const Fill fill_;
   LoaderEpoch epoch_;  // changes only while the ring stands still

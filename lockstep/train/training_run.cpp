@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -147,13 +148,12 @@ NamedTensors TrainingRun::resume() {
   }
   const std::int64_t steps = train_loader_.steps_per_epoch();
   if (taken) {
-    resumed_ = {train_loader_.sampler().describe(), checkpoint.epoch - 1, *taken};
-    train_loader_.restore(*resumed_);
+    train_loader_.restore({train_loader_.sampler().describe(), checkpoint.epoch - 1, *taken});
     checkpoint.step = steps - train_loader_.steps_left();
-    if (train_loader_.steps_left() == 0) {  // what is left makes no batch of this size
+    restored_ = train_loader_.steps_left() > 0;
+    if (!restored_) {  // what is left makes no batch of this size
       ++checkpoint.epoch;
       checkpoint.step = 0;
-      resumed_.reset();
     }
   }
   position_ = {.epoch = checkpoint.epoch,
@@ -250,11 +250,9 @@ EpochReport TrainingRun::train_epoch() {
   return report;
 }
 
-// Where a checkpoint was, to the sample, even if batches have another size now.
 void TrainingRun::begin_epoch() {
-  if (!resumed_) return train_loader_.set_epoch(position_.epoch - 1, position_.step);
-  train_loader_.restore(*resumed_);
-  resumed_.reset();
+  if (std::exchange(restored_, false)) return;
+  train_loader_.set_epoch(position_.epoch - 1, position_.step);
 }
 
 void TrainingRun::train_step(const Batch& batch) {

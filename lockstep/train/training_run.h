@@ -60,7 +60,7 @@ class TrainingRun {
   std::optional<GradScaler> scaler_;  // of float16
   RunInfo info_;
   Position position_;
-  std::optional<SamplerPosition> resumed_;  // where the first epoch goes on
+  bool restored_ = false;  // the loader stands where the checkpoint was, to the sample
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
 

@@ -12,7 +12,7 @@
 #include <lockstep/comm/rendezvous.h>
 #include <lockstep/comm/secret_store.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/log.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -21,6 +21,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -193,10 +194,7 @@ TEST(Secret, IsEnoughWhereStrangersReachThePort) {
 TEST(Secret, IsMissedInTheStoreOfALauncher) {
   testing::ScopedEnvironment variables;
   variables.set("LOCKSTEP_SECRET", std::nullopt);
-  std::vector<std::string> warnings;
-  set_log_sink([&](LogLevel level, const std::string& text) {
-    if (level == LogLevel::kWarning) warnings.push_back(text);
-  });
+  const CapturedLog log;
   const int fd = listen_on("127.0.0.1", 0);
   const auto store = tcp_store(0, fd);
   auto environment = environment_of(0, 2, fd);
@@ -204,8 +202,8 @@ TEST(Secret, IsMissedInTheStoreOfALauncher) {
   environment.agent_store = true;
   environment.listen_fd.reset();
   EXPECT_THROW(rendezvous(environment, std::chrono::milliseconds(100)), TimeoutError);
-  set_log_sink(nullptr);
-  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("could join this job")));
+  EXPECT_THAT(log.lines(),
+              ::testing::Contains(AllOf(HasSubstr("warning: "), HasSubstr("could join this job"))));
 }
 
 TEST(RollCall, NamesTheRanksOfTheWorld) {

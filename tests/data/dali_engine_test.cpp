@@ -12,8 +12,10 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/augment/dali/batch.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/tensor_dataset.h>
 #include <lockstep/formats/png.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/support/data_bytes.h>
@@ -184,6 +186,18 @@ class DaliEngineFiles : public ::testing::Test {
   TemporaryDirectory folder;
 };
 
+// The images of a data set, whose shape is not said beforehand.
+class AsSource final : public ImageSource {
+ public:
+  explicit AsSource(ImageDataset dataset) : dataset_(std::move(dataset)) {}
+  std::int64_t size() const override { return dataset_.size(); }
+  void read(std::int64_t index, ImageReader& reader) const override { dataset_.read(index, reader); }
+  std::int64_t label(std::int64_t index) const override { return dataset_.label(index); }
+
+ private:
+  const ImageDataset dataset_;
+};
+
 TEST_F(DaliEngineFiles, AgreeOnResizedCrops) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   expect_close(dataset(), kPhoto);
@@ -196,6 +210,24 @@ TEST_F(DaliEngineFiles, AreCutExactly) {
   EXPECT_LT(compare(dataset(), cut, {.batch_size = 16, .threads = 1}).worst, kRounding);
   const Augmentation padded = {Pad{3}, RandomCrop{40}, kNormalize, Cutout{7}};
   EXPECT_LT(compare(dataset(), padded, {.batch_size = 16, .threads = 1}).worst, kRounding);
+}
+
+TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const ImageDataset files = dataset();
+  const auto tensor = torch::arange(7 * 3 * 50 * 60).remainder(251).to(torch::kUInt8);
+  const ImageDataset pixels =
+      image_dataset(tensor.view({7, 3, 50, 60}), torch::arange(7).remainder(3), 3);
+  const ImageDataset of_own_sizes("pixels", {3, 0, 0}, 3, std::make_shared<const AsSource>(pixels));
+  const Augmentation cut = {RandomCrop{40}, RandomHorizontalFlip{}, kNormalize};
+  for (const auto& mixed :
+       {concatenate({files, of_own_sizes}), concatenate({of_own_sizes, files}),
+        subset(concatenate({files, of_own_sizes}), {0, 22, 1, 25, 3})}) {
+    EXPECT_FALSE(dali_input_of(mixed).encoded);
+    EXPECT_LT(compare(mixed, cut, {.batch_size = 4, .threads = 1}).worst, kRounding);
+  }
+  EXPECT_TRUE(dali_input_of(files).encoded);
+  EXPECT_TRUE(dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
 }
 
 TEST_F(DaliEngineFiles, DamagedOnesAreNamedAndTheNextEpochGoesOn) {

@@ -13,10 +13,10 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/log.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/ring_engine.h>
 #include <lockstep/data/device_stage.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing {
@@ -55,15 +55,6 @@ std::vector<std::int64_t> to_vector(const torch::Tensor& labels) {
   return {labels.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>() + labels.numel()};
 }
 
-class CapturedLog {
- public:
-  CapturedLog() {
-    set_log_sink([this](LogLevel, const std::string& line) { lines.push_back(line); });
-  }
-  ~CapturedLog() { set_log_sink(nullptr); }
-  std::vector<std::string> lines;
-};
-
 TEST(LoaderCorruptImage, StopsTheRunAndNamesTheFile) {
   for (const int threads : {0, 2}) {
     Loader loader(pixels(8, {5}), EvaluationSampler(8), kPlain,
@@ -77,7 +68,7 @@ TEST(LoaderCorruptImage, StopsTheRunAndNamesTheFile) {
 
 TEST(LoaderCorruptImage, IsSkippedNamedAndCounted) {
   for (const int threads : {0, 2}) {
-    CapturedLog log;
+    const testing_support::CapturedLog log;
     Loader loader(pixels(8, {3, 4, 6}), EvaluationSampler(8), kPlain,
                   {.batch_size = 3, .threads = threads, .on_corrupt_image = OnCorruptImage::kSkip});
     std::vector<std::vector<std::int64_t>> labels;
@@ -88,7 +79,7 @@ TEST(LoaderCorruptImage, IsSkippedNamedAndCounted) {
     }
     EXPECT_THAT(labels, ElementsAre(ElementsAre(0, 1, 2), ElementsAre(5), ElementsAre(7)));
     EXPECT_EQ(loader.skipped_images(), 3);
-    EXPECT_THAT(log.lines, ElementsAre(HasSubstr("skipped image 3 of pixels: image3.jpg: damaged"),
+    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("skipped image 3 of pixels: image3.jpg: damaged"),
                                        HasSubstr("image4.jpg"), HasSubstr("image6.jpg")));
     // Places in the epoch count what was skipped: a restored run sees the same batches.
     loader.set_epoch(1);
@@ -102,15 +93,15 @@ TEST(LoaderCorruptImage, IsSkippedNamedAndCounted) {
 }
 
 TEST(LoaderCorruptImage, ManyAreNotAllNamed) {
-  CapturedLog log;
+  const testing_support::CapturedLog log;
   std::set<std::int64_t> odd;
   for (int i = 1; i < 60; i += 2) odd.insert(i);
   Loader loader(pixels(60, odd), EvaluationSampler(60), kPlain,
                 {.batch_size = 4, .on_corrupt_image = OnCorruptImage::kSkip});
   for (const Batch& batch : loader) EXPECT_EQ(batch.size, 2);
   EXPECT_EQ(loader.skipped_images(), 30);
-  ASSERT_EQ(log.lines.size(), 10U);
-  EXPECT_THAT(log.lines.back(), HasSubstr("others are only counted"));
+  ASSERT_EQ(log.lines().size(), 10U);
+  EXPECT_THAT(log.lines().back(), HasSubstr("others are only counted"));
 }
 
 TEST(LoaderCorruptImage, ABatchWithoutAnyImageIsAnError) {

@@ -6,8 +6,8 @@
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/core/log.h>
 #include <tests/parallel/mean_of_ranks.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {
@@ -154,12 +154,7 @@ TEST(JoinErrors, SaysWhatCannotBe) {
 }
 
 TEST(JoinErrors, TheShortRankIsLogged) {
-  std::mutex mutex;
-  std::vector<std::string> told;
-  set_log_sink([&](LogLevel, const std::string& text) {
-    const std::scoped_lock lock(mutex);
-    told.push_back(text);
-  });
+  const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Net net;
     DistributedDataParallel ddp(net, group);
@@ -167,8 +162,8 @@ TEST(JoinErrors, TheShortRankIsLogged) {
     if (join.next(group.rank() == 0 ? 4 : 0)) throw Error("goes on");
     group.barrier();
   });
-  set_log_sink(nullptr);
   EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
   ASSERT_EQ(told.size(), 1U);
   EXPECT_THAT(told[0], HasSubstr("rank 1 had 0 batches, others had more; all ranks stopped after 0 steps"));
 }

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/core/log.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/parallel/mean_of_ranks.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {
@@ -908,12 +908,7 @@ TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {
 }
 
 TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
-  std::mutex mutex;
-  std::vector<std::string> told;
-  set_log_sink([&](LogLevel, const std::string& text) {
-    const std::scoped_lock lock(mutex);
-    told.push_back(text);
-  });
+  const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::Linear net(2, 2);
     DistributedDataParallel ddp(net, group);
@@ -921,8 +916,8 @@ TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
     for (int step = 0; step < 2; ++step) net->forward(torch::ones({1, 2})).sum().backward();
     group.barrier();
   });
-  set_log_sink(nullptr);
   EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
   EXPECT_EQ(told.size(), 2U);  // once a rank
   for (const auto& text : told) EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
 }
@@ -937,12 +932,7 @@ TEST(DdpParameterMemoryErrors, SharedParametersAreForTheShardedOptimizer) {
 }
 
 TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
-  std::mutex mutex;
-  std::vector<std::string> told;
-  set_log_sink([&](LogLevel, const std::string& text) {
-    const std::scoped_lock lock(mutex);
-    told.push_back(text);
-  });
+  const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::Conv2d net(torch::nn::Conv2dOptions(2, 2, 3));
     DistributedDataParallel ddp(net, group);
@@ -954,8 +944,8 @@ TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
     }
     group.barrier();
   });
-  set_log_sink(nullptr);
   EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
   EXPECT_EQ(told.size(), 2U);  // once a rank
   for (const auto& text : told) EXPECT_THAT(text, HasSubstr("parameter 'weight' has strides [18, 1, 6, 2]"));
 }

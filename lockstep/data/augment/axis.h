@@ -20,6 +20,11 @@ struct Axis {
     origin -= step * before;
     size += before + after;
   }
+  /// As CenterCrop pads what is too small: evenly, the odd one after.
+  void pad_to(std::int64_t least) {
+    const std::int64_t missing = std::max<std::int64_t>(least - size, 0);
+    pad(missing / 2, (missing + 1) / 2);
+  }
   void crop(std::int64_t first, std::int64_t count) {
     origin += step * first;
     size = count;

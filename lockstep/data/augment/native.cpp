@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment/axis.h>
+#include <lockstep/data/augment/channel_scales.h>
 #include <lockstep/data/augment/check_list.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/recolor.h>
@@ -66,9 +67,7 @@ class Canvas {
 
   void operator()(const Pad& pad) {
     if (pad.pixels == 0) return;
-    settle_erasures();
-    if (pad.fill != fill_ && !is_whole()) materialise();
-    fill_ = static_cast<std::uint8_t>(pad.fill);
+    pad_with(pad.fill);
     rows_.pad(pad.pixels, pad.pixels);
     columns_.pad(pad.pixels, pad.pixels);
   }
@@ -77,15 +76,9 @@ class Canvas {
     cut(choose(crop, rows_.size, columns_.size, random_));
   }
   void operator()(const CenterCrop& crop) {
-    const std::int64_t rows = std::max<std::int64_t>(crop.size.height - rows_.size, 0);
-    const std::int64_t columns = std::max<std::int64_t>(crop.size.width - columns_.size, 0);
-    if (rows > 0 || columns > 0) {
-      settle_erasures();
-      if (fill_ != 0 && !is_whole()) materialise();
-      fill_ = 0;
-      rows_.pad(rows / 2, (rows + 1) / 2);
-      columns_.pad(columns / 2, (columns + 1) / 2);
-    }
+    if (rows_.size < crop.size.height || columns_.size < crop.size.width) pad_with(0);
+    rows_.pad_to(crop.size.height);
+    columns_.pad_to(crop.size.width);
     cut(center_box(crop.size, rows_.size, columns_.size));
   }
   void operator()(const Resize& resize) { become(resized(resize, rows_.size, columns_.size)); }
@@ -163,6 +156,13 @@ class Canvas {
       return axis.visible() == std::pair<std::int64_t, std::int64_t>{0, axis.size};
     };
     return covers(rows_) && covers(columns_);
+  }
+
+  // What is padded from now on has this value.
+  void pad_with(int fill) {
+    settle_erasures();
+    if (fill != fill_ && !is_whole()) materialise();
+    fill_ = static_cast<std::uint8_t>(fill);
   }
 
   void cut(const Box& box) {
@@ -315,16 +315,8 @@ AugmentationPlan::AugmentationPlan(const Augmentation& operators, ImageShape inp
     : input_(input),
       output_(check_list(operators, input)),
       options_(options),
-      operators_(operators) {
-  for (const Operator& op : operators) {
-    const auto* normalize = std::get_if<Normalize>(&op);
-    if (normalize == nullptr) continue;
-    for (std::size_t c = 0; c < normalize->mean.size(); ++c) {
-      channels_.push_back({static_cast<float>(1 / (255 * normalize->std[c])),
-                           static_cast<float>(-normalize->mean[c] / normalize->std[c])});
-    }
-  }
-}
+      operators_(operators),
+      channels_(channel_scales(operators)) {}
 
 void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void* output) const {
   ImageReader reader;

@@ -61,9 +61,11 @@ void copy(const ImageView& image, Layout layout, const Pad& border, std::span<st
 }  // namespace
 
 DaliPlanOptions dali_input_of(const ImageDataset& dataset) {
+  bool all_files = true;
+  for (std::int64_t i = 0; i < dataset.size() && all_files; ++i) all_files = dataset.is_file(i);
+  if (all_files) return {.encoded = true, .input_layout = Layout::kChannelsLast};
   ImageReader reader;
   dataset.read(0, reader);
-  if (!reader.is_decoded()) return {.encoded = true, .input_layout = Layout::kChannelsLast};
   const bool planar = reader.pixels(whole(reader.shape())).pixel_stride == 1;
   return {.encoded = false, .input_layout = planar ? Layout::kPlanar : Layout::kChannelsLast};
 }
@@ -81,14 +83,12 @@ void DaliBatch::fill(const ImageDataset& dataset, std::span<const std::int64_t> 
     dataset.read(index, reader_);
     key.sample = static_cast<std::uint64_t>(index);
     plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_);
-    if (!options.encoded) {
-      add_pixels(reader_, options.input_layout, plan.border());
-    } else if (!reader_.is_decoded()) {
+    if (options.encoded) {
+      LOCKSTEP_CHECK(!reader_.is_decoded(), "image ", index, " of ", dataset.name(),
+                     " is no file, against its source's is_file()");
       add_file(reader_);
     } else {
-      throw ConfigError(
-          str("Loader: the dali engine takes images that are all files or all pixels; image ",
-              index, " of ", dataset.name(), " is pixels, the first is a file"));
+      add_pixels(reader_, options.input_layout, plan.border());
     }
     labels_.push_back(dataset.label(index));
   }

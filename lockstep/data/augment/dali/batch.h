@@ -12,16 +12,15 @@
 
 namespace lockstep {
 
-/// Whether the data set's first image is a file or pixels, and in which order: what DALI is fed of
-/// all. DataError when it cannot be read.
+/// What DALI is fed: files, where all of the data set's images are; else pixels, in the order that its
+/// first image has them. Files among pixels are decoded by us. DataError when that image cannot be read.
 DaliPlanOptions dali_input_of(const ImageDataset& dataset);
 
 /// The images, choices and labels of a batch, in memory that is reused from one to the next. Pixels
 /// that lie in memory as DALI wants them are not copied.
 class DaliBatch {
  public:
-  /// `key` has the seed and the epoch. Throws what reading an image throws; ConfigError for one
-  /// that cannot be fed because it is pixels among files.
+  /// `key` has the seed and the epoch. Throws what reading an image throws.
   void fill(const ImageDataset& dataset, std::span<const std::int64_t> indices,
             const DaliPlan& plan, const DaliPlanOptions& options, SampleKey key);
 

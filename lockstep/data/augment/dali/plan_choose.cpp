@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -26,10 +25,8 @@ class Window {
     cut(choose(crop, rows_.size, columns_.size, random_));
   }
   void operator()(const CenterCrop& crop) {
-    const std::int64_t rows = std::max<std::int64_t>(crop.size.height - rows_.size, 0);
-    const std::int64_t columns = std::max<std::int64_t>(crop.size.width - columns_.size, 0);
-    rows_.pad(rows / 2, (rows + 1) / 2);
-    columns_.pad(columns / 2, (columns + 1) / 2);
+    rows_.pad_to(crop.size.height);
+    columns_.pad_to(crop.size.width);
     cut(center_box(crop.size, rows_.size, columns_.size));
   }
   void operator()(const RandomResizedCrop& crop) {

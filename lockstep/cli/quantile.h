@@ -1,0 +1,22 @@
+// Medians and quartiles of what a benchmark measured.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// Of at least one value, in any order; linear between two neighbours, as numpy.quantile.
+inline double quantile(std::vector<double> values, double fraction) {
+  std::sort(values.begin(), values.end());
+  const double place = fraction * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
+
+}  // namespace lockstep

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions interrupted = options(3);
+  interrupted.checkpoint = directory.path() / "c.safetensors";
+  CountingListener listener;
+  listener.steps_until_failure = 8;  // in the second epoch
+  interrupted.listeners = {&listener};
+  EXPECT_THROW(train(interrupted), Error);
+
+  TrainerOptions resumed = options(3);
+  resumed.checkpoint = interrupted.checkpoint;
+  resumed.resume = true;
+  const Outcome outcome = train(resumed);
+  EXPECT_EQ(outcome.report.info.first_epoch, 2);
+  EXPECT_EQ(outcome.report.epochs.size(), 2U);
+  const Outcome whole = train(options(3));
+  expect_equal_bits(outcome.state, whole.state);
+  EXPECT_EQ(outcome.report.test->loss, whole.report.test->loss);
+}
+
+TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions first = options(2);
+  const Outcome whole = train(first);
+  first.checkpoint = directory.path() / "c.safetensors";
+  first.max_steps = 8;
+  train(first);
+  TrainerOptions second = first;
+  second.max_steps.reset();
+  second.resume = true;
+  expect_equal_bits(train(second).state, whole.state);
+}
+
+TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions first = options(2);
+  first.checkpoint = directory.path() / "c.safetensors";
+  first.max_steps = 8;  // two steps of the second epoch: 40 images
+  train(first);
+  for (const std::int64_t batch : {10, 40, 15}) {
+    const fs::path copy = directory.path() / "copy.safetensors";
+    fs::copy_file(first.checkpoint, copy, fs::copy_options::overwrite_existing);
+    CountingListener listener;
+    TrainerOptions second = options(2);
+    second.checkpoint = copy;
+    second.resume = true;
+    second.listeners = {&listener};
+    train(second, init_process_group(), true, "", batch);
+    EXPECT_EQ(listener.last.images, kImages - 40) << batch;
+    EXPECT_EQ(listener.last.step, (kImages + batch - 1) / batch) << "steps are those of the new size";
+    EXPECT_EQ(std::count(listener.events.begin(), listener.events.end(), 's'), (70 + batch - 1) / batch);
+  }
+}
+
+TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
+  TrainerOptions adam = options(2);
+  adam.optimizer = AdamOptions{.amsgrad = true};
+  adam.gradient_clip_norm = 0.5;
+  TrainerOptions half = options(2);
+  half.optimizer = AdamWOptions{};
+  half.precision = Precision::kFp16;
+  // The scale falls in the first steps: begun anew, it would do so again.
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
+  for (TrainerOptions& first : {std::ref(adam), std::ref(half)}) {
+    const lockstep::testing::TemporaryDirectory directory;
+    const Outcome whole = train(first);
+    first.checkpoint = directory.path() / "c.safetensors";
+    first.max_steps = 8;
+    train(first);
+    first.max_steps.reset();
+    first.resume = true;
+    expect_equal_bits(train(first).state, whole.state);
+  }
+}
+
+TEST(TrainerResume, NamesEveryValueThatDiffers) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions first = options(3);
+  first.max_steps = 2;
+  first.checkpoint = directory.path() / "c.safetensors";
+  train(first);
+  const testing_support::CapturedLog log;
+  TrainerOptions second = first;
+  second.resume = true;
+  second.max_steps = 4;
+  train(second);
+  EXPECT_THAT(log.lines(), ::testing::IsEmpty()) << "nothing that matters differs";
+  second.max_steps = 6;
+  second.max_epochs = 4;
+  second.seed = 6;
+  second.optimizer = SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.001};
+  second.gradient_clip_norm = 1e6;
+  train(second);
+  const std::vector<std::string> warnings = log.lines();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0],
+              ::testing::EndsWith("trained with gradient_clip_norm none (now 1e+06), lr 0.05 (now "
+                                  "0.1), schedule cosine to 0 over 3 epochs "
+                                  "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
+                                  "weight_decay 0 (now 0.001)"));
+}
+
+TEST(TrainerResume, RefusesARunThatIsDone) {
+  const lockstep::testing::TemporaryDirectory directory;
+  TrainerOptions done = options(1);
+  done.checkpoint = directory.path() / "c.safetensors";
+  train(done);
+  done.resume = true;
+  EXPECT_THROW(train(done), CheckpointError);
+  done.checkpoint.clear();
+  EXPECT_THROW(train(done), ConfigError);
+}
+
+TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
+  const lockstep::testing::TemporaryDirectory directory;
+  std::vector<Outcome> whole(2);
+  std::vector<Outcome> resumed(2);
+  const auto run = [&](std::vector<Outcome>& outcomes, std::int64_t epochs, bool resume) {
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      TrainerOptions o = options(epochs);
+      o.schedule = {};
+      o.optimizer = AdamOptions{};
+      if (&outcomes == &resumed) {
+        const std::string name = group.rank() == 0 ? "c.safetensors" : "elsewhere.safetensors";
+        o.checkpoint = directory.path() / name;
+        o.resume = resume;
+      }
+      outcomes[group.rank()] = train(o, group, /*dropout=*/false);
+    });
+    for (const auto& error : errors) ASSERT_EQ(error, "");
+  };
+  run(whole, 2, false);
+  run(resumed, 1, false);
+  run(resumed, 2, true);
+  expect_equal_bits(resumed[0].state, whole[0].state);
+  expect_equal_bits(resumed[1].state, whole[0].state);
+}
+
+// The file is one process's, whoever has written it.
+TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
+  struct Second {
+    int ranks;
+    const char* backend;
+    const char* strategy;
+  };
+  TrainerOptions first = options(2);
+  first.schedule = {};
+  first.optimizer = AdamWOptions{.lr = 1e-3};
+  const StateDict whole = train_ranks(2, "shm", "zero1", first).state;
+  const double trained = distance(whole, initial_state());
+  for (const Second& second :
+       {Second{2, "shm", "zero1"}, Second{4, "shm", "zero1"}, Second{1, "auto", "zero1"},
+        Second{2, "gloo", "zero1"}, Second{1, "auto", "single"}, Second{2, "shm", "ddp"}}) {
+    const lockstep::testing::TemporaryDirectory directory;
+    TrainerOptions two = first;
+    two.checkpoint = directory.path() / "c.safetensors";
+    two.max_epochs = 1;
+    train_ranks(2, "shm", "zero1", two);
+    two.max_epochs = 2;
+    two.resume = true;
+    const StateDict resumed = train_ranks(second.ranks, second.backend, second.strategy, two).state;
+    if (second.ranks == 2) {
+      expect_equal_bits(resumed, whole);
+    } else {
+      EXPECT_LT(distance(resumed, whole), 0.01 * trained) << second.ranks << second.strategy;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
