@@ -15,15 +15,13 @@ import time
 import numpy as np
 from nvidia.dali import fn, pipeline_def, types
 
-MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+import images as data
+
 BYTES = 255.0
 
 
 def read(folder):
-    files = [folder / f"data_batch_{number}.bin" for number in range(1, 6)]
-    records = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
-    pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)  # DALI crops HWC
+    pixels = data.cifar10(folder)[0].transpose(0, 2, 3, 1)  # DALI crops HWC
     # Padded once and for all, which spares DALI an operator.
     return np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)))
 
@@ -45,7 +43,7 @@ def normalised(images, mean, deviation, **crop):
 def cifar10(folder, size):
     images = fn.external_source(source=batches(folder, size), layout="HWC", no_copy=True)
     place = fn.random.uniform(range=[0.0, 1.0], shape=[2])
-    images = normalised(images, MEAN, DEVIATION, crop=(32, 32), crop_pos_y=place[0], crop_pos_x=place[1])
+    images = normalised(images, *data.CIFAR10, crop=(32, 32), crop_pos_y=place[0], crop_pos_x=place[1])
     corner = fn.random.uniform(range=[-4.0, 28.0], shape=[2])
     return fn.erase(images, anchor=corner, shape=[8.0, 8.0], axis_names="HW", fill_value=0.0)
 
@@ -55,7 +53,7 @@ def trashnet(folder, _):
     files, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, name="files")
     images = fn.decoders.image_random_crop(files, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
     images = fn.resize(images, size=[128, 128], antialias=True)
-    return normalised(images, IMAGENET_MEAN, IMAGENET_DEVIATION), labels
+    return normalised(images, *data.IMAGENET), labels
 
 
 def main():

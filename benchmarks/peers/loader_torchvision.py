@@ -12,13 +12,11 @@ import json
 import pathlib
 import time
 
-import numpy as np
 import torch
 import torchvision
 from torchvision.transforms import v2
 
-MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+import images as data
 
 
 class Cutout(torch.nn.Module):
@@ -38,12 +36,10 @@ class Cutout(torch.nn.Module):
 
 class Cifar(torch.utils.data.Dataset):
     def __init__(self, folder):
-        files = [folder / f"data_batch_{number}.bin" for number in range(1, 6)]
-        records = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
-        self.labels = records[:, 0].astype(np.int64)
-        self.images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy())
+        pixels, self.labels = data.cifar10(folder)
+        self.images = torch.from_numpy(pixels.copy())
         self.transform = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(),
-                                     v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION),
+                                     v2.ToDtype(torch.float32, scale=True), v2.Normalize(*data.CIFAR10),
                                      Cutout(8)])
 
     def __len__(self):
@@ -57,7 +53,7 @@ def trashnet(folder):
     # The order of PIL's users: geometry on the image, numbers afterwards.
     return torchvision.datasets.ImageFolder(folder, v2.Compose([
         v2.RandomResizedCrop(128), v2.RandomHorizontalFlip(), v2.ToImage(),
-        v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_DEVIATION)]))
+        v2.ToDtype(torch.float32, scale=True), v2.Normalize(*data.IMAGENET)]))
 
 
 def rate(loader, seconds):
