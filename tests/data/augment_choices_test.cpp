@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -26,54 +28,96 @@ auto draws(const Draw& draw) {
   return result;
 }
 
-TEST(AugmentationChoices, EveryPlaceOfACropIsEquallyLikely) {
-  std::vector<int> counts(5 * 7);
-  for (const Box& box : draws([](auto& random) {
-         return choose(RandomCrop{{28, 26}}, 32, 32, random);
-       })) {
-    EXPECT_EQ(box.height, 28);
-    EXPECT_EQ(box.width, 26);
-    ++counts[static_cast<std::size_t>(box.top * 7 + box.left)];
+// In images of 12 x 10, by operators whose box has one size.
+struct FixedBox {
+  const char* name;
+  std::int64_t height;
+  std::int64_t width;
+  std::function<Box(PhiloxStream&)> draw;
+};
+
+TEST(AugmentationChoices, EveryPlaceIsEquallyLikely) {
+  // 30 of the 120 pixels, once as 6 wide and once as 6 high.
+  const RandomResizedCrop wide{.size = 8, .scale = {0.25, 0.25}, .ratio = {1.2, 1.2}};
+  const RandomErasing high{.probability = 1, .scale = {0.25, 0.25}, .ratio = {1.2, 1.2}};
+  const FixedBox cases[] = {
+      {"RandomCrop", 8, 7, [](auto& random) { return choose(RandomCrop{{8, 7}}, 12, 10, random); }},
+      {"RandomResizedCrop", 5, 6, [&](auto& random) { return choose(wide, 12, 10, random); }},
+      {"RandomErasing", 6, 5,
+       [&](auto& random) { return choose(high, 12, 10, random).value_or(Box{}); }},
+  };
+  for (const FixedBox& c : cases) {
+    SCOPED_TRACE(c.name);
+    const std::int64_t rows = 12 - c.height + 1;
+    const std::int64_t columns = 10 - c.width + 1;
+    std::vector<int> counts(static_cast<std::size_t>(rows * columns));
+    for (const Box& box : draws(c.draw)) {
+      ASSERT_EQ(box.height, c.height);
+      ASSERT_EQ(box.width, c.width);
+      ASSERT_TRUE(0 <= box.top && box.top < rows) << box.top;
+      ASSERT_TRUE(0 <= box.left && box.left < columns) << box.left;
+      ++counts[static_cast<std::size_t>(box.top * columns + box.left)];
+    }
+    EXPECT_LT(chi_square(counts), 1);
   }
-  EXPECT_LT(chi_square(counts), 1);
 }
 
 TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
-  // A square of odd size that is cut off on the left ends at its centre + 2.
-  std::vector<int> counts(12 * 10);
-  for (const Box& box : draws([](auto& random) { return choose(Cutout{5}, 12, 10, random); })) {
-    const auto center = [](std::int64_t first, std::int64_t count) {
-      return first == 0 ? first + count - 3 : first + 2;
+  // Pixels from centre - size / 2 on, `size` of them, as far as they are inside.
+  for (const int size : {4, 5}) {
+    SCOPED_TRACE(size);
+    const auto center = [&](std::int64_t first, std::int64_t count) {
+      return first == 0 ? count - size + size / 2 : first + size / 2;
     };
-    ++counts[static_cast<std::size_t>(center(box.top, box.height) * 10 +
-                                      center(box.left, box.width))];
+    const auto covers = [&](std::int64_t position, std::int64_t first, std::int64_t count,
+                            std::int64_t length) {
+      const std::int64_t begin = std::max<std::int64_t>(position - size / 2, 0);
+      const std::int64_t end = std::min<std::int64_t>(position - size / 2 + size, length);
+      return 0 <= position && position < length && first == begin && count == end - begin;
+    };
+    std::vector<int> counts(12 * 10);
+    for (const Box& box :
+         draws([&](auto& random) { return choose(Cutout{size}, 12, 10, random); })) {
+      const std::int64_t y = center(box.top, box.height);
+      const std::int64_t x = center(box.left, box.width);
+      ASSERT_TRUE(covers(y, box.top, box.height, 12)) << box.top << " " << box.height;
+      ASSERT_TRUE(covers(x, box.left, box.width, 10)) << box.left << " " << box.width;
+      ++counts[static_cast<std::size_t>(y * 10 + x)];
+    }
+    EXPECT_LT(chi_square(counts), 1);
   }
-  EXPECT_LT(chi_square(counts), 1);
 }
 
-// Of boxes in an image of 4000 x 4000, where a pixel more or less is not seen.
+constexpr std::int64_t kHeight = 4000;
+constexpr std::int64_t kWidth = 3000;
+
+// Of boxes in an image of kHeight x kWidth, where a pixel more or less is not seen.
 struct Shapes {
   std::vector<double> areas;
   std::vector<double> log_ratios;  // width / height
+  std::vector<int> places = std::vector<int>(6 * 6);
 
   void add(const Box& box) {
-    areas.push_back(static_cast<double>(box.height * box.width) / (4000.0 * 4000.0));
+    areas.push_back(static_cast<double>(box.height * box.width) /
+                    static_cast<double>(kHeight * kWidth));
     log_ratios.push_back(
         std::log(static_cast<double>(box.width) / static_cast<double>(box.height)));
+    const std::int64_t row = 6 * box.top / (kHeight - box.height + 1);
+    const std::int64_t column = 6 * box.left / (kWidth - box.width + 1);
+    ++places.at(static_cast<std::size_t>(row * 6 + column));
   }
 };
 
-TEST(AugmentationChoices, AreaAndRatioOfACropAreUniform) {
-  const RandomResizedCrop crop{.size = 8, .scale = {0.1, 0.6}, .ratio = {0.75, 1.5}};
+TEST(AugmentationChoices, AreaRatioAndPlaceOfACropAreUniform) {
+  const RandomResizedCrop crop{.size = 8, .scale = {0.1, 0.4}, .ratio = {0.75, 1.5}};
   Shapes shapes;
-  std::vector<double> places;
-  for (const Box& box : draws([&](auto& random) { return choose(crop, 4000, 4000, random); })) {
+  for (const Box& box :
+       draws([&](auto& random) { return choose(crop, kHeight, kWidth, random); })) {
     shapes.add(box);
-    places.push_back(static_cast<double>(box.left) / static_cast<double>(4000 - box.width));
   }
-  EXPECT_LT(distance_from_uniform(shapes.areas, 0.1, 0.6), 1);
+  EXPECT_LT(distance_from_uniform(shapes.areas, 0.1, 0.4), 1);
   EXPECT_LT(distance_from_uniform(shapes.log_ratios, std::log(0.75), std::log(1.5)), 1);
-  EXPECT_LT(distance_from_uniform(places, 0, 1), 1);
+  EXPECT_LT(chi_square(shapes.places), 1);
 }
 
 TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
@@ -85,16 +129,19 @@ TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
   }
 }
 
-TEST(AugmentationChoices, AreaAndRatioOfAnErasureAreUniform) {
-  const RandomErasing erasing{.probability = 0.3, .scale = {0.02, 0.2}, .ratio = {0.5, 2}};
+TEST(AugmentationChoices, AreaRatioAndPlaceOfAnErasureAreUniform) {
+  // Its ratio is height / width, in contrast to that of a crop.
+  const RandomErasing erasing{.probability = 0.3, .scale = {0.02, 0.2}, .ratio = {0.5, 3}};
   Shapes shapes;
-  for (const auto& box : draws([&](auto& random) { return choose(erasing, 4000, 4000, random); })) {
+  for (const auto& box :
+       draws([&](auto& random) { return choose(erasing, kHeight, kWidth, random); })) {
     if (box) shapes.add(*box);
   }
   const auto count = static_cast<double>(shapes.areas.size());
   EXPECT_NEAR(count, 0.3 * kDraws, 4 * std::sqrt(0.3 * 0.7 * kDraws));
   EXPECT_LT(distance_from_uniform(shapes.areas, 0.02, 0.2), 1);
-  EXPECT_LT(distance_from_uniform(shapes.log_ratios, -std::log(2.0), std::log(2.0)), 1);
+  EXPECT_LT(distance_from_uniform(shapes.log_ratios, -std::log(3.0), std::log(2.0)), 1);
+  EXPECT_LT(chi_square(shapes.places), 1);
 }
 
 TEST(AugmentationChoices, FlipsAndGraysComeAsOftenAsTheyShould) {
