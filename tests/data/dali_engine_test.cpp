@@ -15,19 +15,16 @@
 #include <lockstep/data/augment/dali/batch.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/pack_images.h>
+#include <lockstep/data/packed_images.h>
 #include <lockstep/data/tensor_dataset.h>
-#include <lockstep/formats/png.h>
-#include <tests/formats/jpeg_bytes.h>
+#include <tests/data/epoch_batches.h>
+#include <tests/data/photo_folder.h>
+#include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
-
-#ifdef LOCKSTEP_HAS_DALI
-#define LOCKSTEP_SKIP_WITHOUT_DALI
-#else
-#define LOCKSTEP_SKIP_WITHOUT_DALI GTEST_SKIP() << "this build has no DALI: run `make dali`"
-#endif
 
 namespace lockstep::testing {
 namespace {
@@ -51,10 +48,6 @@ ImageDataset records(std::int64_t count, ImageShape shape = {3, 32, 32}) {
   return ImageDataset("records", shape, 256, {shard});
 }
 
-std::string png(int width, int height) {
-  return encode_png(picture(width, height, 3), width, height);
-}
-
 LoaderOptions with(LoaderEngineKind engine, LoaderOptions options) {
   options.engine = engine;
   return options;
@@ -64,15 +57,6 @@ Loader make(const ImageDataset& dataset, const Augmentation& operators, LoaderEn
             LoaderOptions options) {
   return Loader(dataset, DistributedSampler(dataset.size(), {.seed = 3}), operators,
                 with(engine, options));
-}
-
-std::vector<Batch> read_epoch(Loader& loader, std::int64_t epoch, std::int64_t first_step = 0) {
-  loader.set_epoch(epoch, first_step);
-  std::vector<Batch> batches;
-  for (Batch batch; loader.next(batch);) {
-    batches.push_back({batch.images.clone(), batch.labels.clone(), batch.size});
-  }
-  return batches;
 }
 
 struct Difference {
@@ -172,18 +156,8 @@ void expect_close(const ImageDataset& dataset, const Augmentation& operators) {
 
 class DaliEngineFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (int i = 0; i < 21; ++i) {
-      const int width = 64 + 5 * i;
-      const int height = 140 - 4 * i;
-      const bool jpeg = i % 2 == 1;
-      folder.write(lockstep::str(i % 3, "/", i, jpeg ? ".jpg" : ".png"),
-                   jpeg ? encode_jpeg({.width = width, .height = height, .progressive = i % 4 == 1})
-                        : png(width, height));
-    }
-  }
-  ImageDataset dataset() const { return load_image_folder(folder.path()); }
-  TemporaryDirectory folder;
+  ImageDataset dataset() const { return folder.dataset(); }
+  PhotoFolder folder;
 };
 
 // The images of a data set, whose shape is not said beforehand.
@@ -202,6 +176,18 @@ TEST_F(DaliEngineFiles, AgreeOnResizedCrops) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   expect_close(dataset(), kPhoto);
   expect_close(dataset(), kValidation);
+}
+
+// DALI is fed pixels, planar as a tensor's and interleaved as a pack's, which it cuts, then resizes.
+TEST_F(DaliEngineFiles, AgreeOnResizedCropsOfPixels) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  pack_images(dataset(), folder / "pack", {});
+  for (const ImageDataset& pixels :
+       {load_packed_images(folder / "pack"), records(20, {3, 90, 70}), records(20)}) {
+    EXPECT_FALSE(dali_input_of(pixels).encoded);
+    expect_close(pixels, kPhoto);
+    expect_close(pixels, kValidation);
+  }
 }
 
 TEST_F(DaliEngineFiles, AreCutExactly) {
@@ -252,14 +238,6 @@ TEST(DaliEngine, AgreesOnPhotosOfTrashNet) {
   for (std::int64_t i = 0; i < photos.size(); i += photos.size() / 40) some.push_back(i);
   expect_close(subset(photos, some), kPhoto);
   expect_close(subset(photos, some), kValidation);
-}
-
-void expect_equal(const std::vector<Batch>& a, const std::vector<Batch>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(torch::equal(a[i].images, b[i].images)) << "batch " << i;
-    EXPECT_TRUE(torch::equal(a[i].labels, b[i].labels)) << "batch " << i;
-  }
 }
 
 TEST(DaliEngine, ThreadsAndPrefetchDoNotChangeTheBatches) {

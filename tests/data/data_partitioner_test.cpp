@@ -9,6 +9,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/data/random_sampler.h>
+#include <lockstep/data/sampler_cursor.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing {
@@ -85,6 +86,27 @@ TEST(DataPartitioner, APartitionIsASamplersSubset) {
     Indices shuffled = sampler.indices(epoch);
     std::sort(shuffled.begin(), shuffled.end());
     EXPECT_EQ(shuffled, mine);
+  }
+}
+
+// Partitions are different samplers: what one rank saved is no place in another's order.
+TEST(DataPartitioner, EachRankGoesOnFromItsOwnPosition) {
+  const auto partitions = DataPartitioner::equal(100, 2, 1);
+  const auto cursor_of = [&](int rank) {
+    return SamplerCursor(SubsetRandomSampler(partitions.use(rank), 7));
+  };
+  for (const int rank : {0, 1}) {
+    SamplerCursor before = cursor_of(rank);
+    before.set_epoch(3);
+    before.next(20);
+    const auto saved = sampler_position(to_settings(before.position()));
+    SamplerCursor after = cursor_of(rank);
+    after.restore(saved);
+    const Indices rest = before.next(50);
+    EXPECT_EQ(rest.size(), 30U);
+    EXPECT_EQ(after.next(50), rest);
+    SamplerCursor other = cursor_of(1 - rank);
+    EXPECT_THROW(other.restore(saved), CheckpointError);
   }
 }
 

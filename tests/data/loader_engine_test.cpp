@@ -4,10 +4,12 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -172,6 +174,32 @@ TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { Loader(std::shared_ptr<const BatchDataset>(), EvaluationSampler(4), {}); }),
               HasSubstr("got no data set"));
+}
+
+TEST(LoaderOfBatches, PassesOnWhatTheDataSetThrows) {
+  class Sensor final : public BatchDataset {
+   public:
+    std::int64_t size() const override { return 8; }
+    void get(std::span<const std::int64_t> indices, Batch& batch) const override {
+      if (silent && indices.front() == 4) throw std::runtime_error("sensor 4 is silent");
+      batch.labels = torch::full({static_cast<std::int64_t>(indices.size())}, indices.front());
+      batch.images = batch.labels;
+    }
+    std::atomic<bool> silent = true;
+  };
+  for (const int threads : {0, 2}) {
+    const auto sensor = std::make_shared<Sensor>();
+    Loader loader(sensor, EvaluationSampler(8), {.batch_size = 2, .threads = threads});
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    ASSERT_TRUE(loader.next(batch));
+    EXPECT_EQ(message_of<std::runtime_error>([&] { loader.next(batch); }), "sensor 4 is silent");
+    sensor->silent = false;
+    loader.set_epoch(1);
+    std::vector<std::int64_t> seen;
+    while (loader.next(batch)) seen.push_back(batch.labels[0].item<std::int64_t>());
+    EXPECT_THAT(seen, ElementsAre(0, 2, 4, 6));
+  }
 }
 
 TEST(LoaderMix, MixesEachBatchInItsOwnWay) {

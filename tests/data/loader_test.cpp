@@ -13,6 +13,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/data/synthetic_digits.h>
+#include <tests/data/epoch_batches.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 
@@ -37,30 +38,6 @@ ImageDataset small_dataset(std::int64_t count) {
 const Augmentation kAugmentation = {Pad{2}, RandomCrop{8}, RandomHorizontalFlip{},
                                     Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
 
-struct Copy {
-  torch::Tensor images;
-  torch::Tensor labels;
-};
-
-std::vector<Copy> read_epoch(Loader& loader, std::int64_t epoch, std::int64_t first_step = 0) {
-  loader.set_epoch(epoch, first_step);
-  std::vector<Copy> batches;
-  for (Batch batch; loader.next(batch);) {
-    EXPECT_EQ(batch.images.size(0), batch.size);
-    EXPECT_EQ(batch.labels.size(0), batch.size);
-    batches.push_back({batch.images.clone(), batch.labels.clone()});
-  }
-  return batches;
-}
-
-void expect_equal(const std::vector<Copy>& a, const std::vector<Copy>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(torch::equal(a[i].images, b[i].images)) << "batch " << i;
-    EXPECT_TRUE(torch::equal(a[i].labels, b[i].labels)) << "batch " << i;
-  }
-}
-
 TEST(Loader, GivesTheSamplersImagesNormalised) {
   const ImageDataset dataset = make_synthetic_digits(Split::kTest, {.count = 50});
   const DistributedSampler sampler(50, {.rank = 1, .world_size = 2, .seed = 4});
@@ -73,7 +50,7 @@ TEST(Loader, GivesTheSamplersImagesNormalised) {
   EXPECT_EQ(batches[0].labels.scalar_type(), torch::kInt64);
   const auto indices = sampler.indices(3);
   for (std::size_t i = 0; i < indices.size(); ++i) {
-    const Copy& batch = batches[i / 8];
+    const Batch& batch = batches[i / 8];
     const auto place = static_cast<std::int64_t>(i % 8);
     EXPECT_EQ(batch.labels[place].item<std::int64_t>(), dataset.label(indices[i]));
     const auto pixels = torch::from_blob(const_cast<std::uint8_t*>(dataset.image(indices[i]).pixels),
@@ -204,13 +181,12 @@ TEST(Loader, GoesOnAtAnyStepAsIfItHadNotStopped) {
 }
 
 // What is left of an epoch after `steps` batches, through the text of a checkpoint.
-std::vector<Copy> read_restored(Loader& before, std::int64_t steps, Loader& after) {
+std::vector<Batch> read_restored(Loader& before, std::int64_t steps, Loader& after) {
   before.set_epoch(2);
   Batch batch;
   for (std::int64_t step = 0; step < steps; ++step) before.next(batch);
   after.restore(sampler_position(to_settings(before.position())));
-  std::vector<Copy> rest;
-  while (after.next(batch)) rest.push_back({batch.images.clone(), batch.labels.clone()});
+  std::vector<Batch> rest = read_rest(after);
   EXPECT_EQ(after.position(), position_of(after.sampler(), 2, after.sampler().size()));
   return rest;
 }
@@ -238,7 +214,7 @@ TEST(Loader, APositionGoesOnWithAnotherBatchSizeAndNumberOfRanks) {
   std::set<std::int64_t> left;  // labels are the images' numbers
   for (int rank = 0; rank < 2; ++rank) {
     Loader whole = loader_of(rank, 2, 6);
-    for (const Copy& batch : read_epoch(whole, 2, 2)) {
+    for (const Batch& batch : read_epoch(whole, 2, 2)) {
       for (int i = 0; i < 6; ++i) left.insert(batch.labels[i].item<std::int64_t>());
     }
   }
@@ -248,7 +224,7 @@ TEST(Loader, APositionGoesOnWithAnotherBatchSizeAndNumberOfRanks) {
     const auto rest = read_restored(before, 2, after);
     ASSERT_EQ(rest.size(), 2U);
     EXPECT_EQ(rest[1].labels.size(0), 3);
-    for (const Copy& batch : rest) {
+    for (const Batch& batch : rest) {
       for (int i = 0; i < batch.labels.size(0); ++i) {
         EXPECT_EQ(left.erase(batch.labels[i].item<std::int64_t>()), 1U);
       }

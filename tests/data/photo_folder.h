@@ -1,0 +1,36 @@
+// A folder of pictures as an image folder has them. Its users link tests/formats/jpeg_bytes.cpp.
+#pragma once
+
+#include <lockstep/core/strings.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/formats/png.h>
+#include <tests/formats/jpeg_bytes.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing {
+
+/// 21 pictures in three classes, each of its own size: JPEG files, some progressive, and PNG files,
+/// called CLASS/NUMBER.jpg or .png.
+class PhotoFolder : public TemporaryDirectory {
+ public:
+  PhotoFolder() {
+    for (int i = 0; i < kPhotos; ++i) {
+      const int width = 64 + 5 * i;
+      const int height = 140 - 4 * i;
+      const std::string name = str(i % 3, "/", i);
+      if (i % 2 == 1) {
+        write(name + ".jpg",
+              encode_jpeg({.width = width, .height = height, .progressive = i % 4 == 1}));
+      } else {
+        write(name + ".png", encode_png(picture(width, height, 3), width, height));
+      }
+    }
+  }
+  ImageDataset dataset(const ImageFolderOptions& options = {}) const {
+    return load_image_folder(path(), options);
+  }
+
+  static constexpr int kPhotos = 21;
+};
+
+}  // namespace lockstep::testing
