@@ -3,8 +3,11 @@
 //   const Augmentation cifar = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{mean, deviation}};
 //
 // A description only, the same for every engine that executes it (augment/native.h). Names, meanings and
-// defaults are those of torchvision.transforms on PIL images. Random choices are a function of (seed,
-// epoch, sample), see PhiloxStream; each operator draws in the order of the list (augment/choices.h).
+// defaults are those of torchvision.transforms on PIL images; an operator says what it lacks of torchvision's.
+// Given the same choices the native engine makes the same bytes, except that up to 1% of a resized image's may
+// differ by 1 (up to 25% where Pillow 13 takes the axes in another order, see augment/resample.h), and
+// normalised numbers that differ by less than 1e-6. Random choices are a function of (seed, epoch, sample),
+// see PhiloxStream; each operator draws in the order of the list (augment/choices.h).
 #pragma once
 
 #include <algorithm>
@@ -47,13 +50,15 @@ struct FactorRange {
   bool operator==(const FactorRange&) const = default;
 };
 
-/// Adds `pixels` pixels of the byte `fill` on every side (padding_mode "constant").
+/// Adds `pixels` pixels of the byte `fill` on every side. One width for all sides, one byte for all channels
+/// and padding_mode "constant" only.
 struct Pad {
   int pixels = 0;
   int fill = 0;
 };
 
-/// Cuts out `size`, every place equally likely. An image must be as large.
+/// Cuts out `size`, every place equally likely. An image must be as large: there is no padding or
+/// pad_if_needed, put a Pad before it.
 struct RandomCrop {
   ImageSize size;
 };
@@ -64,7 +69,8 @@ struct CenterCrop {
 };
 
 /// Bilinear interpolation with antialiasing: when it shrinks, a pixel is the mean of all it covers,
-/// weighted by a triangle. A JPEG of at least twice that size is decoded at a reduced one.
+/// weighted by a triangle. There is no other interpolation and no max_size. A JPEG of at least twice that
+/// size is decoded at a reduced one.
 struct Resize {
   ImageSize size;
   /// Only the shorter side becomes size.height, the other as the aspect ratio demands; torchvision's
@@ -73,7 +79,7 @@ struct Resize {
 };
 
 /// Cuts out a part of random area and aspect ratio, then resizes it as Resize does. Ten tries to find one
-/// that fits, then the largest central part of a permitted ratio.
+/// that fits, then the largest central part of a permitted ratio. Bilinear only.
 struct RandomResizedCrop {
   ImageSize size;
   std::array<double, 2> scale = {0.08, 1.0};           ///< of the area, uniform
@@ -95,7 +101,8 @@ enum class Interpolation { kNearest, kBilinear };
 
 /// Turns the image counterclockwise about its centre by `degrees`; RandomRotation{{30, 30}} always turns by
 /// 30. What comes from outside of the image shows the byte `fill`. With `expand` the image grows to hold
-/// all of the old one, so that a list needs a crop or a Resize after it.
+/// all of the old one, so that a list needs a crop or a Resize after it. There is no other centre, and one
+/// `fill` for all channels.
 struct RandomRotation {
   SymmetricRange degrees;
   Interpolation interpolation = Interpolation::kNearest;
@@ -139,7 +146,8 @@ struct Cutout {
 
 /// With `probability` erases a rectangle of random area and aspect ratio that lies inside of the image,
 /// in ten tries or not at all. `value` is that of a tensor: after Normalize as it is, before it 0 is black
-/// and 1 is white.
+/// and 1 is white, rounded to a byte where more than Normalize and erasing follows. One number for all
+/// channels: there is no value of each channel and no "random".
 struct RandomErasing {
   double probability = 0.5;
   std::array<double, 2> scale = {0.02, 0.33};  ///< of the area, uniform

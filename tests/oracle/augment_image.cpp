@@ -3,14 +3,15 @@
 // Usage: augment_image CASE CHANNELS HEIGHT WIDTH SAMPLES <PIXELS >NUMBERS
 //
 // Reads one image as HEIGHT x WIDTH x CHANNELS bytes, applies the list of operators CASE once for each
-// sample number, and writes the float32 results, CHW, in 0 to 255. What was drawn for the first operator
-// goes to standard error, a line for a sample.
+// sample number, and writes the float32 results, CHW: as the list's Normalize makes them, or in 0 to 255
+// where it has none. What its operators drew goes to standard error, a line for a sample.
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <lockstep/data/augment/choices.h>
@@ -19,6 +20,9 @@
 namespace {
 
 using namespace lockstep;
+
+// Of ImageNet; an image of one channel has the first.
+const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 
 const std::map<std::string, Augmentation> kCases = {
     {"resize_smaller", {Resize{{48, 64}}}},
@@ -31,7 +35,9 @@ const std::map<std::string, Augmentation> kCases = {
     {"flips", {RandomHorizontalFlip{1}, RandomVerticalFlip{1}}},
     {"flip_pad_resize", {RandomHorizontalFlip{1}, Pad{5, 90}, Resize{{60, 61}}}},
     {"resize_twice", {Resize{{100, 90}}, Resize{{33, 70}}}},
+    {"random_crop", {RandomCrop{{77, 120}}}},
     {"random_resized_crop", {RandomResizedCrop{{128, 128}}}},
+    {"random_resized_crop_of_ratio", {RandomResizedCrop{{90, 128}, {0.2, 0.2}, {1.3, 1.3}}}},
     {"grayscale", {Grayscale{}}},
     {"grayscale_3", {Pad{2, 77}, Grayscale{3}, RandomHorizontalFlip{1}, Resize{{70, 80}}}},
     {"random_grayscale", {RandomGrayscale{1}}},
@@ -50,31 +56,81 @@ const std::map<std::string, Augmentation> kCases = {
     {"rotate_flipped", {RandomHorizontalFlip{1}, CenterCrop{{99, 120}}, RandomRotation{{-71.5, -71.5}}}},
     {"random_rotation", {RandomRotation{180, Interpolation::kNearest, false, 200}}},
     {"random_rotation_bilinear", {RandomRotation{45, Interpolation::kBilinear}}},
+    {"normalize", {kNormalize}},
+    {"cutout", {Cutout{40}, kNormalize}},
+    {"normalize_cutout", {kNormalize, Cutout{41}}},
+    {"random_erasing",
+     {RandomErasing{.probability = 0.8, .ratio = {0.3, 0.9}, .value = 0.4}, kNormalize}},
+    {"random_erasing_flip",
+     {RandomErasing{.probability = 1, .value = 0.2}, RandomVerticalFlip{1}, kNormalize}},
+    {"normalize_random_erasing",
+     {kNormalize,
+      RandomErasing{.probability = 1, .scale = {0.2, 0.2}, .ratio = {2.5, 2.5}, .value = -1.3}}},
+    {"recipe",
+     {Pad{4, 30}, RandomCrop{{138, 149}}, RandomHorizontalFlip{}, kNormalize, RandomErasing{}}},
 };
 
-// Bytes as they are, for the channels that the list leaves.
-Normalize bytes(const Augmentation& operators, std::int64_t channels) {
+// With the Normalize of so many channels. Where it has none, bytes stay as they are.
+Augmentation normalized(Augmentation operators, std::int64_t channels) {
   for (const Operator& op : operators) {
     if (const auto* gray = std::get_if<Grayscale>(&op)) channels = gray->num_output_channels;
   }
   const auto count = static_cast<std::size_t>(channels);
-  return {std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)};
+  for (Operator& op : operators) {
+    if (auto* normalize = std::get_if<Normalize>(&op)) {
+      normalize->mean.resize(count);
+      normalize->std.resize(count);
+      return operators;
+    }
+  }
+  operators.push_back(Normalize{std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)});
+  return operators;
 }
 
-void print_drawn(const Operator& op, const ImageShape& shape, std::uint64_t sample) {
-  PhiloxStream random(0, 0, sample);
-  if (const auto* crop = std::get_if<RandomResizedCrop>(&op)) {
-    const Box box = choose(*crop, shape.height, shape.width, random);
-    std::cerr << box.top << " " << box.left << " " << box.height << " " << box.width << "\n";
-  } else if (const auto* rotation = std::get_if<RandomRotation>(&op)) {
-    std::cerr << choose(*rotation, random) << "\n";
-  } else if (const auto* jitter = std::get_if<ColorJitter>(&op)) {
-    for (const ColorStep& step : choose(*jitter, random)) {
+// What each operator of a list draws for an image, in order. An erasure that is none is an empty box.
+struct Draws {
+  std::int64_t height;
+  std::int64_t width;
+  PhiloxStream random;
+
+  void operator()(const Pad& pad) { become(height + 2 * pad.pixels, width + 2 * pad.pixels); }
+  void operator()(const RandomCrop& crop) {
+    print(choose(crop, height, width, random));
+    become(crop.size.height, crop.size.width);
+  }
+  void operator()(const CenterCrop& crop) { become(crop.size.height, crop.size.width); }
+  void operator()(const Resize& resize) {
+    const ImageSize size = resized(resize, height, width);
+    become(size.height, size.width);
+  }
+  void operator()(const RandomResizedCrop& crop) {
+    print(choose(crop, height, width, random));
+    become(crop.size.height, crop.size.width);
+  }
+  void operator()(const RandomHorizontalFlip& flip) { std::cerr << choose(flip, random) << " "; }
+  void operator()(const RandomVerticalFlip& flip) { std::cerr << choose(flip, random) << " "; }
+  void operator()(const RandomRotation& rotation) { std::cerr << choose(rotation, random) << " "; }
+  void operator()(const ColorJitter& jitter) {
+    for (const ColorStep& step : choose(jitter, random)) {
       std::cerr << static_cast<int>(step.property) << " " << step.factor << " ";
     }
-    std::cerr << "\n";
   }
-}
+  void operator()(const Grayscale&) {}
+  void operator()(const RandomGrayscale& grayscale) { std::cerr << choose(grayscale, random) << " "; }
+  void operator()(const Cutout& cutout) { print(choose(cutout, height, width, random)); }
+  void operator()(const RandomErasing& erasing) {
+    print(choose(erasing, height, width, random).value_or(Box{}));
+  }
+  void operator()(const Normalize&) {}
+
+  void become(std::int64_t new_height, std::int64_t new_width) {
+    height = new_height;
+    width = new_width;
+  }
+  static void print(const Box& box) {
+    std::cerr << box.top << " " << box.left << " " << box.height << " " << box.width << " ";
+  }
+};
 
 }  // namespace
 
@@ -84,8 +140,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const ImageShape shape{std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])};
-  Augmentation operators = kCases.at(argv[1]);
-  operators.push_back(bytes(operators, shape.channels));
+  const Augmentation operators = normalized(kCases.at(argv[1]), shape.channels);
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
   if (input.size() != static_cast<std::size_t>(shape.elements())) {
     std::cerr << "got " << input.size() << " bytes, expected " << shape.elements() << "\n";
@@ -99,6 +154,8 @@ int main(int argc, char** argv) {
     plan.apply(ImageView::interleaved(pixels, shape), {.sample = sample}, output.data());
     std::cout.write(reinterpret_cast<const char*>(output.data()),
                     static_cast<std::streamsize>(output.size() * sizeof(float)));
-    print_drawn(operators.front(), shape, sample);
+    Draws draws{shape.height, shape.width, PhiloxStream(0, 0, sample)};
+    for (const Operator& op : operators) std::visit(draws, op);
+    std::cerr << "\n";
   }
 }

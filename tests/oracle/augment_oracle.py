@@ -13,6 +13,7 @@ import sys
 
 try:
     import numpy as np
+    import torch
     from PIL import Image
     from torchvision.transforms import InterpolationMode, v2
     from torchvision.transforms.v2 import functional as F
@@ -53,6 +54,7 @@ CASES = {
     "rotate_flipped": v2.Compose([v2.RandomHorizontalFlip(1), v2.CenterCrop((99, 120)),
                                   v2.RandomRotation((-71.5, -71.5))]),
 }
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ADJUST = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
 
 
@@ -62,14 +64,46 @@ def jittered(image, *drawn):
     return image
 
 
-# Given what we drew.
+def tensor(image):
+    return F.to_dtype(F.pil_to_tensor(image), torch.float32, scale=True)
+
+
+def normalized(image):
+    return F.normalize(image, MEAN[:len(image)], STD[:len(image)])
+
+
+def erased(image, box, value):
+    return F.erase(image, *map(int, box), torch.tensor(value))
+
+
+def recipe(image, *drawn):
+    image = F.crop(F.pad(image, [4], fill=30), *map(int, drawn[:4]))
+    return erased(normalized(tensor(F.hflip(image) if drawn[4] else image)), drawn[5:], 0.0)
+
+
+# Given what we drew. Those that return a tensor have a Normalize in our list too.
 RANDOM_CASES = {
+    "random_crop": lambda image, *box: F.crop(image, *map(int, box)),
     "random_resized_crop": lambda image, *box: F.resized_crop(image, *map(int, box), [128, 128], BILINEAR),
+    "random_resized_crop_of_ratio": lambda image, *box: F.resized_crop(image, *map(int, box), [90, 128], BILINEAR),
     "color_jitter": jittered,
     "random_rotation": lambda image, angle: F.rotate(image, angle, fill=200),
     "random_rotation_bilinear": lambda image, angle: F.rotate(image, angle, BILINEAR),
+    "normalize": lambda image: normalized(tensor(image)),
+    "cutout": lambda image, *box: normalized(erased(tensor(image), box, 0.0)),
+    "normalize_cutout": lambda image, *box: erased(normalized(tensor(image)), box, 0.0),
+    "random_erasing": lambda image, *box: normalized(erased(tensor(image), box, 0.4)),
+    "random_erasing_flip": lambda image, *drawn: normalized(F.vflip(erased(tensor(image), drawn[:4], 0.2))),
+    "normalize_random_erasing": lambda image, *box: erased(normalized(tensor(image)), box, -1.3),
+    "recipe": recipe,
+}
+# Ranges of one number leave only the place to chance: torchvision's parts are as high and as wide as ours.
+PARTS = {
+    "random_resized_crop_of_ratio": v2.RandomResizedCrop((90, 128), (0.2, 0.2), (1.3, 1.3)),
+    "normalize_random_erasing": v2.RandomErasing(1, (0.2, 0.2), (2.5, 2.5)),
 }
 SAMPLES = 40  # of each random case
+NORMALIZED_TOLERANCE = 1e-6  # we multiply and add, torchvision divides, subtracts and divides, all in float32
 # From Pillow 13 on, columns come first where the height shrinks much more than the width.
 OTHER_ORDER = {"resize_twice"}
 # A JPEG's neighbouring pixels are much alike; these are not, and have every corner of the colours.
@@ -87,14 +121,27 @@ def ours(program, case, image, samples=1):
 
 
 def compare(name, case, got, image):
-    expected = np.atleast_3d(np.asarray(image)).transpose(2, 0, 1).astype(np.float32)
-    got = got.reshape(expected.shape)
-    worst = float(np.abs(got - expected).max())
-    equal = float((np.abs(got - expected) < 0.01).mean())
+    in_bytes = not isinstance(image, torch.Tensor)
+    expected = (np.atleast_3d(np.asarray(image)).transpose(2, 0, 1).astype(np.float32) if in_bytes
+                else image.numpy())
+    difference = np.abs(got.reshape(expected.shape) - expected)
+    worst = float(difference.max())
+    if not in_bytes:  # normalised numbers, of which the largest are about 2.6
+        print(f"{name}: largest difference {worst:.2g}")
+        return worst < NORMALIZED_TOLERANCE
+    equal = float((difference < 0.01).mean())
     print(f"{name}: largest difference {worst:.3f} of 255, {100 * equal:.3f}% of the pixels equal")
     if "resize" in case:  # ties may be rounded otherwise
         return worst <= 1.001 and equal > (0.75 if case in OTHER_ORDER else 0.99)
     return worst < 0.01
+
+
+def parts_agree(name, drawn, image, transform):
+    expected = transform.make_params([image])
+    expected = (expected.get("height", expected.get("h")), expected.get("width", expected.get("w")))
+    got = {box[2:] for box in drawn}
+    print(f"{name}: parts of {got}, torchvision's are of {expected}")
+    return got == {expected}
 
 
 def main():
@@ -118,6 +165,8 @@ def main():
             assert len(drawn) == SAMPLES
             for number, (parameters, numbers) in enumerate(zip(drawn, got.reshape(SAMPLES, -1))):
                 good &= compare(f"{name} {case} {number} {parameters}", case, numbers, transform(image, *parameters))
+            if case in PARTS:
+                good &= parts_agree(f"{name} {case}", drawn, image, PARTS[case])
     sys.exit(0 if good else 1)
 
 
