@@ -23,6 +23,7 @@ class BatchDataset {
   /// Fills batch.images and batch.labels with the samples at `indices`, the first dimension being
   /// theirs; the tensors may have any further dimensions and any dtype. `batch` holds what an
   /// earlier call left in the same buffer, so that its memory can be used again (torch::out variants).
+  /// For a GPU they are copied there beside the trainer's work only when they are pinned.
   /// What it throws leaves Loader::next().
   virtual void get(std::span<const std::int64_t> indices, Batch& batch) const = 0;
 };

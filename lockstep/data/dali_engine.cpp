@@ -12,6 +12,8 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/data/augment/dali/batch.h>
 #include <lockstep/data/augment/dali/pipeline.h>
 #include <lockstep/data/batch_ring.h>
@@ -31,7 +33,9 @@ constexpr int kUnderWay = 2;
 class PinnedScope {
  public:
   explicit PinnedScope(const std::vector<int>& cpus) : before_(available_cpus()) {
-    if (!cpus.empty()) pin_to_cpus(cpus);
+    if (!cpus.empty() && !pin_to_cpus(cpus)) {
+      log_warning("dali engine: cannot pin its threads to processors ", join(cpus));
+    }
   }
   ~PinnedScope() { pin_to_cpus(before_); }
   PinnedScope(const PinnedScope&) = delete;

@@ -48,6 +48,12 @@ std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> da
     throw ConfigError(lockstep::str("Loader: the ", to_string(options.engine),
                                     " engine makes batches of images; a BatchDataset makes its own"));
   }
+  const auto refuse = [](const char* option) {
+    throw ConfigError(lockstep::str("Loader: ", option, " is about images; a BatchDataset makes its own batches"));
+  };
+  if (options.on_corrupt_image != OnCorruptImage::kStop) refuse("on_corrupt_image");
+  if (options.channels_last) refuse("channels_last");
+  if (options.dtype != LoaderOptions().dtype) refuse("dtype");
   if (!std::holds_alternative<std::monostate>(options.mix)) {
     throw ConfigError("Loader: a mix needs the classes of an ImageDataset; a BatchDataset makes its own");
   }
@@ -92,6 +98,7 @@ struct Loader::State {
   }
 
   void begin(std::int64_t new_epoch, std::int64_t place) {
+    const StopwatchScope waiting(waited);
     std::vector<std::int64_t> order = sampler->indices(new_epoch);
     for (const std::int64_t index : order) {
       if (index >= 0 && index < dataset_size) continue;

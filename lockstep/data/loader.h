@@ -40,7 +40,7 @@ class Loader {
   Loader(ImageDataset dataset, S sampler, Augmentation augmentation, const LoaderOptions& options)
       : Loader(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
                std::move(augmentation), options) {}
-  /// Batches of one's own data set. `options` that are about images have no meaning then.
+  /// Batches of one's own data set. ConfigError for an option that is about images.
   Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<const Sampler> sampler,
          const LoaderOptions& options);
   template <std::derived_from<Sampler> S>

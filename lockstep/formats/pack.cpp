@@ -126,8 +126,9 @@ void PackReader::parse_header() {
 
 void PackReader::parse_names() {
   std::span<const std::byte> rest = bytes_.subspan(sizeof(PackHeader), names_bytes_);
+  const std::size_t expected = static_cast<std::size_t>(info_.num_classes) + 1;
   std::vector<std::string> names;
-  while (!rest.empty()) {
+  while (!rest.empty() && names.size() <= expected) {  // many of no letter would take more than the file
     std::uint32_t length = 0;
     if (rest.size() < sizeof(length)) refuse("its names end within a length");
     length = load<std::uint32_t>(rest, 0);
@@ -136,9 +137,8 @@ void PackReader::parse_names() {
     names.emplace_back(reinterpret_cast<const char*>(rest.data()), length);
     rest = rest.subspan(length);
   }
-  const std::size_t expected = static_cast<std::size_t>(info_.num_classes) + 1;
   if (names.size() != 1 && names.size() != expected) {
-    refuse(str("got ", names.size(), " names, expected 1 or ", expected,
+    refuse(str("got ", rest.empty() ? "" : "at least ", names.size(), " names, expected 1 or ", expected,
                ": of the data set and of its classes"));
   }
   info_.name = std::move(names.front());

@@ -72,6 +72,10 @@ std::int64_t TrainingRun::total_steps() const {
   return std::min(schedule_steps(), options_.max_steps.value_or(schedule_steps()));
 }
 
+std::int64_t TrainingRun::test_batches() const {
+  return options_.limit_test_batches.value_or(std::numeric_limits<std::int64_t>::max());
+}
+
 bool TrainingRun::finished() const { return position_.total >= total_steps(); }
 
 double TrainingRun::command_seconds() const { return options_.command_seconds(); }
@@ -102,6 +106,8 @@ void TrainingRun::prepare() {
   if (train_loader_.steps_per_epoch() < 1) {
     throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
   }
+  // What its engine cannot do is told before the first epoch, not after it.
+  if (make_test_loader_ && test_batches() > 0) test_loader_ = make_test_loader_();
   // The strategy and the optimizer must see the parameters where they will stay.
   task_.module().to(options_.device);
   const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
@@ -322,10 +328,7 @@ void TrainingRun::report_step(double epoch_seconds) {
 }
 
 std::optional<Evaluation> TrainingRun::evaluate() {
-  const std::int64_t limit =
-      options_.limit_test_batches.value_or(std::numeric_limits<std::int64_t>::max());
-  if (!make_test_loader_ || limit == 0) return std::nullopt;
-  if (!test_loader_) test_loader_ = make_test_loader_();
+  if (!test_loader_) return std::nullopt;
   const torch::NoGradGuard no_grad;
   const AutocastScope autocast(options_.precision, options_.device.type());
   // The last step changed each rank's buffers in its own way; all are judged with rank 0's.
@@ -334,7 +337,7 @@ std::optional<Evaluation> TrainingRun::evaluate() {
   test_loader_->set_epoch(0);
   MetricSums sums;
   Batch batch;
-  for (std::int64_t i = 0; i < limit && test_loader_->next(batch); ++i) {
+  for (std::int64_t i = 0; i < test_batches() && test_loader_->next(batch); ++i) {
     task_.evaluation_step(moved(batch), sums);
   }
   sums.all_reduce(strategy_.group(), options_.device);

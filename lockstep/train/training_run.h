@@ -44,6 +44,7 @@ class TrainingRun {
   bool finished() const;
   std::int64_t schedule_steps() const;  // of all epochs
   std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
+  std::int64_t test_batches() const;    // at most so many in an evaluation
   std::map<std::string, std::string> settings() const;
   double command_seconds() const;
   template <class Event>

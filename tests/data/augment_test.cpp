@@ -317,7 +317,7 @@ TEST(AugmentationPlan, RefusesAnImageOfAnotherShapeThanDeclared) {
     const char* message;
   };
   const Case cases[] = {
-      {{1, 32, 32}, {3, 64, 64}, "an image of 3x64x64 in a data set of 1x32x32 images (sample 7 of"},
+      {{1, 32, 32}, {3, 64, 64}, "an image of 3x64x64 in a data set of 1x32x32 images (sample 7)"},
       {{3, 32, 32}, {3, 64, 64}, "an image of 3x64x64 in a data set of 3x32x32 images"},
       {{3, 32, 32}, {3, 32, 31}, "an image of 3x32x31 in a data set of 3x32x32 images"},
       {{1, 0, 0}, {3, 40, 40}, "an image of 3x40x40 in a data set of 1-channel images"},

@@ -223,6 +223,34 @@ TEST(DaliBatch, ChoicesDependOnSeedEpochAndImageAlone) {
   EXPECT_NE(one, starts({7, 8}, {.seed = 2, .epoch = 2}));
 }
 
+// As the native engine, before there is memory for it.
+TEST(DaliPlan, RefusesImagesOfAnotherShapeAndThoseThatBecomeHuge) {
+  struct Case {
+    Augmentation operators;
+    ImageShape declared;
+    ImageShape image;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{RandomCrop{32}}, kSmall, {3, 40, 40}, "3x40x40 in a data set of 3x32x32 images (sample 7)"},
+      {{RandomCrop{32}}, kOwnSizes, {1, 40, 40}, "1x40x40 in a data set of 3-channel images"},
+      {{Resize{256, true}, CenterCrop{224}},
+       kOwnSizes,
+       {3, 1, 65'000},
+       "resizing an image of 1x65000 makes 3x256x16640000, expected at most 65536 pixels a side"},
+      {{Pad{20'000}, CenterCrop{8}}, kOwnSizes, {3, 8, 8}, "padding an image of 8x8 makes 3x40008x40008"},
+  };
+  for (const Case& c : cases) {
+    Augmentation operators = c.operators;
+    operators.emplace_back(kNormalize);
+    const DaliPlan plan(operators, c.declared, {});
+    DaliNumbers numbers;
+    plan.resize(numbers, 1);
+    EXPECT_THAT(message_of<DataError>([&] { plan.choose(c.image, {.sample = 7}, 0, numbers); }),
+                HasSubstr(c.message));
+  }
+}
+
 TEST(DaliPipeline, SaysWhatIsMissingAndHowToGetIt) {
   const TemporaryDirectory directory;
   directory.write(kDaliModule, "no library");

@@ -125,6 +125,15 @@ TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
   EXPECT_THAT(refusal(files, {CenterCrop{4}}), HasSubstr("as pixels, and those of files are not"));
 }
 
+// There is memory for images of the declared shape.
+TEST(GatherEngine, RefusesAnImageOfAnotherShapeThanDeclared) {
+  const ImageDataset smaller("smaller", {3, 10, 11}, 7, std::make_shared<const Photos>(3, false));
+  EXPECT_THAT(message_of<DataError>([&] {
+                make_gather_engine(smaller, {normalize(3)}, {.batch_size = 2}, gather_on_cpu);
+              }),
+              HasSubstr("an image of 3x10x12 in a data set of 3x10x11 images (sample 0)"));
+}
+
 TEST(CudaEngine, NeedsAGpu) {
   EXPECT_THAT(message_of<ConfigError>(
                   [] { make_cuda_engine(photos(3), {normalize(3)}, {.batch_size = 2}); }),

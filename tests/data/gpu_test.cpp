@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include <lockstep/data/image_buffer.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/tensor_dataset.h>
 
@@ -52,8 +53,7 @@ class LoaderOnAGpu : public ::testing::Test {
     ASSERT_EQ(ours.size(), theirs.size());
     for (std::size_t i = 0; i < ours.size(); ++i) {
       EXPECT_EQ(ours[i].strides(), theirs[i].strides());
-      EXPECT_TRUE(torch::allclose(ours[i].to(torch::kFloat32), theirs[i].to(torch::kFloat32), 1e-6, 1e-6))
-          << "batch " << i / 2;
+      EXPECT_TRUE(torch::equal(ours[i], theirs[i])) << "batch " << i / 2;
     }
   }
 };
@@ -84,6 +84,13 @@ TEST_F(LoaderOnAGpu, MixesOnTheGpu) {
                         .device = torch::Device(torch::kCUDA, 0),
                         .mix = RandomMix{}},
                        kList);
+}
+
+TEST_F(LoaderOnAGpu, BatchesOnTheirWayAreInPinnedMemory) {
+  const Batch buffer =
+      make_image_buffer({.batch_size = 2, .device = torch::Device(torch::kCUDA, 0)}, {3, 4, 5});
+  EXPECT_TRUE(buffer.images.is_pinned());
+  EXPECT_TRUE(buffer.labels.is_pinned());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -171,6 +172,13 @@ TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
                 Loader(data, EvaluationSampler(4), {.mix = MixUp{}});
               }),
               HasSubstr("a mix needs the classes of an ImageDataset"));
+  for (const auto& [option, options] : std::map<const char*, LoaderOptions>{
+           {"on_corrupt_image", {.on_corrupt_image = OnCorruptImage::kSkip}},
+           {"channels_last", {.channels_last = true}},
+           {"dtype", {.dtype = torch::kBFloat16}}}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { Loader(data, EvaluationSampler(4), options); }),
+                HasSubstr(lockstep::str(option, " is about images")));
+  }
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { Loader(std::shared_ptr<const BatchDataset>(), EvaluationSampler(4), {}); }),
               HasSubstr("got no data set"));

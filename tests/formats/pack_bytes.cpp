@@ -23,7 +23,7 @@ std::string written(const PackInfo& info, const std::vector<PackRecord>& records
 
 }  // namespace
 
-std::string pixel_pack(int count, bool own_sizes) {
+std::string pixel_pack(int count, bool own_sizes, const std::string& name) {
   const std::string pixels = pattern(static_cast<std::size_t>(3 * 4 * (5 + count)));
   std::vector<PackRecord> records;
   for (int i = 0; i < count; ++i) {
@@ -32,7 +32,7 @@ std::string pixel_pack(int count, bool own_sizes) {
                                                 static_cast<std::size_t>(12 * width)),
                        i % 2, 4, width});
   }
-  return written({.kind = PackKind::kPixels, .name = "pixels", .channels = 3, .num_classes = 2},
+  return written({.kind = PackKind::kPixels, .name = name, .channels = 3, .num_classes = 2},
                  records);
 }
 

@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 
 /// `count` records of pixels of 3x4x5, or with `own_sizes` of growing widths.
-std::string pixel_pack(int count, bool own_sizes = false);
+std::string pixel_pack(int count, bool own_sizes = false, const std::string& name = "pixels");
 
 /// One JPEG and one PNG file, with names for its three classes.
 std::string file_pack();

@@ -138,6 +138,8 @@ TEST(Pack, SaysWhatIsWrong) {
   std::string two_names = right;  // of one letter each
   store(two_names, sizeof(PackHeader), std::uint32_t{1});
   store(two_names, sizeof(PackHeader) + 5, std::uint32_t{1});
+  std::string many_names = pixel_pack(3, false, std::string(40, '\0'));  // of no letter each
+  store(many_names, sizeof(PackHeader), std::uint32_t{0});
   std::string cut_names = right;
   store(cut_names, sizeof(PackHeader), std::uint32_t{3});
   std::string indexed = right;
@@ -169,6 +171,7 @@ TEST(Pack, SaysWhatIsWrong) {
       {"checksum of its names and index is wrong", indexed},
       {"name 0 is longer than all names", with_right_checksums(named)},
       {"got 2 names, expected 1 or 3", with_right_checksums(two_names)},
+      {"got at least 4 names, expected 1 or 3", with_right_checksums(many_names)},
       {"its names end within a length", with_right_checksums(cut_names)},
       {"record 1 of 60 bytes at 4161, expected at 4160", entry(1, [](auto& e) { e.offset += 1; })},
       {"record 2 of 4294967295 bytes", entry(2, [](auto& e) { e.bytes = ~0U; })},

@@ -75,6 +75,19 @@ TEST(Trainer, LimitsTheEvaluation) {
   EXPECT_FALSE(train(some).report.test);
 }
 
+// As where the data set does not fit onto a GPU: nobody waits an epoch for that.
+TEST(Trainer, TellsAtStartThatThereCanBeNoTestLoader) {
+  CountingListener listener;
+  TrainerOptions one = options(1);
+  one.listeners = {&listener};
+  Loader loader = train_loader(init_process_group());
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Trainer trainer(one, make_strategy("single", init_process_group()));
+  EXPECT_THROW(trainer.fit(task, loader, []() -> std::unique_ptr<Loader> { throw ConfigError("no"); }),
+               ConfigError);
+  EXPECT_EQ(listener.events, "");
+}
+
 TEST(ClassificationTask, TakesProbabilitiesAsAMixedBatchHasThem) {
   torch::manual_seed(3);
   Batch classes{torch::randn({6, 1, 28, 28}), torch::tensor({3, 1, 4, 1, 5, 9}), 6};

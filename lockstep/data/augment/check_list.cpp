@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/choices.h>
@@ -10,6 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kMaximumPixels = 1 << 16;
+constexpr std::int64_t kMaximumBytes = std::int64_t{1} << 28;
 constexpr double kMaximumDegrees = 36'000;
 constexpr double kMaximumFactor = 1000;
 
@@ -189,6 +191,10 @@ class ListCheck {
   bool normalized_ = false;
 };
 
+std::string text_of(const ImageShape& shape) {
+  return str(shape.channels, "x", shape.height, "x", shape.width);
+}
+
 }  // namespace
 
 ImageShape check_list(const Augmentation& operators, const ImageShape& input) {
@@ -202,6 +208,21 @@ void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width)
     reject("RandomCrop of ", crop.size.height, "x", crop.size.width,
            " pixels does not fit into an image of ", height, "x", width);
   }
+}
+
+void check_declared(const ImageShape& image, const ImageShape& declared, std::uint64_t sample) {
+  const bool own_sizes = declared.height == 0;
+  if (own_sizes ? image.channels == declared.channels : image == declared) return;
+  throw DataError(str("augmentation: got an image of ", text_of(image), " in a data set of ",
+                      own_sizes ? str(declared.channels, "-channel") : text_of(declared),
+                      " images (sample ", sample, ")"));
+}
+
+void check_made(const char* operation, const ImageShape& from, const ImageShape& made) {
+  if (std::max(made.height, made.width) <= kMaximumPixels && made.elements() <= kMaximumBytes) return;
+  throw DataError(str("augmentation: ", operation, " an image of ", from.height, "x", from.width,
+                      " makes ", text_of(made), ", expected at most ", kMaximumPixels,
+                      " pixels a side and ", kMaximumBytes, " bytes; crop it first"));
 }
 
 }  // namespace lockstep

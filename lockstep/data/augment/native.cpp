@@ -18,30 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMaximumSide = 65'536;
-constexpr std::int64_t kMaximumBytes = std::int64_t{1} << 28;
-
-std::string text_of(const ImageShape& shape) {
-  return str(shape.channels, "x", shape.height, "x", shape.width);
-}
-
-// A short image of a long side may become huge. Before there is memory for it.
-void check_made(const char* operation, const ImageShape& from, const ImageShape& made) {
-  if (std::max(made.height, made.width) <= kMaximumSide && made.elements() <= kMaximumBytes) return;
-  throw DataError(str("augmentation: ", operation, " an image of ", from.height, "x", from.width,
-                      " makes ", text_of(made), ", expected at most ", kMaximumSide,
-                      " pixels a side and ", kMaximumBytes, " bytes; crop it first"));
-}
-
-// Who called has memory for what the declared shape becomes.
-void check_declared(const ImageShape& image, const ImageShape& declared, const SampleKey& key) {
-  const bool own_sizes = declared.height == 0;
-  if (own_sizes ? image.channels == declared.channels : image == declared) return;
-  throw DataError(str("augmentation: got an image of ", text_of(image), " in a data set of ",
-                      own_sizes ? str(declared.channels, "-channel") : text_of(declared),
-                      " images (sample ", key.sample, " of epoch ", key.epoch, ")"));
-}
-
 // Memory that a thread uses again from image to image.
 struct Scratch {
   Resampler resampler;
@@ -325,7 +301,7 @@ void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void*
 }
 
 void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* output) const {
-  check_declared(image.shape(), input_, key);
+  check_declared(image.shape(), input_, key.sample);
   PhiloxStream random(key.seed, key.epoch, key.sample);
   Canvas canvas(image, random, scratch_of_thread());
   for (const Operator& op : operators_) std::visit(canvas, op);

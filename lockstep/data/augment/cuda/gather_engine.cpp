@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/data/augment/check_list.h>
 #include <lockstep/data/augment/cuda/gather_plan.h>
 #include <lockstep/data/device_stage.h>
 #include <lockstep/data/image_buffer.h>
@@ -47,7 +48,9 @@ torch::Tensor uploaded(const ImageDataset& dataset, torch::Device device) {
   for (std::int64_t first = 0; first < dataset.size(); first += chunk) {
     const std::int64_t count = std::min(chunk, dataset.size() - first);
     for (std::int64_t i = 0; i < count; ++i) {
-      copy_planar(dataset.image(first + i), staging.data_ptr<std::uint8_t>() + i * bytes);
+      const ImageView image = dataset.image(first + i);
+      check_declared(image.shape, dataset.shape(), static_cast<std::uint64_t>(first + i));
+      copy_planar(image, staging.data_ptr<std::uint8_t>() + i * bytes);
     }
     images.narrow(0, first, count).copy_(staging.narrow(0, 0, count));
   }

@@ -28,6 +28,7 @@ class DaliPlanCompiler {
   DaliPlanCompiler(DaliPlan& plan, const Augmentation& operators, const ImageShape& input,
                    const DaliPlanOptions& options)
       : plan_(plan), options_(options), encoded_(options.encoded), shape_(input) {
+    plan_.input_ = input;
     plan_.output_ = check_list(operators, input);
     if (options.type == PixelType::kBFloat16) {
       throw ConfigError(

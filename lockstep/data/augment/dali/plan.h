@@ -75,7 +75,8 @@ class DaliPlan {
   void resize(DaliNumbers& numbers, std::int64_t images) const;
   /// Makes the choices for the image at `place` in the batch, which are those of AugmentationPlan.
   /// `image` is its shape without the border.
-  /// ConfigError when the image is too small for a crop.
+  /// ConfigError when the image is too small for a crop; DataError for one that is not of the declared
+  /// shape, or of which the list makes too much (check_made).
   void choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
               DaliNumbers& numbers) const;
 
@@ -100,6 +101,7 @@ class DaliPlan {
   };
   using Step = std::variant<Geometry, Erasing>;
 
+  ImageShape input_;
   ImageShape output_;
   Pad border_;
   std::vector<DaliInput> inputs_;

@@ -13,8 +13,8 @@ namespace {
 // What a Geometry does to one image.
 class Window {
  public:
-  Window(std::int64_t height, std::int64_t width, PhiloxStream& random)
-      : rows_{height}, columns_{width}, height_(height), width_(width), random_(random) {}
+  Window(const ImageShape& image, PhiloxStream& random)
+      : rows_{image.height}, columns_{image.width}, image_(image), random_(random) {}
 
   void operator()(const Pad& pad) {
     rows_.pad(pad.pixels, pad.pixels);
@@ -31,9 +31,9 @@ class Window {
   }
   void operator()(const RandomResizedCrop& crop) {
     cut(choose(crop, rows_.size, columns_.size, random_));
-    resized_ = crop.size;
+    become(crop.size);
   }
-  void operator()(const Resize& resize) { resized_ = resized(resize, rows_.size, columns_.size); }
+  void operator()(const Resize& resize) { become(resized(resize, rows_.size, columns_.size)); }
   void operator()(const RandomHorizontalFlip& flip) {
     if (choose(flip, random_)) columns_.flip();
   }
@@ -47,8 +47,8 @@ class Window {
   std::array<std::int32_t, 2> shape() const {
     return {static_cast<std::int32_t>(rows_.size), static_cast<std::int32_t>(columns_.size)};
   }
-  float position_y() const { return position(rows_, height_); }
-  float position_x() const { return position(columns_, width_); }
+  float position_y() const { return position(rows_, image_.height); }
+  float position_x() const { return position(columns_, image_.width); }
   bool mirrored() const { return columns_.step < 0; }
   bool turned_over() const { return rows_.step < 0; }
   ImageSize size() const {
@@ -61,6 +61,11 @@ class Window {
     rows_.crop(box.top, box.height);
     columns_.crop(box.left, box.width);
   }
+  void become(ImageSize size) {
+    check_made("resizing", {image_.channels, rows_.size, columns_.size},
+               {image_.channels, size.height, size.width});
+    resized_ = size;
+  }
   static std::int32_t first(const Axis& axis) {
     return static_cast<std::int32_t>(axis.step > 0 ? axis.origin : axis.origin - (axis.size - 1));
   }
@@ -71,8 +76,7 @@ class Window {
 
   Axis rows_;
   Axis columns_;
-  std::int64_t height_;
-  std::int64_t width_;
+  const ImageShape image_;
   std::optional<ImageSize> resized_;
   PhiloxStream& random_;
 };
@@ -88,9 +92,11 @@ void DaliPlan::resize(DaliNumbers& numbers, std::int64_t images) const {
 
 void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
                       DaliNumbers& numbers) const {
+  check_declared(image, input_, key.sample);
   PhiloxStream random(key.seed, key.epoch, key.sample);
-  std::int64_t height = image.height + 2 * border_.pixels;
-  std::int64_t width = image.width + 2 * border_.pixels;
+  ImageShape shape{image.channels, image.height + 2 * border_.pixels,
+                   image.width + 2 * border_.pixels};
+  if (border_.pixels > 0) check_made("padding", image, shape);
   // One number, or two: rows and columns.
   const auto put = [&](int input, DaliNumber first, DaliNumber second = {}) {
     if (input < 0) return;
@@ -101,7 +107,7 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
   };
   for (const Step& step : steps_) {
     if (const auto* geometry = std::get_if<Geometry>(&step)) {
-      Window window(height, width, random);
+      Window window(shape, random);
       for (const Operator& op : geometry->operators) std::visit(window, op);
       put(geometry->start, window.start()[0], window.start()[1]);
       put(geometry->shape, window.shape()[0], window.shape()[1]);
@@ -109,17 +115,17 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
       put(geometry->position_x, window.position_x());
       put(geometry->mirror, std::int32_t{window.mirrored()});
       put(geometry->vertical, std::int32_t{window.turned_over()});
-      height = window.size().height;
-      width = window.size().width;
-      put(geometry->size, static_cast<float>(height), static_cast<float>(width));
+      shape.height = window.size().height;
+      shape.width = window.size().width;
+      put(geometry->size, static_cast<float>(shape.height), static_cast<float>(shape.width));
       continue;
     }
     const auto& erasing = std::get<Erasing>(step);
     Box box;  // empty: nothing is erased
     if (const auto* cutout = std::get_if<Cutout>(&erasing.op)) {
-      box = lockstep::choose(*cutout, height, width, random);
+      box = lockstep::choose(*cutout, shape.height, shape.width, random);
     } else {
-      box = lockstep::choose(std::get<RandomErasing>(erasing.op), height, width, random)
+      box = lockstep::choose(std::get<RandomErasing>(erasing.op), shape.height, shape.width, random)
                 .value_or(Box{});
     }
     put(erasing.anchor, static_cast<float>(box.top), static_cast<float>(box.left));
