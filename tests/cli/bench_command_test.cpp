@@ -10,6 +10,7 @@
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
 
+#include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
@@ -100,6 +101,25 @@ TEST(BenchCommand, CountsTheImagesOfALoader) {
     EXPECT_GT(rounds[0], 0);
     EXPECT_GT(row["copy_images_per_second"], 0);
   }
+}
+
+TEST(BenchCommand, CountsTheImagesOfDali) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const TemporaryDirectory folder;
+  for (const std::string split : {"train", "t10k"}) {
+    folder.write(split + "-images-idx3-ubyte", idx_images(64, 28, 28));
+    folder.write(split + "-labels-idx1-ubyte", idx_labels(64));
+  }
+  const auto file = folder / "rows";
+  expect_success(bench({"loader", "--dataset", "mnist", "--engine", "native,dali", "--operators",
+                        "crop-flip", "--threads", "1", "--batch-size", "16", "--rounds", "1",
+                        "--seconds", "0.01", "--data", folder.path().string(), "--json",
+                        file.string()}));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0]["engine"], "native");
+  EXPECT_EQ(rows[1]["engine"], "dali");
+  EXPECT_GT(rows[1]["images_per_second"], 0);
 }
 
 TEST(BenchCommand, CountsTheImagesOfAFolder) {

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tests/cli/program_run.h>
+#include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/http_server.h>
 #include <tests/support/temporary_directory.h>
@@ -237,6 +238,22 @@ TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
   ASSERT_EQ(epochs.size(), 20U);
   EXPECT_GT(epochs[1]["rss_bytes"], 10'000'000);
   EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
+}
+
+// The batches are the native engine's to rounding (tests/data/dali_engine_test.cpp), so the steps are.
+TEST_F(TrainCommand, TrainsWithDali) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const auto loss_of = [&](const std::string& loader) {
+    const std::string file = in_scratch(loader + ".json");
+    const auto result = train({"mnist", "--nproc-per-node", "2", "--loader", loader, "--max-steps",
+                               "3", "--batch-size", "8", "--json", file});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    if (result.exit_code != 0) return -1.0;
+    const auto report = nlohmann::json::parse(read_text(file));
+    EXPECT_EQ(report["loader"], loader);
+    return report["test"]["loss"].get<double>();
+  };
+  EXPECT_NEAR(loss_of("dali"), loss_of("native"), 1e-4);
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {
