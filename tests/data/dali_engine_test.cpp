@@ -2,6 +2,7 @@
 // without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -88,7 +89,8 @@ Difference compare(const ImageDataset& dataset, const Augmentation& operators,
       EXPECT_EQ(got[i].images.strides(), expected[i].images.strides());
       EXPECT_EQ(got[i].images.dtype(), expected[i].images.dtype());
       const auto off =
-          (got[i].images.to(torch::kFloat64) - expected[i].images.to(torch::kFloat64)).abs() *
+          (got[i].images.cpu().to(torch::kFloat64) - expected[i].images.cpu().to(torch::kFloat64))
+              .abs() *
           bytes;
       sum += off.sum().item<double>();
       count += off.numel();
@@ -214,6 +216,16 @@ TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
   }
   EXPECT_TRUE(dali_input_of(files).encoded);
   EXPECT_TRUE(dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
+}
+
+// DALI's GPU operators and its mixed decoder.
+TEST_F(DaliEngineFiles, AndPixelsAgreeOnAGpu) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
+  const LoaderOptions on_gpu = {
+      .batch_size = 16, .threads = 2, .device = torch::Device(torch::kCUDA, 0)};
+  EXPECT_LT(compare(records(53), kCifar, on_gpu).worst, kRounding);
+  EXPECT_LT(compare(dataset(), kPhoto, on_gpu).mean, 2);
 }
 
 TEST_F(DaliEngineFiles, DamagedOnesAreNamedAndTheNextEpochGoesOn) {
