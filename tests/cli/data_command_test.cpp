@@ -14,6 +14,7 @@
 #include <lockstep/formats/pack.h>
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
+#include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
@@ -149,17 +150,20 @@ TEST_F(DataCommand, GetsWhatIsMissing) {
       HasSubstr("error: cannot download http://127.0.0.1:9/cifar100/cifar-100-binary.tar.gz"));
 }
 
-// The sheet in a PNG file: its size, and how many of its pixels are not grey.
+// The sheet in a PNG file: its size, its pixels, and how many of these are not grey.
 struct Sheet {
   ImageHeader header;
+  std::vector<std::uint8_t> rgb;
   int colorful = 0;
 };
 
 Sheet read_sheet(const std::filesystem::path& path) {
   const std::string file = read_text(path);
   PngDecoder decoder;
-  Sheet sheet{decoder.open(as_bytes(file), path.string())};
-  std::vector<std::uint8_t> rgb(rgb_bytes(whole(sheet.header)));
+  Sheet sheet;
+  sheet.header = decoder.open(as_bytes(file), path.string());
+  std::vector<std::uint8_t>& rgb = sheet.rgb;
+  rgb.resize(rgb_bytes(whole(sheet.header)));
   decoder.decode(whole(sheet.header), rgb);
   for (std::size_t i = 0; i < rgb.size(); i += 3) {
     if (rgb[i] != rgb[i + 1] || rgb[i] != rgb[i + 2]) ++sheet.colorful;
@@ -217,6 +221,55 @@ TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
     }
   }
 }
+
+// Six files as long as the real ones: one, under six names.
+void write_cifar10(const TemporaryDirectory& data) {
+  const std::string folder = "cifar10/";
+  data.write(folder + "test_batch.bin", cifar_records(10'000));
+  for (int i = 1; i <= 5; ++i) {
+    std::filesystem::create_hard_link(data / (folder + "test_batch.bin"),
+                                      data / (folder + str("data_batch_", i, ".bin")));
+  }
+}
+
+TEST_F(DataCommand, PreviewsCifar10) {
+  write_cifar10(data);
+  const ProgramResult result =
+      run({"preview", "cifar10", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
+           "--json", in_out("a.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
+  const json shown = read_json("a.json");
+  EXPECT_EQ(shown["dataset"], "CIFAR-10 train");
+  EXPECT_EQ(shown["class_names"][0], "airplane");
+  EXPECT_EQ(shown["operators"],
+            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  EXPECT_EQ(shown["rows"].size(), 3U);
+}
+
+class DaliPreview : public DataCommand, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(DaliPreview, ShowsWhatTheNativeOneShows) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  write_cifar10(data);
+  const auto sheet_of = [&](const std::string& loader) {
+    const ProgramResult result =
+        run({"preview", GetParam(), "--loader", loader, "--operators", "crop-flip", "--images", "3",
+             "--versions", "2", "--out", in_out("a.png"), "--json", in_out("a.json")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(read_json("a.json")["engine"], loader);
+    return read_sheet(out / "a.png").rgb;
+  };
+  const std::vector<std::uint8_t> native = sheet_of("native");
+  const std::vector<std::uint8_t> dali = sheet_of("dali");
+  ASSERT_EQ(native.size(), dali.size());
+  EXPECT_FALSE(native == dali) << "the heading names the loader";
+  const auto below = static_cast<std::ptrdiff_t>(native.size() / 5);
+  EXPECT_TRUE(std::equal(native.begin() + below, native.end(), dali.begin() + below));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, DaliPreview, ::testing::Values("mnist", "cifar10"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
   data.write("broken/cat/a.png", "no image");
