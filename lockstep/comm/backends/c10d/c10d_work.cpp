@@ -168,6 +168,10 @@ void CollectiveWork::expect_looks() {
   });
 }
 
+// A peer's death ends the wait for it before the library knows, which may never be told: Gloo forgets a
+// send that meets a connection as it closes.
+bool CollectiveWork::is_through() const { return !context_->is_gloo() || handle_->isCompleted(); }
+
 void CollectiveWork::finish() {
   handle_->synchronize();
   if (finish_) finish_();

@@ -28,7 +28,7 @@ class OperationWork : public Work {
   /// Called before somebody looks whether it has ended instead of waiting.
   virtual void expect_looks() = 0;
   /// Whether nothing of the operation is left in the library once it is settled.
-  virtual bool is_through() const { return true; }
+  virtual bool is_through() const = 0;
   /// What is left to do when it ended well.
   virtual void finish() {}
 
@@ -70,6 +70,7 @@ class CollectiveWork final : public OperationWork {
 
  private:
   bool library_ended(std::string& failure) override;
+  bool is_through() const override;
   void expect_looks() override;
   void finish() override;
   void wait_on_stream(std::optional<std::chrono::milliseconds> timeout);
