@@ -58,7 +58,7 @@ class Programs:
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "rows.json"
             run([self.lockstep, "bench", "loader", "--dataset", dataset, "--operators", operators, "--batch-size",
-                 batch, "--engine", engine, "--threads", entry.threads, "--rounds", 1, "--seconds",
+                 batch, "--loader", engine, "--threads", entry.threads, "--rounds", 1, "--seconds",
                  self.options.seconds, "--json", file, *more])
             row = json.loads(file.read_text())[0]
         return row["images_per_second"], row.get("copy_images_per_second")

@@ -54,7 +54,7 @@ struct BenchLoaderRow {
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
   std::vector<LoaderEngineKind> engines;
   for (const std::string& word : words_of(text)) {
-    OptionCheck(kCommand).one_of("--engine", word, {"native", "cuda", "dali"});
+    OptionCheck(kCommand).one_of("--loader", word, {"native", "cuda", "dali"});
     engines.push_back(parse_loader_engine(word));
   }
   return engines;
@@ -217,7 +217,7 @@ void add_bench_loader_command(CLI::App& bench) {
   command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
       ->transform(whole_number<int>())
       ->capture_default_str();
-  command->add_option("--engine", to->engines, "native, cuda or dali, several with commas")
+  command->add_option("--loader,--engine", to->engines, "native, cuda or dali, several with commas")
       ->capture_default_str();
   command->add_option("--threads", to->threads, "Of the loader, several with commas for a row each")
       ->capture_default_str();

@@ -21,6 +21,7 @@
 #include <lockstep/data/augment/resample.h>
 #include <lockstep/data/image_reader.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/report/bitmap_font.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -135,9 +136,11 @@ std::vector<std::pair<std::int64_t, double>> shares_of(const torch::Tensor& labe
   return shares;
 }
 
+// Names that the sheet cannot spell are told apart by their numbers.
 std::string class_name(const ImageDataset& dataset, std::int64_t label) {
   const std::vector<std::string>& names = dataset.class_names();
-  return names.empty() ? std::to_string(label) : names[label];
+  if (names.empty()) return std::to_string(label);
+  return can_draw(names[label]) ? names[label] : lockstep::str(label, ": ", names[label]);
 }
 
 std::vector<std::string> caption_of(const ImageDataset& dataset, const PreviewVersion& version) {

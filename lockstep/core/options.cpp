@@ -2,20 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <string>
 
 #include <lockstep/core/error.h>
 
 namespace lockstep {
+namespace {
+
+// 16777216, not 1.67772e+07.
+std::string text_of(double value) {
+  constexpr double kExact = 1e15;
+  const bool whole = std::abs(value) < kExact && value == std::floor(value);
+  return whole ? std::to_string(static_cast<std::int64_t>(value)) : str(value);
+}
+
+}  // namespace
 
 void OptionCheck::at_least(std::string_view name, double value, double minimum) const {
   if (!(value >= minimum)) {
-    throw ConfigError(str(owner_, ": ", name, " must be at least ", minimum, ", got ", value));
+    throw ConfigError(str(owner_, ": ", name, " must be at least ", text_of(minimum), ", got ",
+                          text_of(value)));
   }
 }
 
 void OptionCheck::positive(std::string_view name, double value) const {
   if (!(value > 0) || !std::isfinite(value)) {
-    throw ConfigError(str(owner_, ": ", name, " must be greater than 0, got ", value));
+    throw ConfigError(str(owner_, ": ", name, " must be greater than 0, got ", text_of(value)));
   }
 }
 
@@ -23,7 +36,8 @@ void OptionCheck::in_range(std::string_view name, double value, double minimum,
                            double maximum) const {
   if (!(value >= minimum && value <= maximum)) {
     throw ConfigError(
-        str(owner_, ": ", name, " must be from ", minimum, " to ", maximum, ", got ", value));
+        str(owner_, ": ", name, " must be from ", text_of(minimum), " to ", text_of(maximum), ", got ",
+            text_of(value)));
   }
 }
 

@@ -1,5 +1,7 @@
 #include <lockstep/data/loader.h>
 
+#include <torch/cuda.h>
+
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -25,6 +27,11 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   check.in_range("threads", options.threads, 0, 1024);
   check.in_range("prefetch", options.prefetch, 1, 1024);
   check_mix(options.mix);
+  // Else pinned memory fails first, with a stack and no word about the device.
+  if (options.device.is_cuda() && !torch::cuda::is_available()) {
+    throw ConfigError(lockstep::str("Loader: device is ", options.device.str(),
+                                    ", and there is no GPU, or this LibTorch is not built for one"));
+  }
   return options;
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/report/bitmap_font.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -101,6 +102,13 @@ constexpr std::array<Glyph, kGlyphs> kFont = read_drawings();
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
+// Of the character that begins the text.
+std::optional<int> place_of(std::string_view text) {
+  if (text.starts_with(kEllipsisText)) return kEllipsis;
+  const int place = static_cast<unsigned char>(text.front()) - ' ';
+  return place >= 0 && place < kEllipsis ? std::optional(place) : std::nullopt;
+}
+
 std::size_t count_characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
@@ -118,16 +126,16 @@ std::string_view first_characters(std::string_view text, std::size_t count) {
 std::vector<Glyph> glyphs_of(std::string_view text) {
   std::vector<Glyph> glyphs;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (!begins_character(text[i])) continue;
-    int index = static_cast<unsigned char>(text[i]) - ' ';
-    if (text.substr(i).starts_with(kEllipsisText)) {
-      index = kEllipsis;
-    } else if (index < 0 || index >= kEllipsis) {
-      index = '?' - ' ';
-    }
-    glyphs.push_back(kFont[index]);
+    if (begins_character(text[i])) glyphs.push_back(kFont[place_of(text.substr(i)).value_or('?' - ' ')]);
   }
   return glyphs;
+}
+
+bool can_draw(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (begins_character(text[i]) && !place_of(text.substr(i))) return false;
+  }
+  return true;
 }
 
 std::string cut_text(std::string_view text, std::size_t columns) {

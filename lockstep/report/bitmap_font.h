@@ -19,6 +19,8 @@ using Glyph = std::array<std::uint8_t, kGlyphHeight>;
 
 /// The glyphs of UTF-8 text, one for each character; '?' for one that the font lacks.
 std::vector<Glyph> glyphs_of(std::string_view text);
+/// Whether the font has every character of it.
+bool can_draw(std::string_view text);
 
 /// `text` if it has at most `columns` characters (1 or more), else its begin with an ellipsis.
 std::string cut_text(std::string_view text, std::size_t columns);

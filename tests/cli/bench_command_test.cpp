@@ -59,9 +59,9 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "error: bench loader: --dataset must be one of mnist, cifar10, a folder of images or a pack, got "
        "'x'\n"},
-      {{"loader", "--engine", "gpu"},
+      {{"loader", "--loader", "gpu"},
        2,
-       "error: bench loader: --engine must be one of native, cuda, dali, got 'gpu'\n"},
+       "error: bench loader: --loader must be one of native, cuda, dali, got 'gpu'\n"},
       {{"loader", "--threads", "1,x"},
        2,
        "error: bench loader: --threads must be numbers from 0 to 1024, got 'x'\n"},

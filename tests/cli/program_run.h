@@ -42,7 +42,9 @@ inline std::vector<pid_t> children_of(pid_t parent) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     // "PID (NAME) STATE PARENT ...", where the name may hold anything.
-    const std::string stat = read_text(entry.path() / "stat");
+    std::ifstream file(entry.path() / "stat");
+    std::string stat;
+    std::getline(file, stat, '\0');  // of one that ends just now even the reading may fail
     const auto after_name = stat.rfind(") ");
     if (after_name == std::string::npos || stat[after_name + 2] == 'Z') continue;
     if (std::stol(stat.substr(after_name + 4)) != parent) continue;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <chrono>
 #include <cstring>
@@ -319,6 +320,12 @@ TEST(Loader, RefusesWhatDoesNotFit) {
   EXPECT_THROW(load(good, kAugmentation, {.threads = -1}, 0, 0), ConfigError);
   EXPECT_THROW(load(good, kAugmentation, {.prefetch = 0}, 0, 0), ConfigError);
   EXPECT_THROW(load(good, grey, {}, 0, 0), ConfigError);
+  if (!torch::cuda::is_available()) {
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  load(good, kAugmentation, {.device = torch::Device(torch::kCUDA, 1)}, 0, 0);
+                }),
+                ::testing::StartsWith("Loader: device is cuda:1, and there is no GPU"));
+  }
   EXPECT_THROW(load(good, kAugmentation, {}, -1, 0), ConfigError);
   EXPECT_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 4), ConfigError);
   EXPECT_THAT(message_of<ConfigError>([&] { load(beyond, kAugmentation, {}, 0, 0); }),

@@ -34,8 +34,10 @@ TEST(BitmapFont, ShowsAQuestionMarkForWhatItLacks) {
   const auto question = glyphs_of("?").at(0);
   for (const char* text : {"\u00e9", "\u732b", "\U0001F431", "\n", "\x7f"}) {
     EXPECT_THAT(glyphs_of(text), ElementsAre(question));
+    EXPECT_FALSE(can_draw(lockstep::str("a", text)));
   }
   EXPECT_EQ(glyphs_of("a\u732bb").size(), 3U);
+  EXPECT_TRUE(can_draw("what?\u2026"));
 }
 
 TEST(BitmapFont, CutsText) {
