@@ -25,7 +25,8 @@ help:  ## list the commands
 	@echo "  LOCKSTEP_SKIP_CUDA=1  test-all without the CUDA build, DALI and their gigabytes of wheels"
 	@echo "  JOBS, RANKS     parallel compilations ($(JOBS)), processes that train ($(RANKS))"
 
-train: build  ## train MNIST on two processes
+train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
+	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli
 	$(PROGRAM) train mnist --strategy ddp --nproc-per-node $(RANKS) $(ARGS)
 
 # `make test test-all` runs the tests once: test-all's single run contains those of test.
