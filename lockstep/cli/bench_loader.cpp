@@ -14,6 +14,7 @@
 #include <lockstep/cli/bench.h>
 #include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/copy_bandwidth.h>
+#include <lockstep/cli/json_text.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/quantile.h>
@@ -163,7 +164,7 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
       json.back()["copy_images_per_second"] = median(row.floors);
     }
   }
-  write_json_file(arguments.json, json.dump(2) + "\n");
+  write_json_file(arguments.json, json_text(json));
 }
 
 void run(const BenchLoaderArguments& arguments) {

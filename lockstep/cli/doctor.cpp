@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/comm/worker_environment.h>
@@ -138,7 +139,7 @@ void run_doctor(const std::string& json_file) {
     std::cout << finding.key << std::string(12 - finding.key.size(), ' ') << finding.text << '\n';
   }
   flush_output(std::cout);
-  if (!json_file.empty()) write_json_file(json_file, json.dump(2) + "\n");
+  if (!json_file.empty()) write_json_file(json_file, json_text(json));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Description describe(Cifar10Split split) {
 
 ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
-  const std::filesystem::path folder = folder_with(description.files.front(), directory, kSubfolder);
+  const std::filesystem::path folder = folder_with(directory, kSubfolder, description.files.front());
   std::vector<ImageShard> shards;
   for (const std::string& name : description.files) {
     const DataFile file = open_data_file(folder, name, kMaximumBytes);
@@ -63,7 +63,7 @@ void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
   constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
   for (const std::string& name : description.files) {
-    const DataSize file = data_file_size(folder_with(description.files.front(), directory, kSubfolder), name);
+    const DataSize file = data_file_size(folder_with(directory, kSubfolder, description.files.front()), name);
     if (file.bytes != kExpectedBytes) {
       throw DataError(str(file.path, ": holds ", file.bytes, " bytes, expected ", kExpectedBytes,
                           " of ", kRecordsPerFile, " records; it is truncated or another's"));

@@ -68,7 +68,7 @@ ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
   const std::int64_t expected = train ? 50'000 : 10'000;
   // Twice a right file: what is only a little too large is for the parser to explain.
   const DataFile file =
-      open_data_file(folder_with(name, directory, "cifar-100-binary"), name,
+      open_data_file(folder_with(directory, "cifar-100-binary", name), name,
                      static_cast<std::size_t>(expected * kCifar100RecordBytes * 2));
   const CifarRecords records = parse_cifar100(file.bytes, expected, file.path);
   ImageShard shard;

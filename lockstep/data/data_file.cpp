@@ -27,8 +27,8 @@ std::optional<std::filesystem::path> find_data_file(const std::filesystem::path&
   return std::nullopt;
 }
 
-std::filesystem::path folder_with(const std::string& name, const std::filesystem::path& directory,
-                                  const char* subfolder) {
+std::filesystem::path folder_with(const std::filesystem::path& directory, const char* subfolder,
+                                  const std::string& name) {
   std::error_code ignored;
   const bool below = !find_data_file(directory, name) &&
                      std::filesystem::is_directory(directory / subfolder, ignored);

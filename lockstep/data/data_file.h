@@ -29,8 +29,8 @@ std::optional<std::filesystem::path> find_data_file(const std::filesystem::path&
 
 /// `directory`, or its `subfolder`, in which the publisher's archive has the files, when only that is there
 /// and `name` is not in `directory` itself.
-std::filesystem::path folder_with(const std::string& name, const std::filesystem::path& directory,
-                                  const char* subfolder);
+std::filesystem::path folder_with(const std::filesystem::path& directory, const char* subfolder,
+                                  const std::string& name);
 
 /// Reads what find_data_file() finds. DataError when it finds nothing (the message names the file),
 /// the file cannot be read, or its unpacked size exceeds `maximum_bytes`.

@@ -70,8 +70,8 @@ class Loader {
   /// loader has. Throws what next_at() throws.
   void restore(const SamplerPosition& position);
 
-  /// Seconds that next() took so far, over all epochs: what the trainer waited for its data. Without
-  /// threads that is all of the loader's work, on the CPU.
+  /// Seconds that next() and the beginning of epochs took so far: what the trainer waited for its data.
+  /// Without threads that is all of the loader's work, on the CPU.
   double waited_seconds() const;
   /// Images left out of the batches given so far, see OnCorruptImage::kSkip.
   std::int64_t skipped_images() const;

@@ -12,6 +12,7 @@
 
 #include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
@@ -79,10 +80,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
 
 TEST(BenchCommand, CountsTheImagesOfALoader) {
   const TemporaryDirectory folder;
-  for (const std::string split : {"train", "t10k"}) {
-    folder.write(split + "-images-idx3-ubyte", idx_images(64, 28, 28));
-    folder.write(split + "-labels-idx1-ubyte", idx_labels(64));
-  }
+  for (const char* split : {"train", "t10k"}) write_mnist(folder, split, 64);
   const auto file = folder / "rows";
   expect_success(bench({"loader", "--dataset", "mnist", "--operators", "crop-flip-cutout", "--threads",
                         "0,2", "--batch-size", "3", "--precision", "bf16", "--layout", "nhwc", "--rounds",
@@ -106,10 +104,7 @@ TEST(BenchCommand, CountsTheImagesOfALoader) {
 TEST(BenchCommand, CountsTheImagesOfDali) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   const TemporaryDirectory folder;
-  for (const std::string split : {"train", "t10k"}) {
-    folder.write(split + "-images-idx3-ubyte", idx_images(64, 28, 28));
-    folder.write(split + "-labels-idx1-ubyte", idx_labels(64));
-  }
+  for (const char* split : {"train", "t10k"}) write_mnist(folder, split, 64);
   const auto file = folder / "rows";
   expect_success(bench({"loader", "--dataset", "mnist", "--engine", "native,dali", "--operators",
                         "crop-flip", "--threads", "1", "--batch-size", "16", "--rounds", "1",

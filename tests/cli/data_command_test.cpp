@@ -16,6 +16,7 @@
 #include <tests/cli/program_run.h>
 #include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
@@ -37,11 +38,8 @@ class DataCommand : public ::testing::Test {
                  encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
                             width, 8));
     }
-    for (const std::string split : {"train", "t10k"}) {
-      const unsigned count = split == "train" ? 30 : 20;
-      data.write("mnist/" + split + "-images-idx3-ubyte", idx_images(count, 28, 28));
-      data.write("mnist/" + split + "-labels-idx1-ubyte", idx_labels(count));
-    }
+    write_mnist(data, "mnist/train", 30);
+    write_mnist(data, "mnist/t10k", 20);
   }
 
   ProgramRun start(const std::vector<std::string>& arguments,

@@ -15,6 +15,7 @@
 #include <tests/cli/program_run.h>
 #include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/mnist_files.h>
 #include <tests/support/http_server.h>
 #include <tests/support/temporary_directory.h>
 
@@ -27,10 +28,7 @@ using ::testing::HasSubstr;
 class TrainCommand : public ::testing::Test {
  protected:
   TrainCommand() {
-    for (const std::string split : {"train", "t10k"}) {
-      data.write(split + "-images-idx3-ubyte", idx_images(64, 28, 28));
-      data.write(split + "-labels-idx1-ubyte", idx_labels(64));
-    }
+    for (const char* split : {"train", "t10k"}) write_mnist(data, split, 64);
   }
 
   std::vector<std::string> command(const std::vector<std::string>& arguments) const {
@@ -227,8 +225,7 @@ TEST_F(TrainCommand, TrainsWithoutStandardStreams) {
 
 TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
   for (const char* split : {"train", "t10k"}) {
-    data.write(std::string(split) + "-images-idx3-ubyte", idx_images(640, 28, 28));
-    data.write(std::string(split) + "-labels-idx1-ubyte", idx_labels(640));
+    write_mnist(data, split, 640);
   }
   const auto file = in_scratch("memory.json");
   const auto result = train({"mnist", "--nproc-per-node", "2", "--max-epochs", "20", "--batch-size",

@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/mnist_files.h>
 #include <tests/support/http_server.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -31,8 +32,7 @@ class LoadData : public ::testing::Test {
   }
   void write_mnist(std::uint32_t side = 28) {
     for (const std::string split : {"train", "t10k"}) {
-      directory_.write("data/" + split + "-images-idx3-ubyte", idx_images(20, side, side));
-      directory_.write("data/" + split + "-labels-idx1-ubyte", idx_labels(20));
+      lockstep::testing::write_mnist(directory_, "data/" + split, 20, side);
     }
     environment_.set("LOCKSTEP_DATA", (directory_ / "data").string());
   }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,18 +34,19 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
   EXPECT_EQ(outcome.report.test->loss, whole.report.test->loss);
 }
 
-TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) {
+// Ended in the middle of the second epoch and gone on with, a run is as one that was not.
+void expect_to_go_on_exactly(TrainerOptions run) {
   const lockstep::testing::TemporaryDirectory directory;
-  TrainerOptions first = options(2);
-  const Outcome whole = train(first);
-  first.checkpoint = directory.path() / "c.safetensors";
-  first.max_steps = 8;
-  train(first);
-  TrainerOptions second = first;
-  second.max_steps.reset();
-  second.resume = true;
-  expect_equal_bits(train(second).state, whole.state);
+  const Outcome whole = train(run);
+  run.checkpoint = directory.path() / "c.safetensors";
+  run.max_steps = 8;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  expect_equal_bits(train(run).state, whole.state);
 }
+
+TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) { expect_to_go_on_exactly(options(2)); }
 
 TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
   const lockstep::testing::TemporaryDirectory directory;
@@ -78,16 +78,7 @@ TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
   half.precision = Precision::kFp16;
   // The scale falls in the first steps: begun anew, it would do so again.
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
-  for (TrainerOptions& first : {std::ref(adam), std::ref(half)}) {
-    const lockstep::testing::TemporaryDirectory directory;
-    const Outcome whole = train(first);
-    first.checkpoint = directory.path() / "c.safetensors";
-    first.max_steps = 8;
-    train(first);
-    first.max_steps.reset();
-    first.resume = true;
-    expect_equal_bits(train(first).state, whole.state);
-  }
+  for (const TrainerOptions& run : {adam, half}) expect_to_go_on_exactly(run);
 }
 
 TEST(TrainerResume, NamesEveryValueThatDiffers) {
