@@ -1,0 +1,192 @@
+// What each misuse of the wrapper is told.
+#include <lockstep/parallel/reducer.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <tests/parallel/layers.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::zero_grad;
+
+TEST(DdpErrors, NamesAForwardOutsideOfTheWrapper) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    net->forward(torch::ones({1, 2})).sum().backward();
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("call the wrapper's forward(), not the module's"));
+}
+
+TEST(DdpErrors, NamesAWrapperThatAnotherReplaced) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel first(net, group);
+    { const DistributedDataParallel second(net, group); }
+    DistributedDataParallel third(net, group);
+    third.forward(torch::ones({1, 2})).sum().backward();
+    first.forward(torch::ones({1, 2}));
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, HasSubstr("another DistributedDataParallel took over parameter 'weight'"));
+  }
+}
+
+// A rank that finds something wrong by itself must not leave the others waiting.
+TEST(DdpErrors, WhatOneRankFindsAllHear) {
+  struct Foreign : torch::autograd::PostAccumulateGradHook {
+    void operator()(const torch::autograd::Variable&) override {}
+  };
+  struct Case {
+    const char* expected;
+    std::function<void(torch::nn::Linear&, DdpOptions&)> change;  // on rank 1
+  };
+  const std::vector<Case> cases = {
+      {"rank 1: DistributedDataParallel: bucket_cap_mb must be",
+       [](auto&, DdpOptions& options) { options.bucket_cap_mb = 0; }},
+      {"rank 1: DistributedDataParallel: first_bucket_cap_mb must be",
+       [](auto&, DdpOptions& options) { options.first_bucket_cap_mb = 1e30; }},
+      {"rank 1: DistributedDataParallel: sparse_parameters names 'x'",
+       [](auto&, DdpOptions& options) { options.sparse_parameters = {"x"}; }},
+      {"option sparse_parameters (with those found) [weight]",
+       [](auto&, DdpOptions& options) { options.sparse_parameters = {"weight"}; }},
+      {"rank 1: DistributedDataParallel: the module has no parameter",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         for (const auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+       }},
+      {"rank 1: parameter 'bias' has a post-accumulate-grad hook of somebody else",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         torch::autograd::impl::set_post_acc_grad_hooks(net->bias, std::make_unique<Foreign>());
+       }},
+  };
+  for (const Case& c : cases) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      DdpOptions options;
+      if (group.rank() == 1) c.change(net, options);
+      DistributedDataParallel ddp(net, group, options);
+    });
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(c.expected));
+  }
+}
+
+TEST(DdpErrors, AStepWithoutABackwardAccumulatesNothing) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    {
+      const auto guard = ddp.no_sync();
+      group.rank() == 0 ? ddp.core().step_without_backward()
+                        : ddp.forward(torch::ones({1, 2})).sum().backward();
+    }
+    ddp.forward(torch::ones({1, 2})).sum().backward();
+    if (net->bias.grad()[0].item<float>() != 1.5F) throw Error("gradient");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Whether gradients are zeroed in place or taken away, and on the other rank at once, not at a deadline.
+TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
+  for (const bool with_norm : {false, true}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 2));
+      if (with_norm) net->push_back(torch::nn::BatchNorm1d(2));
+      DistributedDataParallel ddp(net, group);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+      if (group.rank() == 1) with_norm ? net->ptr(1)->to(torch::kFloat64) : net->to(torch::kFloat64);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+    });
+    EXPECT_THAT(errors[1], AllOf(HasSubstr(with_norm ? "rank 1: parameter '1." : "rank 1: parameter '0."),
+                                 HasSubstr("was Float [2"), HasSubstr("is Double"),
+                                 HasSubstr("change the module first, then wrap it")));
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
+  }
+  const auto buffers = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::BatchNorm1d net(2);
+    DistributedDataParallel ddp(net, group);
+    const torch::NoGradGuard no_grad;
+    if (group.rank() == 1) net->running_var.set_data(torch::ones({3}));
+    ddp.forward(torch::ones({3, 2}));
+    group.barrier();  // a rank that only gives its buffers does not wait for those that take them
+  });
+  EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"), HasSubstr("is Float [3]")));
+  EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+}
+
+TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    if (group.rank() == 0) ddp(torch::ones({1, 2})).sum().backward();
+    if (group.rank() == 1) group.broadcast(torch::ones({3}));  // its batches have ended
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("do not call the same"), HasSubstr("in a backward()"), HasSubstr("need Join")));
+}
+
+TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    ddp(torch::ones({1, 2})).sum().backward();
+    for (int step = 0; step < 2; ++step) net->forward(torch::ones({1, 2})).sum().backward();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
+  EXPECT_EQ(told.size(), 2U);  // once a rank
+  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
+}
+
+TEST(DdpParameterMemoryErrors, SharedParametersAreForTheShardedOptimizer) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kShared});
+    ddp(torch::ones({1, 2})).sum().backward();
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("kShared is for ZeroRedundancyOptimizer"));
+}
+
+TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Conv2d net(torch::nn::Conv2dOptions(2, 2, 3));
+    DistributedDataParallel ddp(net, group);
+    net->weight.set_data(net->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+    for (int step = 0; step < 2; ++step) {
+      zero_grad(*net);
+      ddp.forward(torch::ones({1, 2, 4, 4})).sum().backward();
+      if (net->weight.grad()[0][0][0][0].item<float>() != 4) throw Error("gradient");
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
+  EXPECT_EQ(told.size(), 2U);  // once a rank
+  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("parameter 'weight' has strides [18, 1, 6, 2]"));
+}
+
+TEST(DdpErrors, NamesOptionsThatDiffer) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = group.rank() == 1});
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("ranks have different options: rank 0 has option find_unused_parameters false"),
+                             HasSubstr("rank 1 has option find_unused_parameters true")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
