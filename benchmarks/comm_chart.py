@@ -7,10 +7,13 @@ PANEL, GAP, LEFT, TOP, BOTTOM = (270, 250), 26, 62, 66, 52
 SERIES = {"Lockstep, symmetric": ("#0072b2", "#56b4e9", "", "circle"),
           "Lockstep, private": ("#009e73", "#4fd0a5", "6 3", "square"),
           "Open MPI": ("#b35900", "#e69f00", "", "diamond"),
+          "Intel MPI": ("#8250df", "#b392f0", "4 2", "cross"),
+          "oneCCL": ("#9a6700", "#e3d36b", "1 2", "square"),
           "Gloo": ("#b0306a", "#e58ab6", "", "triangle"),
           "copy floor": ("#6e7781", "#8b949e", "2 3", None)}
 MARKS = {"circle": "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0", "square": "M-3 -3h6v6h-6z",
-         "diamond": "M0 -4L4 0L0 4L-4 0z", "triangle": "M0 -4L4 3H-4z"}
+         "diamond": "M0 -4L4 0L0 4L-4 0z", "triangle": "M0 -4L4 3H-4z",
+         "cross": "M-4 -1h3v-3h2v3h3v2h-3v3h-2v-3h-3z"}
 
 
 def bytes_text(size):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collectives of one host's processes: `lockstep bench comm`, Gloo through PyTorch and Open MPI, in turn.
+"""Collectives of one host's processes: `lockstep bench comm`, Open MPI, Intel MPI, oneCCL and Gloo, in turn.
 
 Usage: comm_table.py [--quick] [--rounds 3] [--ranks 2,4,8] [--seconds 1] [--output docs/benchmarks]
 
@@ -7,7 +7,10 @@ Rounds alternate between the programs, because the speed of a machine drifts; ra
 round, and their median and range are given. Writes the tables of comm.md (between its markers) and
 comm.svg in --output, prints which of the targets hold, and keeps all rows in build/comm_table.json.
 --quick makes one short round and writes nothing but these rows unless --output is given. A program that
-is missing, fails or takes too long is named, and the rest goes on without it.
+is missing, fails or takes too long is named, and the rest goes on without it. Open MPI is Debian's
+(libopenmpi-dev, openmpi-bin); Intel MPI and oneCCL come from PyPI, into a Python environment of their own:
+
+    python3 -m venv .deps/intel && .deps/intel/bin/pip install impi-devel oneccl-devel
 """
 import argparse
 import collections
@@ -30,8 +33,11 @@ from provenance import ROOT, commit, machine
 
 KIB, MIB = 1 << 10, 1 << 20
 OTHERS = ("broadcast", "reduce_scatter", "all_gather", "all_to_all", "send_recv")
-SYMMETRIC, PRIVATE, OPENMPI, GLOO = SERIES = ("Lockstep, symmetric", "Lockstep, private", "Open MPI", "Gloo")
+SYMMETRIC, PRIVATE, OPENMPI, INTELMPI, ONECCL, GLOO = SERIES = (
+    "Lockstep, symmetric", "Lockstep, private", "Open MPI", "Intel MPI", "oneCCL", "Gloo")
 OURS = (SYMMETRIC, PRIVATE)
+PEERS = (OPENMPI, INTELMPI, ONECCL, GLOO)
+SOURCES = ROOT / "benchmarks/peers"
 BEGIN, END = "<!-- table:begin -->", "<!-- table:end -->"
 
 
@@ -39,11 +45,11 @@ class Unavailable(Exception):
     pass
 
 
-def run(command, seconds):
+def run(command, seconds, environment=None):
     """Standard output. A command that takes longer is ended with all its processes."""
     words = [str(word) for word in command]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
+                               start_new_session=True, env=environment)
     try:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -94,6 +100,16 @@ class Gloo:
              ",".join(map(str, sizes)), "--seconds", self.options.seconds], self.options.limit))
 
 
+def compile_peer(compiler, sources, program, more=()):
+    """comm_mpi.c with the calls that it times."""
+    run([*compiler, "-O3", "-march=native", *sources, "-o", program, *more], 60)
+
+
+def peer_arguments(options, collectives, sizes):
+    return ["--collectives", ",".join(collectives), "--sizes", ",".join(map(str, sizes)), "--seconds",
+            options.seconds]
+
+
 class OpenMpi:
     def __init__(self, options, folder):
         self.options, self.program = options, pathlib.Path(folder) / "comm_openmpi"
@@ -103,20 +119,50 @@ class OpenMpi:
         version = run(["mpirun", "--version"], 20).splitlines()[0]
         if "Open MPI" not in version:
             raise Unavailable(f"mpirun is not Open MPI's but '{version}'; install openmpi-bin")
-        run(["mpicc", "-std=c11", "-O3", "-march=native", ROOT / "benchmarks/peers/comm_openmpi.c", "-o",
-             self.program], 60)
+        compile_peer(["mpicc", "-std=c11"], [SOURCES / "comm_mpi.c", SOURCES / "calls_mpi.c"], self.program)
 
     def rows(self, ranks, collectives, sizes):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        return json.loads(run(
-            ["mpirun", "-n", ranks, "--oversubscribe", *root, "--bind-to", "none", self.program,
-             "--collectives", ",".join(collectives), "--sizes", ",".join(map(str, sizes)), "--seconds",
-             self.options.seconds], self.options.limit))
+        return json.loads(run(["mpirun", "-n", ranks, "--oversubscribe", *root, "--bind-to", "none", self.program,
+                               *peer_arguments(self.options, collectives, sizes)], self.options.limit))
+
+
+class Intel:
+    """Intel MPI, or oneCCL started by it; both from PyPI, in the Python environment --intel."""
+
+    def __init__(self, options, folder, name):
+        self.options, self.program = options, pathlib.Path(folder) / f"comm_{name}"
+        self.name, root = name, options.intel
+        library = "libmpi.so" if name == "intelmpi" else "libccl.so"
+        if not (root / "bin/mpiexec.hydra").exists() or not (root / "lib" / library).exists():
+            raise Unavailable(f"{root}/lib/{library} or its mpiexec.hydra is missing; install impi-devel and "
+                              "oneccl-devel there (see the head of comm_table.py), or name another --intel")
+        self.environment = {**os.environ, "I_MPI_ROOT": str(root), "LD_LIBRARY_PATH": str(root / "lib"),
+                            "PATH": f"{root / 'bin'}:{os.environ['PATH']}"}
+        headers, libraries = f"-I{root / 'include'}", [f"-L{root / 'lib'}", "-lmpi"]
+        if name == "intelmpi":
+            compile_peer(["gcc", "-std=c11", headers], [SOURCES / "comm_mpi.c", SOURCES / "calls_mpi.c"],
+                         self.program, libraries)
+            return
+        harness = pathlib.Path(folder) / "comm_mpi.o"
+        compile_peer(["gcc", "-std=c11", headers, "-c"], [SOURCES / "comm_mpi.c"], harness)
+        compile_peer(["g++", "-std=c++17", headers], [SOURCES / "calls_oneccl.cpp", harness], self.program,
+                     [*libraries, "-lccl"])
+
+    def rows(self, ranks, collectives, sizes):
+        if self.name == "oneccl":
+            # Where ranks have no core to spare for its worker threads, oneCCL 2022.1 crashes in send.
+            collectives = [name for name in collectives if name != "send_recv"]
+        return json.loads(run([self.options.intel / "bin/mpiexec.hydra", "-launcher", "fork", "-n", ranks,
+                               self.program, *peer_arguments(self.options, collectives, sizes)],
+                              self.options.limit, self.environment))
 
 
 def contestants(options, folder):
     makers = {SYMMETRIC: lambda: Lockstep(options, True), PRIVATE: lambda: Lockstep(options, False),
-              OPENMPI: lambda: OpenMpi(options, folder), GLOO: lambda: Gloo(options)}
+              OPENMPI: lambda: OpenMpi(options, folder),
+              INTELMPI: lambda: Intel(options, folder, "intelmpi"),
+              ONECCL: lambda: Intel(options, folder, "oneccl"), GLOO: lambda: Gloo(options)}
     ready = {}
     for name, make in makers.items():
         try:
@@ -281,13 +327,13 @@ def tables(figures, options):
     lines = ["![Time of an all-reduce against its size](comm.svg)", ""]
     for collective in ("all_reduce", *OTHERS):
         lines += [f"### {collective}", "",
-                  "| ranks | size | Lockstep, symmetric | Lockstep, private | Open MPI | Gloo | Gloo's fastest "
-                  "call | faster than Open MPI | faster than Gloo |", "|---|---|---|---|---|---|---|---|---|"]
+                  "| ranks | size | " + " | ".join(SERIES) + " | Gloo's fastest call | " +
+                  " | ".join(f"faster than {peer}" for peer in PEERS) + " |",
+                  "|---" * (3 + len(SERIES) + len(PEERS)) + "|"]
         for key in sorted(key for key in figures.medians if key[1] == collective):
             cells = [str(key[0]), comm_chart.bytes_text(key[2]),
                      *(cell(figures, key, series) for series in SERIES),
-                     fastest_text(figures, key), times_text(figures, key, OPENMPI),
-                     times_text(figures, key, GLOO)]
+                     fastest_text(figures, key), *(times_text(figures, key, peer) for peer in PEERS)]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     low, high = min(figures.copies), max(figures.copies)
@@ -345,6 +391,8 @@ def parse():
     parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/venv/bin/python")
+    parser.add_argument("--intel", type=pathlib.Path, default=ROOT / ".deps/intel",
+                        help="Python environment with impi-devel and oneccl-devel")
     parser.add_argument("--output", type=pathlib.Path)
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)

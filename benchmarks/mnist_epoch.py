@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One epoch of MNIST on two processes: PyTorch's script and `lockstep train`, in turn.
+"""One epoch of MNIST on two processes: PyTorch's script and `lockstep train`, with and without our kernel, in turn.
 
 Usage: mnist_epoch.py [--runs 3] [--peer-python .deps/cuda/bin/python] [--output docs/benchmarks/mnist.md]
        with the data in $LOCKSTEP_DATA/mnist
@@ -20,11 +20,12 @@ import statistics
 import subprocess
 import sys
 
+from pages import around_marks, replace_between
 from provenance import ROOT, commit, machine
 
 SHARED = ["--batch-size", "128", "--lr", "0.01"]
 LIMIT_SECONDS = 120  # of one run: the peer's data workers can hang at their start
-STEPS_PER_EPOCH = 469  # ceil(60,000 / 128)
+MARKS = ("<!-- epoch:begin -->", "<!-- epoch:end -->")
 
 
 def torchvision_root(data):
@@ -62,9 +63,12 @@ def run(command, report):
 
 
 def figures(report):
-    epochs = [epoch["seconds"] for epoch in report["epochs"]]
-    return {"epoch": statistics.median(epochs[1:] or epochs), "first": report["seconds_to_first_step"],
-            "total": report["seconds_total"], "accuracy": report["test"]["accuracy"]}
+    measured = report["epochs"][1:] or report["epochs"]
+    return {"epoch": statistics.median(epoch["seconds"] for epoch in measured),
+            "data": statistics.median(epoch["phases"]["data"] for epoch in measured),
+            "communication": statistics.median(epoch["phases"].get("communication", 0) for epoch in measured),
+            "first": report["seconds_to_first_step"], "total": report["seconds_total"],
+            "accuracy": report["test"]["accuracy"]}
 
 
 def step_milliseconds(command):
@@ -73,29 +77,55 @@ def step_milliseconds(command):
     return float(re.search(r"\bstep +([0-9.]+) ms", output).group(1))
 
 
-def table(pairs, workers, versions, options):
-    rows = [("seconds per epoch", "epoch"), ("one step in compute alone, ms", "step"),
-            ("that step times 469, s: what is left of an epoch without data and communication", "compute"),
-            ("first step after the start of the command, s", "first"),
-            ("whole command, s", "total"), ("test accuracy after the last epoch", "accuracy")]
-    lines = ["| | PyTorch | Lockstep | Lockstep / PyTorch |", "|---|---|---|---|"]
-    for label, key in rows:
-        theirs, ours = (statistics.median(pair[side][key] for pair in pairs) for side in (0, 1))
-        ratios = [pair[1][key] / pair[0][key] for pair in pairs]
-        ratio = "–" if key == "accuracy" else \
-            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+SCRIPT, PLAIN, FUSED = SIDES = ("PyTorch's script", "Lockstep, LibTorch's operations", "Lockstep, fused kernel")
+ROWS = [("seconds per epoch", "epoch"), ("of these: waiting for data", "data"),
+        ("of these: communication", "communication"), ("one step in compute alone, ms", "step"),
+        ("first step after the start of the command, s", "first"), ("whole command, s", "total"),
+        ("test accuracy after the last epoch", "accuracy")]
+NO_RATIO = {"accuracy", "data", "communication"}  # of numbers near 0 it says nothing
+
+
+def median(rounds, side, key):
+    return statistics.median(each[side][key] for each in rounds)
+
+
+def ratio_text(rounds, side, key):
+    ratios = [each[side][key] / each[SCRIPT][key] for each in rounds]
+    return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
+
+def contributions(rounds):
+    """What each part of the difference between the script's epoch and ours contributes, in seconds."""
+    epochs = [median(rounds, side, "epoch") for side in SIDES]
+    kernel = epochs[1] - epochs[2]
+    data = median(rounds, SCRIPT, "data") - median(rounds, PLAIN, "data")
+    communication = median(rounds, SCRIPT, "communication") - median(rounds, PLAIN, "communication")
+    return {"loader": data, "communication": communication, "fused kernel": kernel,
+            "rest": epochs[0] - epochs[2] - kernel - data - communication}
+
+
+def table(rounds, workers, versions, options):
+    lines = ["| | " + " | ".join(SIDES) + " | second / first | third / first |", "|---" * 6 + "|"]
+    for label, key in ROWS:
         digits = {"accuracy": 4, "step": 3}.get(key, 2)
-        lines.append(f"| {label} | {theirs:.{digits}f} | {ours:.{digits}f} | {ratio} |")
+        cells = [f"{median(rounds, side, key):.{digits}f}" for side in SIDES]
+        cells += ["–", "–"] if key in NO_RATIO else [ratio_text(rounds, side, key) for side in (PLAIN, FUSED)]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    parts = contributions(rounds)
     return "\n".join([
-        "# MNIST on two processes", "",
         "Two ranks with one thread each, global batch 128, fp32, the same net with dropout, SGD lr 0.01,",
-        f"momentum 0.5. Medians of {len(pairs)} runs in turn; ratios are medians over the pairs of runs, with",
+        f"momentum 0.5. Medians of {len(rounds)} rounds in turn; ratios are medians over the rounds, with",
         "their range. Absolute seconds belong to this machine and day.", "", *lines, "",
+        f"Of the {median(rounds, SCRIPT, 'epoch') - median(rounds, FUSED, 'epoch'):.2f} s that an epoch takes less, "
+        f"the loader contributes {parts['loader']:.2f} s, communication {parts['communication']:.2f} s, the fused "
+        f"kernel {parts['fused kernel']:.2f} s, and everything else (the optimizer over flat buffers, kept memory, "
+        f"no interpreter) {parts['rest']:.2f} s.", "",
         f"- {datetime.date.today()}, {machine()}; commit {commit()}.",
         f"- PyTorch: {versions}, torchvision transforms, DataLoader with {workers} workers a rank,",
-        "  DistributedSampler, DDP on Gloo, torchrun (`benchmarks/peers/ddp_mnist.py`).",
+        "  DistributedSampler, DDP on Gloo, torchrun (`benchmarks/peers/ddp_mnist.py`). Its communication is the",
+        "  difference to the same script without DDP, each process by itself.",
         f"- Made by `python3 benchmarks/mnist_epoch.py --runs {options.runs} --max-epochs "
-        f"{options.max_epochs}`.", ""])
+        f"{options.max_epochs}`."])
 
 
 def main():
@@ -108,6 +138,7 @@ def main():
     options = parser.parse_args()
     if "LOCKSTEP_DATA" not in os.environ:
         raise SystemExit("error: set LOCKSTEP_DATA to the folder that holds mnist/")
+    around_marks(options.output, *MARKS)  # before the long measurement, not after it
     data = pathlib.Path(os.environ["LOCKSTEP_DATA"]).resolve()
     report = ROOT / "build" / "mnist_epoch.json"
     shared = [*SHARED, "--max-epochs", options.max_epochs, "--json", report]
@@ -115,8 +146,10 @@ def main():
             ROOT / "benchmarks/peers/ddp_mnist.py", "--data", torchvision_root(data), *shared]
     ours = [options.program, "train", "mnist", "--strategy", "ddp", "--nproc-per-node", "2",
             "--threads", "1", "--momentum", "0.5", "--schedule", "constant", "--data", data, *shared]
-    step = {"theirs": [options.peer_python, ROOT / "benchmarks/peers/mnist_step.py"],
-            "ours": [options.program.parent / "mnist_step"]}
+    plain = [*ours, "--no-fused-kernels"]
+    step = {SCRIPT: [options.peer_python, ROOT / "benchmarks/peers/mnist_step.py"],
+            PLAIN: [options.program.parent / "mnist_step", "--plain"],
+            FUSED: [options.program.parent / "mnist_step"]}
 
     trials = {}
     for workers in (0, 1):
@@ -125,19 +158,20 @@ def main():
         except DidNotEnd as hung:
             print(hung, flush=True)
     workers = min(trials, key=trials.get)
-    pairs = []
+    peer += ["--workers", workers]
+    rounds = []
     for number in range(options.runs):
-        theirs = run([*peer, "--workers", workers], report)
-        pairs.append((figures(theirs), figures(run(ours, report))))
-        for side, name in zip(pairs[-1], ("theirs", "ours")):
-            side["step"] = step_milliseconds(step[name])
-            side["compute"] = side["step"] * STEPS_PER_EPOCH / 1e3
-        print("run {}: PyTorch {epoch:.2f} s per epoch, first step {first:.2f} s".format(
-            number + 1, **pairs[-1][0]), "| Lockstep {epoch:.2f}, {first:.2f}".format(**pairs[-1][1]),
-            "| ratio {:.3f}".format(pairs[-1][1]["epoch"] / pairs[-1][0]["epoch"]), flush=True)
-    text = table(pairs, workers, f"torch {theirs['torch']}", options)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(text)
+        theirs = run(peer, report)
+        each = {SCRIPT: figures(theirs), PLAIN: figures(run(plain, report)), FUSED: figures(run(ours, report))}
+        alone = figures(run([*peer, "--alone"], report))
+        each[SCRIPT]["communication"] = each[SCRIPT]["epoch"] - alone["epoch"]
+        for side in SIDES:
+            each[side]["step"] = step_milliseconds(step[side])
+        rounds.append(each)
+        print(f"round {number + 1}: " + ", ".join(f"{side} {each[side]['epoch']:.2f} s per epoch"
+                                                for side in SIDES), flush=True)
+    text = table(rounds, workers, f"torch {theirs['torch']}", options)
+    replace_between(options.output, *MARKS, text)
     print(text)
 
 

@@ -2,8 +2,8 @@
 //
 //   mnist_step [--plain] [--batch 64] [--steps 300] [--threads 1]
 //
-// prints medians in milliseconds of each part. --plain composes the net of LibTorch's operations,
-// as a user would; benchmarks/peers/mnist_step.py is the same in Python.
+// prints medians in milliseconds of each part. --plain is the net of LibTorch's operations alone,
+// as a user would write it; benchmarks/peers/mnist_step.py is the same in Python.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -21,20 +21,6 @@ namespace {
 
 using lockstep::Clock;
 
-struct PlainNetImpl : torch::nn::Module {
-  torch::Tensor forward(const torch::Tensor& images) {
-    auto x = at::relu(at::max_pool2d(conv1->forward(images), 2));
-    x = at::relu(at::max_pool2d(at::feature_dropout(conv2->forward(x), 0.5, is_training()), 2));
-    x = at::dropout(at::relu(fc1->forward(x.flatten(1))), 0.5, is_training());
-    return at::log_softmax(fc2->forward(x), 1);
-  }
-  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 10, 5));
-  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(10, 20, 5));
-  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(320, 50));
-  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(50, 10));
-};
-TORCH_MODULE(PlainNet);
-
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
@@ -45,8 +31,7 @@ struct Part {
   std::vector<double> milliseconds{};
 };
 
-template <class Net>
-void measure(Net net, std::int64_t batch, int steps) {
+void measure(lockstep::MnistNet net, std::int64_t batch, int steps) {
   torch::manual_seed(0);
   const auto images = torch::randn({batch, 1, 28, 28});
   const auto labels = torch::randint(10, {batch}, torch::kLong);
@@ -129,10 +114,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(threads);
   std::printf("%s, batch %lld, %d thread(s)\n", plain ? "plain LibTorch" : "Lockstep",
               (long long)batch, threads);
-  if (plain) {
-    measure(PlainNet(), batch, steps);
-  } else {
-    measure(lockstep::MnistNet(), batch, steps);
-    measure_convolutions(batch, steps);
-  }
+  const lockstep::MnistNetOptions options = {.fused_kernels = !plain};
+  measure(lockstep::MnistNet(options), batch, steps);
+  if (!plain) measure_convolutions(batch, steps);
 }

@@ -6,8 +6,9 @@ ROOT is torchvision's (ROOT/MNIST/raw/train-images-idx3-ubyte, ...); benchmarks/
 
 The net and the augmentation are those of PyTorch's classic MNIST example; DistributedSampler, DDP on
 Gloo, one thread a rank. The JSON has what `lockstep train --json` has:
-{"epochs": [{"epoch", "seconds", "train_loss"}], "test": {"loss", "accuracy"},
- "seconds_to_first_step", "seconds_total"}; both last are counted from the start of torchrun.
+{"epochs": [{"epoch", "seconds", "train_loss", "phases": {"data"}}], "test": {"loss", "accuracy"},
+ "seconds_to_first_step", "seconds_total"}; both last are counted from the start of torchrun. --alone trains
+the same without DistributedDataParallel, each process by itself: the difference is what DDP costs.
 """
 import argparse
 import json
@@ -61,6 +62,20 @@ def evaluate(model, loader):
     return {"loss": (totals[0] / totals[2]).item(), "accuracy": (totals[1] / totals[2]).item()}
 
 
+class TimedIterator:
+    """A loader's batches, and the seconds that the caller waited for them."""
+
+    def __init__(self, loader):
+        self.loader, self.seconds = loader, 0.0
+
+    def __iter__(self):
+        begin = time.perf_counter()
+        for batch in self.loader:
+            self.seconds += time.perf_counter() - begin
+            yield batch
+            begin = time.perf_counter()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default="data")
@@ -70,6 +85,7 @@ def main():
     parser.add_argument("--momentum", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="without DistributedDataParallel")
     parser.add_argument("--json")
     args = parser.parse_args()
 
@@ -86,7 +102,7 @@ def main():
     train_loader = DataLoader(train_set, args.batch_size // world, sampler=sampler, **options)
     test_loader = DataLoader(test_set, 500, sampler=DistributedSampler(test_set, shuffle=False), **options)
 
-    model = DistributedDataParallel(Net())
+    model = Net() if args.alone else DistributedDataParallel(Net())
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
     report = {"world_size": world, "workers": args.workers, "global_batch": args.batch_size,
               "torch": torch.__version__, "epochs": []}
@@ -94,7 +110,8 @@ def main():
         model.train()
         sampler.set_epoch(epoch)
         begin, total = time.perf_counter(), 0.0
-        for images, labels in train_loader:
+        batches = TimedIterator(train_loader)
+        for images, labels in batches:
             optimizer.zero_grad()
             loss = F.nll_loss(model(images), labels)
             loss.backward()
@@ -104,7 +121,7 @@ def main():
         mean = torch.tensor(total / (len(train_set) / world))
         dist.all_reduce(mean)
         report["epochs"].append({"epoch": epoch, "seconds": time.perf_counter() - begin,
-                                 "train_loss": mean.item() / world})
+                                 "train_loss": mean.item() / world, "phases": {"data": batches.seconds}})
         if rank == 0:
             print(f"epoch {epoch}: loss {mean.item() / world:.4f}, "
                   f"{report['epochs'][-1]['seconds']:.2f} s", flush=True)

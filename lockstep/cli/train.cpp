@@ -63,6 +63,9 @@ void add_optimizer_options(CLI::App& command, TrainArguments& to) {
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--precision", to.precision, "32, bf16 or 16, which scales the loss")
       ->capture_default_str();
+  command.add_flag("--no-fused-kernels", to.no_fused_kernels,
+                   "Compute with LibTorch's operations alone (mnist only; default: convolution, "
+                   "max-pool and ReLU run as one kernel on CPUs)");
   add_integer(command, "--batch-size", to.batch_size, "Images per step, of all ranks together");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
   add_integer(command, "--max-steps", to.max_steps,

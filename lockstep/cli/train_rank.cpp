@@ -93,6 +93,8 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                    .precision = {},
                    .device = {},
                    .dataset = data.description,
+                   .fused_kernels =
+                       settings.recipe->has_fused_kernels && settings.fused_kernels,
                    .threads_per_rank = threads,
                    .global_batch = settings.global_batch},
           .command_seconds = seconds_since_command_start};
@@ -112,7 +114,8 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 
   torch::manual_seed(settings.seed);
-  const std::unique_ptr<Task> task = settings.recipe->make_task();
+  const std::unique_ptr<Task> task =
+      settings.recipe->make_task({.fused_kernels = settings.fused_kernels});
   if (settings.recipe->channels_last) to_channels_last(task->module());
 
   const LoaderOptions options = loader_options(settings, device);

@@ -151,6 +151,12 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   settings.schedule = resolve_schedule(arguments, defaults.schedule);
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
   settings.precision = parse_precision(arguments.precision);
+  if (arguments.no_fused_kernels && !settings.recipe->has_fused_kernels) {
+    throw ConfigError(lockstep::str("train: --no-fused-kernels changes nothing for ",
+                                    settings.recipe->name,
+                                    ", which has no kernels of ours; leave it out"));
+  }
+  settings.fused_kernels = !arguments.no_fused_kernels;
   settings.seed = arguments.seed;
 }
 

@@ -26,6 +26,7 @@ struct TrainArguments {
   std::string on_corrupt_image = "stop";
   std::string mix = "none";
   std::string precision = "32";
+  bool no_fused_kernels = false;
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> max_epochs;
   std::optional<std::int64_t> max_steps;
@@ -65,6 +66,7 @@ struct TrainSettings {
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   BatchMix mix;
   Precision precision = Precision::k32;
+  bool fused_kernels = true;
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;
   std::int64_t max_epochs = 0;

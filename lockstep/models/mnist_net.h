@@ -7,6 +7,9 @@ namespace lockstep {
 
 struct MnistNetOptions {
   bool dropout = true;  ///< Off: the same network without its two dropout layers.
+  /// On: convolution, max-pool and ReLU run as one kernel where conv_pool_relu() has one. Off:
+  /// LibTorch's operations one by one, as in Python's script. The results agree to float32 rounding.
+  bool fused_kernels = true;
 };
 
 /// conv 5x5 1->10, max-pool 2, ReLU; conv 5x5 10->20, dropout of whole channels, max-pool 2, ReLU;
@@ -20,6 +23,9 @@ class MnistNetImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& images);
 
  private:
+  /// Both convolutional layers: [N, 1, 28, 28] to [N, 20, 4, 4].
+  torch::Tensor convolve(const torch::Tensor& images, bool dropout);
+
   MnistNetOptions options_;
   torch::nn::Conv2d conv1_;
   torch::nn::Conv2d conv2_;

@@ -19,7 +19,7 @@ RecipeData load_photographs(const RecipeDataOptions& options) {
           .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};
 }
 
-std::unique_ptr<Task> make_resnet_task() {
+std::unique_ptr<Task> make_resnet_task(const TaskOptions&) {
   return std::make_unique<ClassificationTask>(resnet18(ResNetStem::kCifar, 10),
                                               ClassificationLoss::kCrossEntropy);
 }

@@ -54,8 +54,9 @@ RecipeData load_digits_or_generate(const RecipeDataOptions& options) {
           .load_test = [path = *directory] { return load_digits(path, Split::kTest); }};
 }
 
-std::unique_ptr<Task> make_digits_task() {
-  return std::make_unique<ClassificationTask>(MnistNet(),
+std::unique_ptr<Task> make_digits_task(const TaskOptions& options) {
+  const MnistNetOptions net = {.fused_kernels = options.fused_kernels};
+  return std::make_unique<ClassificationTask>(MnistNet(net),
                                               ClassificationLoss::kNegativeLogLikelihood);
 }
 
@@ -72,6 +73,7 @@ Recipe mnist_recipe() {
           .train_augmentation = {normalize},
           .test_augmentation = {normalize},
           .load_data = load_digits_or_generate,
+          .has_fused_kernels = true,
           .make_task = make_digits_task};
 }
 

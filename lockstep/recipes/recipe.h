@@ -2,7 +2,7 @@
 //
 //   const Recipe& recipe = find_recipe("mnist");
 //   RecipeData data = recipe.load_data({});
-//   std::unique_ptr<Task> task = recipe.make_task();
+//   std::unique_ptr<Task> task = recipe.make_task({});
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,11 @@ struct RecipeData {
   std::function<ImageDataset()> load_test;  ///< called when the test images are first needed
 };
 
+struct TaskOptions {
+  /// Off: the network computes with LibTorch's operations alone, without Lockstep's own kernels.
+  bool fused_kernels = true;
+};
+
 /// Immutable. load_data() uses no tensor, so that a launcher may call it before it forks; it throws
 /// ConfigError and DataError as find_data() does. make_task() draws the initial weights from
 /// LibTorch's generator.
@@ -53,7 +58,8 @@ struct Recipe {
   Augmentation test_augmentation;
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
-  std::unique_ptr<Task> (*make_task)() = nullptr;
+  bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference
+  std::unique_ptr<Task> (*make_task)(const TaskOptions& options) = nullptr;
 };
 
 const std::vector<Recipe>& recipes();

@@ -54,6 +54,7 @@ std::string to_json(const RunReport& report) {
             {"backend", info.backend},
             {"loader", info.loader},
             {"precision", info.precision},
+            {"fused_kernels", info.fused_kernels},
             {"world_size", info.world_size},
             {"threads_per_rank", info.threads_per_rank},
             {"global_batch", info.global_batch},

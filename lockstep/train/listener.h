@@ -37,6 +37,7 @@ struct RunInfo {
   std::string precision;  ///< "32", "bf16"
   std::string device;     ///< "cpu", "cuda"
   std::string dataset;    ///< what is trained on, in words
+  bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;

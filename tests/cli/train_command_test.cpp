@@ -98,6 +98,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--backend", "tcp"}, 2, "--backend"},
       {{"mnist", "--accelerator", "tpu"}, 2, "--accelerator"},
       {{"mnist", "--precision", "8"}, 2, "--precision"},
+      {{"cifar10", "--no-fused-kernels"}, 2, "--no-fused-kernels changes nothing for cifar10"},
       {{"mnist", "--schedule", "random"}, 2, "--schedule"},
       {{"mnist", "--loader", "gpu"}, 2, "--loader must be one of native, cuda, dali, got 'gpu'"},
       {{"mnist", "--loader", "cuda", "--accelerator", "cpu"}, 2, "the cuda engine"},
@@ -251,6 +252,23 @@ TEST_F(TrainCommand, TrainsWithDali) {
     return report["test"]["loss"].get<double>();
   };
   EXPECT_NEAR(loss_of("dali"), loss_of("native"), 1e-4);
+}
+
+TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
+  const auto report_of = [&](std::vector<std::string> more) {
+    const std::string file = in_scratch("report.json");
+    std::vector<std::string> arguments = {"mnist", "--max-steps", "3", "--batch-size", "8", "--json", file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = train(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(read_text(file));
+  };
+  const auto fused = report_of({});
+  const auto plain = report_of({"--no-fused-kernels"});
+  EXPECT_TRUE(fused["fused_kernels"].get<bool>());
+  EXPECT_FALSE(plain["fused_kernels"].get<bool>());
+  // The same network with the same random numbers.
+  EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {

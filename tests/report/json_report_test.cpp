@@ -46,6 +46,7 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "backend": "shm",
   "loader": "native",
   "precision": "32",
+  "fused_kernels": true,
   "world_size": 2,
   "threads_per_rank": 1,
   "global_batch": 128,

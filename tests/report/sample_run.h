@@ -14,6 +14,7 @@ inline RunInfo sample_info() {
   info.precision = "32";
   info.device = "cpu";
   info.dataset = "MNIST";
+  info.fused_kernels = true;
   info.world_size = 2;
   info.threads_per_rank = 1;
   info.global_batch = 128;

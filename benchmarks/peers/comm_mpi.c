@@ -1,14 +1,16 @@
-// Collectives of float32 through MPI in C: a peer of `lockstep bench comm`, written for Open MPI.
+// Collectives of float32 on one host's processes, started by mpirun: a peer of `lockstep bench comm`.
 //
-// Usage: mpicc -O3 comm_openmpi.c -o comm_openmpi
+// Usage: mpicc -O3 comm_mpi.c calls_mpi.c -o comm_openmpi         (Open MPI's mpicc, or Intel MPI's)
+//        mpicxx -O3 ... calls_oneccl.cpp -lccl -o comm_oneccl      (comm_mpi.c compiled by mpicc)
 //        mpirun -n 2 --bind-to none ./comm_openmpi [--collectives all_reduce,...]
 //               [--sizes 4096,...] [--calls 200] [--seconds 2]
 //
-// Rank r runs on core r modulo the cores. Each call is timed alone: the buffer that is sent is
-// rewritten, the ranks meet, every rank times the call, and the slowest rank's time is the call's;
-// of send_recv (rank 0 to rank 1) it is the receiver's. A size is in bytes of the larger buffer, as
-// nccl-tests count; a row ends after --calls or --seconds, never before 5 calls. Results are
-// checked after each call. Rank 0 prints JSON rows as comm_gloo.py does.
+// The calls that are timed are linked in (comm_calls.h). Rank r runs on core r modulo the cores. Each
+// call is timed alone: the buffer that is sent is rewritten, the ranks meet, every rank times the
+// call, and the slowest rank's time is the call's; of send_recv (rank 0 to rank 1) it is the
+// receiver's. A size is in bytes of the larger buffer, as nccl-tests count; a row ends after --calls
+// or --seconds, never before 5 calls. Results are checked after each call. Rank 0 prints JSON rows as
+// comm_gloo.py does.
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <mpi.h>
@@ -20,18 +22,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "comm_calls.h"
+
 enum { kWarmUpCalls = 3, kMinimumCalls = 5, kMostNames = 32 };
 
 static const char* const kCollectives[] = {"all_reduce", "broadcast",  "reduce_scatter",
                                            "all_gather", "all_to_all", "send_recv"};
-typedef enum {
-  kAllReduce,
-  kBroadcast,
-  kReduceScatter,
-  kAllGather,
-  kAllToAll,
-  kSendRecv
-} Collective;
 enum { kCollectiveCount = 6 };
 
 typedef struct {
@@ -44,13 +40,6 @@ typedef struct {
   long meetings;
   bool yields;
 } Board;
-
-typedef struct {
-  Collective collective;
-  int elements;  // of the larger buffer
-  float* whole;
-  float* other;  // as large
-} Operation;
 
 static int rank, ranks;
 
@@ -71,6 +60,7 @@ static int pin_to_core(void) {
   sched_getaffinity(0, sizeof allowed, &allowed);
   const int cores = CPU_COUNT(&allowed);
   const char* text = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  if (text == NULL) text = getenv("MPI_LOCALRANKID");  // Intel MPI's
   if (text == NULL) return cores;
   int skip = atoi(text) % cores;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
@@ -109,32 +99,6 @@ static void meet(Board* board) {
   }
 }
 
-static void call_it(const Operation* op) {
-  const int part = op->elements / ranks;
-  switch (op->collective) {
-    case kAllReduce:
-      MPI_Allreduce(MPI_IN_PLACE, op->whole, op->elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-      break;
-    case kBroadcast:
-      MPI_Bcast(op->whole, op->elements, MPI_FLOAT, 0, MPI_COMM_WORLD);
-      break;
-    case kReduceScatter:
-      MPI_Reduce_scatter_block(op->whole, op->other, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-      break;
-    case kAllGather:
-      MPI_Allgather(op->whole, part, MPI_FLOAT, op->other, part, MPI_FLOAT, MPI_COMM_WORLD);
-      break;
-    case kAllToAll:
-      MPI_Alltoall(op->whole, part, MPI_FLOAT, op->other, part, MPI_FLOAT, MPI_COMM_WORLD);
-      break;
-    case kSendRecv:
-      if (rank == 0) MPI_Send(op->whole, op->elements, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
-      if (rank == 1)
-        MPI_Recv(op->whole, op->elements, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      break;
-  }
-}
-
 static void fill_sent(const Operation* op, int call) {
   const int count = op->collective == kAllGather ? op->elements / ranks : op->elements;
   for (int i = 0; i < count; ++i) op->whole[i] = (float)(call + rank);
@@ -166,7 +130,7 @@ static int measure(const Operation* op, Board* board, int calls, double seconds,
     meet(board);
     if (call >= atomic_load(stop)) return call;
     const double begin = now_us();
-    call_it(op);
+    call_collective(op);
     const double end = now_us();
     if (call >= 0) times[call] = end - begin;
     check(op, call);
@@ -189,11 +153,11 @@ static void print_row(const Operation* op, double* times, int calls, bool first)
   if (op->collective == kBroadcast || op->collective == kSendRecv) factor = 1;
   const bool in_place = op->collective == kAllReduce || op->collective == kBroadcast;
   printf(
-      "%s\n  {\"collective\": \"%s\", \"algorithm\": \"default\", \"backend\": \"openmpi\", "
+      "%s\n  {\"collective\": \"%s\", \"algorithm\": \"default\", \"backend\": \"%s\", "
       "\"ranks\": %d, \"dtype\": \"float32\", \"bytes\": %.0f, \"in_place\": %s, "
       "\"symmetric\": false, \"median_us\": %.3f, \"min_us\": %.3f, \"max_us\": %.3f, "
       "\"algbw_gbps\": %.4f, \"busbw_gbps\": %.4f}",
-      first ? "" : ",", kCollectives[op->collective], ranks, bytes, in_place ? "true" : "false",
+      first ? "" : ",", kCollectives[op->collective], kBackend, ranks, bytes, in_place ? "true" : "false",
       median, times[0], times[calls - 1], bandwidth, bandwidth * factor);
   fflush(stdout);
 }
@@ -203,7 +167,7 @@ static void run(Collective collective, long bytes, Board* board, int most_calls,
   const bool whole =
       collective == kAllReduce || collective == kBroadcast || collective == kSendRecv;
   const long parts = bytes / 4 / ranks > 1 ? bytes / 4 / ranks : 1;
-  Operation op = {collective, (int)(whole ? bytes / 4 : parts * ranks), NULL, NULL};
+  Operation op = {collective, rank, ranks, (int)(whole ? bytes / 4 : parts * ranks), NULL, NULL};
   op.whole = calloc((size_t)op.elements, sizeof(float));
   op.other = calloc((size_t)op.elements, sizeof(float));
   double* times = calloc((size_t)most_calls, sizeof(double));
@@ -241,7 +205,9 @@ int main(int argc, char** argv) {
   double seconds = 2;
 
   const int cores = pin_to_core();
-  MPI_Init(&argc, &argv);
+  int level;
+  MPI_Init_thread(&argc, &argv, kThreadLevel, &level);
+  if (level < kThreadLevel) fail("this MPI does not allow as many threads", kBackend);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const struct option options[] = {{"collectives", required_argument, NULL, 'c'},
@@ -259,11 +225,12 @@ int main(int argc, char** argv) {
     else if (option == 's')
       seconds = atof(optarg);
     else
-      fail("unknown option", "see the head of comm_openmpi.c");
+      fail("unknown option", "see the head of comm_mpi.c");
   }
   if (ranks < 2 || calls < kMinimumCalls)
     fail("too few", "at least 2 ranks and 5 calls are needed");
 
+  begin_calls(rank, ranks);
   Board board = make_board(cores);
   const int name_count = split(collectives, names), size_count = split(sizes, bytes);
   if (rank == 0) printf("[");
@@ -274,6 +241,7 @@ int main(int argc, char** argv) {
     }
   }
   if (rank == 0) printf("\n]\n");
+  end_calls();
   MPI_Finalize();
   return 0;
 }
