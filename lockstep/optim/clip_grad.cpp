@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 
 namespace lockstep {
 namespace {
@@ -13,7 +14,7 @@ constexpr double kEpsilon = 1e-6;
 // The values of all gradients: of a sparse one those of its coalesced form, which it becomes.
 Tensors values_of_gradients(const Tensors& parameters) {
   Tensors values;
-  for (const auto& parameter : parameters) {
+  for (const auto& parameter : distinct(parameters)) {
     torch::Tensor& gradient = const_cast<torch::Tensor&>(parameter).mutable_grad();
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) {
@@ -45,8 +46,9 @@ Tensors norms_of(const Tensors& tensors, double norm_type) {
 
 }  // namespace
 
-torch::Tensor get_total_norm(const Tensors& tensors, double norm_type, bool error_if_nonfinite) {
+torch::Tensor get_total_norm(const Tensors& given, double norm_type, bool error_if_nonfinite) {
   const torch::NoGradGuard no_grad;
+  const Tensors tensors = distinct(given);
   if (tensors.empty()) return torch::zeros({});
   Tensors norms = norms_of(tensors, norm_type);
   for (auto& norm : norms) norm = norm.to(tensors[0].device());
@@ -65,7 +67,7 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
   const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
   // A pass over all gradients to multiply by one; on a GPU it costs less than to look.
   if (coefficient.is_cpu() && coefficient.item<double>() == 1.0) return;
-  at::_foreach_mul_(gradients, coefficient);
+  at::_foreach_mul_(distinct(gradients), coefficient);
 }
 
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type,

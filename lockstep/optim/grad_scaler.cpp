@@ -4,6 +4,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/distinct.h>
 
 namespace lockstep {
 
@@ -29,7 +30,7 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
         "GradScaler: unscale_() was called twice in a step; call update() after each");
   }
   std::map<torch::ScalarType, Tensors> by_type;  // which the kernel needs
-  for (const auto& gradient : gradients) {
+  for (const auto& gradient : distinct(gradients)) {
     if (gradient.scalar_type() == torch::kHalf) {
       throw ConfigError(
           "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do the "

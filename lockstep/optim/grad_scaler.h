@@ -46,7 +46,8 @@ class GradScaler {
   /// The loss to call backward() on.
   torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
 
-  /// Divides by the scale, in place, and looks for what is not finite. Once a step. ConfigError for
+  /// Divides by the scale, in place, and looks for what is not finite; a tensor that occurs several
+  /// times is divided once. Once a step. ConfigError for
   /// a second time before update() and for float16 gradients.
   void unscale_(const Tensors& gradients);
   template <class Optimizer>

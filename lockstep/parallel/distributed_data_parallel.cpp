@@ -131,6 +131,7 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     std::iota(all.begin(), all.end(), 0);
     sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
   }
+  wrapped_.emplace(module, parameters);
   reducer_.emplace(std::move(parameters), sparse, group_,
                    ReducerOptions{{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
                                   options.find_unused_parameters,
@@ -144,8 +145,17 @@ bool DdpCore::graph_may_need_buffers() const {
   return arrivals_at_forward_ && *arrivals_at_forward_ == reducer_->arrivals();
 }
 
+void DdpCore::require_all_wrapped() {
+  const std::string problem = wrapped_->why_not_all();
+  if (problem.empty()) return;
+  const ConfigError error(str("rank ", group_.rank(), ": ", problem));
+  group_.abort(error.what());
+  throw error;
+}
+
 void DdpCore::before_forward() {
   reducer_->require_idle();
+  require_all_wrapped();
   reducer_->expect_backward();
   if (reducer_->synchronizes() && !graph_may_need_buffers()) {
     with_hint("before a forward(), when buffers are sent", [&] { broadcast_buffers(); });

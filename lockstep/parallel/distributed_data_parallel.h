@@ -28,6 +28,7 @@
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/reducer.h>
 #include <lockstep/parallel/sync_batch_norm.h>
+#include <lockstep/parallel/wrapped_parameters.h>
 
 namespace lockstep {
 
@@ -53,14 +54,16 @@ struct DdpOptions {
   std::vector<std::string> sparse_parameters = {};
 };
 
-/// The part that does not depend on the module's type. Holds the module's parameters, not the module.
-/// The destructor removes the hooks and does not communicate. Not thread-safe.
+/// The part that does not depend on the module's type. Holds the module's parameters, and refers to the
+/// module, which must live as long as before_forward() is called. The destructor removes the hooks and
+/// does not communicate. Not thread-safe.
 class DdpCore {
  public:
   /// Collective. ConfigError, on every rank, when the ranks' models or options differ.
   DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options = {});
 
-  /// Collective where the module has buffers. Call before each forward.
+  /// Collective where the module has buffers. Call before each forward. ConfigError, and the end of the
+  /// group, for a parameter that requires a gradient and did not, or was not there, at construction.
   void before_forward();
 
   /// Reduces by `hook` instead of by the mean over the ranks. Before the first backward, once, on all
@@ -102,6 +105,7 @@ class DdpCore {
   const Reducer* reducer() const { return &*reducer_; }
 
  private:
+  void require_all_wrapped();
   bool synchronize(bool on);
   bool graph_may_need_buffers() const;
 
@@ -110,7 +114,8 @@ class DdpCore {
   std::optional<ModuleBuffers> buffers_;
   int buffer_source_ = 0;
   std::optional<SyncBatchNorm> sync_batch_norm_;
-  std::optional<Reducer> reducer_;  // always there once constructed
+  std::optional<WrappedParameters> wrapped_;  // always there once constructed, as the reducer
+  std::optional<Reducer> reducer_;
   /// Reducer::arrivals() at the last forward that recorded a graph; nothing before the first.
   std::optional<std::int64_t> arrivals_at_forward_;
 };

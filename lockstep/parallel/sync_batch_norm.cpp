@@ -74,6 +74,34 @@ torch::ScalarType working_type(const Tensor& input) {
   return input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
+struct GroupHolder : torch::CustomClassHolder {
+  explicit GroupHolder(ProcessGroup given) : group(std::move(given)) {}
+  ProcessGroup group;
+};
+
+c10::IValue held(const ProcessGroup& group) {
+  return c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
+}
+
+ProcessGroup group_held(const c10::IValue& value) {
+  return c10::static_intrusive_pointer_cast<GroupHolder>(value.toCapsule())->group;
+}
+
+// The sum over the ranks as a function with a gradient: every rank's result depends on every rank's
+// part, so that the gradient of a part is the sum of the gradients of all results.
+struct SumOfAllRanks : torch::autograd::Function<SumOfAllRanks> {
+  static Tensor forward(AutogradContext* context, const Tensor& part, const ProcessGroup& group) {
+    context->saved_data["group"] = held(group);
+    ProcessGroup ranks = group;
+    Tensor sum = part.to(torch::kFloat64, /*non_blocking=*/false, /*copy=*/true).contiguous();
+    ranks.all_reduce(sum);
+    return sum.to(part.scalar_type());
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {apply(gradients[0], group_held(context->saved_data["group"])), Tensor()};
+  }
+};
+
 // What takes no gradient.
 struct Settings {
   const Tensor& running_mean;
@@ -109,14 +137,21 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = statistics.count;
     context->saved_data["has_bias"] = bias.defined();
-    context->saved_data["group"] =
-        c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(std::move(group)));
+    context->saved_data["eps"] = settings.eps;
+    context->saved_data["group"] = held(group);
     return output.to(input.scalar_type());
   }
 
+  // The engine records a backward of which a graph was requested (create_graph).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return torch::GradMode::is_enabled() ? recorded_backward(context, gradients)
+                                         : fused_backward(context, gradients);
+  }
+
+ private:
   // The gradient through the statistics needs two sums over the values of all ranks: of dy, and of dy
   // times the normalised input (Ioffe, Szegedy 2015, section 3).
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list fused_backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
     const auto type = working_type(input);
@@ -127,8 +162,7 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     const Tensor sum_dy = dy.sum(dimensions);
     const Tensor sum_dy_x = ((dy * x).sum(dimensions) - mean * sum_dy) * inverse;
     Tensor sums = torch::cat({sum_dy, sum_dy_x}).to(torch::kFloat64);
-    c10::static_intrusive_pointer_cast<GroupHolder>(context->saved_data["group"].toCapsule())
-        ->group.all_reduce(sums);
+    group_held(context->saved_data["group"]).all_reduce(sums);
     sums = (sums / context->saved_data["count"].toDouble()).to(type);
     const Tensor mean_dy = sums.narrow(0, 0, channels);
     const Tensor mean_dy_x = sums.narrow(0, channels, channels);
@@ -138,19 +172,49 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     const Tensor dx = torch::addcmul(
         torch::addcmul(per_channel(offset, input), x, per_channel(of_x, input)), dy,
         per_channel(factor, input));
+    return returned(context, input, weight, dx, sum_dy_x, sum_dy);
+  }
+
+  // The same gradients as operations that autograd records, from the input on: the statistics depend
+  // on the inputs of all ranks, and so do their gradients. Two all-reduces more.
+  static variable_list recorded_backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &input = saved[0], &weight = saved[1];
+    const auto type = working_type(input);
+    const auto dimensions = all_but_channels(input);
+    const ProcessGroup group = group_held(context->saved_data["group"]);
+    const double count = context->saved_data["count"].toDouble();
+    const auto mean_of = [&](const Tensor& part) {
+      return SumOfAllRanks::apply(part, group) / count;
+    };
+    const Tensor x = input.to(type);
+    const Tensor dy = gradients[0].to(type);
+    const Tensor centered = x - per_channel(mean_of(x.sum(dimensions)), input);
+    const Tensor variance = mean_of(centered.square().sum(dimensions));
+    const Tensor inverse = (variance + context->saved_data["eps"].toDouble()).rsqrt();
+    const Tensor normalised = centered * per_channel(inverse, input);
+    const Tensor sum_dy = dy.sum(dimensions);
+    const Tensor sum_dy_x = (dy * normalised).sum(dimensions);
+    const Tensor means = mean_of(torch::cat({sum_dy, sum_dy_x}));
+    const std::int64_t channels = input.size(1);
+    const Tensor factor = weight.defined() ? weight.to(type) * inverse : inverse;
+    const Tensor dx = per_channel(factor, input) *
+                      (dy - per_channel(means.narrow(0, 0, channels), input) -
+                       normalised * per_channel(means.narrow(0, channels, channels), input));
+    return returned(context, input, weight, dx, sum_dy_x, sum_dy);
+  }
+
+  // One gradient for each argument of forward().
+  static variable_list returned(AutogradContext* context, const Tensor& input, const Tensor& weight,
+                                const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
     const Tensor none;
     return {dx.to(input.scalar_type()),
-            weight.defined() ? sum_dy_x.to(weight.scalar_type()) : none,
+            weight.defined() ? dweight.to(weight.scalar_type()) : none,
             context->saved_data["has_bias"].toBool()
-                ? sum_dy.to(weight.defined() ? weight.scalar_type() : type)
+                ? dbias.to(weight.defined() ? weight.scalar_type() : dbias.scalar_type())
                 : none,
             none};
   }
-
-  struct GroupHolder : torch::CustomClassHolder {
-    explicit GroupHolder(ProcessGroup given) : group(std::move(given)) {}
-    ProcessGroup group;
-  };
 };
 
 // --- Which normalisations ------------------------------------------------------------------------

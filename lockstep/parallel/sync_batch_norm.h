@@ -47,7 +47,9 @@ class SyncBatchNorm {
 /// ...]; N may differ between the ranks, and be 0. `weight`, `bias` and the running statistics, [C],
 /// may be undefined. Statistics are combined in float64 (Chan, Golub, LeVeque 1979); the running
 /// variance is the unbiased one, as PyTorch's. Gradients of weight and bias are this rank's part of
-/// the sum. ConfigError when the ranks together have no more than one value for each channel.
+/// the sum. A backward with create_graph can be differentiated again, as often as wanted (penalties on
+/// gradients); it and the backward through it are collective like the first. ConfigError when the
+/// ranks together have no more than one value for each channel.
 torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& weight,
                               const torch::Tensor& bias, const torch::Tensor& running_mean,
                               const torch::Tensor& running_var, double momentum, double eps,

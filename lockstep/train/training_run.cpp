@@ -7,6 +7,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/optim/distinct.h>
 #include <lockstep/train/step_seed.h>
 
 namespace lockstep {
@@ -17,7 +18,7 @@ constexpr std::int64_t kDeviceReportInterval = 10;
 
 std::int64_t trainable_scalars(const torch::nn::Module& module) {
   std::int64_t count = 0;
-  for (const auto& parameter : module.parameters()) {
+  for (const auto& parameter : distinct(module.parameters())) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;

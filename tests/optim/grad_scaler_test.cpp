@@ -55,6 +55,35 @@ TEST(ClipGradNorm, GivesTorchsNumbers) {
   }
 }
 
+// Module::parameters() lists a tied weight once for each of its names.
+TEST(ClipGradNorm, CountsAndScalesATiedWeightOnce) {
+  auto tied = torch::zeros({1}, torch::requires_grad());
+  auto other = torch::zeros({1}, torch::requires_grad());
+  const auto set = [&] {
+    tied.mutable_grad() = torch::tensor({3.0F});
+    other.mutable_grad() = torch::tensor({4.0F});
+  };
+  const auto expect_clipped = [&](const torch::Tensor& norm) {
+    EXPECT_FLOAT_EQ(norm.item<float>(), 5);
+    EXPECT_NEAR(tied.grad().item<float>(), 0.6, 1e-6);
+    EXPECT_NEAR(other.grad().item<float>(), 0.8, 1e-6);
+  };
+  set();
+  expect_clipped(clip_grad_norm_({tied, other, tied}, 1));
+  set();
+  const Tensors gradients = {tied.grad(), tied.grad(), other.grad()};
+  const torch::Tensor norm = get_total_norm(gradients);
+  clip_grads_with_norm_(gradients, 1, norm);
+  expect_clipped(norm);
+}
+
+TEST(GradScaler, DividesATiedWeightOnce) {
+  GradScaler scaler({.init_scale = 4});
+  const torch::Tensor gradient = torch::tensor({8.0F});
+  scaler.unscale_({gradient, gradient});
+  EXPECT_EQ(gradient.item<float>(), 2);
+}
+
 TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
   auto dense = torch::zeros({2}, torch::requires_grad());
   dense.mutable_grad() = torch::tensor({0.0, 4.0});

@@ -141,6 +141,23 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
   EXPECT_EQ(errors, no_errors(size));
 }
 
+// While it went on alone, rank 1 gave the buffers.
+TEST(Join, BuffersAreRankZerosAgainAfterwards) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    Net net;
+    DistributedDataParallel ddp(net, group);
+    Join join(ddp.core(), JoinMode::kWeighted);
+    for (int step = 0; join.next(step < 1 + group.rank() ? 4 : 0); ++step) {
+      join.backward([&] { return ddp.forward(torch::randn({4, 3})).sum(); });
+    }
+    net->norm->running_mean.fill_(group.rank());
+    ddp.core().broadcast_buffers();
+    if (net->norm->running_mean.any().item<bool>()) throw Error("not those of rank 0");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(JoinErrors, SaysWhatCannotBe) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Net net;

@@ -1,6 +1,8 @@
 // What each misuse of the wrapper is told.
 #include <lockstep/parallel/reducer.h>
 
+#include <optional>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,6 +124,111 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
   });
   EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"), HasSubstr("is Float [3]")));
   EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+}
+
+// A net that can grow.
+struct GrowingImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    x = body(head(x));
+    return extra.defined() ? x * extra : x;
+  }
+  void add(const torch::Tensor& parameter, bool trains = true) {
+    extra = body->register_parameter("extra", parameter, trains);
+  }
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(2, 2));
+  torch::nn::Linear body = register_module("body", torch::nn::Linear(2, 2));
+  torch::Tensor extra;
+};
+TORCH_MODULE(Growing);
+
+// It would get each rank's own gradient, and the replicas would part.
+TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
+  struct Case {
+    const char* expected;
+    int first_rank;  // that does it
+    std::function<void(Growing&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"parameter 'head.weight' requires a gradient and was frozen when", 0,
+       [](Growing& net) { net->head->weight.requires_grad_(true); }},
+      {"parameter 'head.weight' requires a gradient and was frozen when", 1,
+       [](Growing& net) { net->head->weight.requires_grad_(true); }},
+      {"parameter 'body.extra' requires a gradient and was not registered when", 0,
+       [](Growing& net) { net->add(torch::ones({2})); }},
+      {"parameter 'late.bias' requires a gradient and was not registered when", 0,
+       [](Growing& net) {
+         net->register_module("late", torch::nn::Linear(torch::nn::LinearOptions(2, 2)))->weight.set_requires_grad(false);
+       }},
+      {"parameter 'body.weight' requires a gradient and was not registered when", 0,
+       [](Growing& net) { net->replace_module("body", torch::nn::Linear(2, 2)); }},
+  };
+  for (const Case& c : cases) {
+    for (const bool with_gradients : {true, false}) {
+      const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+        Growing net;
+        net->head->weight.set_requires_grad(false);
+        DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+        ddp.forward(torch::ones({1, 2})).sum().backward();
+        if (group.rank() >= c.first_rank) c.change(net);
+        const torch::AutoGradMode grad(with_gradients);
+        ddp.forward(torch::ones({1, 2}));
+        group.barrier();
+      });
+      EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1: "), HasSubstr(c.expected),
+                                   HasSubstr("wrap the module again")));
+      EXPECT_THAT(errors[0], HasSubstr(c.expected));
+    }
+  }
+}
+
+// The critic of a GAN is frozen while the generator trains; what nobody trains may come and go.
+TEST(DdpFreezing, WrappedParametersMayRestAndFrozenOnesCome) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Growing net;
+    DistributedDataParallel ddp(net, group);
+    const torch::Tensor x = torch::ones({1, 2}, torch::requires_grad());
+    for (int round = 0; round < 3; ++round) {
+      for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+      if (round == 1) net->add(torch::full({2}, 2.0), /*trains=*/false);
+      ddp.forward(x).sum().backward();
+      for (auto& item : net->named_parameters()) item.value().set_requires_grad(item.key() != "body.extra");
+      net->zero_grad();
+      ddp.forward(torch::full({1, 2}, static_cast<double>(group.rank()))).sum().backward();
+      if (!torch::allclose(net->body->bias.grad(), torch::full({2}, round == 0 ? 1.0 : 2.0))) throw Error("gradient");
+    }
+    if (!x.grad().any().item<bool>()) throw Error("nothing reached the generator");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpFreezing, WrappingAgainTakesUnfrozenAndNewParameters) {
+  const auto change = [](Growing& net) {
+    net->head->weight.set_requires_grad(true);
+    net->add(torch::full({2}, 3.0));
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    for (const auto memory : {ParameterMemory::kAsIs, ParameterMemory::kFlat}) {
+      Growing net;
+      net->head->weight.set_requires_grad(false);
+      std::optional<DistributedDataParallel<Growing>> ddp;
+      ddp.emplace(net, group, DdpOptions{.parameter_memory = memory});
+      ddp->forward(torch::ones({1, 2})).sum().backward();
+      change(net);
+      ddp.emplace(net, group, DdpOptions{.parameter_memory = memory});
+      for (int step = 0; step < 2; ++step) {
+        net->zero_grad();
+        ddp->forward(torch::full({1, 2}, static_cast<double>(group.rank()))).sum().backward();
+        for (const auto& item : net->named_parameters()) {
+          torch::Tensor others = item.value().grad().clone();
+          group.broadcast(others, 0);
+          if (!torch::equal(others, item.value().grad())) throw Error(item.key() + " has a gradient of its own");
+        }
+      }
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {

@@ -159,6 +159,49 @@ TEST(DdpUnused, WhatAccumulatedWithoutCommunicationIsUsed) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// The other rank has no gradient of b, and must get the mean with zero, too.
+TEST(DdpUnused, WhatOneRankAccumulatedWithoutCommunicationIsForAll) {
+  const Gradients expected = mean_of_ranks(2, [](int rank) {
+    Layers alone(2);
+    alone->forward(input_of(rank), rank == 0 ? "ab" : "a").sum().backward();
+    alone->forward(input_of(rank, 1), "a").sum().backward();
+    return alone;
+  });
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Layers net(2);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    {
+      const auto guard = ddp.no_sync();
+      ddp.forward(input_of(group.rank()), group.rank() == 0 ? "ab" : "a").sum().backward();
+    }
+    ddp.forward(input_of(group.rank(), 1), "a").sum().backward();
+    expect_gradients(*net, expected);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// The graph holds both layers; the backward stops at the inputs that it was given.
+TEST(DdpUnused, WhatABackwardForGivenInputsLeavesOutIsUnused) {
+  const auto parameters_of = [](const Layers& net, int layer) {
+    return net->layers[static_cast<std::size_t>(layer)]->parameters();
+  };
+  const Gradients expected = mean_of_ranks(2, [&](int rank) {
+    Layers alone(2);
+    alone->forward(input_of(rank), "ab").sum().backward({}, false, false, parameters_of(alone, 1));
+    return alone;
+  });
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Layers net(2);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    const torch::Tensor loss = ddp.forward(input_of(group.rank()), "ab").sum();
+    loss.backward({}, /*keep_graph=*/false, /*create_graph=*/false, parameters_of(net, 1));
+    expect_gradients(*net, expected);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // A function may return no gradient at all for a parameter.
 TEST(DdpUnused, AnUndefinedGradientIsZero) {
   struct First : torch::autograd::Function<First> {

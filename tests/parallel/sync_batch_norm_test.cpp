@@ -1,10 +1,13 @@
 // Batch normalisation over ranks, against one process with the whole batch.
 #include <lockstep/parallel/sync_batch_norm.h>
 
+#include <numeric>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {
@@ -112,6 +115,98 @@ TEST_P(SyncBatchNormTest, IsThatOfOneProcessWithTheWholeBatch) {
     case 3: return check<torch::nn::BatchNorm2dImpl>(GetParam());
     default: return check<torch::nn::BatchNorm3dImpl>(GetParam());
   }
+}
+
+// --- Derivatives of gradients
+
+// As the critic of a WGAN-GP; several normalisations, so that their reductions must keep an order.
+struct CriticImpl : torch::nn::Module {
+  CriticImpl() {
+    const torch::NoGradGuard no_grad;
+    to(torch::kFloat64);
+    double phase = 0;
+    for (auto& parameter : parameters()) {
+      const Tensor numbers = torch::arange(parameter.numel(), torch::kFloat64) * 1.7 + ++phase;
+      parameter.copy_(numbers.sin().view(parameter.sizes()));
+    }
+  }
+  Tensor forward(const Tensor& x) {
+    return last(torch::tanh(norm2(middle(torch::tanh(norm1(first(x)))))));
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(5, 4));
+  torch::nn::BatchNorm1d norm1 = register_module("norm1", torch::nn::BatchNorm1d(4));
+  torch::nn::Linear middle = register_module("middle", torch::nn::Linear(4, 3));
+  torch::nn::BatchNorm1d norm2 = register_module(
+      "norm2", torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(3).affine(false)));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(3, 1));
+};
+TORCH_MODULE(Critic);
+
+// With `order` 2 the loss has the gradient penalty of WGAN-GP: how far the gradient at each sample is
+// from length 1. With 3 it has that of the penalty, and so on.
+Tensor loss_with_penalties(const Tensor& output, const Tensor& x, int order) {
+  Tensor loss = output.sum();
+  Tensor last = loss;
+  for (int i = 1; i < order; ++i) {
+    const Tensor gradient = torch::autograd::grad({last}, {x}, /*grad_outputs=*/{},
+                                                  /*retain_graph=*/true, /*create_graph=*/true)[0];
+    last = (gradient.norm(2, 1) - 1).square().sum();
+    loss = loss + last;
+  }
+  return loss;
+}
+
+struct PenaltyCase {
+  const char* name;
+  std::vector<std::int64_t> batches;  // of the ranks
+  int order;
+};
+
+class SyncBatchNormPenalty : public testing::TestWithParam<PenaltyCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, SyncBatchNormPenalty,
+                         testing::Values(PenaltyCase{"First", {3, 3}, 1}, PenaltyCase{"Second", {3, 3}, 2},
+                                         PenaltyCase{"Uneven", {2, 5, 3}, 2},
+                                         PenaltyCase{"OneRankHasNothing", {0, 4}, 2},
+                                         PenaltyCase{"Third", {4, 2}, 3}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(SyncBatchNormPenalty, IsThatOfOneProcessWithTheWholeBatch) {
+  const auto& batches = GetParam().batches;
+  const std::int64_t total = std::accumulate(batches.begin(), batches.end(), std::int64_t{0});
+  Critic oracle;
+  const Tensor whole = random({total, 5}, 3, torch::kFloat64).requires_grad_();
+  loss_with_penalties(oracle->forward(whole), whole, GetParam().order).backward();
+
+  const auto size = static_cast<int>(batches.size());
+  const auto errors = run_group(size, "shm", [&](ProcessGroup group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const std::int64_t first = std::accumulate(batches.begin(), batches.begin() + group.rank(), std::int64_t{0});
+    Critic net;
+    DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
+    const Tensor x = whole.detach().narrow(0, first, batches[rank]).clone().requires_grad_();
+    loss_with_penalties(ddp.forward(x), x, GetParam().order).backward();
+    if (batches[rank] > 0) expect_near(x.grad(), whole.grad().narrow(0, first, batches[rank]), 1e-10, "dx");
+    for (const auto& item : oracle->named_parameters()) {
+      expect_near(net->named_parameters()[item.key()].grad() * size, item.value().grad(), 1e-10,
+                  item.key().c_str());
+    }
+  });
+  EXPECT_EQ(errors, no_errors(size));
+}
+
+// --- Which normalisations
+
+TEST(SyncBatchNorm, HandlesAreIndependent) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::BatchNorm1d one(3), two(3);
+    const Tensor x = random({4, 3}, static_cast<std::uint64_t>(group.rank()), torch::kFloat32);
+    const Tensor alone = one->forward(x);
+    const auto stays = convert_sync_batchnorm(*one, group);
+    { const auto goes = convert_sync_batchnorm(*two, group); }
+    if (torch::allclose(one->forward(x), alone)) throw Error("switched off with another handle");
+    if (!torch::allclose(two->forward(x), alone)) throw Error("still synchronised");
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(SyncBatchNorm, LeavesOthersAndEvaluationAlone) {

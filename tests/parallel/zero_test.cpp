@@ -321,6 +321,19 @@ TEST_P(Zero, KeepsThePaddingZeroWithoutEps) {
   });
 }
 
+// Autograd sees nobody write the parameters: the kernel writes a slice of the bucket.
+TEST_P(Zero, TellsAutogradThatParametersChanged) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    sharded.step(batch_of(group.rank(), 0));
+    const auto stale = loss_of(sharded.ddp.forward(batch_of(group.rank(), 1)));
+    sharded.step(batch_of(group.rank(), 2));
+    sharded.optimizer.zero_grad();
+    EXPECT_THAT(message_of<c10::Error>([&] { stale.backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  });
+}
+
 // A half beside floats, whose gradients are more than a half can hold. It is used last, so that its
 // bucket is the first.
 struct MixedImpl : torch::nn::Module {

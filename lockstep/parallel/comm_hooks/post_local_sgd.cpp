@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/comm_hooks/default_hooks.h>
 #include <lockstep/parallel/comm_hooks/step_counter.h>
 
@@ -34,7 +35,7 @@ PeriodicModelAverager::PeriodicModelAverager(ProcessGroup group,
                       "first_step at least 0; got ",
                       options.period, ", ", options.warmup_steps, " and ", options.first_step));
   }
-  for (const torch::Tensor& parameter : parameters) {
+  for (const torch::Tensor& parameter : distinct(parameters)) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
 }
