@@ -16,6 +16,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/launch/failure_report.h>
+#include <lockstep/launch/guardian.h>
 #include <lockstep/launch/meeting_point.h>
 #include <lockstep/launch/process_clock.h>
 #include <lockstep/launch/process_tree.h>
@@ -70,6 +71,7 @@ class Ranks {
 
   void start(int local_rank, const std::function<void()>& rank_main, SignalInbox& inbox) {
     const Pipe pipe = open_pipe();
+    const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0) {
       const int error = errno;
@@ -79,9 +81,10 @@ class Ranks {
                       ": ", errno_text(error)));
     }
     if (pid == 0) {
-      // The launcher may have ended before the request to die with it was made.
+      // The parent may have ended before the request to die with it was made.
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != job_.launcher) _exit(1);
+      if (getppid() != parent) _exit(1);
+      setpgid(0, process_group_);  // the terminal's, which a guardian has left
       close(pipe.read_end);
       for (const RankProcess& other : processes_) close(other.report_fd);
       write_rank_environment(job_, local_rank, meeting_point_);
@@ -101,6 +104,7 @@ class Ranks {
 
  private:
   const JobEnvironment job_;
+  const pid_t process_group_ = getpgrp();
   MeetingPoint meeting_point_;
   std::vector<RankProcess> processes_;
 };
@@ -134,15 +138,18 @@ LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void
   flush_standard_streams();  // else every rank would write what is still in the buffers
   Ranks ranks(options);
   SignalInbox inbox;
-  const OrphanKeeper orphans(options.ranks_exec);
-  Supervisor supervisor(ranks.processes(), inbox, options);
-  try {
-    for (int rank = 0; rank < options.nproc_per_node; ++rank) ranks.start(rank, rank_main, inbox);
-    return supervisor.run();
-  } catch (...) {
-    supervisor.kill_all();
-    throw;
-  }
+  const auto supervise = [&](pid_t launcher) {
+    const OrphanKeeper orphans(options.ranks_exec);
+    Supervisor supervisor(ranks.processes(), inbox, options, launcher);
+    try {
+      for (int rank = 0; rank < options.nproc_per_node; ++rank) ranks.start(rank, rank_main, inbox);
+      return supervisor.run();
+    } catch (...) {
+      supervisor.kill_all();
+      throw;
+    }
+  };
+  return options.ranks_exec ? run_guarded(inbox, supervise) : supervise(0);
 }
 
 }  // namespace lockstep

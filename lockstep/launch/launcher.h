@@ -27,8 +27,9 @@ struct LaunchOptions {
 
   /// `rank_main` becomes another program by exec. Then rank 0 listens at the meeting point itself
   /// (no LOCKSTEP_LISTEN_FD), the exit code of the run is the program's (128 + signal where a
-  /// signal ended it), and when the run fails, what the ranks started is ended with them: all
-  /// processes below the caller, which must have no other children.
+  /// signal ended it), and when the run fails, or the caller is killed, what the ranks started is
+  /// ended with them: all processes below the caller, which must have no other children. A process
+  /// between the caller and the ranks, their parent, sees to the latter.
   bool ranks_exec = false;
 };
 
@@ -39,8 +40,8 @@ struct LaunchResult {
   int failed_rank = -1;    ///< The rank that failed first; -1 if none did.
   int interrupted_by = 0;  ///< SIGINT, SIGTERM or SIGHUP when that ended the run.
   /// One line: "rank 1: truncated file ...", "rank 1 was killed by signal 9 (Killed): ...".
-  std::string message;
-  std::string details;  ///< The whole text of the exception, backtrace included; empty if none.
+  std::string message{};
+  std::string details{};  ///< The whole text of the exception, backtrace included; empty if none.
 
   bool ok() const { return exit_code == 0; }
 };
