@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/launch/failure_report.h>
@@ -108,10 +109,16 @@ class ResultSlot {
   _exit(0);
 }
 
-void kill_descendants(SignalInbox& inbox) {
+std::vector<pid_t> running_descendants_but(pid_t spared) {
+  std::vector<pid_t> running = running_descendants();
+  std::erase(running, spared);
+  return running;
+}
+
+void kill_descendants(SignalInbox& inbox, pid_t spared) {
   const Deadline deadline(kKillTimeout);
-  for (auto running = running_descendants(); !running.empty() && !deadline.expired();
-       running = running_descendants()) {
+  for (auto running = running_descendants_but(spared); !running.empty() && !deadline.expired();
+       running = running_descendants_but(spared)) {
     for (const pid_t process : running) kill(process, SIGKILL);
     inbox.next(Milliseconds(20));
     while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
@@ -131,7 +138,7 @@ LaunchResult describe_lost_guardian(int wait_status) {
 
 }  // namespace
 
-LaunchResult run_guarded(SignalInbox& inbox,
+LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
                          const std::function<LaunchResult(pid_t launcher)>& supervise) {
   ResultSlot slot;
   const OrphanKeeper orphans(true);
@@ -141,13 +148,14 @@ LaunchResult run_guarded(SignalInbox& inbox,
     throw Error(str("cannot start the process that looks after the ranks: ", errno_text(errno)));
   }
   if (guardian == 0) run_guardian(launcher, slot, supervise);
+  relay.close_pipes();  // only the guardian hands them on
   int status = 0;
   while (waitpid(guardian, &status, WNOHANG) == 0) {
     const auto signal = inbox.next(kLookInterval);
     if (signal && signal->number != SIGCHLD) SignalInbox::pass_on(*signal, guardian);
   }
   if (!slot.is_empty()) return slot.take();
-  kill_descendants(inbox);
+  kill_descendants(inbox, relay.process());
   return describe_lost_guardian(status);
 }
 

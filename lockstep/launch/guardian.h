@@ -7,6 +7,7 @@
 #include <functional>
 
 #include <lockstep/launch/launcher.h>
+#include <lockstep/launch/output_relay.h>
 #include <lockstep/launch/signal_inbox.h>
 
 namespace lockstep {
@@ -18,11 +19,11 @@ namespace lockstep {
 /// strike it; signals that reach `inbox` here are passed on to the copy of `inbox` there. When the
 /// launcher is killed, the guardian gets SIGTERM, and its parent is no longer the launcher. When
 /// the guardian is killed, the launcher, which adopts the orphans, kills all processes below itself
-/// and returns a failure.
+/// but the relay, and returns a failure.
 ///
 /// Rethrows what `supervise` threw as Error, or ConfigError. Error when the system refuses another
 /// process.
-LaunchResult run_guarded(SignalInbox& inbox,
+LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
                          const std::function<LaunchResult(pid_t launcher)>& supervise);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/launch/guardian.h>
 #include <lockstep/launch/meeting_point.h>
+#include <lockstep/launch/output_relay.h>
 #include <lockstep/launch/process_clock.h>
 #include <lockstep/launch/process_tree.h>
 #include <lockstep/launch/rank_environment.h>
@@ -26,6 +27,10 @@
 
 namespace lockstep {
 namespace {
+
+// How long the ranks' last output may take to be read; the relay goes on by itself after that.
+constexpr Milliseconds kPatience{10000};
+constexpr Milliseconds kHaste{1000};  // a failed or interrupted job shall end soon
 
 void flush_standard_streams() {
   std::cout.flush();
@@ -69,7 +74,8 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  void start(int local_rank, const std::function<void()>& rank_main, SignalInbox& inbox) {
+  void start(int local_rank, const std::function<void()>& rank_main, SignalInbox& inbox,
+             OutputRelay& relay) {
     const Pipe pipe = open_pipe();
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -85,6 +91,7 @@ class Ranks {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       setpgid(0, process_group_);  // the terminal's, which a guardian has left
+      relay.connect(local_rank);
       close(pipe.read_end);
       for (const RankProcess& other : processes_) close(other.report_fd);
       write_rank_environment(job_, local_rank, meeting_point_);
@@ -138,18 +145,30 @@ LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void
   flush_standard_streams();  // else every rank would write what is still in the buffers
   Ranks ranks(options);
   SignalInbox inbox;
+  OutputRelay relay(options);
   const auto supervise = [&](pid_t launcher) {
     const OrphanKeeper orphans(options.ranks_exec);
     Supervisor supervisor(ranks.processes(), inbox, options, launcher);
     try {
-      for (int rank = 0; rank < options.nproc_per_node; ++rank) ranks.start(rank, rank_main, inbox);
+      for (int rank = 0; rank < options.nproc_per_node; ++rank) {
+        ranks.start(rank, rank_main, inbox, relay);
+      }
+      relay.close_pipes();
       return supervisor.run();
     } catch (...) {
       supervisor.kill_all();
       throw;
     }
   };
-  return options.ranks_exec ? run_guarded(inbox, supervise) : supervise(0);
+  try {
+    const LaunchResult result =
+        options.ranks_exec ? run_guarded(inbox, relay, supervise) : supervise(0);
+    relay.drain(result.ok() ? kPatience : kHaste);
+    return result;
+  } catch (...) {
+    relay.drain(kHaste);
+    throw;
+  }
 }
 
 }  // namespace lockstep

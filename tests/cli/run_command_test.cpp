@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <iostream>
-#include <sstream>
 
-#include <lockstep/cli/commands.h>
-#include <lockstep/cli/program.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/strings.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/started_run.h>
 #include <tests/launch/channel.h>
 
 namespace lockstep::testing {
@@ -20,50 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing_support::Channel;
-using Words = std::vector<std::string>;
-
-// Variables of these names in the environment of the tests would change what is seen.
-void forget_surroundings() {
-  for (const char* name : {"LOCKSTEP_SECRET", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}) {
-    unsetenv(name);
-  }
-}
-
-int run_lockstep(const Words& words) {
-  std::vector<const char*> arguments = {"lockstep", "run"};
-  for (const std::string& word : words) arguments.push_back(word.c_str());
-  return run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
-                     {&add_run_command}, std::cout, std::cerr);
-}
-
-class StartedRun : public ProgramRun {
- public:
-  explicit StartedRun(const Words& words, const Environment& environment = {},
-                      const std::function<void()>& prepare = [] {})
-      : ProgramRun({}, {}, [&] {
-          prepare();
-          forget_surroundings();
-          for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-          _exit(run_lockstep(words));
-        }) {}
-};
-
-ProgramResult run(const Words& words, const Environment& environment = {}) {
-  return StartedRun(words, environment).wait();
-}
-
-Words lines_of(const std::string& text) {
-  std::istringstream in(text);
-  Words lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST(RunCommand, GivesEachRankTorchrunsEnvironment) {
   const Words program = {"sh", "-c",
@@ -224,9 +176,6 @@ TEST(RunCommand, SaysInOneLineWhatIsWrong) {
     EXPECT_EQ(result.left_behind, 0);
   }
 }
-
-// Path of `channel` for programs, which know no descriptors of two digits.
-std::string path_of(const Channel& channel) { return str("/proc/self/fd/", channel.writer()); }
 
 // The failing rank's own children, and those of the others, which do not listen to SIGTERM.
 TEST(RunCommand, EndsWhatTheRanksHaveStarted) {
