@@ -47,6 +47,8 @@ void add_options(CLI::App& command, RunArguments& to) {
       "OMP_NUM_THREADS of each rank (default: what is set, else its share of the processors)");
   add_option(command, "--shutdown-timeout", to.shutdown_timeout_seconds,
              "Seconds from the request to end to SIGKILL, once a rank has failed (default 5)");
+  command.add_flag("-l,--label", to.label,
+                   "Begin each line that a rank writes with its rank, as in \"[rank 1] \"");
 }
 
 struct Refused {
@@ -73,7 +75,7 @@ const Refused kRefused[] = {
     {"--role", true, "leave it out: all ranks have one role"},
     {"--log-dir,--log_dir", true, "write sh -c 'exec PROGRAM >log.$RANK 2>&1' as PROGRAM"},
     {"-r,--redirects", true, "write sh -c 'exec PROGRAM >log.$RANK 2>&1' as PROGRAM"},
-    {"-t,--tee", true, "write sh -c 'PROGRAM 2>&1 | tee log.$RANK' as PROGRAM"},
+    {"-t,--tee", true, "write --label, or sh -c 'PROGRAM 2>&1 | tee log.$RANK' as PROGRAM"},
     {"--local-ranks-filter,--local_ranks_filter", true, "all ranks write to the terminal"},
     {"--duplicate-stdout-filters,--duplicate_stdout_filters", true, "write grep behind the run"},
     {"--duplicate-stderr-filters,--duplicate_stderr_filters", true, "write grep behind the run"},

@@ -53,6 +53,7 @@ RunSettings resolve(const RunArguments& arguments) {
   settings.launch.grace =
       Milliseconds(static_cast<std::int64_t>(arguments.shutdown_timeout_seconds * 1000));
   settings.launch.ranks_exec = true;
+  if (arguments.label) settings.launch.rank_output = RankOutput::kLabelled;
   settings.threads = arguments.threads;
   settings.command = arguments.command;
   settings.executable = find_executable(arguments.command.front());

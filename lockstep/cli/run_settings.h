@@ -19,6 +19,7 @@ struct RunArguments {
   std::optional<int> master_port;
   int threads = 0;
   double shutdown_timeout_seconds = 5;
+  bool label = false;
   std::vector<std::string> command;  ///< PROGRAM and its arguments
 };
 

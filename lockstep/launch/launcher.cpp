@@ -16,7 +16,9 @@
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/launch/failure_report.h>
+#include <lockstep/launch/guardian.h>
 #include <lockstep/launch/meeting_point.h>
+#include <lockstep/launch/output_relay.h>
 #include <lockstep/launch/process_clock.h>
 #include <lockstep/launch/process_tree.h>
 #include <lockstep/launch/rank_environment.h>
@@ -25,6 +27,10 @@
 
 namespace lockstep {
 namespace {
+
+// How long the ranks' last output may take to be read; the relay goes on by itself after that.
+constexpr Milliseconds kPatience{10000};
+constexpr Milliseconds kHaste{1000};  // a failed or interrupted job shall end soon
 
 void flush_standard_streams() {
   std::cout.flush();
@@ -68,8 +74,10 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  void start(int local_rank, const std::function<void()>& rank_main, SignalInbox& inbox) {
+  void start(int local_rank, const std::function<void()>& rank_main, SignalInbox& inbox,
+             OutputRelay& relay) {
     const Pipe pipe = open_pipe();
+    const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0) {
       const int error = errno;
@@ -79,9 +87,11 @@ class Ranks {
                       ": ", errno_text(error)));
     }
     if (pid == 0) {
-      // The launcher may have ended before the request to die with it was made.
+      // The parent may have ended before the request to die with it was made.
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != job_.launcher) _exit(1);
+      if (getppid() != parent) _exit(1);
+      setpgid(0, process_group_);  // the terminal's, which a guardian has left
+      relay.connect(local_rank);
       close(pipe.read_end);
       for (const RankProcess& other : processes_) close(other.report_fd);
       write_rank_environment(job_, local_rank, meeting_point_);
@@ -101,6 +111,7 @@ class Ranks {
 
  private:
   const JobEnvironment job_;
+  const pid_t process_group_ = getpgrp();
   MeetingPoint meeting_point_;
   std::vector<RankProcess> processes_;
 };
@@ -134,13 +145,28 @@ LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void
   flush_standard_streams();  // else every rank would write what is still in the buffers
   Ranks ranks(options);
   SignalInbox inbox;
-  const OrphanKeeper orphans(options.ranks_exec);
-  Supervisor supervisor(ranks.processes(), inbox, options);
+  OutputRelay relay(options);
+  const auto supervise = [&](pid_t launcher) {
+    const OrphanKeeper orphans(options.ranks_exec);
+    Supervisor supervisor(ranks.processes(), inbox, options, launcher);
+    try {
+      for (int rank = 0; rank < options.nproc_per_node; ++rank) {
+        ranks.start(rank, rank_main, inbox, relay);
+      }
+      relay.close_pipes();
+      return supervisor.run();
+    } catch (...) {
+      supervisor.kill_all();
+      throw;
+    }
+  };
   try {
-    for (int rank = 0; rank < options.nproc_per_node; ++rank) ranks.start(rank, rank_main, inbox);
-    return supervisor.run();
+    const LaunchResult result =
+        options.ranks_exec ? run_guarded(inbox, relay, supervise) : supervise(0);
+    relay.drain(result.ok() ? kPatience : kHaste);
+    return result;
   } catch (...) {
-    supervisor.kill_all();
+    relay.drain(kHaste);
     throw;
   }
 }

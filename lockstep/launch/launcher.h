@@ -13,6 +13,14 @@
 
 namespace lockstep {
 
+/// How what the ranks write to standard output and standard error reaches the caller's.
+enum class RankOutput {
+  kInherited,  ///< Ranks write directly.
+  /// With several ranks, what does not go to a terminal is merged by whole lines. Ranks see a pipe.
+  kWholeLines,
+  kLabelled,  ///< All is merged by whole lines, each of which begins with its rank: "[rank 1] ".
+};
+
 struct LaunchOptions {
   int nproc_per_node = 1;         ///< 1 to 1024
   std::uint16_t master_port = 0;  ///< Where the ranks meet; 0 takes a free one (on one host).
@@ -27,9 +35,12 @@ struct LaunchOptions {
 
   /// `rank_main` becomes another program by exec. Then rank 0 listens at the meeting point itself
   /// (no LOCKSTEP_LISTEN_FD), the exit code of the run is the program's (128 + signal where a
-  /// signal ended it), and when the run fails, what the ranks started is ended with them: all
-  /// processes below the caller, which must have no other children.
+  /// signal ended it), and when the run fails, or the caller is killed, what the ranks started is
+  /// ended with them: all processes below the caller, which must have no other children. A process
+  /// between the caller and the ranks, their parent, sees to the latter.
   bool ranks_exec = false;
+
+  RankOutput rank_output = RankOutput::kWholeLines;
 };
 
 struct LaunchResult {
@@ -39,8 +50,8 @@ struct LaunchResult {
   int failed_rank = -1;    ///< The rank that failed first; -1 if none did.
   int interrupted_by = 0;  ///< SIGINT, SIGTERM or SIGHUP when that ended the run.
   /// One line: "rank 1: truncated file ...", "rank 1 was killed by signal 9 (Killed): ...".
-  std::string message;
-  std::string details;  ///< The whole text of the exception, backtrace included; empty if none.
+  std::string message{};
+  std::string details{};  ///< The whole text of the exception, backtrace included; empty if none.
 
   bool ok() const { return exit_code == 0; }
 };
@@ -50,7 +61,7 @@ struct LaunchResult {
 /// the listening socket of the meeting point as LOCKSTEP_LISTEN_FD, and all inherit
 /// LOCKSTEP_SECRET: the caller's, else a random one, so that no other user of the host can join
 /// (comm/secret.h). Returns when all have ended: by themselves, or once the first failed or SIGINT,
-/// SIGTERM or SIGHUP reached the caller (which is passed on), within `grace` and 1.5 seconds.
+/// SIGTERM or SIGHUP reached the caller (which is passed on), within `grace` and 2.5 seconds.
 /// Failures that only follow from another rank's are not reported. A rank cannot outlive its
 /// launcher, not even one ended by SIGKILL.
 ///

@@ -11,6 +11,14 @@
 namespace lockstep {
 namespace {
 
+// Marks a signal that another inbox passes on; the lowest bit says whether a terminal sent it.
+constexpr int kPassedOn = 0x10c5ed0;
+
+bool is_from_terminal(const signalfd_siginfo& info) {
+  return info.ssi_code == SI_KERNEL ||
+         (info.ssi_code == SI_QUEUE && info.ssi_int == (kPassedOn | 1));
+}
+
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -53,13 +61,20 @@ void SignalInbox::restore_in_child() {
   pthread_sigmask(SIG_SETMASK, &former_mask_, nullptr);
 }
 
+void SignalInbox::pass_on(const ReceivedSignal& signal, pid_t process) {
+  sigval value{};
+  value.sival_int = kPassedOn | (signal.from_terminal ? 1 : 0);
+  // The kernel queues only so many values; a plain signal always arrives.
+  if (sigqueue(process, signal.number, value) != 0) kill(process, signal.number);
+}
+
 std::optional<ReceivedSignal> SignalInbox::next(Milliseconds timeout) {
   const bool forever = timeout.count() < 0;
   const Deadline deadline(timeout);
   while (true) {
     signalfd_siginfo info{};
     if (read(fd_, &info, sizeof(info)) == sizeof(info)) {
-      return ReceivedSignal{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+      return ReceivedSignal{static_cast<int>(info.ssi_signo), is_from_terminal(info)};
     }
     const auto left = std::chrono::ceil<Milliseconds>(deadline.remaining());
     if (!forever && left.count() == 0) return std::nullopt;

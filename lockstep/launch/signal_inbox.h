@@ -2,6 +2,8 @@
 // anywhere.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <optional>
 
@@ -27,6 +29,9 @@ class SignalInbox {
 
   /// Waits for a signal, at most `timeout` (negative: for ever). Nothing when time ran out.
   std::optional<ReceivedSignal> next(Milliseconds timeout);
+
+  /// Passes a signal that one inbox received on to that of another process, as if it had come there.
+  static void pass_on(const ReceivedSignal& signal, pid_t process);
 
   /// In a forked child: restores the signals as they were before the inbox.
   void restore_in_child();

@@ -1,6 +1,7 @@
 #include <lockstep/launch/supervisor.h>
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -69,6 +70,8 @@ bool Supervisor::nothing_runs() const {
   return all_ended() && (!ranks_exec_ || running_descendants().empty());
 }
 
+bool Supervisor::is_abandoned() const { return launcher_ != 0 && getppid() != launcher_; }
+
 void Supervisor::reap() {
   for (RankProcess& rank : ranks_) {
     if (rank.ended) continue;
@@ -99,8 +102,7 @@ void Supervisor::reap_orphans() {
 // SIGCHLDs merge while unread: each one means "look at all children".
 void Supervisor::receive(Milliseconds timeout) {
   const auto signal = inbox_.next(timeout);
-  if (!signal) return reap();
-  if (signal->number == SIGCHLD) {
+  if (!signal || signal->number == SIGCHLD || is_abandoned()) {
     reap();
   } else if (stop_signal_ == 0 && !stopped_at_) {
     stop_signal_ = signal->number;
@@ -136,7 +138,7 @@ void Supervisor::stop_running() {
   if (!sent_to_all_) signal_running(stop_signal_ != 0 ? stop_signal_ : SIGTERM);
   const Deadline deadline(grace_);
   bool orphans_asked = false;
-  while (!nothing_runs() && !deadline.expired() && !hurry_) {
+  while (!nothing_runs() && !deadline.expired() && !hurry_ && !is_abandoned()) {
     receive(std::min(kLookInterval, std::chrono::ceil<Milliseconds>(deadline.remaining())));
     // What a shell started in the background ignores SIGINT.
     if (all_ended() && !orphans_asked) signal_running(SIGTERM);
@@ -167,12 +169,19 @@ const RankProcess* Supervisor::first_failure() const {
 }
 
 LaunchResult Supervisor::run() {
-  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr) receive(kLookInterval);
+  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr && !is_abandoned()) {
+    receive(kLookInterval);
+  }
   if (const RankProcess* failure = first_failure(); failure != nullptr && is_echo(*failure)) {
     const Deadline deadline(kEchoWindow);
-    while (!all_ended() && !deadline.expired() && stop_signal_ == 0 && is_echo(*first_failure())) {
+    while (!all_ended() && !deadline.expired() && stop_signal_ == 0 && !is_abandoned() &&
+           is_echo(*first_failure())) {
       receive(std::chrono::ceil<Milliseconds>(deadline.remaining()));
     }
+  }
+  if (is_abandoned()) {
+    kill_all();
+    return result();
   }
   const bool failed = stop_signal_ != 0 || first_failure() != nullptr;
   if (!all_ended() || (failed && !nothing_runs())) stop_running();

@@ -33,11 +33,17 @@ struct RankProcess {
 
 /// Runs until all ranks have ended. Normally they end by themselves; when one fails, the others get
 /// SIGTERM, when a signal asks to stop, all get that; and, `grace` later, SIGKILL. With
-/// `ranks_exec` so does everything that ranks have started.
+/// `ranks_exec` so does everything that ranks have started. When the process `launcher`, our parent,
+/// is gone, all gets SIGKILL at once; 0 where this process is the launcher itself.
 class Supervisor {
  public:
-  Supervisor(std::vector<RankProcess>& ranks, SignalInbox& inbox, const LaunchOptions& options)
-      : ranks_(ranks), inbox_(inbox), grace_(options.grace), ranks_exec_(options.ranks_exec) {}
+  Supervisor(std::vector<RankProcess>& ranks, SignalInbox& inbox, const LaunchOptions& options,
+             pid_t launcher = 0)
+      : ranks_(ranks),
+        inbox_(inbox),
+        grace_(options.grace),
+        ranks_exec_(options.ranks_exec),
+        launcher_(launcher) {}
 
   LaunchResult run();
   /// Ends all ranks at once, without asking for reasons.
@@ -46,6 +52,7 @@ class Supervisor {
  private:
   bool all_ended() const;
   bool nothing_runs() const;  ///< of what has to end
+  bool is_abandoned() const;  ///< The launcher is gone.
   void reap();
   void reap_orphans();
   void receive(Milliseconds timeout);
@@ -60,6 +67,7 @@ class Supervisor {
   SignalInbox& inbox_;
   const Milliseconds grace_;
   const bool ranks_exec_;
+  const pid_t launcher_;
   int stop_signal_ = 0;       ///< The first signal that asked to stop.
   bool sent_to_all_ = false;  ///< The ranks have got it, too.
   bool hurry_ = false;        ///< The user asks (again) while we stop.

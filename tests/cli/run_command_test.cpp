@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <iostream>
-#include <sstream>
 
-#include <lockstep/cli/commands.h>
-#include <lockstep/cli/program.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/strings.h>
-#include <tests/cli/program_run.h>
+#include <tests/cli/started_run.h>
 #include <tests/launch/channel.h>
 
 namespace lockstep::testing {
@@ -20,48 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing_support::Channel;
-using Words = std::vector<std::string>;
-
-// Variables of these names in the environment of the tests would change what is seen.
-void forget_surroundings() {
-  for (const char* name : {"LOCKSTEP_SECRET", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}) {
-    unsetenv(name);
-  }
-}
-
-int run_lockstep(const Words& words) {
-  std::vector<const char*> arguments = {"lockstep", "run"};
-  for (const std::string& word : words) arguments.push_back(word.c_str());
-  return run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
-                     {&add_run_command}, std::cout, std::cerr);
-}
-
-class StartedRun : public ProgramRun {
- public:
-  explicit StartedRun(const Words& words, const Environment& environment = {})
-      : ProgramRun({}, {}, [&] {
-          forget_surroundings();
-          for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-          _exit(run_lockstep(words));
-        }) {}
-};
-
-ProgramResult run(const Words& words, const Environment& environment = {}) {
-  return StartedRun(words, environment).wait();
-}
-
-Words lines_of(const std::string& text) {
-  std::istringstream in(text);
-  Words lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST(RunCommand, GivesEachRankTorchrunsEnvironment) {
   const Words program = {"sh", "-c",
@@ -223,9 +177,6 @@ TEST(RunCommand, SaysInOneLineWhatIsWrong) {
   }
 }
 
-// Path of `channel` for programs, which know no descriptors of two digits.
-std::string path_of(const Channel& channel) { return str("/proc/self/fd/", channel.writer()); }
-
 // The failing rank's own children, and those of the others, which do not listen to SIGTERM.
 TEST(RunCommand, EndsWhatTheRanksHaveStarted) {
   Channel ready;
@@ -274,15 +225,57 @@ TEST(RunCommand, PassesSignalsOn) {
   }
 }
 
-TEST(RunCommand, LeavesNoRankBehindWhenKilled) {
+// Every process below the run holds the channel's writing end.
+TEST(RunCommand, LeavesNothingBehindWhenKilled) {
+  struct Case {
+    const char* what;
+    std::string program;
+    bool whole_group;
+  };
+  const Case cases[] = {
+      {"a rank", "exec sleep 100", false},
+      {"the child of a wrapper", "sleep 100 & wait", false},
+      {"a child of another session", "setsid sleep 100 & wait", true},
+      {"a child that ignores requests", "sh -c 'trap \"\" TERM HUP INT; sleep 100; true' & wait", false},
+      {"a child that has lost its parent", "(setsid sleep 100 &) ; exec sleep 100", false},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    Channel channel;
+    const std::string script = "echo ready >" + path_of(channel) + "; " + c.program;
+    StartedRun started({"--nproc-per-node", "2", "sh", "-c", script}, {}, [] { setpgid(0, 0); });
+    channel.read_line();
+    channel.read_line();
+    kill(c.whole_group ? -started.pid() : started.pid(), SIGKILL);
+    EXPECT_TRUE(channel.wait_for_end());
+    EXPECT_EQ(started.wait().exit_code, 128 + SIGKILL);
+  }
+}
+
+// The ranks' parent is not the process that the user started, and somebody may find and kill it.
+TEST(RunCommand, EndsAllWhenTheProcessInBetweenIsKilled) {
   Channel channel;
-  const std::string script = "echo ready >" + path_of(channel) + "; exec sleep 100";
+  const std::string script = "echo $PPID >" + path_of(channel) + "; setsid sleep 100 & wait";
   StartedRun started({"--nproc-per-node", "2", "sh", "-c", script});
-  channel.read_line();
-  channel.read_line();
-  kill(started.pid(), SIGKILL);
+  const pid_t parent = std::stoi(channel.read_line());
+  EXPECT_EQ(std::stoi(channel.read_line()), parent);
+  ASSERT_NE(parent, started.pid());
+  kill(parent, SIGKILL);
   EXPECT_TRUE(channel.wait_for_end());
-  EXPECT_EQ(started.wait().exit_code, 128 + SIGKILL);
+  const ProgramResult result = started.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(result.err, StartsWith("error: the process between the launcher and the ranks was "
+                                     "killed by signal 9 (Killed)"));
+  EXPECT_EQ(result.left_behind, 0);
+}
+
+// Reading from the terminal and Ctrl-C depend on it.
+TEST(RunCommand, KeepsTheRanksInItsProcessGroup) {
+  Channel channel;
+  StartedRun started({"sh", "-c", "read -r pid name state parent group rest </proc/$$/stat; echo $group >" + path_of(channel)}, {},
+                     [] { setpgid(0, 0); });
+  EXPECT_EQ(std::stoi(channel.read_line()), started.pid());
+  EXPECT_EQ(started.wait().exit_code, 0);
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+// What several ranks write, merged line by line.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/launch/launcher.h>
+
+namespace lockstep {
+
+/// A process that reads the ranks' standard output and standard error through pipes and writes them
+/// to the caller's, as RankOutput says. Where nothing has to be merged there is no such process,
+/// and the ranks write directly.
+///
+/// A process, because it may block: when nobody reads the output, ranks wait as they would without
+/// it, while the launcher goes on looking after them. When the reader has gone away, ranks get
+/// SIGPIPE. The relay ends when the last writer does, so that a rank's last words arrive however it
+/// ended.
+///
+/// Not thread-safe. Create it on a single-threaded process, after the SignalInbox: the relay ends
+/// by no signal that asks the job to end.
+class OutputRelay {
+ public:
+  explicit OutputRelay(const LaunchOptions& options);
+  ~OutputRelay();  ///< Closes what the launcher holds; does not wait.
+  OutputRelay(const OutputRelay&) = delete;
+  OutputRelay& operator=(const OutputRelay&) = delete;
+
+  /// In a forked rank: makes the relay its standard output and error.
+  void connect(int local_rank);
+  /// In the launcher, once all ranks have been forked: only they hold their pipes.
+  void close_pipes();
+  /// Once all ranks have ended: waits until what they have written is passed on, at most `timeout`.
+  /// The relay goes on by itself where the output is not read, or a background process of a rank
+  /// still writes. Call it once.
+  void drain(Milliseconds timeout);
+
+  /// The relay's pid; -1 where there is none.
+  pid_t process() const { return process_; }
+
+ private:
+  // The ends of a rank's pipes, -1 where it writes directly. Both streams may share one pipe.
+  struct RankPipes {
+    int out = -1;
+    int err = -1;
+  };
+
+  std::vector<RankPipes> ranks_;
+  int control_ = -1;
+  pid_t process_ = -1;
+};
+
+}  // namespace lockstep

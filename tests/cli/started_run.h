@@ -1,0 +1,70 @@
+// `lockstep run` under way in a child of the test, without LibTorch.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <lockstep/cli/commands.h>
+#include <lockstep/cli/program.h>
+#include <lockstep/core/strings.h>
+#include <tests/cli/program_run.h>
+#include <tests/launch/channel.h>
+
+namespace lockstep::testing {
+
+using Words = std::vector<std::string>;
+
+// Variables of these names in the environment of the tests would change what is seen.
+inline void forget_surroundings() {
+  for (const char* name : {"LOCKSTEP_SECRET", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}) {
+    unsetenv(name);
+  }
+}
+
+inline int run_lockstep(const Words& words) {
+  std::vector<const char*> arguments = {"lockstep", "run"};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  return run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
+                     {&add_run_command}, std::cout, std::cerr);
+}
+
+class StartedRun : public ProgramRun {
+ public:
+  explicit StartedRun(const Words& words, const Environment& environment = {},
+                      const std::function<void()>& prepare = [] {})
+      : ProgramRun({}, {}, [&] {
+          prepare();
+          forget_surroundings();
+          for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+          _exit(run_lockstep(words));
+        }) {}
+};
+
+inline ProgramResult run(const Words& words, const Environment& environment = {}) {
+  return StartedRun(words, environment).wait();
+}
+
+/// The lines of `text`, sorted.
+inline Words lines_of(const std::string& text) {
+  std::istringstream in(text);
+  Words lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+/// `words`, then `more`.
+inline Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// Path of `channel` for programs, which know no descriptors of two digits.
+inline std::string path_of(const testing_support::Channel& channel) { return str("/proc/self/fd/", channel.writer()); }
+
+}  // namespace lockstep::testing
