@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,8 @@ class FolderSource final : public ImageSource {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   void read(std::int64_t index, ImageReader& reader) const override {
-    reader.open(files_[static_cast<std::size_t>(index)].path, options_.decoding);
+    reader.open(files_[static_cast<std::size_t>(index)].path, options_.decoding,
+                options_.max_image_pixels);
   }
   std::int64_t label(std::int64_t index) const override {
     return files_[static_cast<std::size_t>(index)].label;
@@ -86,6 +88,9 @@ std::vector<fs::path> images_below(const fs::path& folder) {
 }  // namespace
 
 ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptions& options) {
+  OptionCheck("load_image_folder")
+      .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
+                static_cast<double>(kMaxImagePixelsLimit));
   std::vector<FolderSource::File> files;
   std::vector<std::string> classes;
   try {

@@ -21,16 +21,23 @@ class ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size where a Resize makes less than half of it.
   enum class Decoding { kScaled, kExact };
+  /// What becomes of remark(): a warning, for the first one in a process, or nothing.
+  enum class Remarks { kLog, kKeep };
+
+  explicit ImageReader(Remarks remarks = Remarks::kLog) : remarks_(remarks) {}
 
   /// Pixels that outlive their use here.
   void show(const ImageView& image);
 
   /// Reads a JPEG or PNG file and its header; the image has three channels, whatever the file has.
-  /// DataError, naming the file, when it cannot be read, or is damaged as far as the header tells.
-  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kScaled);
+  /// DataError, naming the file, when it cannot be read, is damaged as far as the header tells, or
+  /// has more than `max_image_pixels` pixels.
+  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kScaled,
+            std::int64_t max_image_pixels = kMaxImagePixels);
   /// The same of the content of such a file, which outlives its use here; `name` is for messages.
   void open(std::span<const std::byte> file, std::string_view name,
-            Decoding decoding = Decoding::kScaled);
+            Decoding decoding = Decoding::kScaled,
+            std::int64_t max_image_pixels = kMaxImagePixels);
 
   const ImageShape& shape() const { return shape_; }
   bool is_decoded() const { return view_.pixels != nullptr; }
@@ -46,6 +53,10 @@ class ImageReader {
   /// shrink it afterwards, and about the mean of the pixels (see jpeg_eighths()).
   ImageView pixels(const Box& part, std::int64_t height, std::int64_t width);
 
+  /// What pixels() found odd about the open file although its pixels are right, as ImageDecoder::remark();
+  /// empty where pixels were shown.
+  std::string_view remark() const;
+
  private:
   ImageView decode(const ImageRegion& region, int eighths);
 
@@ -55,7 +66,9 @@ class ImageReader {
   std::vector<std::byte> content_;  // of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::optional<ImageDecoder> decoder_;
+  std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels
   Decoding decoding_ = Decoding::kScaled;
+  Remarks remarks_;
 };
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/options.h>
 #include <lockstep/formats/pack.h>
 
 namespace lockstep {
@@ -42,7 +43,7 @@ class PackSource final : public ImageSource {
     prepare(index, record);
     if (info().kind == PackKind::kFiles) {
       const std::string name = reader_.record_name(index);
-      reader.open(record.bytes, name, options_.decoding);
+      reader.open(record.bytes, name, options_.decoding, options_.max_image_pixels);
       // Who knows the shape of all does not look at that of each.
       if (reader.shape() != ImageShape{3, record.height, record.width}) {
         throw DataError(str(name, ": got an image of ", reader.shape().height, "x",
@@ -80,6 +81,9 @@ class PackSource final : public ImageSource {
 
 ImageDataset load_packed_images(const std::filesystem::path& path,
                                 const PackedImagesOptions& options) {
+  OptionCheck("load_packed_images")
+      .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
+                static_cast<double>(kMaxImagePixelsLimit));
   auto source = std::make_shared<const PackSource>(path, options);
   const PackInfo& info = source->info();
   return ImageDataset(info.name, {info.channels, info.height, info.width}, info.num_classes, source,

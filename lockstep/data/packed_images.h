@@ -21,6 +21,8 @@ struct PackedImagesOptions {
   PackVerification verification = PackVerification::kFirstRead;
   /// Of JPEG files in the pack, see ImageFolderOptions.
   ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
+  /// Of JPEG and PNG files in the pack, see ImageFolderOptions.
+  std::int64_t max_image_pixels = kMaxImagePixels;
 };
 
 /// Maps a file that pack_images() or `lockstep data pack` wrote. Its index is verified, no image
@@ -28,7 +30,7 @@ struct PackedImagesOptions {
 /// those of an image folder. Names and labels are those of the data set that was packed; the shape
 /// is that of all images where they have one size.
 ///
-/// DataError, naming the file, when it is none, truncated or damaged. read() throws it, naming the
+/// ConfigError when an option is out of range. DataError, naming the file, when it is none, truncated or damaged. read() throws it, naming the
 /// record, when that is damaged. The file must not be cut short or overwritten in its place while
 /// it is in use (the kernel ends the process with SIGBUS); replacing it, as pack_images() does,
 /// is safe.

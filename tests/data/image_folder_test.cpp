@@ -90,6 +90,31 @@ TEST_F(ImageFolder, NamesADamagedFile) {
   EXPECT_THAT(message_of<DataError>([&] { dataset.read(0, reader); }), HasSubstr("a.png: No such file"));
 }
 
+TEST_F(ImageFolder, RefusesImagesOfMorePixelsThanAnOptionAllows) {
+  write("cat/a.png", png(40, 30, 2));
+  ImageReader reader;
+  const auto read = [&](const ImageFolderOptions& options) {
+    load_image_folder(folder.path(), options).read(0, reader);
+  };
+  EXPECT_NO_THROW(read({.max_image_pixels = 1200}));
+  EXPECT_THAT(message_of<DataError>([&] { read({.max_image_pixels = 1199}); }),
+              HasSubstr("a.png: an image of 40x30 has 1200 pixels, at most 1199 are allowed"));
+  EXPECT_NO_THROW(read({})) << "the reader takes the limit of each file";
+  // One of 90 million, of which nothing is decoded.
+  std::string large = png(40, 30, 2);
+  using std::string_literals::operator""s;
+  const std::string header = "IHDR" + big_endian({10'000, 9'000}) + "\x08\x02\0\0\0"s;
+  large.replace(8, 25, big_endian({13}) + header +
+                           big_endian({libdeflate_crc32(0, header.data(), header.size())}));
+  write("cat/a.png", large + pattern(20'000));
+  EXPECT_THAT(message_of<DataError>([&] { read({}); }), HasSubstr("--max-image-pixels"));
+  EXPECT_NO_THROW(read({.max_image_pixels = 90'000'000}));
+  for (const std::int64_t limit : {std::int64_t{0}, kMaxImagePixelsLimit + 1}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { read({.max_image_pixels = limit}); }),
+                HasSubstr("load_image_folder: max_image_pixels must be from 1 to"));
+  }
+}
+
 // What a list shows of a file is decoded, and equals the same list on the whole image.
 TEST_F(ImageFolder, DecodesWhatTheListShows) {
   write("cat/a.png", png(60, 47, 9));
