@@ -37,7 +37,7 @@ void ImageReader::open(const std::filesystem::path& path, Decoding decoding,
 
 void ImageReader::open(std::span<const std::byte> file, std::string_view name, Decoding decoding,
                        std::int64_t max_image_pixels) {
-  view_ = {};
+  clear();
   decoding_ = decoding;
   file_ = file;
   if (!decoder_ || decoder_pixels_ != max_image_pixels) {

@@ -1,6 +1,7 @@
 // How a data set hands an image over, and how an engine takes the pixels that it wants of it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -39,6 +40,22 @@ class ImageReader {
             Decoding decoding = Decoding::kScaled,
             std::int64_t max_image_pixels = kMaxImagePixels);
 
+  /// Forgets the image, but not the memory that it was decoded in.
+  void clear() {
+    view_ = {};
+    file_ = {};
+    shape_ = {};
+  }
+  /// Whether there are pixels, shown or in an open file.
+  bool has_image() const {
+    return (view_.pixels != nullptr || !file_.empty()) &&
+           std::min({shape_.channels, shape_.height, shape_.width}) > 0;
+  }
+  /// Memory of this reader for a file's content, to be filled and given to open().
+  std::span<std::byte> memory(std::size_t bytes) {
+    content_.resize(bytes);
+    return content_;
+  }
   const ImageShape& shape() const { return shape_; }
   bool is_decoded() const { return view_.pixels != nullptr; }
   /// The open file's content, valid as pixels() are; empty where pixels were shown.
