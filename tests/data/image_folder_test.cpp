@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -61,6 +64,70 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
     EXPECT_EQ(dataset.label(i), i == 0 ? 0 : 1);
   }
   EXPECT_THAT(message_of<ConfigError>([&] { dataset.image(0); }), HasSubstr("its images are files"));
+}
+
+// torchvision sorts the paths of folders as text, in which '-' comes before '/', and the names in each.
+TEST_F(ImageFolder, FollowsLinksInTorchvisionsOrder) {
+  const char* const names[] = {"b/a-z/2.png", "b/a-z/3.JPeG", "b/a/0.png", "b/a/z/1.png",
+                               "link/4.png"};
+  const std::vector<std::string> order = {"b/a/0.png", "b/a-z/2.png", "b/a-z/3.JPeG",
+                                          "b/a/z/1.png", "link/4.png"};
+  for (const char* name : names) write(name, png(4, 3, static_cast<std::uint8_t>(name[0])));
+  const TemporaryDirectory elsewhere;
+  std::filesystem::rename(folder / "link", elsewhere / "real");
+  std::filesystem::create_directory_symlink(elsewhere / "real", folder / "link");
+  std::filesystem::create_symlink("nowhere.png", folder / "b/a/dangling.png");
+  write("b/.png", "a name without an extension");
+  const ImageDataset dataset = load_image_folder(folder.path());
+  ASSERT_EQ(dataset.size(), 6);
+  ImageReader reader;
+  std::vector<std::string> read;
+  for (std::int64_t i = 0; i < 6; ++i) {
+    if (i == 1) {
+      EXPECT_THAT(message_of<DataError>([&] { dataset.read(i, reader); }),
+                  HasSubstr("b/a/dangling.png: No such file"));
+      continue;
+    }
+    const std::string& name = order[static_cast<std::size_t>(i > 1 ? i - 1 : i)];
+    write(name, "no image");
+    EXPECT_THAT(message_of<DataError>([&] { dataset.read(i, reader); }),
+                HasSubstr((folder / name).string() + ": neither JPEG nor PNG"));
+  }
+  EXPECT_EQ(dataset.label(4), 0);
+  EXPECT_EQ(dataset.label(5), 1);
+}
+
+// Permissions mean nothing to root, so that root is another user for the while.
+class WithoutRights {
+ public:
+  WithoutRights() : was_root_(geteuid() == 0) {
+    if (was_root_ && seteuid(65'534) != 0) throw std::runtime_error("seteuid failed");
+  }
+  ~WithoutRights() {
+    if (was_root_ && seteuid(0) != 0) std::abort();
+  }
+  WithoutRights(const WithoutRights&) = delete;
+  WithoutRights& operator=(const WithoutRights&) = delete;
+
+ private:
+  bool was_root_;
+};
+
+TEST_F(ImageFolder, NamesAFolderThatCannotBeRead) {
+  namespace fs = std::filesystem;
+  write("cat/a.png", png(4, 3, 2));
+  write("cat/more/locked/b.png", png(4, 3, 2));
+  fs::permissions(folder.path(), fs::perms::all);
+  const fs::path locked = folder / "cat/more/locked";
+  fs::permissions(locked, fs::perms::none);
+  {
+    const WithoutRights rights;
+    EXPECT_EQ(error(), "cannot read " + locked.string() + ": Permission denied");
+  }
+  fs::permissions(locked, fs::perms::all);
+  fs::create_directory_symlink("loop", folder / "cat/loop");
+  EXPECT_EQ(error(), "cannot read " + (folder / "cat/loop").string() +
+                         ": Too many levels of symbolic links");
 }
 
 TEST_F(ImageFolder, SaysWhatIsMissing) {
