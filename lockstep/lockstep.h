@@ -4,6 +4,7 @@
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/batch_sampler.h>
+#include <lockstep/data/check_images.h>
 #include <lockstep/data/data_partitioner.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>

@@ -14,6 +14,7 @@
 #include <lockstep/cli/bench.h>
 #include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/copy_bandwidth.h>
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/option_checks.h>
@@ -40,6 +41,8 @@ struct BenchLoaderArguments {
   std::string layout = "nchw";
   int rounds = 7;
   double seconds = 0.5;
+  std::int64_t max_image_pixels = kMaxImagePixels;
+  std::string on_corrupt_image = "stop";
   std::optional<std::string> data;
   std::string json;
 };
@@ -50,6 +53,7 @@ struct BenchLoaderRow {
   int threads = 0;
   std::vector<double> rounds;
   std::vector<double> floors;  // of images in memory: those that a copy of the same bytes would give
+  std::int64_t skipped = 0;    // images, in all rounds
 };
 
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
@@ -98,9 +102,9 @@ double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
 // Bytes that an image costs at least: its pixels are read once and its numbers written once. 0 where
 // images have to be decoded.
 double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
+  if (dataset.is_file(0)) return 0;
   ImageReader reader;
   dataset.read(0, reader);
-  if (!reader.is_decoded()) return 0;
   const torch::Tensor image = batch.images[0];
   return static_cast<double>(reader.shape().elements()) +
          static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
@@ -118,7 +122,7 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
   std::vector<Contestant> contestants;
   for (const LoaderEngineKind engine : engines) {
     for (const int threads : thread_counts) {
-      rows.push_back({engine, threads, {}, {}});
+      rows.push_back({engine, threads, {}, {}, 0});
       contestants.push_back(
           {Loader(data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
                   {.batch_size = arguments.batch_size,
@@ -127,6 +131,8 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
                    .dtype = dtype_of(arguments.precision),
                    .engine = engine,
                    .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
+                   .on_corrupt_image =
+                       parse_corrupt_image_option(kCommand, arguments.on_corrupt_image),
                    .cpus = {}})});
     }
   }
@@ -138,6 +144,7 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
       if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
       const double rate = images_per_second(loader, epoch, arguments.seconds);
       loader.set_epoch(epoch, loader.steps_per_epoch());  // no threads that work ahead of their turn
+      rows[i].skipped = loader.skipped_images();
       if (round < 0) continue;
       rows[i].rounds.push_back(rate);
       if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // or another memory's
@@ -157,6 +164,7 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
                     {"threads", row.threads},
                     {"batch_size", arguments.batch_size},
                     {"images_per_second", median(row.rounds)},
+                    {"skipped_images", row.skipped},
                     {"precision", arguments.precision},
                     {"layout", arguments.layout},
                     {"rounds", row.rounds}});
@@ -171,6 +179,7 @@ void run(const BenchLoaderArguments& arguments) {
   const OptionCheck check(kCommand);
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
+  parse_corrupt_image_option(kCommand, arguments.on_corrupt_image);
   const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
   const std::vector<int> threads = threads_of(arguments.threads);
   check.at_least("--batch-size", arguments.batch_size, 1);
@@ -181,7 +190,9 @@ void run(const BenchLoaderArguments& arguments) {
                                                       .source_option = "--dataset",
                                                       .operators = arguments.operators,
                                                       .size = arguments.size,
-                                                      .directory = arguments.data});
+                                                      .directory = arguments.data,
+                                                      .max_image_pixels =
+                                                          arguments.max_image_pixels});
   const auto rows = measure(arguments, engines, threads, data);
   std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
@@ -197,6 +208,7 @@ void run(const BenchLoaderArguments& arguments) {
       const double floor = median(row.floors);
       std::cout << ", " << 100 * rate / floor << "% of a copy of its bytes (" << floor << ")";
     }
+    if (row.skipped > 0) std::cout << ", " << row.skipped << " times a damaged image was left out";
     std::cout << '\n';
   }
   if (!arguments.json.empty()) write_json(arguments, data.operators, rows);
@@ -232,6 +244,8 @@ void add_bench_loader_command(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--seconds", to->seconds, "Of a row in a round")->capture_default_str();
   command->add_option("--data", to->data, "Folder with the data set's files");
+  add_max_image_pixels_option(*command, to->max_image_pixels);
+  add_corrupt_image_option(*command, to->on_corrupt_image);
   command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());

@@ -7,6 +7,7 @@ class App;
 
 namespace lockstep {
 
+void add_data_check_command(CLI::App& data);
 void add_data_get_command(CLI::App& data);
 void add_data_info_command(CLI::App& data);
 void add_data_list_command(CLI::App& data);

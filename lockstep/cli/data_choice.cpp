@@ -7,6 +7,9 @@
 #include <functional>
 #include <iostream>
 
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/cifar10.h>
@@ -14,15 +17,17 @@
 #include <lockstep/data/data_source.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/mnist.h>
+#include <lockstep/data/packed_images.h>
 #include <lockstep/report/download_bar.h>
 
 namespace lockstep {
 namespace {
 
-ImageDataset open_folder(const std::string& command, const DataChoice& choice) {
+ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& choice) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(choice.source, ignored)) {
-    throw ConfigError(str(command, ": there is no data set or folder '", choice.source,
+  const bool folder = std::filesystem::is_directory(choice.source, ignored);
+  if (!folder && !std::filesystem::exists(choice.source, ignored)) {
+    throw ConfigError(str(command, ": there is no data set, folder or pack '", choice.source,
                           "'; known data sets are ", join(known_data_names())));
   }
   if (choice.split || choice.directory) {
@@ -30,15 +35,30 @@ ImageDataset open_folder(const std::string& command, const DataChoice& choice) {
                           " belongs to a known data set (", join(known_data_names()),
                           "); of a folder, name the part that is wanted"));
   }
-  return load_image_folder(choice.source);
+  if (folder) {
+    return load_image_folder(choice.source, {.max_image_pixels = choice.max_image_pixels});
+  }
+  return load_packed_images(choice.source, {.max_image_pixels = choice.max_image_pixels});
 }
 
 }  // namespace
 
+void add_data_choice_options(CLI::App& command, DataChoice& to) {
+  command
+      .add_option("SOURCE", to.source,
+                  "Folder with a folder of images for each class, a file of `lockstep data pack`, or "
+                  "mnist, cifar10, cifar100")
+      ->required();
+  command.add_option("--split", to.split, "train or test, of a known data set (default train)");
+  command.add_option("--data", to.directory, "Folder with a known data set's files");
+  add_max_image_pixels_option(command, to.max_image_pixels);
+}
+
 ImageDataset open_data(const std::string& command, const DataChoice& choice) {
+  check_max_image_pixels(command, choice.max_image_pixels);
   const auto& known = known_data_names();
   if (std::find(known.begin(), known.end(), choice.source) == known.end()) {
-    return open_folder(command, choice);
+    return open_folder_or_pack(command, choice);
   }
   const std::string split = choice.split.value_or("train");
   OptionCheck(command).one_of("--split", split, {"train", "test"});

@@ -17,6 +17,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/data.h>
 #include <lockstep/cli/data_choice.h>
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
@@ -26,6 +27,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/data/pack_images.h>
 #include <lockstep/formats/pack.h>
+#include <lockstep/report/image_bar.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
@@ -42,6 +44,7 @@ struct PackArguments {
   std::string size;
   bool encoded = false;
   std::optional<int> threads;
+  std::string on_corrupt_image = "stop";
   std::string json;
 };
 
@@ -69,6 +72,7 @@ PackImagesOptions resolve(const PackArguments& arguments) {
   options.keep_files = arguments.encoded;
   options.threads = arguments.threads.value_or(static_cast<int>(available_cpus().size()));
   check.in_range("--threads", options.threads, 0, 1024);
+  options.on_corrupt_image = parse_corrupt_image_option(kCommand, arguments.on_corrupt_image);
   if (arguments.resize && !arguments.size.empty()) {
     throw ConfigError(str(kCommand,
                           ": --resize (the shorter side) and --size (both) exclude each "
@@ -113,42 +117,20 @@ class NotedSignals {
   void (*old_[2])(int) = {};
 };
 
-// One line of a terminal, redrawn at most ten times a second and gone in the end.
-class PackBar {
- public:
-  explicit PackBar(std::int64_t images)
-      : images_(images), terminal_(detect_terminal(STDERR_FILENO)) {}
-  ~PackBar() {
-    if (drawn_at_) std::cerr << kClearLine << std::flush;
-  }
-  PackBar(const PackBar&) = delete;
-  PackBar& operator=(const PackBar&) = delete;
-
-  void show(std::int64_t done) {
-    if (!terminal_.interactive || (drawn_at_ && seconds_since(*drawn_at_) < 0.1)) return;
-    drawn_at_ = Clock::now();
-    const auto images = static_cast<double>(images_);
-    std::string line =
-        str("  ", count_text(static_cast<double>(done)), " of ", count_text(images), " images");
-    const int bar = std::min(terminal_.columns() - 9 - static_cast<int>(line.size()), 40);
-    if (bar >= 8) line = " " + draw_bar(static_cast<double>(done) / images, bar, terminal_) + line;
-    std::cerr << kClearLine << "packing" << line << std::flush;
-  }
-
- private:
-  std::int64_t images_;
-  Terminal terminal_;
-  std::optional<Clock::time_point> drawn_at_;
-};
-
 PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,
                 PackImagesOptions options) {
-  PackBar bar(dataset.size());
+  const Terminal terminal = detect_terminal(STDERR_FILENO);
+  ImageBar checking(std::cerr, terminal, "checking", dataset.size());
+  ImageBar packing(std::cerr, terminal, "packing", dataset.size());
   const NotedSignals signals;
-  options.progress = [&](std::int64_t done) {
-    NotedSignals::check();
-    bar.show(done);
+  const auto progress_on = [](ImageBar& bar) {
+    return [&bar](std::int64_t done) {
+      NotedSignals::check();
+      bar(done);
+    };
   };
+  options.progress = progress_on(packing);
+  options.check_progress = progress_on(checking);
   const PackedSize size = pack_images(dataset, out, options);
   NotedSignals::check(str(", ", out.string(), " is complete"));
   return size;
@@ -167,11 +149,13 @@ void run(const PackArguments& arguments) {
             << count_text(static_cast<double>(size.images)) << " images as " << kind << " in "
             << dataset.num_classes() << " classes, " << bytes_text(static_cast<double>(size.bytes))
             << ", in " << seconds_text(seconds) << " (" << count_text(rate) << " images/s)\n";
+  for (const CorruptImage& image : size.skipped) std::cout << "left out " << image.reason << '\n';
   if (arguments.json.empty()) return;
   const nlohmann::ordered_json json{{"file", arguments.out},
                                     {"name", dataset.name()},
                                     {"kind", kind},
                                     {"images", size.images},
+                                    {"skipped_images", size.skipped.size()},
                                     {"num_classes", dataset.num_classes()},
                                     {"bytes", size.bytes},
                                     {"threads", options.threads},
@@ -186,15 +170,9 @@ void add_data_pack_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand(
       "pack", "Write a data set into one file that is read in any order at memory's speed");
   const auto to = std::make_shared<PackArguments>();
-  command
-      ->add_option("SOURCE", to->choice.source,
-                   "Folder with a folder of images for each class, or mnist, cifar10, cifar100")
-      ->required();
+  add_data_choice_options(*command, to->choice);
   command->add_option("OUT", to->out, "File to write; one that is there is replaced in the end")
       ->required();
-  command->add_option("--split", to->choice.split,
-                      "train or test, of a known data set (default train)");
-  command->add_option("--data", to->choice.directory, "Folder with a known data set's files");
   command
       ->add_option("--resize", to->resize,
                    "Resize so that the shorter side has so many pixels, as torchvision's Resize(N)")
@@ -206,6 +184,7 @@ void add_data_pack_command(CLI::App& data) {
       ->add_option("--threads", to->threads,
                    "That decode and resize (default: the processors that may be used)")
       ->transform(whole_number<int>());
+  add_corrupt_image_option(*command, to->on_corrupt_image);
   command->add_option("--json", to->json, "Also write the summary to this file")->type_name("FILE");
   for (CLI::Option* option : command->get_options()) {
     if (option != encoded) option->check(not_empty());

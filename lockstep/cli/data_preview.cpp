@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/data.h>
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
@@ -33,6 +34,7 @@ struct PreviewArguments {
   PreviewOptions options;
   std::string engine = "native";
   std::string mix = "none";
+  std::string on_corrupt_image = "stop";
   std::string out;
   std::string json;
 };
@@ -56,6 +58,7 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
             {"seed", arguments.options.seed},
             {"height", preview.sheet.height()},
             {"width", preview.sheet.width()},
+            {"skipped_images", preview.skipped.size()},
             {"rows", Json::array()}};
   for (const Operator& op : data.augmentation) json["operators"].push_back(operator_name(op));
   for (const PreviewRow& row : preview.rows) {
@@ -77,6 +80,8 @@ void run(PreviewArguments& arguments) {
   OptionCheck(kCommand).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
   arguments.options.engine = parse_loader_engine(arguments.engine);
   arguments.options.mix = parse_mix_option(kCommand, arguments.mix);
+  arguments.options.on_corrupt_image =
+      parse_corrupt_image_option(kCommand, arguments.on_corrupt_image);
   const auto out = check_files(arguments);
   const LoaderData data = open_loader_data(kCommand, arguments.choice);
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
@@ -89,6 +94,7 @@ void run(PreviewArguments& arguments) {
             << data.dataset.name() << ", " << counted(arguments.options.versions, "version")
             << " of each, " << preview.sheet.width() << "x" << preview.sheet.height()
             << " pixels\n";
+  for (const CorruptImage& image : preview.skipped) std::cout << "left out " << image.reason << '\n';
   if (!arguments.json.empty()) write_json(arguments, data, preview);
 }
 
@@ -112,6 +118,8 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
                      "recipe's, of others random-resized-crop");
   add_number(command, "--size", to.choice.size, "Of random-resized-crop, in pixels");
   command.add_option("--data", to.choice.directory, "Folder with a recipe's data");
+  add_max_image_pixels_option(command, to.choice.max_image_pixels);
+  add_corrupt_image_option(command, to.on_corrupt_image);
 }
 
 }  // namespace

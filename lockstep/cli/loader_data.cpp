@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/image_folder.h>
@@ -42,8 +43,13 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                                     choice.source_option, " names a folder or a pack itself"));
   }
   std::error_code ignored;
-  if (fs::is_directory(choice.source, ignored)) return load_image_folder(choice.source);
-  if (fs::exists(choice.source, ignored)) return load_packed_images(choice.source);
+  const std::int64_t max_image_pixels = choice.max_image_pixels;
+  if (fs::is_directory(choice.source, ignored)) {
+    return load_image_folder(choice.source, {.max_image_pixels = max_image_pixels});
+  }
+  if (fs::exists(choice.source, ignored)) {
+    return load_packed_images(choice.source, {.max_image_pixels = max_image_pixels});
+  }
   std::vector<std::string> names;
   for (const Recipe& known : recipes()) names.push_back(known.name);
   throw ConfigError(lockstep::str(command, ": ", choice.source_option, " must be one of ",
@@ -68,6 +74,7 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
   check.one_of("--operators", operators,
                {"recipe", "normalize", "crop-flip", "crop-flip-cutout", "random-resized-crop"});
   check.in_range("--size", choice.size, 1, 65536);
+  check_max_image_pixels(command, choice.max_image_pixels);
   ImageDataset images = load(command, choice, recipe);
   if (operators == "recipe" && !recipe) {
     throw ConfigError(command +

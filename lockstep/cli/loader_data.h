@@ -2,6 +2,7 @@
 // packed file; and what is done to its images.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,7 @@ struct LoaderDataChoice {
   std::optional<std::string> operators;
   int size = 128;
   std::optional<std::string> directory;  ///< --data; of a recipe
+  std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files
 };
 
 struct LoaderData {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -159,7 +160,8 @@ const char* name_of(const BatchMix& mix) {
 }
 
 ContactSheetLayout layout_of(const ImageDataset& dataset, const Augmentation& augmentation,
-                             const PreviewOptions& options, const ImageShape& cell) {
+                             const PreviewOptions& options, const ImageShape& cell,
+                             std::int64_t rows) {
   std::vector<std::string> operators;
   for (const Operator& op : augmentation) operators.push_back(operator_name(op));
   const std::string images = lockstep::str(count_text(static_cast<double>(dataset.size())),
@@ -169,7 +171,7 @@ ContactSheetLayout layout_of(const ImageDataset& dataset, const Augmentation& au
                                       lockstep::str(images, ", ", to_string(options.engine),
                                                     " loader, seed ", options.seed)},
                             .column_titles = {"data set"},
-                            .rows = std::min(options.images, dataset.size()),
+                            .rows = rows,
                             .cell_height = cell.height,
                             .cell_width = cell.width,
                             .caption_lines = 2};
@@ -191,7 +193,8 @@ LoaderOptions loader_options(const PreviewOptions& options, std::int64_t rows) {
 }  // namespace
 
 std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std::int64_t count,
-                                                std::uint64_t seed) {
+                                                std::uint64_t seed,
+                                                const std::function<bool(std::int64_t)>& usable) {
   std::vector<std::int64_t> order(dataset.size());
   std::iota(order.begin(), order.end(), 0);
   PhiloxStream random(seed, 0, 0);
@@ -206,15 +209,49 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
     const std::int64_t label = dataset.label(order[i]);
     places.push_back({seen[label]++, static_cast<std::int64_t>(i), label});
   }
-  const auto chosen = places.begin() + std::min(count, dataset.size());
-  std::partial_sort(places.begin(), chosen, places.end());
-  std::sort(places.begin(), chosen, [](const Place& a, const Place& b) {
+  std::make_heap(places.begin(), places.end(), std::greater<>());
+  std::vector<Place> chosen;
+  while (!places.empty() && static_cast<std::int64_t>(chosen.size()) < count) {
+    std::pop_heap(places.begin(), places.end(), std::greater<>());
+    if (!usable || usable(order[places.back()[1]])) chosen.push_back(places.back());
+    places.pop_back();
+  }
+  std::sort(chosen.begin(), chosen.end(), [](const Place& a, const Place& b) {
     return std::tie(a[0], a[2]) < std::tie(b[0], b[2]);  // a round has a class once
   });
   std::vector<std::int64_t> indices;
-  for (auto place = places.begin(); place != chosen; ++place) indices.push_back(order[(*place)[1]]);
+  for (const Place& place : chosen) indices.push_back(order[place[1]]);
   return indices;
 }
+
+namespace {
+
+// Those that are left out are decoded wholly: any part of the others can be shown.
+std::vector<std::int64_t> choose_rows(const ImageDataset& dataset, const PreviewOptions& options,
+                                      std::vector<CorruptImage>& skipped) {
+  if (options.on_corrupt_image == OnCorruptImage::kStop) {
+    return choose_preview_images(dataset, options.images, options.seed);
+  }
+  ImageReader reader;
+  const auto can_decode = [&](std::int64_t index) {
+    try {
+      dataset.read(index, reader);
+      reader.pixels({0, 0, reader.shape().height, reader.shape().width});
+      return true;
+    } catch (const DataError& error) {
+      skipped.push_back({index, error.what()});
+      return false;
+    }
+  };
+  auto indices = choose_preview_images(dataset, options.images, options.seed, can_decode);
+  if (indices.empty()) {
+    throw DataError(lockstep::str("none of the ", dataset.size(), " images of ", dataset.name(),
+                                  " can be read; the first: ", skipped.front().reason));
+  }
+  return indices;
+}
+
+}  // namespace
 
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options) {
@@ -224,11 +261,11 @@ Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentati
   const std::int64_t side = std::max(output.height, output.width);
   const std::int64_t scale = options.scale.value_or((kLeastCell + side - 1) / side);
   const ImageShape cell = {output.channels, output.height * scale, output.width * scale};
-  Preview preview{ContactSheet(layout_of(dataset, augmentation, options, cell)), {}};
-
-  const std::vector<std::int64_t> indices =
-      choose_preview_images(dataset, options.images, options.seed);
+  std::vector<CorruptImage> skipped;
+  const std::vector<std::int64_t> indices = choose_rows(dataset, options, skipped);
   const auto rows = static_cast<std::int64_t>(indices.size());
+  Preview preview{ContactSheet(layout_of(dataset, augmentation, options, cell, rows)), {},
+                  std::move(skipped)};
   if (rows < 2 && !std::holds_alternative<std::monostate>(options.mix)) {
     throw ConfigError(lockstep::str(kOwner, ": --mix needs at least 2 images, got ", rows));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ struct PreviewOptions {
   std::uint64_t seed = 0;             ///< of the choice of images, and the loader's
   std::int64_t epoch = 0;             ///< the first
   LoaderEngineKind engine = LoaderEngineKind::kNative;
+  /// kSkip: images that cannot be decoded are replaced by others.
+  OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   BatchMix mix;  ///< the images of the sheet are one batch, each row's partner the row above
 };
 
@@ -39,18 +42,21 @@ struct PreviewRow {
 struct Preview {
   ContactSheet sheet;
   std::vector<PreviewRow> rows;
+  std::vector<CorruptImage> skipped;  ///< with OnCorruptImage::kSkip, of those that were tried
 };
 
 /// `count` images of `dataset`, or all where it has fewer: random ones, such that no class is shown
 /// a second time before each that the data set has was shown once, and so on; each time in the
-/// order of the classes.
-std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std::int64_t count,
-                                                std::uint64_t seed);
+/// order of the classes. With `usable` only images for which it returns true; it is asked about as few
+/// as possible.
+std::vector<std::int64_t> choose_preview_images(
+    const ImageDataset& dataset, std::int64_t count, std::uint64_t seed,
+    const std::function<bool(std::int64_t index)>& usable = {});
 
 /// One row an image: first itself, shrunk or enlarged by a whole factor to fit, then what a Loader
 /// of these options makes of it in each epoch, with Normalize undone. ConfigError when the engine
 /// cannot execute the list, the sheet would be too large, or images have neither 1 nor 3 channels;
-/// DataError when an image cannot be read.
+/// DataError when an image, or with kSkip every image, cannot be read.
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options);
 

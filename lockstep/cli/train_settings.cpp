@@ -1,5 +1,6 @@
 #include <lockstep/cli/train_settings.h>
 
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/launched_world.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/core/error.h>
@@ -187,11 +188,10 @@ TrainSettings resolve(const TrainArguments& arguments) {
   check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
   check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical", "nccl"});
   check.one_of("--loader", arguments.loader, {"native", "cuda", "dali"});
-  check.one_of("--on-corrupt-image", arguments.on_corrupt_image, {"stop", "skip"});
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
   settings.mix = parse_mix_option("train", arguments.mix);
   settings.loader = parse_loader_engine(arguments.loader);
-  if (arguments.on_corrupt_image == "skip") settings.on_corrupt_image = OnCorruptImage::kSkip;
+  settings.on_corrupt_image = parse_corrupt_image_option("train", arguments.on_corrupt_image);
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =

@@ -84,7 +84,7 @@ PlainFile open_plain_file(const std::filesystem::path& path) {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const PlainFile file = open_plain_file(path);
+  PlainFile file = open_plain_file(path);
   size_ = file.size;
   if (size_ == 0) return;
   void* address = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor.get(), 0);
@@ -92,14 +92,36 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
     throw DataError(str("cannot map ", path.string(), ": ", errno_text(errno)));
   }
   data_ = static_cast<const std::byte*>(address);
+  descriptor_ = file.descriptor.release();
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  munmap(const_cast<std::byte*>(data_), size_);
+  close(descriptor_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+bool MappedFile::is_whole() const {
+  if (data_ == nullptr) return true;
+  struct stat info {};
+  return fstat(descriptor_, &info) == 0 && static_cast<std::size_t>(info.st_size) >= size_;
+}
+
+bool MappedFile::read_at(std::size_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t count = pread(descriptor_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    offset += static_cast<std::size_t>(count);
+    to = to.subspan(static_cast<std::size_t>(count));
+  }
+  return true;
+}
 
 void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
                std::vector<std::byte>& content) {

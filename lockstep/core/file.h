@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-/// A read-only memory map of a whole file. Movable; the mapping lives as long as the object.
+/// A read-only memory map of a whole file, which stays open. Movable; the mapping lives as long as the
+/// object. Any thread may use it.
 class MappedFile {
  public:
   /// DataError when the file is missing, not a plain file (a pipe is not waited for), or cannot be
@@ -24,7 +25,16 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  /// False once the file is shorter than its map: to touch a page behind its end would end the process
+  /// with SIGBUS. The file may still be cut short after this returns.
+  bool is_whole() const;
+
+  /// Copies bytes from `offset` on to `to` without the map, so that no SIGBUS can come of it. False when
+  /// the file does not hold as many, or cannot be read.
+  bool read_at(std::size_t offset, std::span<std::byte> to) const;
+
  private:
+  int descriptor_ = -1;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };

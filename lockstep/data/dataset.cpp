@@ -157,6 +157,16 @@ ImageView ImageDataset::image(std::int64_t index) const {
   return reader.pixels({0, 0, reader.shape().height, reader.shape().width});
 }
 
+void ImageDataset::refuse_read(std::int64_t index) const {
+  throw ConfigError(str("data set ", name(), ": read() of its ImageSource showed no image ", index,
+                        "; it must call show() with at least one pixel, or open()"));
+}
+
+void ImageDataset::refuse_label(std::int64_t index, std::int64_t label) const {
+  throw DataError(str("data set ", name(), ": image ", index, " has label ", label,
+                      ", expected 0 to ", num_classes() - 1));
+}
+
 ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices) {
   for (const std::int64_t index : indices) {
     if (index < 0 || index >= dataset.size()) {

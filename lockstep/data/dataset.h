@@ -21,6 +21,7 @@ class ImageSource {
   virtual std::int64_t size() const = 0;
   /// Calls reader.show() with pixels that live as long as the source, or reader.open() with a file.
   virtual void read(std::int64_t index, ImageReader& reader) const = 0;
+  /// 0 to the data set's num_classes() - 1.
   virtual std::int64_t label(std::int64_t index) const = 0;
   /// Whether read() opens a file. A decoder of the engine's own is used only where all images are files
   /// and say so.
@@ -67,16 +68,28 @@ class ImageDataset {
   const std::vector<std::string>& class_names() const { return state_->class_names; }
   std::int64_t size() const { return state_->size; }
 
-  /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read.
-  void read(std::int64_t index, ImageReader& reader) const { state_->source->read(index, reader); }
+  /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read; ConfigError
+  /// when the source showed no image.
+  void read(std::int64_t index, ImageReader& reader) const {
+    reader.clear();  // what the reader held is not this image
+    state_->source->read(index, reader);
+    if (!reader.has_image()) refuse_read(index);
+  }
   bool is_file(std::int64_t index) const { return state_->source->is_file(index); }
   void prefetch(std::int64_t index) const { state_->source->prefetch(index); }
   /// Pixels of image `index` of a data set in memory; ConfigError for one of files.
   ImageView image(std::int64_t index) const;
-  /// Class of image `index`, 0 to num_classes() - 1.
-  std::int64_t label(std::int64_t index) const { return state_->source->label(index); }
+  /// Class of image `index`, 0 to num_classes() - 1. DataError when the source gives another number.
+  std::int64_t label(std::int64_t index) const {
+    const std::int64_t label = state_->source->label(index);
+    if (label < 0 || label >= state_->num_classes) refuse_label(index, label);
+    return label;
+  }
 
  private:
+  [[noreturn]] void refuse_read(std::int64_t index) const;
+  [[noreturn]] void refuse_label(std::int64_t index, std::int64_t label) const;
+
   struct State {
     std::string name;
     ImageShape shape;

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/directory.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
 
 namespace lockstep {
 namespace {
@@ -18,96 +20,120 @@ constexpr std::array<std::string_view, 3> kReadable = {".jpg", ".jpeg", ".png"};
 constexpr std::array<std::string_view, 7> kUnreadable = {".bmp", ".gif",  ".pgm", ".ppm",
                                                          ".tif", ".tiff", ".webp"};
 
+// A folder that holds images of a class itself.
+struct ImagesOfFolder {
+  std::string path;
+  std::int64_t label = 0;
+  std::vector<std::string> names;
+};
+
+// Names rather than paths: most fit into a string without memory of its own.
 class FolderSource final : public ImageSource {
  public:
-  struct File {
-    std::string path;
-    std::int64_t label;
-  };
-  FolderSource(std::vector<File> files, const ImageFolderOptions& options)
-      : files_(std::move(files)), options_(options) {}
+  FolderSource(std::vector<ImagesOfFolder> folders, const ImageFolderOptions& options)
+      : options_(options) {
+    for (ImagesOfFolder& folder : folders) {
+      for (std::string& name : folder.names) files_.push_back({std::move(name), folders_.size()});
+      folders_.push_back({std::move(folder.path), folder.label});
+    }
+  }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   void read(std::int64_t index, ImageReader& reader) const override {
-    reader.open(files_[static_cast<std::size_t>(index)].path, options_.decoding);
+    const File& file = files_[static_cast<std::size_t>(index)];
+    reader.open(str(folders_[file.folder].path, '/', file.name), options_.decoding,
+                options_.max_image_pixels);
   }
   std::int64_t label(std::int64_t index) const override {
-    return files_[static_cast<std::size_t>(index)].label;
+    return folders_[files_[static_cast<std::size_t>(index)].folder].label;
   }
   bool is_file(std::int64_t) const override { return true; }
 
  private:
+  struct File {
+    std::string name;
+    std::size_t folder = 0;
+  };
+  struct Folder {
+    std::string path;
+    std::int64_t label = 0;
+  };
+
   std::vector<File> files_;
+  std::vector<Folder> folders_;
   ImageFolderOptions options_;
 };
 
-std::string lower_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(), [](char c) {
+// ".jpg" of "a.JPG"; none of a name that only begins with a dot.
+std::string_view extension_of(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos || dot == 0 ? std::string_view() : name.substr(dot);
+}
+
+bool equals_ignoring_case(std::string_view text, std::string_view lower) {
+  const auto to_lower = [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return extension;
+  };
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
+                    [&](char a, char b) { return to_lower(a) == b; });
 }
 
-template <class Names>
-bool contains(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+template <class Extensions>
+bool has_extension(std::string_view name, const Extensions& extensions) {
+  const std::string_view extension = extension_of(name);
+  return std::any_of(
+      extensions.begin(), extensions.end(),
+      [&](std::string_view wanted) { return equals_ignoring_case(extension, wanted); });
 }
 
-std::vector<std::string> class_folders(const fs::path& directory) {
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// The files of a folder come before those of the folders in it.
-std::vector<fs::path> images_below(const fs::path& folder) {
-  std::vector<fs::path> images;
-  constexpr auto kLinks = fs::directory_options::follow_directory_symlink;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, kLinks)) {
-    if (entry.is_directory()) continue;
-    const std::string extension = lower_extension(entry.path());
-    if (contains(kUnreadable, extension)) {
-      throw DataError(str(entry.path().string(), ": ", extension,
+// Appends the images of `folder` and of all folders below it.
+void collect(const std::string& folder, std::int64_t label, std::vector<ImagesOfFolder>& found) {
+  DirectoryNames names = list_directory(folder);
+  ImagesOfFolder images{folder, label, std::move(names.files)};
+  for (const std::string& name : images.names) {
+    if (has_extension(name, kUnreadable)) {
+      throw DataError(str(folder, '/', name, ": ", extension_of(name),
                           " files are not read; convert it to PNG or JPEG, or move it away"));
     }
-    if (contains(kReadable, extension)) images.push_back(entry.path());
   }
-  std::sort(images.begin(), images.end(), [](const fs::path& a, const fs::path& b) {
-    return std::pair(a.parent_path().native(), a.filename().native()) <
-           std::pair(b.parent_path().native(), b.filename().native());
+  std::erase_if(images.names,
+                [](const std::string& name) { return !has_extension(name, kReadable); });
+  if (!images.names.empty()) found.push_back(std::move(images));
+  for (const std::string& name : names.folders) collect(str(folder, '/', name), label, found);
+}
+
+// In the order of the folders' paths, as torchvision sorts what os.walk() gives.
+std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label) {
+  std::vector<ImagesOfFolder> found;
+  collect(folder, label, found);
+  if (found.empty()) throw DataError(str(folder, ": holds no .jpg, .jpeg or .png file"));
+  std::sort(found.begin(), found.end(), [](const ImagesOfFolder& a, const ImagesOfFolder& b) {
+    return a.path < b.path;
   });
-  return images;
+  return found;
 }
 
 }  // namespace
 
 ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptions& options) {
-  std::vector<FolderSource::File> files;
-  std::vector<std::string> classes;
-  try {
-    classes = class_folders(directory);
-    for (const std::string& name : classes) {
-      const std::vector<fs::path> images = images_below(directory / name);
-      if (images.empty()) {
-        throw DataError(str((directory / name).string(), ": holds no .jpg, .jpeg or .png file"));
-      }
-      const std::int64_t label = &name - classes.data();
-      for (const fs::path& image : images) files.push_back({image.string(), label});
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw DataError(str("cannot read ", error.path1().string(), ": ", error.code().message()));
-  }
+  OptionCheck("load_image_folder")
+      .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
+                static_cast<double>(kMaxImagePixelsLimit));
+  const std::vector<std::string> classes = list_directory(directory).folders;
   if (classes.empty()) {
     throw DataError(str(directory.string(), ": has no subfolders, of which each would be a class"));
+  }
+  std::vector<ImagesOfFolder> folders;
+  for (const std::string& name : classes) {
+    const std::int64_t label = &name - classes.data();
+    for (ImagesOfFolder& folder : images_of_class((directory / name).string(), label)) {
+      folders.push_back(std::move(folder));
+    }
   }
   const fs::path shown = directory.filename().empty() ? directory.parent_path() : directory;
   return ImageDataset(str("images of ", shown.filename().string()), {3, 0, 0},
                       static_cast<std::int64_t>(classes.size()),
-                      std::make_shared<const FolderSource>(std::move(files), options), classes);
+                      std::make_shared<const FolderSource>(std::move(folders), options), classes);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,9 @@ struct ImageFolderOptions {
   /// size: several times as fast, and within a few of 255 levels. kExact: always at full size, and
   /// results are torchvision's (a resized byte may differ by 1).
   ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
+  /// Images of more pixels are refused when they are read, before memory is asked for. A decoder holds
+  /// up to 12 bytes for each pixel.
+  std::int64_t max_image_pixels = kMaxImagePixels;
 };
 
 /// torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the order of their
@@ -19,9 +22,9 @@ struct ImageFolderOptions {
 /// case does not matter, other files are ignored, links are followed. Each image has its own size and
 /// three channels; the classes are called as their folders.
 ///
-/// Reads names only. DataError when the folder cannot be read, has no class, a class has no image, or an
-/// image is of a kind that torchvision reads and we do not (.bmp, .gif, .pgm, .ppm, .tif, .tiff, .webp): it
-/// would be missing unnoticed.
+/// Reads names only. ConfigError when an option is out of range. DataError when a folder cannot be read
+/// (it is named), there is no class, a class has no image, or an image is of a kind that torchvision
+/// reads and we do not (.bmp, .gif, .pgm, .ppm, .tif, .tiff, .webp): it would be missing unnoticed.
 ImageDataset load_image_folder(const std::filesystem::path& directory,
                                const ImageFolderOptions& options = {});
 

@@ -1,12 +1,23 @@
 #include <lockstep/data/image_reader.h>
 
+#include <atomic>
+
 #include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
 
-// Far more than the largest image that a decoder accepts.
+// Far more than the file of the largest image that a decoder accepts by default.
 constexpr std::size_t kLargestFile = std::size_t{1} << 30;
+
+// A data set may have a million such files, which every epoch reads again.
+void warn_once(std::string_view remark) {
+  static std::atomic_flag warned;
+  if (warned.test_and_set()) return;
+  log_warning(remark, "; its pixels are complete and used. Other such files are not named: "
+              "`lockstep data check` lists them");
+}
 
 int to_int(std::int64_t pixels) { return static_cast<int>(pixels); }
 
@@ -18,16 +29,21 @@ void ImageReader::show(const ImageView& image) {
   file_ = {};
 }
 
-void ImageReader::open(const std::filesystem::path& path, Decoding decoding) {
+void ImageReader::open(const std::filesystem::path& path, Decoding decoding,
+                       std::int64_t max_image_pixels) {
   read_file(path, kLargestFile, content_);
-  open(content_, path.string(), decoding);
+  open(content_, path.string(), decoding, max_image_pixels);
 }
 
-void ImageReader::open(std::span<const std::byte> file, std::string_view name, Decoding decoding) {
-  view_ = {};
+void ImageReader::open(std::span<const std::byte> file, std::string_view name, Decoding decoding,
+                       std::int64_t max_image_pixels) {
+  clear();
   decoding_ = decoding;
   file_ = file;
-  if (!decoder_) decoder_.emplace();
+  if (!decoder_ || decoder_pixels_ != max_image_pixels) {
+    decoder_.emplace(ImageDecoderOptions{.max_image_pixels = max_image_pixels});
+    decoder_pixels_ = max_image_pixels;
+  }
   const ImageHeader& header = decoder_->open(file, name);
   shape_ = {3, header.height, header.width};
 }
@@ -45,9 +61,14 @@ ImageView ImageReader::pixels(const Box& part, std::int64_t height, std::int64_t
   return decode(jpeg_region(region, eighths), eighths);
 }
 
+std::string_view ImageReader::remark() const {
+  return decoder_ && !is_decoded() ? decoder_->remark() : std::string_view();
+}
+
 ImageView ImageReader::decode(const ImageRegion& region, int eighths) {
   decoded_.resize(rgb_bytes(region));
   decoder_->decode(region, eighths, decoded_);
+  if (remarks_ == Remarks::kLog && !decoder_->remark().empty()) warn_once(decoder_->remark());
   return ImageView::interleaved(decoded_.data(), {3, region.height, region.width});
 }
 

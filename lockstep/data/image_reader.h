@@ -1,6 +1,7 @@
 // How a data set hands an image over, and how an engine takes the pixels that it wants of it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -21,17 +22,40 @@ class ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size where a Resize makes less than half of it.
   enum class Decoding { kScaled, kExact };
+  /// What becomes of remark(): a warning, for the first one in a process, or nothing.
+  enum class Remarks { kLog, kKeep };
+
+  explicit ImageReader(Remarks remarks = Remarks::kLog) : remarks_(remarks) {}
 
   /// Pixels that outlive their use here.
   void show(const ImageView& image);
 
   /// Reads a JPEG or PNG file and its header; the image has three channels, whatever the file has.
-  /// DataError, naming the file, when it cannot be read, or is damaged as far as the header tells.
-  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kScaled);
+  /// DataError, naming the file, when it cannot be read, is damaged as far as the header tells, or
+  /// has more than `max_image_pixels` pixels.
+  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kScaled,
+            std::int64_t max_image_pixels = kMaxImagePixels);
   /// The same of the content of such a file, which outlives its use here; `name` is for messages.
   void open(std::span<const std::byte> file, std::string_view name,
-            Decoding decoding = Decoding::kScaled);
+            Decoding decoding = Decoding::kScaled,
+            std::int64_t max_image_pixels = kMaxImagePixels);
 
+  /// Forgets the image, but not the memory that it was decoded in.
+  void clear() {
+    view_ = {};
+    file_ = {};
+    shape_ = {};
+  }
+  /// Whether there are pixels, shown or in an open file.
+  bool has_image() const {
+    return (view_.pixels != nullptr || !file_.empty()) &&
+           std::min({shape_.channels, shape_.height, shape_.width}) > 0;
+  }
+  /// Memory of this reader for a file's content, to be filled and given to open().
+  std::span<std::byte> memory(std::size_t bytes) {
+    content_.resize(bytes);
+    return content_;
+  }
   const ImageShape& shape() const { return shape_; }
   bool is_decoded() const { return view_.pixels != nullptr; }
   /// The open file's content, valid as pixels() are; empty where pixels were shown.
@@ -46,6 +70,10 @@ class ImageReader {
   /// shrink it afterwards, and about the mean of the pixels (see jpeg_eighths()).
   ImageView pixels(const Box& part, std::int64_t height, std::int64_t width);
 
+  /// What pixels() found odd about the open file although its pixels are right, as ImageDecoder::remark();
+  /// empty where pixels were shown.
+  std::string_view remark() const;
+
  private:
   ImageView decode(const ImageRegion& region, int eighths);
 
@@ -55,7 +83,9 @@ class ImageReader {
   std::vector<std::byte> content_;  // of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::optional<ImageDecoder> decoder_;
+  std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels
   Decoding decoding_ = Decoding::kScaled;
+  Remarks remarks_;
 };
 
 }  // namespace lockstep

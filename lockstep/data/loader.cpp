@@ -136,8 +136,8 @@ struct Loader::State {
     batch.labels = mix_labels(batch.labels, classes, choice);
   }
 
-  void count(const std::vector<SkippedImage>& images) {
-    for (const SkippedImage& image : images) {
+  void count(const std::vector<CorruptImage>& images) {
+    for (const CorruptImage& image : images) {
       if (++skipped > kSkippedImagesNamed) continue;
       log_warning("skipped image ", image.index, " of ", name, ": ", image.reason,
                   skipped == kSkippedImagesNamed ? "; others are only counted" : "");

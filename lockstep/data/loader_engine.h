@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <lockstep/data/augment.h>
+#include <lockstep/data/corrupt_image.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/loader_options.h>
 
@@ -28,16 +28,10 @@ struct BatchRequest {
   std::span<const std::int64_t> indices;
 };
 
-/// An image that was left out.
-struct SkippedImage {
-  std::int64_t index = 0;
-  std::string reason;  ///< names the file
-};
-
 /// A batch as the engine hands it out. The tensors are the engine's, and valid until the next call.
 struct LoadedBatch {
   Batch batch;
-  std::vector<SkippedImage> skipped;
+  std::vector<CorruptImage> skipped;
 };
 
 /// One thread calls. What a batch holds depends on its request alone.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/data/augment/mix_choice.h>
+#include <lockstep/data/corrupt_image.h>
 
 namespace lockstep {
 
@@ -17,14 +18,6 @@ enum class LoaderEngineKind {
   kNative,  ///< This library's, on the CPU: one pass from bytes to batch (augment/native.h).
   kCuda,    ///< This library's, on the GPU: the data set stays there, one kernel makes a batch.
   kDali,    ///< NVIDIA DALI, on CPU or GPU, after `make dali`; without threads it uses one of its own.
-};
-
-/// What happens to an image that cannot be read.
-enum class OnCorruptImage {
-  kStop,  ///< next() throws a DataError that names the file.
-  /// Its batch is smaller by one; it is named in a warning, the first ten are, and counted. A batch without any image
-  /// that can be read stops the run all the same: the ranks must do the same steps.
-  kSkip,
 };
 
 struct LoaderOptions {

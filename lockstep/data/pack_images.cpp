@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -9,6 +11,7 @@
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/resample.h>
 #include <lockstep/data/batch_ring.h>
+#include <lockstep/data/check_images.h>
 #include <lockstep/formats/pack_writer.h>
 
 namespace lockstep {
@@ -105,16 +108,11 @@ void check_options(const PackImagesOptions& options) {
   if (!options.resize->shorter_side) check.in_range("resize.size.width", size.width, 1, kMost);
 }
 
-}  // namespace
-
-PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
-                       const PackImagesOptions& options) {
-  check_options(options);
-  // All files are read as three channels.
-  if (options.keep_files && dataset.shape().channels != 3) refuse_pixels(dataset);
+PackedSize pack_sound(const ImageDataset& dataset, const std::filesystem::path& path,
+                      const std::string& name, const PackImagesOptions& options) {
   PackInfo info;
   info.kind = options.keep_files ? PackKind::kFiles : PackKind::kPixels;
-  info.name = dataset.name();
+  info.name = name;
   info.channels = dataset.shape().channels;
   info.num_classes = dataset.num_classes();
   info.class_names = dataset.class_names();
@@ -134,7 +132,30 @@ PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path&
     if (options.progress) options.progress(done);
   }
   writer.finish();
-  return {done, writer.bytes()};
+  return {done, writer.bytes(), {}};
+}
+
+}  // namespace
+
+PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
+                       const PackImagesOptions& options) {
+  check_options(options);
+  // All files are read as three channels.
+  if (options.keep_files && dataset.shape().channels != 3) refuse_pixels(dataset);
+  if (options.on_corrupt_image == OnCorruptImage::kStop) {
+    return pack_sound(dataset, path, dataset.name(), options);
+  }
+  // The number of records decides where the first one lies, so it has to be known.
+  ImagesCheck check =
+      check_images(dataset, {.threads = options.threads, .progress = options.check_progress});
+  if (check.corrupt.size() == static_cast<std::size_t>(check.images)) {
+    throw DataError(str("none of the ", check.images, " images of ", dataset.name(),
+                        " can be read; the first: ", check.corrupt.front().reason));
+  }
+  PackedSize size = pack_sound(check.corrupt.empty() ? dataset : subset(dataset, check.sound()),
+                               path, dataset.name(), options);
+  size.skipped = std::move(check.corrupt);
+  return size;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include <lockstep/formats/image.h>
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
 #include <sstream>
 #include <string>
@@ -15,6 +16,31 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
          std::equal(magic.begin(), magic.end(), bytes.begin(), [](char expected, std::byte got) {
            return static_cast<std::byte>(expected) == got;
          });
+}
+
+// A format that others read. A file often has it under the extension .jpg or .png.
+struct ForeignFormat {
+  const char* name;  // with its article
+  std::size_t offset;
+  std::string_view magic;
+};
+constexpr std::array<ForeignFormat, 9> kForeignFormats{{{"a GIF", 0, "GIF87a"},
+                                                        {"a GIF", 0, "GIF89a"},
+                                                        {"a WebP", 8, "WEBP"},
+                                                        {"a BMP", 0, "BM"},
+                                                        {"a TIFF", 0, {"II*\0", 4}},
+                                                        {"a TIFF", 0, {"MM\0*", 4}},
+                                                        {"an AVIF", 4, "ftypavif"},
+                                                        {"a HEIF", 4, "ftyphei"},
+                                                        {"a HEIF", 4, "ftypmif1"}}};
+
+const ForeignFormat* foreign_format(std::span<const std::byte> bytes) {
+  for (const ForeignFormat& format : kForeignFormats) {
+    if (bytes.size() >= format.offset && begins_with(bytes.subspan(format.offset), format.magic)) {
+      return &format;
+    }
+  }
+  return nullptr;
 }
 
 std::string hexadecimal(std::span<const std::byte> bytes) {
@@ -35,6 +61,9 @@ ImageType image_type(std::span<const std::byte> bytes, std::string_view name) {
   if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) return ImageType::kPng;
   if (bytes.empty())
     throw DataError(str(name, ": expected a JPEG or PNG image, the file is empty"));
+  if (const ForeignFormat* format = foreign_format(bytes)) {
+    throw DataError(str(name, ": is ", format->name, " image, expected JPEG or PNG; convert it"));
+  }
   throw DataError(str(name, ": neither JPEG nor PNG, it begins with ",
                       hexadecimal(bytes.first(std::min<std::size_t>(bytes.size(), 8)))));
 }
@@ -53,9 +82,10 @@ void check_image_size(const ImageHeader& header, const ImageDecoderOptions& opti
                       std::size_t file_bytes, std::int64_t maximum_pixels_per_byte,
                       std::string_view name) {
   const std::int64_t pixels = std::int64_t{header.width} * header.height;
-  if (pixels > options.maximum_bytes / 3) {
-    throw DataError(str(name, ": an image of ", header.width, "x", header.height, " pixels needs ",
-                        3 * pixels, " bytes, at most ", options.maximum_bytes, " are allowed"));
+  if (pixels > options.max_image_pixels) {
+    throw DataError(str(name, ": an image of ", header.width, "x", header.height, " has ", pixels,
+                        " pixels, at most ", options.max_image_pixels,
+                        " are allowed; raise max_image_pixels (--max-image-pixels)"));
   }
   if (pixels / maximum_pixels_per_byte > static_cast<std::int64_t>(file_bytes)) {
     throw DataError(str(name, ": damaged or truncated image (claims ", header.width, "x",

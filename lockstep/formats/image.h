@@ -30,16 +30,23 @@ struct ImageRegion {
   int height = 0;
 };
 
+/// The largest image that is read unless an option says otherwise: PIL's MAX_IMAGE_PIXELS, 256 MiB as
+/// RGB.
+inline constexpr std::int64_t kMaxImagePixels = 89'478'485;
+/// The largest limit that makes sense: neither format's decoder takes a longer side than 65,535.
+inline constexpr std::int64_t kMaxImagePixelsLimit = std::int64_t{65'535} * 65'535;
+
 struct ImageDecoderOptions {
-  /// Images of more than this, as RGB (width * height * 3), are refused before memory is asked for.
-  /// While it decodes, a decoder holds at most 4 times this, plus a megabyte.
-  std::int64_t maximum_bytes = std::int64_t{1} << 28;
+  /// Images of more pixels than this are refused before memory is asked for. While it decodes, a
+  /// decoder holds at most 12 bytes for each, plus a megabyte.
+  std::int64_t max_image_pixels = kMaxImagePixels;
   /// Whether to accept a JPEG whose data libjpeg finds damaged and patches up with grey or noise,
   /// as torchvision.io and (for all but truncation) PIL do: such pixels poison training unseen.
   bool tolerate_damage = false;
 };
 
-/// Told by the first bytes, not by the name. DataError, beginning with `name`, when it is neither.
+/// Told by the first bytes, not by the name. DataError, beginning with `name`, when it is neither; the
+/// message names other formats that the bytes are known by (GIF, WebP, BMP, TIFF, AVIF, HEIF).
 ImageType image_type(std::span<const std::byte> bytes, std::string_view name);
 
 /// The whole of an image.

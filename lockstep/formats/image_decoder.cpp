@@ -27,4 +27,8 @@ void ImageDecoder::decode(const ImageRegion& region, int eighths, std::span<std:
   png_.decode(region, pixels);
 }
 
+std::string_view ImageDecoder::remark() const {
+  return type_ == ImageType::kPng ? png_.remark() : std::string_view();
+}
+
 }  // namespace lockstep

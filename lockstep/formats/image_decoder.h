@@ -28,6 +28,9 @@ class ImageDecoder {
   /// `region` at the scale eighths/8. InternalError when a PNG is asked for another scale than 8.
   void decode(const ImageRegion& region, int eighths, std::span<std::uint8_t> pixels);
 
+  /// PngDecoder::remark() of the open image; empty for JPEG.
+  std::string_view remark() const;
+
  private:
   JpegDecoder jpeg_;
   PngDecoder png_;

@@ -154,7 +154,7 @@ void JpegDecoder::State::read_header() {
     jpeg_create_decompress(&codec);
     codec.progress = &progress;
     // The coefficients of a progressive image: two bytes each, in up to four components.
-    codec.mem->max_memory_to_use = static_cast<long>(4 * options.maximum_bytes + (1 << 20));
+    codec.mem->max_memory_to_use = static_cast<long>(12 * options.max_image_pixels + (1 << 20));
     jpeg_mem_src(&codec, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     jpeg_read_header(&codec, TRUE);
   });

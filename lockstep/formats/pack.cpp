@@ -55,9 +55,12 @@ std::int64_t PackReader::label(std::int64_t index) const {
   return entry_at(bytes_, index_offset_, index).label;
 }
 
-void PackReader::verify(std::int64_t index) const {
-  const PackEntry entry = entry_at(bytes_, index_offset_, index);
-  if (checksum(bytes_.subspan(entry.offset, entry.bytes)) != entry.checksum) {
+std::size_t PackReader::offset(std::int64_t index) const {
+  return entry_at(bytes_, index_offset_, index).offset;
+}
+
+void PackReader::verify(std::int64_t index, std::span<const std::byte> bytes) const {
+  if (checksum(bytes) != entry_at(bytes_, index_offset_, index).checksum) {
     throw DataError(record_name(index) + " is damaged: its checksum is wrong" + kAgain);
   }
 }

@@ -67,7 +67,11 @@ class PackReader {
   std::int64_t label(std::int64_t index) const;
 
   /// Reads all of a record: DataError when its checksum is another.
-  void verify(std::int64_t index) const;
+  void verify(std::int64_t index) const { verify(index, record(index).bytes); }
+  /// The same of a copy of the record's bytes.
+  void verify(std::int64_t index, std::span<const std::byte> bytes) const;
+  /// Where in the file a record begins.
+  std::size_t offset(std::int64_t index) const;
 
   /// What a record is called in messages: "images.pack: record 17".
   std::string record_name(std::int64_t index) const;

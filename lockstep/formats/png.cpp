@@ -23,6 +23,10 @@ constexpr png_uint_32 kMaximumSide = 65'535;  // what JPEG's headers and packs h
 // compressed to a bomb. libpng takes them by their names, five bytes each.
 constexpr png_byte kIgnoredChunks[] = "tRNS";
 
+// libpng's words for image data that are left over when all rows are complete.
+constexpr const char* kSurplus[] = {"Too much image data", "Extra compressed data",
+                                    "Too many IDATs found"};
+
 }  // namespace
 
 // As in jpeg.cpp: libpng's errors leave by longjmp, which may not pass over an object with a
@@ -40,6 +44,7 @@ struct PngDecoder::State {
   void set_output();
   void read_rows(const ImageRegion& region, std::uint8_t* pixels);
   void read_interlaced(const ImageRegion& region, std::uint8_t* pixels);
+  void read_end();
   void close() { png_destroy_read_struct(&codec, &info, nullptr); }
 
   png_structp codec = nullptr;
@@ -53,6 +58,9 @@ struct PngDecoder::State {
   std::string name;
   ImageHeader header;
   bool fresh = false;  // the header was read and nothing after it
+  bool ended = false;  // more was asked for than the file holds
+  bool surplus = false;  // the file holds more data than pixels
+  std::string remark;
   std::vector<png_byte> rows;
 
  private:
@@ -65,6 +73,7 @@ struct PngDecoder::State {
   [[noreturn]] void fail();
 
   [[noreturn]] static void leave(png_structp codec, png_const_charp text);
+  static void warn(png_structp codec, png_const_charp text);
   static void read(png_structp codec, png_bytep to, std::size_t count);
 };
 
@@ -74,9 +83,23 @@ void PngDecoder::State::leave(png_structp codec, png_const_charp text) {
   std::longjmp(state.on_error, 1);
 }
 
+// Also called for what libpng takes for a benign error once pixels are read. In the pixels' own chunks
+// only surplus data are benign; a wrong checksum of the pixels is not.
+void PngDecoder::State::warn(png_structp codec, png_const_charp text) {
+  for (const char* surplus : kSurplus) {
+    if (std::strstr(text, surplus) == nullptr) continue;
+    static_cast<State*>(png_get_error_ptr(codec))->surplus = true;
+    return;
+  }
+  if (std::strncmp(text, "IDAT", 4) == 0) leave(codec, text);
+}
+
 void PngDecoder::State::read(png_structp codec, png_bytep to, std::size_t count) {
   State& state = *static_cast<State*>(png_get_io_ptr(codec));
-  if (count > state.bytes.size() - state.used) leave(codec, "the file ends too early");
+  if (count > state.bytes.size() - state.used) {
+    state.ended = true;
+    leave(codec, "the file ends too early");
+  }
   std::memcpy(to, state.bytes.data() + state.used, count);
   state.used += count;
 }
@@ -90,10 +113,10 @@ void PngDecoder::State::fail() {
 
 void PngDecoder::State::read_header() {
   close();
-  fresh = false;
+  fresh = ended = surplus = false;
+  remark.clear();
   used = 0;
-  codec = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, leave,
-                                 [](png_structp, png_const_charp) {});
+  codec = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, leave, warn);
   if (codec == nullptr) throw std::bad_alloc();
   info = png_create_info_struct(codec);
   if (info == nullptr) throw std::bad_alloc();
@@ -118,6 +141,7 @@ void PngDecoder::State::set_output() {
     if ((colors & PNG_COLOR_MASK_COLOR) == 0) png_set_gray_to_rgb(codec);
     png_set_interlace_handling(codec);
     png_read_update_info(codec, info);
+    png_set_benign_errors(codec, 1);  // warn() decides
   });
   LOCKSTEP_CHECK(png_get_rowbytes(codec, info) == std::size_t{3} * header.width, name, ": rows of ",
                  png_get_rowbytes(codec, info), " bytes for ", header.width, " pixels");
@@ -135,8 +159,8 @@ void PngDecoder::State::read_rows(const ImageRegion& region, std::uint8_t* pixel
       std::memcpy(pixels + static_cast<std::size_t>(y - region.y) * row_bytes, rows.data() + left,
                   row_bytes);
     }
-    if (end == header.height) png_read_end(codec, nullptr);
   });
+  if (end == header.height) read_end();
 }
 
 void PngDecoder::State::read_interlaced(const ImageRegion& region, std::uint8_t* pixels) {
@@ -149,13 +173,21 @@ void PngDecoder::State::read_interlaced(const ImageRegion& region, std::uint8_t*
         png_read_row(codec, rows.data() + static_cast<std::size_t>(y) * all_bytes, nullptr);
       }
     }
-    png_read_end(codec, nullptr);
   });
+  read_end();
   const png_byte* from = rows.data() + static_cast<std::size_t>(region.y) * all_bytes +
                          std::size_t{3} * static_cast<std::size_t>(region.x);
   for (int y = 0; y < region.height; ++y, from += all_bytes, pixels += row_bytes) {
     std::memcpy(pixels, from, row_bytes);
   }
+}
+
+// All pixels are read: where the file merely ends now, they are right.
+void PngDecoder::State::read_end() {
+  const bool complete = returns([&] { png_read_end(codec, nullptr); });
+  if (!complete && !ended) fail();
+  if (!complete) remark = name + ": the file lacks its end (the chunk IEND)";
+  if (complete && surplus) remark = name + ": the file holds more image data than its pixels";
 }
 
 PngDecoder::PngDecoder(const ImageDecoderOptions& options)
@@ -194,6 +226,8 @@ void PngDecoder::decode(const ImageRegion& region, std::span<std::uint8_t> pixel
     state.read_rows(region, pixels.data());
   }
 }
+
+std::string_view PngDecoder::remark() const { return state_->remark; }
 
 std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height) {
   check_region({0, 0, width, height}, width, height, pixels);

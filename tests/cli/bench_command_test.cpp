@@ -134,6 +134,18 @@ TEST(BenchCommand, CountsTheImagesOfAFolder) {
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_GT(rows[0]["images_per_second"], 0);
   EXPECT_FALSE(rows[0].contains("copy_images_per_second")) << "decoding is no copy";
+
+  folder.write("cats/1.png", "damaged");
+  const std::vector<std::string> damaged = {
+      "loader", "--dataset", folder.path().string(), "--size",    "8",    "--threads", "1",
+      "--batch-size", "3",   "--rounds", "1",        "--seconds", "0.01", "--json", file.string()};
+  EXPECT_EQ(bench(damaged).exit_code, 1);
+  std::vector<std::string> skipping = damaged;
+  skipping.insert(skipping.end(), {"--on-corrupt-image", "skip"});
+  const ProgramResult skipped = bench(skipping);
+  ASSERT_EQ(skipped.exit_code, 0) << skipped.err;
+  EXPECT_THAT(skipped.err, ::testing::HasSubstr("warning: skipped image 0 of images of "));
+  EXPECT_GT(rows_of(file)[0]["skipped_images"], 0);
 }
 
 TEST(BenchCommand, TimesEveryCollective) {

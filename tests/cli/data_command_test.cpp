@@ -288,7 +288,19 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"pack"}, 2, "SOURCE is required"},
       {{"pack", "nosuch", to},
        2,
-       "there is no data set or folder 'nosuch'; known data sets are mnist"},
+       "there is no data set, folder or pack 'nosuch'; known data sets are mnist"},
+      {{"pack", images(), to, "--on-corrupt-image", "ask"}, 2, "must be one of stop, skip, got 'ask'"},
+      {{"pack", images(), to, "--max-image-pixels", "0"}, 2, "--max-image-pixels must be from 1"},
+      {{"check", "nosuch"}, 2, "data check: there is no data set, folder or pack 'nosuch'"},
+      {{"check", (data / "no.pack").string()}, 1, "is no packed image file"},
+      {{"check", images(), "--threads", "-1"}, 2, "data check: --threads must be from 0"},
+      {{"check", images(), "--json", in_out("no/x")}, 2, "does not exist; create it first"},
+      {{"preview", images(), "--out", in_out("x.png"), "--on-corrupt-image", "ask"},
+       2,
+       "data preview: --on-corrupt-image must be one of stop, skip"},
+      {{"preview", images(), "--out", in_out("x.png"), "--size", "8", "--max-image-pixels", "79"},
+       1,
+       "8 pixels, at most 79 are allowed"},
       {{"pack", images(), to, "--split", "test"}, 2, "--split belongs to a known data set"},
       {{"pack", images(), to, "--data", "x"}, 2, "--data belongs to a known data set"},
       {{"pack", "mnist", to, "--split", "dev"}, 2, "--split must be one of train, test"},
@@ -389,6 +401,86 @@ TEST_F(DataCommand, CountsDamagedImages) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("error: 2 of 12 images: "),
                                 HasSubstr("a.pack: record 3 is damaged: its checksum is wrong")));
+}
+
+// A file that is cut, one that is another format's, and one that only lacks its last chunk.
+void damage_images(const TemporaryDirectory& data) {
+  const auto cut = [&](const std::string& name, std::size_t bytes) {
+    const std::string file = read_text(data / name);
+    data.write(name, file.substr(0, file.size() - bytes));
+  };
+  using std::string_literals::operator""s;
+  cut("images/cat/11.png", 40);
+  cut("images/dog/16.png", 12);
+  data.write("images/dog/18.png", "II*\0\x08\0\0\0, a TIFF file"s);
+}
+
+TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
+  const ProgramResult right = run({"check", images(), "--json", in_out("right.json")});
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+  EXPECT_THAT(right.out, ::testing::StartsWith("images of images: 12 images, 0 damaged, in "));
+  EXPECT_THAT(right.err, IsEmpty());
+  EXPECT_EQ(read_json("right.json")["damaged"], json::array());
+
+  damage_images(data);
+  const ProgramResult result =
+      run({"check", images(), "--threads", "2", "--json", in_out("check.json")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("damaged  " + images() + "/cat/11.png: cannot decode PNG: "),
+                    HasSubstr("damaged  " + images() + "/dog/18.png: is a TIFF image, expected"),
+                    HasSubstr("odd      " + images() + "/dog/16.png: the file lacks its end"),
+                    HasSubstr("12 images, 2 damaged, 1 odd but complete, in ")));
+  EXPECT_EQ(result.err,
+            "error: data check: 2 of 12 images cannot be decoded; move them away, or leave them out "
+            "with --on-corrupt-image skip\n");
+  const json found = read_json("check.json");
+  EXPECT_EQ(found["images"], 12);
+  ASSERT_EQ(found["damaged"].size(), 2U);
+  EXPECT_EQ(found["damaged"][0]["index"], 1);
+  EXPECT_THAT(found["damaged"][1]["reason"].get<std::string>(), HasSubstr("dog/18.png"));
+  ASSERT_EQ(found["odd"].size(), 1U);
+  EXPECT_EQ(found["odd"][0]["index"], 6);
+}
+
+TEST_F(DataCommand, LeavesDamagedImagesOutOnRequest) {
+  damage_images(data);
+  EXPECT_EQ(run({"pack", images(), in_out("a.pack")}).exit_code, 1);
+  const ProgramResult packed = run({"pack", images(), in_out("a.pack"), "--on-corrupt-image", "skip",
+                                    "--json", in_out("pack.json")});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_THAT(packed.out, AllOf(HasSubstr("10 images as pixels in 2 classes"),
+                                HasSubstr("left out " + images() + "/cat/11.png: cannot decode"),
+                                HasSubstr("left out " + images() + "/dog/18.png: is a TIFF")));
+  EXPECT_EQ(read_json("pack.json")["skipped_images"], 2);
+  EXPECT_EQ(run({"check", in_out("a.pack")}).exit_code, 0);
+
+  const std::vector<std::string> preview = {"preview",    images(), "--images", "12", "--size",
+                                            "8",          "--versions", "1",    "--out",
+                                            in_out("a.png"), "--json", in_out("a.json")};
+  EXPECT_EQ(run(preview).exit_code, 1);
+  std::vector<std::string> skipping = preview;
+  skipping.insert(skipping.end(), {"--on-corrupt-image", "skip"});
+  const ProgramResult shown = run(skipping);
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("10 images of images of images"),
+                               HasSubstr("left out " + images() + "/cat/11.png")));
+  EXPECT_EQ(shown.err.find("warning:"), shown.err.rfind("warning:")) << "of the odd file, once";
+  const json sheet = read_json("a.json");
+  EXPECT_EQ(sheet["skipped_images"], 2);
+  EXPECT_EQ(sheet["rows"].size(), 10U);
+}
+
+TEST_F(DataCommand, ChecksEveryImageOfAPack) {
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--encoded"}).exit_code, 0);
+  EXPECT_EQ(run({"check", in_out("a.pack")}).exit_code, 0);
+  std::string pack = read_text(out / "a.pack");
+  const PackReader reader(as_bytes(pack), "");
+  pack[static_cast<std::size_t>(reader.record(3).bytes.data() - as_bytes(pack).data()) + 9] ^= 1;
+  out.write("a.pack", pack);
+  const ProgramResult result = run({"check", in_out("a.pack")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("damaged  " + in_out("a.pack") + ": record 3 is damaged"));
 }
 
 TEST_F(DataCommand, AFullDiskLeavesNothing) {

@@ -60,6 +60,24 @@ TEST(ReadFile, ReadsTheWholeFileIntoTheSameMemory) {
               ::testing::HasSubstr("none: No such file"));
 }
 
+TEST(MappedFile, KnowsWhenTheFileIsCutShort) {
+  const TemporaryDirectory directory;
+  directory.write("file", "content");
+  const MappedFile file(directory / "file");
+  std::vector<std::byte> copy(4);
+  EXPECT_TRUE(file.is_whole());
+  ASSERT_TRUE(file.read_at(3, copy));
+  EXPECT_EQ(copy.front(), std::byte{'t'});
+  EXPECT_EQ(copy.back(), std::byte{'t'});
+  EXPECT_FALSE(file.read_at(4, copy)) << "a byte too many";
+  std::filesystem::resize_file(directory / "file", 6);
+  EXPECT_FALSE(file.is_whole());
+  EXPECT_FALSE(file.read_at(3, copy));
+  EXPECT_TRUE(file.read_at(2, copy));
+  directory.write("empty", "");
+  EXPECT_TRUE(MappedFile(directory / "empty").is_whole());
+}
+
 TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
   const TemporaryDirectory directory;
   directory.write("empty", "");

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing {
@@ -37,6 +40,42 @@ TEST(ImageDataset, SaysWhatIsWrongWithItsShards) {
     EXPECT_THAT(message_of<ConfigError>([&] { ImageDataset("mine", c.shape, 1, c.shards); }),
                 ::testing::AllOf(::testing::StartsWith("data set mine: "),
                                  ::testing::HasSubstr(c.message)));
+  }
+}
+
+// What a program's own source may do wrong, image by image.
+class Careless final : public ImageSource {
+ public:
+  std::int64_t size() const override { return 5; }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    static constexpr std::uint8_t kPixel = 7;
+    if (index == 0 || index == 4) reader.show(ImageView::planar(&kPixel, {1, 1, 1}));
+    if (index == 2) reader.show(ImageView::planar(nullptr, {1, 1, 1}));
+    if (index == 3) reader.show(ImageView::planar(&kPixel, {1, 0, 1}));
+  }
+  std::int64_t label(std::int64_t index) const override { return index - 1; }
+};
+
+TEST(ImageDataset, RefusesWhatASourceGetsWrong) {
+  const ImageDataset mine("mine", {1, 0, 0}, 3, std::make_shared<const Careless>());
+  for (const ImageDataset& dataset :
+       {mine, subset(mine, {0, 1, 2, 3, 4}), concatenate({mine, mine})}) {
+    ImageReader reader;
+    for (std::int64_t i = 1; i <= 3; ++i) {
+      dataset.read(0, reader);
+      EXPECT_EQ(message_of<ConfigError>([&] { dataset.read(i, reader); }),
+                str("data set mine: read() of its ImageSource showed no image ", i,
+                    "; it must call show() with at least one pixel, or open()"))
+          << "the image before must not pass for it";
+      EXPECT_FALSE(reader.has_image());
+      EXPECT_EQ(dataset.label(i), i - 1);
+    }
+    dataset.read(4, reader);
+    EXPECT_EQ(reader.shape(), (ImageShape{1, 1, 1}));
+    for (const std::int64_t i : {0, 4}) {
+      EXPECT_EQ(message_of<DataError>([&] { dataset.label(i); }),
+                str("data set mine: image ", i, " has label ", i - 1, ", expected 0 to 2"));
+    }
   }
 }
 

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -63,6 +66,70 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
   EXPECT_THAT(message_of<ConfigError>([&] { dataset.image(0); }), HasSubstr("its images are files"));
 }
 
+// torchvision sorts the paths of folders as text, in which '-' comes before '/', and the names in each.
+TEST_F(ImageFolder, FollowsLinksInTorchvisionsOrder) {
+  const char* const names[] = {"b/a-z/2.png", "b/a-z/3.JPeG", "b/a/0.png", "b/a/z/1.png",
+                               "link/4.png"};
+  const std::vector<std::string> order = {"b/a/0.png", "b/a-z/2.png", "b/a-z/3.JPeG",
+                                          "b/a/z/1.png", "link/4.png"};
+  for (const char* name : names) write(name, png(4, 3, static_cast<std::uint8_t>(name[0])));
+  const TemporaryDirectory elsewhere;
+  std::filesystem::rename(folder / "link", elsewhere / "real");
+  std::filesystem::create_directory_symlink(elsewhere / "real", folder / "link");
+  std::filesystem::create_symlink("nowhere.png", folder / "b/a/dangling.png");
+  write("b/.png", "a name without an extension");
+  const ImageDataset dataset = load_image_folder(folder.path());
+  ASSERT_EQ(dataset.size(), 6);
+  ImageReader reader;
+  std::vector<std::string> read;
+  for (std::int64_t i = 0; i < 6; ++i) {
+    if (i == 1) {
+      EXPECT_THAT(message_of<DataError>([&] { dataset.read(i, reader); }),
+                  HasSubstr("b/a/dangling.png: No such file"));
+      continue;
+    }
+    const std::string& name = order[static_cast<std::size_t>(i > 1 ? i - 1 : i)];
+    write(name, "no image");
+    EXPECT_THAT(message_of<DataError>([&] { dataset.read(i, reader); }),
+                HasSubstr((folder / name).string() + ": neither JPEG nor PNG"));
+  }
+  EXPECT_EQ(dataset.label(4), 0);
+  EXPECT_EQ(dataset.label(5), 1);
+}
+
+// Permissions mean nothing to root, so that root is another user for the while.
+class WithoutRights {
+ public:
+  WithoutRights() : was_root_(geteuid() == 0) {
+    if (was_root_ && seteuid(65'534) != 0) throw std::runtime_error("seteuid failed");
+  }
+  ~WithoutRights() {
+    if (was_root_ && seteuid(0) != 0) std::abort();
+  }
+  WithoutRights(const WithoutRights&) = delete;
+  WithoutRights& operator=(const WithoutRights&) = delete;
+
+ private:
+  bool was_root_;
+};
+
+TEST_F(ImageFolder, NamesAFolderThatCannotBeRead) {
+  namespace fs = std::filesystem;
+  write("cat/a.png", png(4, 3, 2));
+  write("cat/more/locked/b.png", png(4, 3, 2));
+  fs::permissions(folder.path(), fs::perms::all);
+  const fs::path locked = folder / "cat/more/locked";
+  fs::permissions(locked, fs::perms::none);
+  {
+    const WithoutRights rights;
+    EXPECT_EQ(error(), "cannot read " + locked.string() + ": Permission denied");
+  }
+  fs::permissions(locked, fs::perms::all);
+  fs::create_directory_symlink("loop", folder / "cat/loop");
+  EXPECT_EQ(error(), "cannot read " + (folder / "cat/loop").string() +
+                         ": Too many levels of symbolic links");
+}
+
 TEST_F(ImageFolder, SaysWhatIsMissing) {
   EXPECT_THAT(error(), HasSubstr("has no subfolders, of which each would be a class"));
   write("cat/a.txt", "");
@@ -88,6 +155,31 @@ TEST_F(ImageFolder, NamesADamagedFile) {
   }
   std::filesystem::remove(folder / "cat/a.png");
   EXPECT_THAT(message_of<DataError>([&] { dataset.read(0, reader); }), HasSubstr("a.png: No such file"));
+}
+
+TEST_F(ImageFolder, RefusesImagesOfMorePixelsThanAnOptionAllows) {
+  write("cat/a.png", png(40, 30, 2));
+  ImageReader reader;
+  const auto read = [&](const ImageFolderOptions& options) {
+    load_image_folder(folder.path(), options).read(0, reader);
+  };
+  EXPECT_NO_THROW(read({.max_image_pixels = 1200}));
+  EXPECT_THAT(message_of<DataError>([&] { read({.max_image_pixels = 1199}); }),
+              HasSubstr("a.png: an image of 40x30 has 1200 pixels, at most 1199 are allowed"));
+  EXPECT_NO_THROW(read({})) << "the reader takes the limit of each file";
+  // One of 90 million, of which nothing is decoded.
+  std::string large = png(40, 30, 2);
+  using std::string_literals::operator""s;
+  const std::string header = "IHDR" + big_endian({10'000, 9'000}) + "\x08\x02\0\0\0"s;
+  large.replace(8, 25, big_endian({13}) + header +
+                           big_endian({libdeflate_crc32(0, header.data(), header.size())}));
+  write("cat/a.png", large + pattern(20'000));
+  EXPECT_THAT(message_of<DataError>([&] { read({}); }), HasSubstr("--max-image-pixels"));
+  EXPECT_NO_THROW(read({.max_image_pixels = 90'000'000}));
+  for (const std::int64_t limit : {std::int64_t{0}, kMaxImagePixelsLimit + 1}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { read({.max_image_pixels = limit}); }),
+                HasSubstr("load_image_folder: max_image_pixels must be from 1 to"));
+  }
 }
 
 // What a list shows of a file is decoded, and equals the same list on the whole image.

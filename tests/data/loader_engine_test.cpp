@@ -116,6 +116,30 @@ TEST(LoaderCorruptImage, ABatchWithoutAnyImageIsAnError) {
               HasSubstr("none of the 2 images of a batch can be read; the first: image2.jpg: damaged"));
 }
 
+// Skipping is for files: a source that is wrong is a defect of the program.
+TEST(LoaderCorruptImage, AWrongSourceIsNotSkipped) {
+  class Wrong final : public ImageSource {
+   public:
+    std::int64_t size() const override { return 4; }
+    void read(std::int64_t index, ImageReader& reader) const override {
+      static constexpr std::uint8_t kPixel = 7;
+      if (index != 3) reader.show(ImageView::planar(&kPixel, {1, 1, 1}));
+    }
+    std::int64_t label(std::int64_t index) const override { return index == 1 ? 10 : 0; }
+  };
+  const ImageDataset dataset("wrong", {1, 1, 1}, 10, std::make_shared<const Wrong>());
+  for (const int threads : {0, 2}) {
+    Loader loader(dataset, EvaluationSampler(4), kPlain,
+                  {.batch_size = 2, .threads = threads, .on_corrupt_image = OnCorruptImage::kSkip});
+    Batch batch;
+    EXPECT_THAT(message_of<DataError>([&] { loader.next(batch); }),
+                HasSubstr("data set wrong: image 1 has label 10, expected 0 to 9"));
+    loader.set_epoch(0, 1);
+    EXPECT_THAT(message_of<ConfigError>([&] { loader.next(batch); }),
+                HasSubstr("read() of its ImageSource showed no image 3"));
+  }
+}
+
 // Squares, with the processors of the threads that made them.
 class Squares final : public BatchDataset {
  public:

@@ -201,6 +201,34 @@ TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
   EXPECT_THROW(always.read(6, reader), DataError);
 }
 
+// Of small records a thread reads many between two looks at the length, of large ones none; a record
+// behind the new end would end the process with SIGBUS.
+TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
+  for (const bool large : {false, true}) {
+    if (large) folder.write("dog/9.png", png(300, 300, 7));
+    for (const bool keep_files : {false, true}) {
+      const auto path = pack({.keep_files = keep_files});
+      const ImageDataset packed = load_packed_images(path);
+      const std::int64_t last = packed.size() - 1;
+      ImageReader reader;
+      packed.read(last, reader);
+      std::filesystem::resize_file(path, 100);
+      std::string message;
+      const auto read = [&] {
+        message = message_of<DataError>([&] { packed.read(last, reader); });
+      };
+      if (large && !keep_files) {
+        read();
+      } else {
+        std::jthread(read).join();
+      }
+      EXPECT_THAT(message, AllOf(HasSubstr(path.string() + ": was cut short while it is in use"),
+                                 HasSubstr("lockstep data pack")))
+          << large << keep_files;
+    }
+  }
+}
+
 // Who trusts the index with a shape would read beyond the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   const std::string file = png(9, 7, 3);

@@ -246,7 +246,7 @@ std::vector<Damage> damaged_files() {
       {"a bomb", with_frame("\xff\xc0\x00\x11\x08\x20\x00\x20\x00\x03"s),
        "damaged or truncated image (claims 8192x8192 pixels, which"},
       {"too large", with_frame("\xff\xc0\x00\x11\x08\xff\x00\xff\x00\x03"s),
-       "an image of 65280x65280 pixels needs 12784435200 bytes, at most 268435456 are allowed"},
+       "an image of 65280x65280 has 4261478400 pixels, at most 89478485 are allowed"},
   };
 }
 
@@ -339,14 +339,15 @@ TEST(JpegDecoder, ScansAreLimited) {
 
 TEST(JpegDecoder, MemoryIsLimited) {
   const std::string small = encode_jpeg({.width = 64, .height = 48});
-  constexpr std::int64_t kNeeded = 64 * 48 * 3;
-  EXPECT_NO_THROW(decode_whole(small, {.maximum_bytes = kNeeded}));
-  EXPECT_EQ(message_of<DataError>([&] { decode_whole(small, {.maximum_bytes = kNeeded - 1}); }),
-            "x.jpg: an image of 64x48 pixels needs 9216 bytes, at most 9215 are allowed");
+  constexpr std::int64_t kPixels = 64 * 48;
+  EXPECT_NO_THROW(decode_whole(small, {.max_image_pixels = kPixels}));
+  EXPECT_EQ(message_of<DataError>([&] { decode_whole(small, {.max_image_pixels = kPixels - 1}); }),
+            "x.jpg: an image of 64x48 has 3072 pixels, at most 3071 are allowed; raise "
+            "max_image_pixels (--max-image-pixels)");
   // One column of pixels needs two columns of blocks, each coefficient of two bytes.
   const std::string column = encode_jpeg({.width = 1, .height = 60'000, .progressive = true});
   EXPECT_THAT(
-      message_of<DataError>([&] { decode_whole(column, {.maximum_bytes = 180'000}); }),
+      message_of<DataError>([&] { decode_whole(column, {.max_image_pixels = 60'000}); }),
       StartsWith("x.jpg: cannot decode JPEG: needs more memory than is allowed (near byte"));
   EXPECT_NO_THROW(decode_whole(column));
 }

@@ -99,25 +99,69 @@ TEST(PngDecoder, NamesTheFileAndWhatIsWrongWithIt) {
            {"magic only", magic, "the file ends too early (near byte 8 of 8)"},
            {"no data", right.substr(0, 33) + right.substr(right.size() - 12), "IEND: out of place"},
            {"half", right.substr(0, right.size() / 2), "the file ends too early"},
-           {"no end", right.substr(0, right.size() - 12), "the file ends too early"},
+           {"no end of the data", right.substr(0, right.size() - 13), "the file ends too early"},
            {"a wrong header", with(16, 1), "IHDR: CRC error"},
            {"a wrong checksum", with(right.size() - 13, 1), "IDAT: CRC error"},
            {"wrong data", with(data + 100, 1), ""},
            {"no such zlib", with(data + 4, 7), "IDAT: "},
            {"no columns", with_header(0, 21), "Invalid IHDR data"},
            {"more rows than data", with_header(37, 22), "Not enough image data"},
-           {"fewer rows than data", with_header(37, 20), "IDAT: Too much image data"},
            {"too wide", with_header(1 << 21, 1), "Invalid IHDR data"},
            {"a pixel too wide", with_header(65'536, 1), "Invalid IHDR data"},
            {"a pixel too high", with_header(1, 65'536), "Invalid IHDR data"},
            {"a bomb", with_header(8192, 8192), "claims 8192x8192 pixels, which"},
-           {"too large", with_header(65'535, 65'535), "at most 268435456 are allowed"},
+           {"too large", with_header(65'535, 65'535), "at most 89478485 are allowed"},
        }) {
     EXPECT_THAT(message_of<DataError>([&] { decode_whole(test.file); }),
                 AllOf(StartsWith("x.png: "), HasSubstr(test.message)))
         << test.name;
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+// As torchvision and PIL do: every pixel is right, and the file is odd.
+TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
+  constexpr const char* kNoEnd = "x.png: the file lacks its end (the chunk IEND)";
+  constexpr const char* kSurplus = "x.png: the file holds more image data than its pixels";
+  for (const bool interlaced : {false, true}) {
+    const PngBytes right = make_png({.width = 37, .height = 21, .interlaced = interlaced});
+    const std::size_t end = right.file.size() - 12;  // of the data
+    std::string fewer_rows = right.file;
+    using std::string_literals::operator""s;
+    fewer_rows.replace(8, 25, png_chunk("IHDR", big_endian({37, 20}) + "\x08\x02\0\0\0"s));
+    std::string more_chunks = right.file;
+    more_chunks.insert(end, png_chunk("IDAT", "more"));
+    const std::size_t data = right.file.find("IDAT") + 4;
+    const std::string more_data = right.file.substr(0, data - 8) +
+                                  png_chunk("IDAT", right.file.substr(data, end - 4 - data) + "more") +
+                                  right.file.substr(end);
+    struct Case {
+      const char* name;
+      std::string file;
+      const char* remark;
+    };
+    for (const Case& test : {
+             Case{"right", right.file, ""},
+             {"no last chunk", right.file.substr(0, end), kNoEnd},
+             {"half a last chunk", right.file.substr(0, end + 6), kNoEnd},
+             {"bytes more in the chunk", more_data, kSurplus},
+             {"a chunk more", more_chunks, ""},
+             {"bytes after the end", right.file + "bytes", ""},
+         }) {
+      PngDecoder decoder;
+      const ImageHeader& header = decoder.open(as_bytes(test.file), "x.png");
+      EXPECT_EQ(decode(decoder, whole(header)), right.rgb) << test.name;
+      EXPECT_EQ(decoder.remark(), test.remark) << test.name;
+      decode(decoder, {0, 0, 37, 20});
+      if (interlaced) continue;  // always decoded whole
+      EXPECT_EQ(decoder.remark(), "") << test.name << ": its end is not looked at";
+    }
+    if (interlaced) continue;  // a row less is another interlacing
+    PngDecoder decoder;
+    const Pixels rows = decode(decoder, whole(decoder.open(as_bytes(fewer_rows), "x.png")));
+    EXPECT_TRUE(std::equal(rows.begin(), rows.end(), right.rgb.begin()));
+    EXPECT_EQ(decoder.remark(), kSurplus);
+  }
 }
 
 TEST(PngDecoder, PassesOverWhatIsNoPixel) {
@@ -170,8 +214,23 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
   decoder.decode({0, 0, 32, 24}, 4, pixels);
   EXPECT_EQ(pixels, plain_libjpeg(jpeg, 4));
 
-  EXPECT_EQ(message_of<DataError>([&] { decoder.open(as_bytes("GIF89a..."), "x.gif"); }),
-            "x.gif: neither JPEG nor PNG, it begins with 47 49 46 38 39 61 2e 2e");
+  using std::string_literals::operator""s;
+  const std::pair<std::string, const char*> others[] = {
+      {"GIF87a...", "is a GIF image, expected JPEG or PNG; convert it"},
+      {"GIF89a...", "is a GIF image, expected JPEG or PNG; convert it"},
+      {"RIFF\x24\0\0\0WEBPVP8 "s, "is a WebP image, expected JPEG or PNG; convert it"},
+      {"BM\x36\0\0\0"s, "is a BMP image, expected JPEG or PNG; convert it"},
+      {"II*\0\x08\0\0\0"s, "is a TIFF image, expected JPEG or PNG; convert it"},
+      {"MM\0*\0\0\0\x08"s, "is a TIFF image, expected JPEG or PNG; convert it"},
+      {"\0\0\0\x1c" "ftypavif"s, "is an AVIF image, expected JPEG or PNG; convert it"},
+      {"\0\0\0\x18" "ftypheic"s, "is a HEIF image, expected JPEG or PNG; convert it"},
+      {"RIFF\x24\0\0\0WAVE"s, "neither JPEG nor PNG, it begins with 52 49 46 46 24 00 00 00"},
+      {"WEBP", "neither JPEG nor PNG, it begins with 57 45 42 50"},
+  };
+  for (const auto& [file, message] : others) {
+    EXPECT_EQ(message_of<DataError>([&] { decoder.open(as_bytes(file), "x.png"); }),
+              "x.png: " + std::string(message));
+  }
   EXPECT_EQ(message_of<DataError>([&] { decoder.open({}, "x.gif"); }),
             "x.gif: expected a JPEG or PNG image, the file is empty");
   EXPECT_THROW(decoder.decode({0, 0, 32, 24}, 4, pixels), InternalError)

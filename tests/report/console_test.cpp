@@ -11,6 +11,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/report/download_bar.h>
+#include <lockstep/report/image_bar.h>
 #include <lockstep/report/line_log.h>
 #include <lockstep/report/progress_bar.h>
 #include <lockstep/report/summary_table.h>
@@ -172,6 +173,30 @@ TEST(DownloadBar, DrawsAndKeepsOneLinePerFile) {
   EXPECT_EQ(written(out, [&] { bar("a.gz", 4'000'000, 4'000'000); }), "");
   EXPECT_EQ(written(out, [&] { bar("b.gz", 10, 20); }),
             kClear + "b.gz ####################--------------------  10 B of 20 B");
+}
+
+TEST(ImageBar, DrawsOneLineThatIsGoneInTheEnd) {
+  std::ostringstream out;
+  {
+    Clock::time_point now{};
+    ImageBar bar(out, terminal_of(50), "checking", 2000, [&] { return now; });
+    EXPECT_EQ(written(out, [&] { bar(500); }),
+              kClear + "checking #####--------------  500 of 2,000 images");
+    now += Milliseconds(99);
+    EXPECT_EQ(written(out, [&] { bar(1000); }), "");
+    now += Milliseconds(1);
+    EXPECT_NE(written(out, [&] { bar(1001); }), "");
+    out.str("");
+  }
+  EXPECT_EQ(out.str(), kClear);
+  ImageBar narrow(out, terminal_of(20), "checking", 2000);
+  EXPECT_EQ(written(out, [&] { narrow(1); }), kClear + "checking  1 of 2,00");
+}
+
+TEST(ImageBar, IsQuietWithoutATerminal) {
+  std::ostringstream out;
+  { ImageBar(out, Terminal{}, "checking", 2)(1); }
+  EXPECT_EQ(out.str(), "");
 }
 
 TEST(DownloadBar, IsQuietWithoutATerminal) {

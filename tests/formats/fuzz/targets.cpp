@@ -46,7 +46,7 @@ bool accepts(const Parse& parse) {
 }
 
 // Small, so that a header which lies costs no time.
-constexpr std::int64_t kMaximumImageBytes = 1 << 20;
+constexpr std::int64_t kMaximumImagePixels = (1 << 20) / 3;
 
 ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eighths) {
   const auto below = [&](int bound) {
@@ -90,9 +90,9 @@ void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
 // One decoder for all inputs, as a loader's thread has: what an input leaves behind must not harm
 // the next.
 bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
-  thread_local ImageDecoder strict({.maximum_bytes = kMaximumImageBytes});
+  thread_local ImageDecoder strict({.max_image_pixels = kMaximumImagePixels});
   thread_local ImageDecoder tolerant(
-      {.maximum_bytes = kMaximumImageBytes, .tolerate_damage = true});
+      {.max_image_pixels = kMaximumImagePixels, .tolerate_damage = true});
   const auto decodes = [&](ImageDecoder& decoder) {
     return accepts([&] {
       if (image_type(bytes, "fuzz") != type) throw DataError("another target's");

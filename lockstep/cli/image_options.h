@@ -1,0 +1,46 @@
+// Options of commands that read image files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/options.h>
+#include <lockstep/data/corrupt_image.h>
+#include <lockstep/formats/image.h>
+
+namespace lockstep {
+
+inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
+  command
+      .add_option("--on-corrupt-image", to,
+                  "What to do about an image that cannot be decoded: stop ends the command and names "
+                  "the file; skip leaves it out and counts it")
+      ->capture_default_str();
+}
+
+/// ConfigError, beginning with `command`, for another word than stop and skip.
+inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
+                                                 const std::string& word) {
+  OptionCheck(command).one_of("--on-corrupt-image", word, {"stop", "skip"});
+  return word == "skip" ? OnCorruptImage::kSkip : OnCorruptImage::kStop;
+}
+
+inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
+  command
+      .add_option("--max-image-pixels", to,
+                  "Largest image file that is decoded, in pixels; decoding takes up to 12 bytes for "
+                  "each")
+      ->transform(whole_number<std::int64_t>())
+      ->capture_default_str();
+}
+
+/// ConfigError, beginning with `command`.
+inline void check_max_image_pixels(const std::string& command, std::int64_t value) {
+  OptionCheck(command).in_range("--max-image-pixels", static_cast<double>(value), 1,
+                                static_cast<double>(kMaxImagePixelsLimit));
+}
+
+}  // namespace lockstep
