@@ -80,7 +80,8 @@ class Way {
     if (memory == ParameterMemory::kAsIs) {
       plain_ = std::make_unique<Optimizer>(named, options);
     } else {
-      sharded_ = std::make_unique<ShardedStep>(parameters_, options, group_, memory);
+      sharded_ = std::make_unique<ShardedStep>(
+          std::vector<ParameterGroup>{{.parameters = named, .options = options}}, group_, memory);
     }
   }
 

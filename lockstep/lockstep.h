@@ -19,6 +19,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/parameter_groups.h>
 #include <lockstep/parallel/comm_hooks/default_hooks.h>
 #include <lockstep/parallel/comm_hooks/post_local_sgd.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>

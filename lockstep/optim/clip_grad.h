@@ -15,8 +15,8 @@ namespace lockstep {
 /// for the largest magnitude. With `error_if_nonfinite`, Error where the norm is not finite, and
 /// nothing changed; else the gradients become what that norm makes of them. Coalesces sparse
 /// gradients. The norm has the widest type of the gradients, and at least float32: PyTorch's is
-/// infinite where all are float16 and it exceeds 65,504. A tensor that occurs several times, as a tied
-/// weight does in C++'s Module::parameters(), counts once, here and in the halves below.
+/// infinite where all are float16 and it exceeds 65,504. A tensor that occurs several times, as a
+/// tied weight does in C++'s Module::parameters(), counts once, here and in the halves below.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type = 2,
                               bool error_if_nonfinite = false);
 

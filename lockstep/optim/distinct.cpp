@@ -3,15 +3,25 @@
 #include <unordered_set>
 
 namespace lockstep {
+namespace {
 
-Tensors distinct(const Tensors& tensors) {
-  Tensors once;
-  once.reserve(tensors.size());
-  std::unordered_set<const torch::TensorImpl*> seen(tensors.size());
-  for (const torch::Tensor& tensor : tensors) {
-    if (seen.insert(tensor.unsafeGetTensorImpl()).second) once.push_back(tensor);
+const torch::Tensor& tensor_of(const torch::Tensor& tensor) { return tensor; }
+const torch::Tensor& tensor_of(const NamedTensors::value_type& named) { return named.second; }
+
+template <class List>
+List each_once(const List& list) {
+  List once;
+  once.reserve(list.size());
+  std::unordered_set<const torch::TensorImpl*> seen(list.size());
+  for (const auto& element : list) {
+    if (seen.insert(tensor_of(element).unsafeGetTensorImpl()).second) once.push_back(element);
   }
   return once;
 }
+
+}  // namespace
+
+Tensors distinct(const Tensors& tensors) { return each_once(tensors); }
+NamedTensors distinct(const NamedTensors& tensors) { return each_once(tensors); }
 
 }  // namespace lockstep

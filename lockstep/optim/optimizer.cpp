@@ -1,192 +1,34 @@
 #include <lockstep/optim/optimizer.h>
 
-#include <algorithm>
-#include <map>
-#include <unordered_set>
-
-#include <lockstep/core/error.h>
+#include <iterator>
+#include <utility>
 
 namespace lockstep {
-namespace {
-
-// What one call of the rule steps.
-struct Pieces {
-  Tensors parameters;
-  Tensors gradients;
-  std::vector<Tensors> states;
-};
-
-NamedTensors trainable(const torch::nn::Module& module) {
-  NamedTensors parameters;
-  for (const auto& item : module.named_parameters()) {
-    if (item.value().requires_grad()) parameters.emplace_back(item.key(), item.value());
-  }
-  return parameters;
-}
-
-bool allows_sparse_gradients(const OptimizerOptions& options) {
-  const auto* sgd = std::get_if<SgdOptions>(&options);
-  return sgd != nullptr && sgd->momentum == 0 && sgd->weight_decay == 0;
-}
-
-// Adam divides by eps where nothing was ever seen, as between the parameters of a run.
-bool keeps_zeros(const OptimizerOptions& options) {
-  const auto* adam = std::get_if<AdamOptions>(&options);
-  const auto* adamw = std::get_if<AdamWOptions>(&options);
-  return (adam == nullptr || adam->eps > 0) && (adamw == nullptr || adamw->eps > 0);
-}
-
-bool is_sparse(const torch::Tensor& gradient) {
-  return gradient.defined() && gradient.layout() != torch::kStrided;
-}
-
-// The kernels walk through memory, so the layouts must agree.
-torch::Tensor laid_out_like(const torch::Tensor& parameter, const torch::Tensor& tensor) {
-  if (tensor.strides() == parameter.strides()) return tensor;
-  return torch::empty_like(parameter, tensor.options()).copy_(tensor);
-}
-
-}  // namespace
 
 Optimizer::Optimizer(const torch::nn::Module& module, const OptimizerOptions& options)
-    : Optimizer(trainable(module), options) {}
+    : Optimizer(trainable_parameters(module), options) {}
 
 Optimizer::Optimizer(const NamedTensors& parameters, const OptimizerOptions& options)
-    : rule_(make_update_rule(options)),
-      allows_sparse_(allows_sparse_gradients(options)),
-      allows_runs_(keeps_zeros(options)) {
-  const torch::NoGradGuard no_grad;
-  std::unordered_set<const void*> known;  // a tied parameter has several names
-  for (const auto& [name, parameter] : parameters) {
-    if (!known.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    if (!parameter.is_non_overlapping_and_dense()) {
-      throw ConfigError(lockstep::str("optimizer: parameter ", name, " has strides ",
-                                      parameter.strides(), " for shape ", parameter.sizes(),
-                                      ", which leave holes or overlap; make it contiguous"));
-    }
-    names_.push_back(name);
-    parameters_.push_back(parameter);
+    : Optimizer(std::vector<ParameterGroup>{{.parameters = parameters, .options = options}}) {}
+
+Optimizer::Optimizer(std::vector<ParameterGroup> groups)
+    : Optimizer(Checked{checked_groups(std::move(groups))}) {}
+
+Optimizer::Optimizer(const Checked& given) : rules_(given.groups) {
+  for (std::size_t g = 0; g < given.groups.size(); ++g) {
+    groups_.emplace_back(given.groups[g], rules_[g]);
+    const Tensors& own = groups_.back().parameters();
+    parameters_.insert(parameters_.end(), own.begin(), own.end());
   }
-  states_.resize(rule_->state_names().size());
-  for (auto& state : states_) {
-    for (const auto& parameter : parameters_) {
-      state.push_back(torch::zeros_like(parameter.detach()));
-    }
-  }
-  steps_ = torch::zeros({static_cast<std::int64_t>(names_.size())}, torch::kInt64);
 }
 
 void Optimizer::step() {
-  const torch::NoGradGuard no_grad;
-  if (runs_ && runs_->fit(parameters_) && same_steps()) return step_runs();
-  // The state stays where it is: `states_` are views of the runs'.
-  runs_.reset();
-  step_each();
-  if (allows_runs_) look_for_runs();
-}
-
-void Optimizer::step_each() {
-  std::map<std::int64_t, Pieces> by_steps;
-  Indices sparse;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const torch::Tensor& gradient = parameters_[i].grad();
-    if (!gradient.defined()) continue;
-    if (is_sparse(gradient)) {
-      if (!allows_sparse_) {
-        throw ConfigError(lockstep::str(
-            rule_->name(), ": the gradient of ", names_[i],
-            " is sparse, which is only for sgd without momentum and weight decay; make the layer "
-            "with sparse = false, or use such an sgd"));
-      }
-      sparse.push_back(i);
-      continue;
-    }
-    Pieces& pieces = by_steps[rule_->counts_steps() ? steps()[i] : 0];
-    pieces.states.resize(states_.size());
-    pieces.parameters.push_back(parameters_[i]);
-    pieces.gradients.push_back(laid_out_like(parameters_[i], gradient));
-    for (std::size_t s = 0; s < states_.size(); ++s) {
-      // The parameter may have got another memory format since.
-      states_[s][i] = laid_out_like(parameters_[i], states_[s][i]);
-      pieces.states[s].push_back(states_[s][i]);
-    }
-  }
-  for (const auto& [steps, pieces] : by_steps) {
-    rule_->update(pieces.parameters, pieces.gradients, pieces.states, steps + 1);
-  }
-  for (const std::size_t i : sparse) parameters_[i].add_(parameters_[i].grad(), -rule_->lr());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].grad().defined()) ++steps()[i];
-  }
-}
-
-void Optimizer::step_runs() {
-  const std::int64_t step = steps()[runs_->members().front().front()] + 1;
-  rule_->update(runs_->parameters(), runs_->gradients(), run_states_, step);
-  for (const Indices& members : runs_->members()) {
-    for (const std::size_t i : members) {
-      steps()[i] = step;
-      // Autograd must know that what it saved is no more; the kernel told it of the run alone.
-      if (i != members.front()) parameters_[i].unsafeGetTensorImpl()->bump_version();
-    }
-  }
-}
-
-// One call of the rule is of one step.
-bool Optimizer::same_steps() {
-  if (!rule_->counts_steps()) return true;
-  const std::int64_t first = steps()[runs_->members().front().front()];
-  for (const Indices& members : runs_->members()) {
-    for (const std::size_t i : members) {
-      if (steps()[i] != first) return false;
-    }
-  }
-  return true;
-}
-
-void Optimizer::look_for_runs() {
-  Addresses addresses = addresses_of(parameters_);
-  const bool moved = addresses != addresses_;
-  addresses_ = std::move(addresses);
-  if (moved) looked_ = false;
-  if (moved || looked_) return;
-  looked_ = true;
-  runs_.emplace(parameters_);
-  if (runs_->useful() && same_steps()) {
-    lay_out_states();
-  } else {
-    runs_.reset();
-  }
-}
-
-void Optimizer::lay_out_states() {
-  run_states_.assign(states_.size(), {});
-  for (std::size_t r = 0; r < runs_->parameters().size(); ++r) {
-    const torch::Tensor& run = runs_->parameters()[r];
-    for (std::size_t s = 0; s < states_.size(); ++s) {
-      const torch::Tensor flat = torch::zeros_like(run);
-      for (const std::size_t i : runs_->members()[r]) {
-        const torch::Tensor part = FlatRuns::part(flat, run, parameters_[i]);
-        part.copy_(states_[s][i]);
-        states_[s][i] = part;
-      }
-      run_states_[s].push_back(flat);
-    }
-  }
+  for (const GroupStep& group : groups_) group.require_steppable();
+  for (GroupStep& group : groups_) group.step();
 }
 
 void Optimizer::zero_grad() {
-  const torch::NoGradGuard no_grad;
-  if (runs_ && runs_->fit(parameters_)) return at::_foreach_zero_(runs_->gradients());
-  Tensors dense;
-  for (torch::Tensor& gradient : gradients()) {
-    if (is_sparse(gradient)) {
-      gradient.zero_();
-    } else {
-      dense.push_back(std::move(gradient));
-    }
-  }
-  if (!dense.empty()) at::_foreach_zero_(dense);
+  for (GroupStep& group : groups_) group.zero_grad();
 }
 
 Tensors Optimizer::gradients() const {
@@ -198,17 +40,12 @@ Tensors Optimizer::gradients() const {
 }
 
 NamedTensors Optimizer::state() const {
-  NamedTensors state;
-  for (std::size_t s = 0; s < states_.size(); ++s) {
-    for (std::size_t i = 0; i < names_.size(); ++i) {
-      state.emplace_back(rule_->state_names()[s] + "." + names_[i], states_[s][i]);
-    }
+  NamedTensors all;
+  for (const GroupStep& group : groups_) {
+    NamedTensors own = group.state();
+    std::move(own.begin(), own.end(), std::back_inserter(all));
   }
-  if (!rule_->counts_steps()) return state;
-  for (std::size_t i = 0; i < names_.size(); ++i) {
-    state.emplace_back("step." + names_[i], steps_.select(0, static_cast<std::int64_t>(i)));
-  }
-  return state;
+  return all;
 }
 
 }  // namespace lockstep

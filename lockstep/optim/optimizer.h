@@ -8,21 +8,19 @@
 //   }
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
 
-#include <lockstep/optim/flat_runs.h>
+#include <lockstep/optim/group_rules.h>
+#include <lockstep/optim/group_step.h>
+#include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
 namespace lockstep {
-
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 /// torch.optim's SGD, Adam or AdamW, to rounding: one call of LibTorch's fused kernel a step, over
 /// flat tensors where parameters lie beside each other as their gradients do (FlatRuns).
@@ -37,47 +35,43 @@ class Optimizer {
   /// ConfigError for options that cannot be and for a parameter with holes in its memory.
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);
   Optimizer(const NamedTensors& parameters, const OptimizerOptions& options);
+  /// Groups with options of their own, such as other learning rates or no weight decay: see
+  /// parameter_groups.h. ConfigError unless all are options of one optimizer, and for a parameter in
+  /// two groups. A parameter in none is not stepped.
+  explicit Optimizer(std::vector<ParameterGroup> groups);
 
   /// ConfigError, and nothing changed, for a sparse gradient that the options do not allow.
   void step();
   /// Makes the gradients zero in place: they may be views into a reducer's buckets.
   void zero_grad();
 
-  double lr() const { return rule_->lr(); }
-  void set_lr(double lr) { rule_->set_lr(lr); }
+  std::size_t groups() const { return rules_.size(); }
+  /// ConfigError where there is no such group.
+  double lr(std::size_t group = 0) const { return rules_.lr(group); }
+  void set_lr(std::size_t group, double lr) { rules_.set_lr(group, lr); }
+  void set_lr(double lr) { rules_.set_lr_of_all(lr); }
+  /// Makes each group's learning rate `factor` times the one in its options: for schedules.
+  void scale_lr(double factor) { rules_.scale_lr(factor); }
 
-  const std::string& name() const { return rule_->name(); }  ///< "sgd", "adam", "adamw"
-  const Tensors& parameters() const { return parameters_; }
+  const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"
+  const Tensors& parameters() const { return parameters_; }     ///< of all groups
   /// Those that are there.
   Tensors gradients() const;
 
   /// What is remembered, to save and to load: "exp_avg.conv1.weight" and so on, and where the rule
   /// counts steps "step.conv1.weight", an int64 on the CPU. Shares memory until the next step().
+  /// Names are those of parameters, whatever their group: other groups can take the state over.
   NamedTensors state() const;
 
  private:
-  using Indices = std::vector<std::size_t>;
+  struct Checked {
+    std::vector<ParameterGroup> groups;
+  };
+  explicit Optimizer(const Checked& given);
 
-  void step_each();
-  void step_runs();
-  bool same_steps();
-  void look_for_runs();
-  void lay_out_states();
-  std::int64_t* steps() { return steps_.data_ptr<std::int64_t>(); }
-
-  std::unique_ptr<UpdateRule> rule_;
-  bool allows_sparse_;
-  bool allows_runs_;
-  std::vector<std::string> names_;
-  Tensors parameters_;
-  std::vector<Tensors> states_;  // by state, then by parameter
-  torch::Tensor steps_;          // of each parameter
-
-  // Where parameters and gradients were in the last step: what stays there is worth looking at.
-  Addresses addresses_;
-  bool looked_ = false;
-  std::optional<FlatRuns> runs_;
-  std::vector<Tensors> run_states_;  // by state, then by run; `states_` are views of them
+  GroupRules rules_;
+  std::vector<GroupStep> groups_;
+  Tensors parameters_;  // of all groups
 };
 
 }  // namespace lockstep

@@ -25,6 +25,7 @@ const void* place_of(const GradBucket& bucket, std::size_t i) {
 
 std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange slice,
                                           const std::vector<std::int64_t>& steps,
+                                          const std::vector<std::size_t>& groups,
                                           bool with_padding) {
   std::vector<SliceRun> runs;
   const std::size_t count = bucket.parameters.size();
@@ -36,10 +37,11 @@ std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange
     const std::int64_t begin = std::max(offset, slice.begin) - slice.begin;
     const std::int64_t end = std::min(last, slice.end) - slice.begin;
     if (begin >= end) continue;
-    if (!runs.empty() && runs.back().elements.end == begin && runs.back().steps == steps[i]) {
+    if (!runs.empty() && runs.back().elements.end == begin && runs.back().steps == steps[i] &&
+        runs.back().group == groups[i]) {
       runs.back().elements.end = end;
     } else {
-      runs.push_back({{begin, end}, steps[i]});
+      runs.push_back({.elements = {begin, end}, .steps = steps[i], .group = groups[i]});
     }
   }
   return runs;

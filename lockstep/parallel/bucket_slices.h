@@ -29,15 +29,17 @@ std::int64_t offset_of(const GradBucket& bucket, std::size_t i);
 struct SliceRun {
   ElementRange elements;
   std::int64_t steps = 0;  ///< that their parameters have made
+  std::size_t group = 0;   ///< of the optimizer, whose rule it is
   bool operator==(const SliceRun&) const = default;
 };
 
 /// What of `slice` belongs to parameters that have a gradient, in as few runs as possible: nearly
-/// always it is the whole slice. `steps` are those of each parameter of the bucket. With
-/// `with_padding` the padding behind a parameter, all zeros, goes with it.
+/// always it is the whole slice. `steps` and `groups` are those of each parameter of the bucket.
+/// With `with_padding` the padding behind a parameter, all zeros, goes with it.
 std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange slice,
                                           const std::vector<std::int64_t>& steps,
-                                          bool with_padding = true);
+                                          const std::vector<std::size_t>& groups,
+                                          bool with_padding);
 
 /// Where parameter `i` lies, as long as nobody gave it other memory.
 const void* place_of(const GradBucket& bucket, std::size_t i);

@@ -1,10 +1,10 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 
 #include <numeric>
-#include <set>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/parameter_groups.h>
 #include <lockstep/parallel/agreement.h>
 #include <lockstep/parallel/misuse_hint.h>
 #include <lockstep/parallel/sparse_parameters.h>
@@ -13,14 +13,9 @@ namespace lockstep {
 namespace {
 
 // Tied weights have several names and one gradient.
-std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
+std::vector<NamedParameter> parameters_to_wrap(const torch::nn::Module& module) {
   std::vector<NamedParameter> parameters;
-  std::set<const torch::TensorImpl*> seen;
-  for (const auto& item : module.named_parameters()) {
-    if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      parameters.push_back({item.key(), item.value()});
-    }
-  }
+  for (auto& [name, tensor] : trainable_parameters(module)) parameters.push_back({name, tensor});
   return parameters;
 }
 
@@ -111,7 +106,7 @@ std::vector<bool> check_locally(const torch::nn::Module& module, const std::vect
 
 DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options)
     : group_(std::move(group)), options_(options) {
-  auto parameters = trainable_parameters(module);
+  auto parameters = parameters_to_wrap(module);
   std::vector<bool> sparse;
   std::string problem;
   try {

@@ -33,18 +33,19 @@ void mean(const Shard& shard, ElementRange range, const torch::Tensor& destinati
       });
 }
 
-void update(UpdateRule& rule, const Shard& shard, ElementRange range, const torch::Tensor& gradient,
-            std::int64_t step) {
+// `range` is a part of the run.
+void update(const GroupRules& rules, const Shard& shard, const SliceRun& run, ElementRange range,
+            const torch::Tensor& gradient) {
   std::vector<Tensors> states;
   for (const torch::Tensor& state : shard.states) states.push_back({narrowed(state, range)});
-  rule.update({narrowed(shard.parameters, range)}, {gradient}, states, step);
+  rules[run.group].update({narrowed(shard.parameters, range)}, {gradient}, states, run.steps + 1);
 }
 
 }  // namespace
 
-void update_shard(UpdateRule& rule, const Shard& shard, const std::vector<SliceRun>& runs) {
-  for (const auto& [elements, steps] : runs) {
-    update(rule, shard, elements, narrowed(shard.gradients, elements), steps + 1);
+void update_shard(const GroupRules& rules, const Shard& shard, const std::vector<SliceRun>& runs) {
+  for (const SliceRun& run : runs) {
+    update(rules, shard, run, run.elements, narrowed(shard.gradients, run.elements));
   }
 }
 
@@ -52,17 +53,18 @@ void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs) {
   for (const auto& run : runs) mean(shard, run.elements, narrowed(shard.gradients, run.elements));
 }
 
-void reduce_and_update_shard(UpdateRule& rule, const Shard& shard,
+void reduce_and_update_shard(const GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs) {
   const auto element = static_cast<std::int64_t>(shard.gradients.element_size());
   const std::int64_t most = kPieceBytes / element * at::get_num_threads();
   const torch::Tensor buffer = torch::empty({most}, shard.gradients.options());
-  for (const auto& [elements, steps] : runs) {
-    for (std::int64_t begin = elements.begin; begin < elements.end; begin += most) {
-      const ElementRange piece{begin, std::min(elements.end, begin + most)};
+  for (const SliceRun& run : runs) {
+    const std::int64_t all = run.elements.end;
+    for (std::int64_t begin = run.elements.begin; begin < all; begin += most) {
+      const ElementRange piece{begin, std::min(all, begin + most)};
       const torch::Tensor gradient = buffer.narrow(0, 0, piece.size());
       mean(shard, piece, gradient);
-      update(rule, shard, piece, gradient, steps + 1);
+      update(rules, shard, run, piece, gradient);
     }
   }
 }

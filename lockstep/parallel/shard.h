@@ -5,7 +5,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/optim/update_rule.h>
+#include <lockstep/optim/group_rules.h>
 #include <lockstep/parallel/bucket_slices.h>
 
 namespace lockstep {
@@ -20,8 +20,8 @@ struct Shard {
   Tensors peer_gradients;
 };
 
-/// One step of `rule` on the given runs of a shard, whose gradients are the mean already.
-void update_shard(UpdateRule& rule, const Shard& shard, const std::vector<SliceRun>& runs);
+/// One step by the groups' rules on the given runs of a shard, whose gradients are the mean.
+void update_shard(const GroupRules& rules, const Shard& shard, const std::vector<SliceRun>& runs);
 
 /// The mean of all ranks' gradients into `gradients`. The peers' must be complete and stay as they
 /// are, until this rank is through.
@@ -29,7 +29,7 @@ void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs);
 
 /// Both in one pass over memory, piece by piece, through a buffer that stays in the cache:
 /// gradients are read and not written. The same bits as reduce_shard() and update_shard().
-void reduce_and_update_shard(UpdateRule& rule, const Shard& shard,
+void reduce_and_update_shard(const GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs);
 
 }  // namespace lockstep

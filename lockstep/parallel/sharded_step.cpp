@@ -18,23 +18,59 @@ bool keeps_zeros(UpdateRule& rule) {
   return parameter.item<double>() == 0;
 }
 
+bool all_keep_zeros(const GroupRules& rules) {
+  for (std::size_t g = 0; g < rules.size(); ++g) {
+    if (!keeps_zeros(rules[g])) return false;
+  }
+  return true;
+}
+
+std::vector<NamedParameter> names_in(const std::vector<ParameterGroup>& groups) {
+  std::vector<NamedParameter> names;
+  for (const ParameterGroup& group : groups) {
+    for (const auto& [name, tensor] : group.parameters) names.push_back({name, tensor});
+  }
+  return names;
+}
+
+std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_parameters(
+    const std::vector<ParameterGroup>& groups) {
+  std::unordered_map<const torch::TensorImpl*, std::size_t> group_of;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const auto& [name, tensor] : groups[g].parameters) {
+      group_of.emplace(tensor.unsafeGetTensorImpl(), g);
+    }
+  }
+  return group_of;
+}
+
 }  // namespace
 
-ShardedStep::ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options,
-                         ProcessGroup group, ParameterMemory memory)
-    : names_(std::move(names)),
-      rule_(make_update_rule(options)),
+ShardedStep::ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup group,
+                         ParameterMemory memory)
+    : names_(names_in(groups)),
+      group_of_(group_of_parameters(groups)),
+      rules_(groups),
       group_(std::move(group)),
       shared_(memory == ParameterMemory::kShared),
-      keeps_zeros_(keeps_zeros(*rule_)),
-      reduced_(names_) {}
+      keeps_zeros_(all_keep_zeros(rules_)),
+      reduced_(names_) {
+  for (std::size_t g = 1; g < rules_.size(); ++g) {
+    if (rules_[g].state_names() == rules_[0].state_names()) continue;
+    throw ConfigError(lockstep::str("ZeroRedundancyOptimizer: parameter group ", g, " remembers [",
+                                    join(rules_[g].state_names()), "], group 0 [",
+                                    join(rules_[0].state_names()),
+                                    "]; give all groups a momentum, or amsgrad, or none"));
+  }
+}
 
 std::vector<SliceRun> ShardedStep::runs_of(const GradBucket& bucket) const {
   return runs_with_gradients(bucket, shards_[bucket.index].slice,
-                             state_->steps_of_bucket(bucket.index), keeps_zeros_);
+                             state_->steps_of_bucket(bucket.index),
+                             groups_of_buckets_[bucket.index], keeps_zeros_);
 }
 
-// Who moved one, on a rank, would train nothing and never know.
+// A rank that moved a parameter would silently train a copy.
 void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
@@ -58,10 +94,11 @@ void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
 void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
   if (state_ && layout_ == buckets.front().layout) return;
   const NamedTensors before = used_ ? state_->gather(0) : NamedTensors();
-  state_.emplace(buckets, names_, *rule_, group_);
+  state_.emplace(buckets, names_, rules_[0], group_);
   if (used_) state_->scatter(before, 0);
   layout_ = buckets.front().layout;
   shards_.clear();
+  groups_of_buckets_.clear();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const GradBucket& bucket = buckets[b];
     const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
@@ -70,6 +107,11 @@ void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
                 narrowed(bucket.buffer, slice),
                 state_->of_bucket(b),
                 {}};
+    std::vector<std::size_t> groups;
+    for (const torch::Tensor& parameter : bucket.parameters) {
+      groups.push_back(group_of_.at(parameter.unsafeGetTensorImpl()));
+    }
+    groups_of_buckets_.push_back(std::move(groups));
     if (shared_) shard.peer_gradients = group_.peer_views(shard.gradients);
     shards_.push_back(std::move(shard));
   }
@@ -132,7 +174,7 @@ void ShardedStep::step(const std::vector<GradBucket>& buckets) {
 void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
   std::vector<WorkPtr> gathers;
   for (std::size_t b = buckets.size(); b-- > 0;) {
-    update_shard(*rule_, shards_[b], runs_of(buckets[b]));
+    update_shard(rules_, shards_[b], runs_of(buckets[b]));
     gathers.push_back(
         group_.async_all_gather_into_tensor(buckets[b].flat_parameters, shards_[b].parameters));
   }
@@ -147,7 +189,7 @@ void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets) {
     const Shard& shard = shards_[bucket.index];
     const auto runs = runs_of(bucket);
-    reduced ? update_shard(*rule_, shard, runs) : reduce_and_update_shard(*rule_, shard, runs);
+    reduced ? update_shard(rules_, shard, runs) : reduce_and_update_shard(rules_, shard, runs);
   }
   group_.barrier();
 }
@@ -158,7 +200,7 @@ void ShardedStep::count_step(const std::vector<GradBucket>& buckets) {
     auto& steps = state_->steps_of_bucket(bucket.index);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!bucket.parameters[i].grad().defined()) continue;
-      if (rule_->counts_steps()) ++steps[i];
+      if (rules_[0].counts_steps()) ++steps[i];
       // Autograd must know that what it saved is no more: it saw nobody write these.
       bucket.parameters[i].unsafeGetTensorImpl()->bump_version();
     }

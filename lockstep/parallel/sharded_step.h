@@ -6,12 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/types.h>
 
 #include <lockstep/comm/process_group.h>
-#include <lockstep/optim/update_rule.h>
+#include <lockstep/optim/group_rules.h>
 #include <lockstep/parallel/bucket_memory.h>
 #include <lockstep/parallel/grad_bucket.h>
 #include <lockstep/parallel/reduced_gradients.h>
@@ -24,9 +25,11 @@ namespace lockstep {
 /// state moves along. Not thread-safe; failures as those of the group.
 class ShardedStep {
  public:
-  /// `memory` is kFlat or kShared, as the buckets have it.
-  ShardedStep(std::vector<NamedParameter> names, const OptimizerOptions& options,
-              ProcessGroup group, ParameterMemory memory);
+  /// `groups` as checked_groups() returns them, with all parameters of the buckets. ConfigError
+  /// when their rules remember different things. `memory` is kFlat or kShared, as the buckets have
+  /// it.
+  ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup group,
+              ParameterMemory memory);
 
   /// The buckets' communication hook; `layout_is_final` once this backward's end changes no layout.
   std::shared_ptr<Work> reduce(const GradBucket& bucket, bool layout_is_final);
@@ -40,8 +43,8 @@ class ShardedStep {
   /// Gradients have been made zero: those of the next backward are the first.
   void forget_gradients() { reduced_.clear(); }
 
-  UpdateRule& rule() { return *rule_; }
-  const UpdateRule& rule() const { return *rule_; }
+  GroupRules& rules() { return rules_; }
+  const GroupRules& rules() const { return rules_; }
   std::int64_t state_bytes() const { return state_ ? state_->bytes() : 0; }
 
  private:
@@ -53,8 +56,9 @@ class ShardedStep {
   std::vector<SliceRun> runs_of(const GradBucket& bucket) const;
   void count_step(const std::vector<GradBucket>& buckets);
 
-  const std::vector<NamedParameter> names_;
-  const std::unique_ptr<UpdateRule> rule_;
+  const std::vector<NamedParameter> names_;  // of all groups
+  std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_;
+  GroupRules rules_;
   ProcessGroup group_;
   const bool shared_;
   const bool keeps_zeros_;
@@ -62,6 +66,7 @@ class ShardedStep {
   /// Of these, this rank's slices hold the mean and the others' what this rank computed.
   ReducedGradients reduced_;
   std::uint64_t layout_ = 0;
+  std::vector<std::vector<std::size_t>> groups_of_buckets_;  // by bucket, by parameter
   std::optional<ShardedState> state_;
   std::vector<Shard> shards_;
 };

@@ -1,5 +1,8 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
+#include <unordered_set>
+#include <utility>
+
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/parallel/sharded_step.h>
@@ -7,11 +10,39 @@
 namespace lockstep {
 namespace {
 
-std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
-  std::vector<NamedParameter> parameters;
-  for (const auto& item : module.named_parameters())
-    parameters.push_back({item.key(), item.value()});
-  return parameters;
+std::string name_of(const torch::Tensor& parameter, const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().is_same(parameter)) return item.key();
+  }
+  return "?";  // not of this module
+}
+
+std::vector<ParameterGroup> group_of_all(const torch::nn::Module& module,
+                                         const OptimizerOptions& options) {
+  ParameterGroup all{.parameters = {}, .options = options};
+  for (const auto& item : module.named_parameters()) {
+    all.parameters.emplace_back(item.key(), item.value());
+  }
+  return {std::move(all)};
+}
+
+std::vector<ParameterGroup> with_all_parameters(std::vector<ParameterGroup> given,
+                                                const std::vector<GradBucket>& buckets,
+                                                const torch::nn::Module& module) {
+  std::vector<ParameterGroup> groups = checked_groups(std::move(given));
+  std::unordered_set<const torch::TensorImpl*> grouped;
+  for (const ParameterGroup& group : groups) {
+    for (const auto& [name, tensor] : group.parameters) grouped.insert(tensor.unsafeGetTensorImpl());
+  }
+  for (const GradBucket& bucket : buckets) {
+    for (const torch::Tensor& parameter : bucket.parameters) {
+      if (grouped.contains(parameter.unsafeGetTensorImpl())) continue;
+      throw ConfigError(lockstep::str("ZeroRedundancyOptimizer: parameter '", name_of(parameter, module),
+                                      "' is in no group; add it to one, or freeze it before "
+                                      "DistributedDataParallel is made"));
+    }
+  }
+  return groups;
 }
 
 const std::vector<GradBucket>& flat_buckets(const DdpCore& core) {
@@ -55,10 +86,15 @@ torch::ScalarType common_type(const std::vector<GradBucket>& buckets) {
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                                                  const OptimizerOptions& options)
+    : ZeroRedundancyOptimizer(core, module, group_of_all(module, options)) {}
+
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
+                                                 std::vector<ParameterGroup> groups)
     : group_(core.group()),
       buckets_(&flat_buckets(core)),
-      sharded_(std::make_shared<ShardedStep>(named_parameters(module), options, group_,
-                                             core.options().parameter_memory)) {
+      sharded_(std::make_shared<ShardedStep>(
+          with_all_parameters(std::move(groups), *buckets_, module), group_,
+          core.options().parameter_memory)) {
   // The end of the first backward that communicated is the last time that buckets change.
   core.register_comm_hook(
       [sharded = sharded_, times = &core.reducer()->times()](GradBucket& bucket) {
@@ -86,8 +122,13 @@ torch::Tensor ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   return norm;
 }
 
-double ZeroRedundancyOptimizer::lr() const { return sharded_->rule().lr(); }
-void ZeroRedundancyOptimizer::set_lr(double lr) { sharded_->rule().set_lr(lr); }
+std::size_t ZeroRedundancyOptimizer::groups() const { return sharded_->rules().size(); }
+double ZeroRedundancyOptimizer::lr(std::size_t group) const { return sharded_->rules().lr(group); }
+void ZeroRedundancyOptimizer::set_lr(std::size_t group, double lr) {
+  sharded_->rules().set_lr(group, lr);
+}
+void ZeroRedundancyOptimizer::set_lr(double lr) { sharded_->rules().set_lr_of_all(lr); }
+void ZeroRedundancyOptimizer::scale_lr(double factor) { sharded_->rules().scale_lr(factor); }
 
 NamedTensors ZeroRedundancyOptimizer::state_dict(int root) {
   return sharded_->gather_state(*buckets_, root);

@@ -49,6 +49,11 @@ class ZeroRedundancyOptimizer {
   /// where `core` has a hook.
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           const OptimizerOptions& options);
+  /// With options for each group of parameters; see parameter_groups.h. ConfigError also for a parameter
+  /// of `core` that is in no group, and when the groups remember different things (one has momentum or
+  /// amsgrad, another none).
+  ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
+                          std::vector<ParameterGroup> groups);
 
   /// Collective. On return every rank has the new parameters. Ranks without a batch of their own
   /// call it too. ConfigError, and the end of the group, when a parameter lies no longer where
@@ -68,8 +73,12 @@ class ZeroRedundancyOptimizer {
   /// Collective. For GradScaler, which takes this optimizer like any other.
   void reduce_found_inf(torch::Tensor& found_inf) { group_.all_reduce(found_inf, ReduceOp::kMax); }
 
-  double lr() const;
+  /// As Optimizer's.
+  std::size_t groups() const;
+  double lr(std::size_t group = 0) const;
+  void set_lr(std::size_t group, double lr);
   void set_lr(double lr);
+  void scale_lr(double factor);
 
   /// Collective. On rank `root` the state of all parameters, as Optimizer::state() of an optimizer
   /// that is not sharded has it; elsewhere nothing.

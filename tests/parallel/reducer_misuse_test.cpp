@@ -174,9 +174,11 @@ TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
         ddp.forward(torch::ones({1, 2}));
         group.barrier();
       });
-      EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1: "), HasSubstr(c.expected),
-                                   HasSubstr("wrap the module again")));
-      EXPECT_THAT(errors[0], HasSubstr(c.expected));
+      // A rank finds it by itself or hears of it from the other, whichever comes first.
+      for (const auto& error : errors) {
+        EXPECT_THAT(error, AllOf(HasSubstr(c.expected), HasSubstr("wrap the module again")));
+      }
+      if (c.first_rank == 1) EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
     }
   }
 }

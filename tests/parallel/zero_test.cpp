@@ -574,6 +574,87 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+// --- Parameter groups ----------------------------------------------------------------------------
+
+std::vector<ParameterGroup> groups_of(const Net& net, OptimizerOptions options) {
+  return group_parameters(*net, [&](const std::string& name, const torch::Tensor& parameter) {
+    std::visit(
+        [&](auto& of_kind) {
+          of_kind.lr = name.starts_with("head.") ? 0.02 : 0.005;
+          of_kind.weight_decay = parameter.dim() < 2 ? 0 : 0.1;
+        },
+        options);
+    return options;
+  });
+}
+
+// Groups cut a rank's slice of a bucket into pieces.
+TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
+  run([](ProcessGroup group) {
+    for (const OptimizerOptions& options : all_options()) {
+      Net plain = make_net();
+      DistributedDataParallel plain_ddp(plain, group, ddp_options(ParameterMemory::kAsIs));
+      Optimizer plain_optimizer(groups_of(plain, options));
+      Net net = make_net();
+      DistributedDataParallel ddp(net, group, ddp_options(GetParam().memory));
+      ZeroRedundancyOptimizer optimizer(ddp.core(), *net, groups_of(net, options));
+      EXPECT_EQ(optimizer.groups(), 4U);
+      for (int step = 0; step < 8; ++step) {
+        const auto x = batch_of(group.rank(), step);
+        const auto advance = [&](auto& wrapped, auto& stepped) {
+          stepped.zero_grad();
+          loss_of(wrapped.forward(x)).backward();
+          stepped.scale_lr(1.0 / (1 + step));
+          stepped.step();
+        };
+        advance(plain_ddp, plain_optimizer);
+        advance(ddp, optimizer);
+        if (optimizer.lr(3) != plain_optimizer.lr(3)) throw Error("learning rates");
+        require_same(*net, *plain, GetParam().tolerance,
+                     lockstep::str("optimizer ", options.index(), ", step ", step));
+      }
+      // Either takes over the other's state, and one without groups, too.
+      const NamedTensors state = optimizer.state_dict();
+      optimizer.load_state_dict(state);
+      if (group.rank() != 0) continue;
+      EXPECT_EQ(state.size(), plain_optimizer.state().size());
+      EXPECT_EQ(state.size(), Optimizer(*plain, options).state().size());
+    }
+  });
+}
+
+TEST(ZeroMisuse, GroupsThatCannotBe) {
+  struct Wrong {
+    const char* expected;
+    std::function<void(std::vector<ParameterGroup>&)> change;
+  };
+  const std::vector<Wrong> wrongs = {
+      {"parameter 'head.weight' is in no group",
+       [](auto& groups) {
+         std::erase_if(groups, [](const ParameterGroup& group) {
+           return group.parameters.front().first == "head.weight";
+         });
+       }},
+      {"parameter group 1 remembers [momentum_buffer], group 0 []",
+       [](auto& groups) { std::get<SgdOptions>(groups[1].options).momentum = 0.9; }},
+      {"'again' of group 4 is in group 0 as 'conv.weight'",
+       [](auto& groups) {
+         groups.push_back({{{"again", groups[0].parameters[0].second}}, groups[0].options});
+       }},
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    for (const Wrong& wrong : wrongs) {
+      Net net = make_net();
+      DistributedDataParallel ddp(net, group, ddp_options(kFlat));
+      auto groups = groups_of(net, SgdOptions{});
+      wrong.change(groups);
+      EXPECT_THAT(message_of<ConfigError>([&] { ZeroRedundancyOptimizer(ddp.core(), *net, groups); }),
+                  HasSubstr(wrong.expected));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // --- Misuse --------------------------------------------------------------------------------------
 
 TEST(ZeroMisuse, ParametersInMemoryOfTheirOwn) {

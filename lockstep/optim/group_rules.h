@@ -1,0 +1,40 @@
+// What an optimizer makes of its parameter groups. Internal to the optimizers.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <lockstep/optim/parameter_groups.h>
+#include <lockstep/optim/update_rule.h>
+
+namespace lockstep {
+
+/// `groups` with each parameter once, under its first name. ConfigError for no group, for options of
+/// different optimizers, for a parameter in two groups, and for a name that two parameters have.
+std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
+
+/// The update rules of the groups, and their learning rates. Not thread-safe.
+class GroupRules {
+ public:
+  /// ConfigError for options that cannot be.
+  explicit GroupRules(const std::vector<ParameterGroup>& groups);
+
+  std::size_t size() const { return rules_.size(); }
+  UpdateRule& operator[](std::size_t group) const { return *rules_[group]; }
+
+  /// ConfigError where there is no such group.
+  double lr(std::size_t group) const;
+  void set_lr(std::size_t group, double lr);
+  void set_lr_of_all(double lr);
+  /// To `factor` times what the options say.
+  void scale_lr(double factor);
+
+ private:
+  void require(std::size_t group) const;
+
+  std::vector<std::unique_ptr<UpdateRule>> rules_;
+  std::vector<double> base_lrs_;
+};
+
+}  // namespace lockstep

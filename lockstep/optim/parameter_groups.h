@@ -1,0 +1,43 @@
+// Parts of a model's parameters that are stepped with options of their own.
+//
+//   const auto groups = lockstep::group_parameters(
+//       *net, [](const std::string& name, const torch::Tensor& parameter) {
+//         lockstep::AdamWOptions options{.lr = name.starts_with("head.") ? 1e-3 : 1e-4};
+//         if (parameter.dim() < 2) options.weight_decay = 0;  // biases, weights of normalisations
+//         return options;
+//       });
+//   lockstep::Optimizer optimizer(groups);
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/optim/options.h>
+
+namespace lockstep {
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+/// Parameters, by the names that their state has in a checkpoint, and what steps them.
+struct ParameterGroup {
+  NamedTensors parameters = {};
+  OptimizerOptions options = {};
+};
+
+/// The parameters of `module` that require a gradient, each once, under its first name.
+NamedTensors trainable_parameters(const torch::nn::Module& module);
+
+/// The options of one parameter. All that it returns must be of one optimizer.
+using OptionsOfParameter =
+    std::function<OptimizerOptions(const std::string& name, const torch::Tensor& parameter)>;
+
+/// The trainable parameters of `module`, each once, in groups of equal options: `options_of` is called
+/// once for each. The groups are in the order in which their options first occurred.
+std::vector<ParameterGroup> group_parameters(const torch::nn::Module& module,
+                                             const OptionsOfParameter& options_of);
+
+}  // namespace lockstep
