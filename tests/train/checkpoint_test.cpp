@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/train/state_dict.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -209,6 +211,52 @@ TEST_F(Checkpoint, RefusesAMissingADamagedAndAForeignFile) {
   EXPECT_THAT(
       message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
       HasSubstr("is not a checkpoint of Lockstep"));
+}
+
+TEST_F(Checkpoint, RefusesDamagedWeights) {
+  using lockstep::testing::read_text;
+  train_a_little(net, optimizer);
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
+  const std::string whole = read_text(path);
+  const auto at = whole.size() - 8;  // in the data, which is at the end
+  for (const auto& [name, piece] :
+       {std::pair{"a bit", std::string(1, static_cast<char>(whole[at] ^ 0x10))},
+        std::pair{"zeros", std::string(8, '\0')}}) {
+    std::string damaged = whole;
+    damaged.replace(at, piece.size(), piece);
+    write_file_atomically(path, damaged);
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+        HasSubstr("is damaged: its checksum is"))
+        << name;
+  }
+}
+
+TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
+  using lockstep::testing::read_text;
+  const testing_support::CapturedLog log;
+  {
+    torch::NoGradGuard no_grad;
+    net->linear->bias[2] = std::numeric_limits<float>::quiet_NaN();
+  }
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
+  Net other;
+  Optimizer other_optimizer(*other, kMomentum);
+  load_checkpoint(path, *other, other_optimizer.state(), "");
+  EXPECT_TRUE(other->linear->bias[2].isnan().item<bool>()) << "what was saved is what is loaded";
+  ASSERT_EQ(log.lines().size(), 1U);
+  EXPECT_THAT(log.lines()[0], HasSubstr("linear.bias holds values that are not finite"));
+
+  // As a program writes it that knows nothing of checksums.
+  std::string text = read_text(path);
+  for (auto found = text.find("lockstep.xxh3"); found != std::string::npos;
+       found = text.find("lockstep.xxh3", found)) {
+    text.replace(found, 8, "somebody");
+  }
+  write_file_atomically(path, text);
+  load_checkpoint(path, *other, other_optimizer.state(), "");
+  ASSERT_EQ(log.lines().size(), 3U);
+  EXPECT_THAT(log.lines()[1], HasSubstr("has no checksums, so damage to it would go unnoticed"));
 }
 
 TEST_F(Checkpoint, SaysWhyItCannotBeWritten) {
