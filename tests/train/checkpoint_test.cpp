@@ -11,6 +11,8 @@
 #include <lockstep/core/file.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/update_rule.h>
+#include <lockstep/train/checkpoint_space.h>
 #include <lockstep/train/state_dict.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
@@ -265,6 +267,36 @@ TEST_F(Checkpoint, SaysWhyItCannotBeWritten) {
   EXPECT_THAT(message_of<CheckpointError>(
                   [&] { save_checkpoint(blocked, *net, optimizer.state(), kInfo); }),
               HasSubstr("cannot write the checkpoint: "));
+}
+
+TEST_F(Checkpoint, KnowsItsSizeBeforeItIsWritten) {
+  Net wide(1000);
+  const OptimizerOptions kinds[] = {SgdOptions{}, kMomentum, AdamOptions{.amsgrad = true}};
+  for (const OptimizerOptions& options : kinds) {
+    Optimizer each(*wide, options);
+    save_checkpoint(path, *wide, each.state(), kInfo);
+    const auto written = std::filesystem::file_size(path);
+    const auto expected = checkpoint_bytes(*wide, *make_update_rule(options));
+    EXPECT_GE(expected, written);
+    EXPECT_LT(expected, written + 8192);
+  }
+}
+
+// The second checkpoint is written beside the first.
+TEST_F(Checkpoint, NeedsRoomForTwo) {
+  const auto available = std::filesystem::space(directory.path()).available;
+  const std::uint64_t most_of_it = available / 4 * 3;  // others write to this disk, too
+  require_checkpoint_space(path, most_of_it, 0);
+  require_checkpoint_space(path, most_of_it, 1);
+  EXPECT_THAT(message_of<CheckpointError>([&] { require_checkpoint_space(path, most_of_it, 2); }),
+              ::testing::ContainsRegex("cannot keep the checkpoint .*checkpoint.safetensors: each takes "
+                                       "about .* MB beside the one before it, which needs .* MB, but"));
+  EXPECT_THROW(require_checkpoint_space(path, std::uint64_t{1} << 61, 1), CheckpointError);
+  // One that is there already makes room when it is replaced.
+  std::ofstream(path) << "";
+  std::filesystem::resize_file(path, most_of_it);  // without a byte on the disk
+  require_checkpoint_space(path, most_of_it, 2);
+  require_checkpoint_space("/nowhere/at/all/c.safetensors", most_of_it, 2);
 }
 
 TEST(StateDict, LoadsByNameInAnyOrder) {
