@@ -60,6 +60,43 @@ TEST(TrainerRanks, GoOnWithTheLossScaleOnAllRanks) {
   }
 }
 
+// The gradient of one element overflows, which lies in the share of one rank.
+class OverflowingTask : public Task {
+ public:
+  explicit OverflowingTask(MnistNet net)
+      : task_(net, ClassificationLoss::kNegativeLogLikelihood),
+        bias_(net->named_parameters()["fc2.bias"]) {}
+  torch::nn::Module& module() override { return task_.module(); }
+  torch::Tensor training_step(const Batch& batch) override {
+    return task_.training_step(batch) + 1e37 * bias_[0];
+  }
+  void evaluation_step(const Batch&, MetricSums&) override {}
+
+ private:
+  ClassificationTask task_;
+  torch::Tensor bias_;
+};
+
+TEST(TrainerRanks, SkipAStepTogether) {
+  std::vector<StateDict> before(kRanks);
+  std::vector<StateDict> after(kRanks);
+  const auto errors = run_group(kRanks, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    const auto rank = static_cast<std::size_t>(group.rank());
+    MnistNet net;
+    for (const auto& [name, tensor] : state_dict(*net)) before[rank].emplace_back(name, tensor.clone());
+    OverflowingTask task(net);
+    TrainerOptions half = in_float16(1);
+    half.grad_scaler = {.init_scale = 1024};
+    half.max_steps = 1;
+    Loader loader = train_loader(group);
+    Trainer(half, make_strategy("zero1", group)).fit(task, loader);
+    for (const auto& [name, tensor] : state_dict(*net)) after[rank].emplace_back(name, tensor.clone());
+  });
+  ASSERT_EQ(errors, no_errors(kRanks));
+  for (const StateDict& state : after) expect_equal_bits(state, before[0]);
+}
+
 // Its batch normalisation forgets nearly all but the last batch, which is another one on each rank.
 struct NormalizedNetImpl : torch::nn::Module {
   NormalizedNetImpl() {
