@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <new>
+#include <exception>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/suggestion.h>
 #include <lockstep/core/error.h>
+#include <lockstep/launch/failure_report.h>
 #include <lockstep/report/output.h>
 
 namespace lockstep {
@@ -85,14 +86,13 @@ struct Failure {
   std::string details;
 };
 
+// Of the exception that is being handled.
 Failure describe(const std::exception& error) {
   if (const auto* failure = dynamic_cast<const CommandFailure*>(&error)) {
     return {failure->exit_code(), failure->what(),
             failure->details().empty() ? failure->what() : failure->details()};
   }
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return {1, "out of memory", "out of memory"};
-  return {exit_code(error), first_line(error), error.what()};
+  return {exit_code(error), first_line(error), describe_failure(std::current_exception()).text};
 }
 
 bool takes_value(const CLI::App& command, const std::string& word) {

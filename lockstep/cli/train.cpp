@@ -99,6 +99,8 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
       ->type_name("DIR");
   command.add_option("--out", to.out, "Keep the checkpoint in this folder")->type_name("DIR");
   command.add_flag("--resume", to.resume, "Go on from the checkpoint in --out");
+  command.add_flag("--overwrite", to.overwrite,
+                   "Begin anew in an --out that holds a checkpoint, which is replaced");
   command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
 }
 

@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kLockFile = ".lockstep-lock";
+
 // Rank and world: from the launcher that started us, else from --nproc-per-node.
 void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
@@ -161,6 +163,21 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   settings.seed = arguments.seed;
 }
 
+// Locks --out, so that what is found in it stays as it is.
+void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
+  if (settings.out.empty()) return;
+  make_writable_directory(settings.out);
+  settings.out_lock = std::make_shared<const FileLock>(
+      settings.out / kLockFile, lockstep::str("train: --out ", settings.out.string()));
+  std::error_code error;
+  if (!settings.resume && !arguments.overwrite &&
+      std::filesystem::exists(settings.checkpoint(), error)) {
+    throw ConfigError(lockstep::str("train: --out ", settings.out.string(),
+                                    " already holds a checkpoint; give --resume to go on with it, "
+                                    "--overwrite to begin anew, or another folder"));
+  }
+}
+
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.data = arguments.data;
   if (arguments.out) settings.out = *arguments.out;
@@ -168,6 +185,8 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.resume = arguments.resume;
   if (settings.resume && settings.out.empty())
     throw ConfigError("train: --resume needs --out DIR, the run to go on with");
+  if (settings.resume && arguments.overwrite)
+    throw ConfigError("train: --resume and --overwrite exclude each other");
   if (!settings.speaks()) return;
   std::error_code error;
   if (settings.resume && !std::filesystem::exists(settings.checkpoint(), error)) {
@@ -175,7 +194,7 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
                                         " to resume from", error ? ": " + error.message() : ""));
   }
   // Better now than after the training.
-  if (!settings.out.empty()) make_writable_directory(settings.out);
+  claim_out(arguments, settings);
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
 }
 

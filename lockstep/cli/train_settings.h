@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <lockstep/comm/worker_environment.h>
+#include <lockstep/core/file_lock.h>
 #include <lockstep/data/loader_options.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/train/precision.h>
@@ -48,6 +50,7 @@ struct TrainArguments {
   std::optional<std::string> data;
   std::optional<std::string> out;
   bool resume = false;
+  bool overwrite = false;
   int threads = 0;
   std::optional<int> workers;  ///< absent: one for each rank
   std::optional<std::string> json;
@@ -78,6 +81,9 @@ struct TrainSettings {
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::filesystem::path out;  ///< empty: nothing is kept
+  /// On `out`, in the process that speaks. Ranks that it forks inherit it: nobody else writes there
+  /// while one of them lives.
+  std::shared_ptr<const FileLock> out_lock;
   bool resume = false;
   int threads = 0;           ///< per rank; 0: its share of the processors
   int workers_per_rank = 0;  ///< loader threads
@@ -91,9 +97,10 @@ struct TrainSettings {
   }
 };
 
-/// Checks everything that can be checked before a rank exists, and creates --out where the process
-/// speaks for the run. ConfigError names the option; CheckpointError when there is nothing to
-/// resume from.
+/// Checks everything that can be checked before a rank exists, and creates and locks --out where the
+/// process speaks for the run. ConfigError names the option, also when --out is in use or holds a
+/// checkpoint that neither --resume nor --overwrite speaks of; CheckpointError when there is nothing
+/// to resume from.
 TrainSettings resolve(const TrainArguments& arguments);
 
 }  // namespace lockstep

@@ -8,9 +8,14 @@
 #include <lockstep/comm/process_group.h>
 #include <lockstep/comm/rendezvous.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/open_files.h>
 
 namespace lockstep {
 namespace {
+
+// Of two ranks each needs 24 at most. Rank 0's store has a connection to each rank, and so has Gloo.
+constexpr int kOpenFiles = 32;
+constexpr int kOpenFilesPerRank = 2;
 
 // A process has one environment, and one place in it. It can be tried again after a failure, unless
 // a launcher's store keeps what the failed attempt left there.
@@ -68,6 +73,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   membership.foreign_store = environment.agent_store;
   std::optional<Claim> claim;
   if (environment.world_size > 1) {
+    require_open_files(kOpenFiles + kOpenFilesPerRank * environment.world_size,
+                       lockstep::str("init_process_group: a group of ", environment.world_size, " ranks"));
     if (!options.environment) claim.emplace(environment);
     Meeting meeting = rendezvous(environment, options.timeout);
     membership.exchange = std::move(meeting.exchange);

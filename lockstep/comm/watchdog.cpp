@@ -67,6 +67,7 @@ void Watchdog::State::abort(End end) {
   const Lock lock(mutex_);
   if (end_) return;
   std::replace(end.reason.begin(), end.reason.end(), '\n', ' ');
+  if (end.reason.empty()) end.reason = "the group was aborted, and no reason was given";
   end_ = std::move(end);
   ended_ = true;
   wake_.notify_all();

@@ -55,12 +55,14 @@ struct End {
   std::string reason;
 
   std::string to_text() const { return lockstep::str(rank, ' ', late ? 1 : 0, ' ', reason); }
-  static End from_text(const std::string& text) {
+  /// Nothing when no rank of a group of `size` has written that.
+  static std::optional<End> from_text(const std::string& text, int size) {
     End end;
     std::istringstream in(text);
     in >> end.rank >> end.late;
     in.ignore(1);
     std::getline(in, end.reason);
+    if (!in || end.reason.empty() || end.rank < 0 || end.rank >= size) return std::nullopt;
     return end;
   }
 };

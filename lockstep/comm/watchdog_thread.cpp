@@ -154,7 +154,11 @@ void Watchdog::State::read(Lock& lock) {
   if (!found) return;
   looked_ = Clock::now();
   if (!texts.back().empty() && texts.back() != kRunning) {
-    end_ = End::from_text(texts.back());  // the first reason, which may not be ours
+    const auto told = End::from_text(texts.back(), static_cast<int>(peers_.size()));
+    // The first reason, which may not be ours.
+    end_ = told.value_or(End{rank_, false,
+                             "the group ended, and what its store gives as the reason is none: "
+                             "another program seems to have written into the store"});
     end_published_ = true;
     ended_ = true;
   }

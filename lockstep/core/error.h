@@ -59,7 +59,7 @@ class InternalError : public Error {
 /// The exit code a program should end with: 2 for ConfigError, else 1.
 int exit_code(const std::exception& error);
 
-/// The first line of what(): LibTorch appends a backtrace after it.
+/// One line for people, never empty: what() without the backtrace that LibTorch appends to it.
 std::string first_line(const std::exception& error);
 
 /// Text of an errno value, as strerror gives it, safe to call from any thread.

@@ -35,12 +35,6 @@ class Descriptor {
   int fd_;
 };
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  gethostname(name.data(), HOST_NAME_MAX);
-  return name.data();
-}
-
 // Removes the files `prefix`PID-NUMBER of processes that are no more.
 void remove_abandoned(const std::filesystem::path& prefix) {
   const std::string name_prefix = prefix.filename().string();
@@ -82,6 +76,12 @@ PlainFile open_plain_file(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  gethostname(name.data(), HOST_NAME_MAX);
+  return name.data();
+}
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   PlainFile file = open_plain_file(path);

@@ -45,6 +45,9 @@ class MappedFile {
 void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
                std::vector<std::byte>& content);
 
+/// The name of this host, for what hosts that share a folder leave in it.
+std::string host_name();
+
 /// A name beside `path` for a file to be renamed to `path` when it is complete. No other thread,
 /// process or host uses it: PATH.tmp-HOST-PID-NUMBER. Removes such files for `path` first that a
 /// process of this host left behind because it was killed. Does not throw.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/checksum.h>
 
 namespace lockstep {
 namespace {
@@ -20,6 +23,8 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaximumHeaderBytes = 100'000'000;  // the reference implementation's bound
 constexpr int kMaximumDepth = 4;  // {name: {"shape": [..]}} and one to spare
 constexpr const char* kMetadataKey = "__metadata__";
+constexpr const char* kHeaderChecksum = "lockstep.xxh3_64";
+constexpr const char* kTensorChecksum = "lockstep.xxh3_64:";
 
 constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes{{
     {"BOOL", 1},
@@ -60,6 +65,23 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+bool is_checksum(std::string_view key) {
+  return key == kHeaderChecksum || key.starts_with(kTensorChecksum);
+}
+
+std::string checksum_text(std::span<const std::byte> bytes) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016" PRIx64, checksum(bytes));
+  return text;
+}
+
+// Of what the header says rather than of its spelling, so that another program may write it anew.
+std::string header_checksum(Json header) {
+  header[kMetadataKey].erase(kHeaderChecksum);
+  const std::string text = header.dump();
+  return checksum_text(std::as_bytes(std::span(text)));
+}
+
 class Parser {
  public:
   Parser(std::span<const std::byte> bytes, std::string_view name) : bytes_(bytes), name_(name) {}
@@ -67,14 +89,16 @@ class Parser {
   Safetensors parse() {
     const Json header = read_header();
     Safetensors result;
+    if (header.contains(kMetadataKey)) result.metadata = read_metadata(header[kMetadataKey]);
+    const SafetensorsMetadata checksums = take_checksums(result.metadata);
+    result.has_checksums = !checksums.empty();
+    // First, so that no other complaint is about what a damaged header says.
+    if (result.has_checksums) check(checksums, kHeaderChecksum, "header", header_checksum(header));
     for (const auto& [key, entry] : header.items()) {
-      if (key == kMetadataKey) {
-        result.metadata = read_metadata(entry);
-      } else {
-        result.tensors.emplace(key, read_tensor(key, entry));
-      }
+      if (key != kMetadataKey) result.tensors.emplace(key, read_tensor(key, entry));
     }
     check_layout();
+    if (result.has_checksums) check_tensors(checksums, result.tensors);
     return result;
   }
 
@@ -92,7 +116,11 @@ class Parser {
       length = length << 8 | std::to_integer<std::uint64_t>(bytes_[i]);
     }
     const std::size_t rest = bytes_.size() - kLengthBytes;
-    if (length > rest || length > kMaximumHeaderBytes) {
+    if (length > kMaximumHeaderBytes && length <= rest) {
+      fail("the safetensors header has ", length, " bytes, the format allows at most ",
+           kMaximumHeaderBytes);
+    }
+    if (length > rest) {
       fail("the safetensors header claims ", length, " bytes, the file holds ", rest,
            " after its length (truncated, or no safetensors file)");
     }
@@ -131,6 +159,33 @@ class Parser {
       metadata.emplace(key, value.get<std::string>());
     }
     return metadata;
+  }
+
+  static SafetensorsMetadata take_checksums(SafetensorsMetadata& metadata) {
+    SafetensorsMetadata checksums;
+    for (const auto& [key, value] : metadata) {
+      if (is_checksum(key)) checksums.emplace(key, value);
+    }
+    for (const auto& [key, value] : checksums) metadata.erase(key);
+    return checksums;
+  }
+
+  void check(const SafetensorsMetadata& checksums, const std::string& key, const std::string& what,
+             const std::string& got) const {
+    const auto expected = checksums.find(key);
+    if (expected == checksums.end()) {
+      fail("the ", what, " has no checksum, but other parts of the file have one: it is damaged");
+    }
+    if (expected->second == got) return;
+    fail("the ", what, " is damaged: its checksum is ", got, ", expected ",
+         printable(expected->second));
+  }
+
+  void check_tensors(const SafetensorsMetadata& checksums, const TensorViews& tensors) const {
+    for (const auto& [name, view] : tensors) {
+      check(checksums, kTensorChecksum + name, str("tensor '", printable(name), "'"),
+            checksum_text(view.bytes));
+    }
   }
 
   TensorView read_tensor(const std::string& key, const Json& entry) {
@@ -210,8 +265,12 @@ Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
   return Parser(bytes, name).parse();
 }
 
-std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsMetadata& metadata) {
-  std::vector<const TensorViews::value_type*> order;
+namespace {
+
+using TensorOrder = std::vector<const TensorViews::value_type*>;
+
+TensorOrder order_in_file(const TensorViews& tensors) {
+  TensorOrder order;
   for (const auto& item : tensors) {
     const auto& [key, view] = item;
     const std::size_t element_bytes = safetensors_element_bytes(view.dtype);
@@ -226,28 +285,54 @@ std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsM
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return safetensors_element_bytes(a->second.dtype) > safetensors_element_bytes(b->second.dtype);
   });
+  return order;
+}
 
-  Json header = Json::object();
-  if (!metadata.empty()) header[kMetadataKey] = metadata;
+Json header_of(const TensorOrder& order, const SafetensorsMetadata& metadata) {
+  Json header = {{kMetadataKey, metadata}};
   std::size_t offset = 0;
   for (const auto* item : order) {
-    const TensorView& view = item->second;
-    header[item->first] = {{"dtype", view.dtype},
-                           {"shape", view.shape},
-                           {"data_offsets", {offset, offset + view.bytes.size()}}};
+    const auto& [name, view] = *item;
+    header[name] = {{"dtype", view.dtype},
+                    {"shape", view.shape},
+                    {"data_offsets", {offset, offset + view.bytes.size()}}};
+    header[kMetadataKey][kTensorChecksum + name] = checksum_text(view.bytes);
     offset += view.bytes.size();
+  }
+  header[kMetadataKey][kHeaderChecksum] = header_checksum(header);
+  return header;
+}
+
+std::string header_text(const TensorOrder& order, const SafetensorsMetadata& metadata) {
+  for (const auto& [key, value] : metadata) {
+    if (!is_checksum(key)) continue;
+    throw CheckpointError(str("cannot write safetensors: the metadata '", printable(key),
+                              "' has the name of a checksum; give it another"));
   }
   std::string text;
   try {
-    text = header.dump();
+    text = header_of(order, metadata).dump();
   } catch (const Json::exception& error) {
     throw CheckpointError(str("cannot write safetensors: a name or metadata is not UTF-8 (",
                               printable(error.what()), ")"));
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
+  if (text.size() > kMaximumHeaderBytes) {
+    throw CheckpointError(str("cannot write safetensors: the header has ", text.size(),
+                              " bytes, the format allows at most ", kMaximumHeaderBytes));
+  }
+  return text;
+}
 
+}  // namespace
+
+std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsMetadata& metadata) {
+  const TensorOrder order = order_in_file(tensors);
+  const std::string text = header_text(order, metadata);
+  std::size_t data_bytes = 0;
+  for (const auto* item : order) data_bytes += item->second.bytes.size();
   std::string content;
-  content.reserve(kLengthBytes + text.size() + offset);
+  content.reserve(kLengthBytes + text.size() + data_bytes);
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
     content.push_back(static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xff));
   }

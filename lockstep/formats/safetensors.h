@@ -3,6 +3,16 @@
 // Source: https://github.com/huggingface/safetensors. u64 little-endian length of the header, a
 // JSON header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {...}},
 // the bytes of the tensors without holes. Little-endian, row-major.
+//
+// Files that we write carry checksums in "__metadata__", where other readers see text that means
+// nothing to them:
+//
+//   "lockstep.xxh3_64:NAME"  of the bytes of tensor NAME
+//   "lockstep.xxh3_64"       of the header: of its JSON without this entry, with sorted keys, without
+//                            blanks, and with only those characters escaped that must be
+//
+// as 16 hexadecimal digits of XXH3 (checksum.h). A program that reads such a file and writes the same
+// tensors and metadata again keeps them right.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +38,9 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct Safetensors {
   TensorViews tensors;  ///< in the order of their names
-  SafetensorsMetadata metadata;
+  SafetensorsMetadata metadata;  ///< without the checksums
+  /// All that the file holds was compared with its checksums. Files of other programs have none.
+  bool has_checksums = false;
 };
 
 /// Bytes of one element of `dtype`; 0 when safetensors has no such type.
@@ -36,13 +48,14 @@ std::size_t safetensors_element_bytes(std::string_view dtype);
 
 /// The tensors in `bytes`, as views that live as long as `bytes`. CheckpointError, beginning with
 /// `name`, when the header is not the JSON above, repeats a key, names an unknown type, when
-/// offsets overlap, leave holes, or do not end where the file ends, or when a size contradicts a
-/// shape.
+/// offsets overlap, leave holes, or do not end where the file ends, when a size contradicts a
+/// shape, or when a checksum does not fit. Where there are checksums, all bytes are read.
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 
-/// The file's content. CheckpointError when a view's bytes contradict its type and shape, or a
-/// tensor is called "__metadata__". Tensors are laid out by falling element size, then name, as the
-/// reference implementation does, so that all are aligned.
+/// The file's content, with checksums. CheckpointError when a view's bytes contradict its type and
+/// shape, a tensor is called "__metadata__", a key of `metadata` is one of those above, or the
+/// header becomes larger than readers allow. Tensors are laid out by falling element size, then
+/// name, as the reference implementation does, so that all are aligned.
 std::string serialize_safetensors(const TensorViews& tensors,
                                   const SafetensorsMetadata& metadata = {});
 

@@ -47,7 +47,9 @@ FailureReport describe_failure(std::exception_ptr error) {
   } catch (const std::exception& exception) {
     report.exit_code = exit_code(exception);
     report.communication = dynamic_cast<const CommError*>(&exception) != nullptr;
+    const std::string line = first_line(exception);
     report.text = exception.what();
+    if (!report.text.starts_with(line)) report.text = line + '\n' + report.text;
   } catch (...) {
     report.text = "an exception that is not a std::exception";
   }

@@ -14,7 +14,7 @@ struct FailureReport {
   int exit_code = 1;
   /// A CommError: often the echo of another rank's failure.
   bool communication = false;
-  std::string text;  ///< what() as far as it fits, backtrace included
+  std::string text;  ///< first_line() and what else what() says, as far as it fits
 };
 
 /// The report of an exception that is being handled.

@@ -58,6 +58,7 @@ std::string to_json(const RunReport& report) {
             {"world_size", info.world_size},
             {"threads_per_rank", info.threads_per_rank},
             {"global_batch", info.global_batch},
+            {"already_complete", report.already_complete},
             {"epochs", Json::array()},
             {"test", nullptr},
             {"skipped_images", report.skipped_images},

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// {"recipe", "strategy", "backend", "loader", "precision", "world_size", "threads_per_rank",
-///  "global_batch", "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases"}],
+///  "global_batch", "already_complete", "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases"}],
 ///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total", "peak_rss_bytes"}
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
 std::string to_json(const RunReport& report);

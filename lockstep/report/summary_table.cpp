@@ -86,6 +86,10 @@ std::string phases_line(const std::vector<EpochReport>& epochs) {
 
 void SummaryTable::on_run_end(const RunReport& report) {
   out_ << '\n';
+  if (report.already_complete) {
+    out_ << "the run is complete: all its steps were done before, and nothing was trained now; "
+            "raise --max-epochs or --max-steps to go on\n";
+  }
   if (!report.epochs.empty()) {
     print_aligned(out_, rows_of(report.epochs));
     out_ << phases_line(report.epochs) << '\n';
@@ -98,7 +102,10 @@ void SummaryTable::on_run_end(const RunReport& report) {
     out_ << count_text(static_cast<double>(report.skipped_images))
          << " images could not be read and were skipped, ";
   }
-  out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", total "
+  if (!report.already_complete) {
+    out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", ";
+  }
+  out_ << "total "
        << seconds_text(report.seconds_total) << ", peak memory of rank 0 "
        << bytes_text(static_cast<double>(report.peak_rss_bytes)) << '\n';
   flush_output(out_);

@@ -8,6 +8,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/train/state_dict.h>
 
@@ -156,6 +157,22 @@ void drop_lone_grad_scaler(StateDict& given, StateDict& wanted) {
   }
 }
 
+void warn_of_missing_checksums(const Safetensors& content, const std::string& path) {
+  if (content.has_checksums) return;
+  log_warning(path, " has no checksums, so damage to it would go unnoticed: it was written by an "
+              "earlier version or by another program");
+}
+
+// What was saved like that, as the checksums say.
+void warn_of_divergence(const torch::nn::Module& module, const std::string& path) {
+  for (const auto& parameter : module.named_parameters()) {
+    const torch::Tensor& values = parameter.value();
+    if (!values.defined() || values.isfinite().all().item<bool>()) continue;
+    return log_warning(path, ": ", parameter.key(),
+                       " holds values that are not finite: the run had diverged when it was saved");
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
@@ -195,6 +212,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   const Safetensors content = parse_safetensors(file.bytes(), path.string());
   const CheckpointInfo info = info_of(content.metadata, path.string());
   check_recipe(info, recipe, path.string());
+  warn_of_missing_checksums(content, path.string());
 
   StateDict given = tensors_of(content);
   StateDict own = named_for_file(training);
@@ -202,6 +220,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   drop_lone_grad_scaler(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
   copy_state(given, own, path.string());
+  warn_of_divergence(module, path.string());
   return info;
 }
 

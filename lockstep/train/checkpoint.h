@@ -6,6 +6,9 @@
 //
 //   tensors = safetensors.torch.load_file("checkpoint.safetensors")
 //   net.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("optimizer.")})
+//
+// Each tensor and the header have a checksum (formats/safetensors.h), so that a file that was damaged
+// on a disk or on its way is refused instead of trained on.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +45,10 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 /// `recipe` (unless that is empty), of an optimizer that remembers something else, or when a tensor
 /// is missing, unexpected, or of another shape or type. A loss scaler begins anew where the file
 /// has none, and the file's is left where the run has none.
+///
+/// A file without checksums, of an earlier version or of another program, is loaded with a warning
+/// in the log. So are parameters that are not finite and were saved that way: a run that has diverged
+/// goes on as it was, for its user to judge.
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                const StateDict& training, const std::string& recipe);
 

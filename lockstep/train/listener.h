@@ -71,6 +71,8 @@ struct EpochReport {
 /// The whole run: what `--json` writes.
 struct RunReport {
   RunInfo info;
+  /// The run that was resumed had nothing left to train: it is only evaluated.
+  bool already_complete = false;
   std::vector<EpochReport> epochs;
   std::optional<Evaluation> test;       ///< after the last epoch
   double seconds_to_first_step = 0;     ///< from the start of the command to the end of optimizer step 1

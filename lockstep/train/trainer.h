@@ -46,7 +46,9 @@ struct TrainerOptions {
 
   /// Where the checkpoint is written after every epoch and at the end; none when empty.
   std::filesystem::path checkpoint;
-  bool resume = false;  ///< go on from `checkpoint`
+  /// Go on from `checkpoint`. A run that is complete already is evaluated and reported as such
+  /// (RunReport::already_complete).
+  bool resume = false;
 
   /// Told about the run on rank 0; they must outlive fit().
   std::vector<Listener*> listeners;

@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/train/checkpoint_space.h>
 #include <lockstep/train/step_seed.h>
 
 namespace lockstep {
@@ -117,6 +118,17 @@ void TrainingRun::prepare() {
   base_lr_ = optimizer_->lr();
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
+  require_space();
+}
+
+// Better now than after the first epoch.
+void TrainingRun::require_space() const {
+  if (options_.checkpoint.empty() || strategy_.group().rank() != 0 || finished()) return;
+  const std::int64_t steps = train_loader_.steps_per_epoch();
+  const std::int64_t saves = (total_steps() - position_.total + position_.step + steps - 1) / steps;
+  require_checkpoint_space(
+      options_.checkpoint,
+      checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer)), saves);
 }
 
 // Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
@@ -169,11 +181,6 @@ NamedTensors TrainingRun::resume() {
   if (position_.step >= steps) {
     throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": step ", position_.step,
                                         " is beyond this run's epoch of ", steps, " steps"));
-  }
-  if (finished()) {
-    throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": the run has already done ",
-                                        position_.total, " of ", total_steps(),
-                                        " steps; raise --max-epochs or --max-steps to go on"));
   }
   return of_optimizer;
 }
@@ -373,7 +380,8 @@ std::int64_t TrainingRun::skipped_images() const {
 RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   RunReport report;
   report.info = info_;
-  if (!epochs.empty()) report.test = epochs.back().test;
+  report.already_complete = epochs.empty();
+  report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();

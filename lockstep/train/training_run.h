@@ -28,6 +28,7 @@ class TrainingRun {
 
   void prepare();
   NamedTensors resume();
+  void require_space() const;
   void begin_epoch();
   void begin();
   EpochReport train_epoch();

@@ -84,6 +84,9 @@ class ProgramRun {
 
   pid_t pid() const { return pid_; }
 
+  /// What it has written to standard error.
+  std::string error_so_far() const { return read_text(directory_ / "err"); }
+
   /// Waits for the end. Other runs that are under way count as left behind, and are ended.
   ProgramResult wait() {
     int status = 0;

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/strings.h>
 #include <tests/cli/program_run.h>
 #include <tests/support/dali.h>
 #include <tests/support/data_bytes.h>
@@ -118,6 +119,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--json", in_scratch("")}, 2, "it is a folder"},
       {{"mnist", "--json", "/proc/nothing/report.json"}, 2, "cannot create the folder"},
       {{"mnist", "--resume"}, 2, "--resume needs --out"},
+      {{"mnist", "--resume", "--overwrite", "--out", in_scratch("empty")}, 2, "exclude each other"},
       {{"mnist", "--resume", "--out", in_scratch("empty")}, 1, "there is no checkpoint"},
       {{"mnist", "--data", "/nowhere"}, 2, "/nowhere"},
       {{"mnist", "--data", in_scratch("")}, 1, "ubyte"},
@@ -433,7 +435,76 @@ TEST_F(TrainCommand, SaysThatTheDiskIsFull) {
       {"mnist", "--nproc-per-node", "2", "--batch-size", "16", "--max-epochs", "1", "--out", disk},
       {}, mount_disk);
   if (result.exit_code == 99) GTEST_SKIP() << "cannot mount a file system here";
-  expect_one_error(result, 1, "No space left", "full disk");
+  expect_one_error(result, 1, "but its file system has 0.06 MB free", "full disk");
+  EXPECT_EQ(result.out.find("epoch"), std::string::npos) << "said before the training";
+}
+
+// A loop that resumes until the exit code is 0 comes to its end.
+TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
+  const std::vector<std::string> first = {"mnist", "--nproc-per-node", "2", "--threads", "1",
+                                          "--batch-size", "16", "--max-epochs", "1", "--out",
+                                          in_scratch("run"), "--json", in_scratch("first.json")};
+  ASSERT_EQ(train(first).exit_code, 0);
+  const std::string checkpoint = read_text(scratch / "run/checkpoint.safetensors");
+  std::vector<std::string> again = first;
+  again.back() = in_scratch("again.json");
+  again.push_back("--resume");
+  const ProgramResult result = train(again);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("the run is complete"));
+  const auto before = nlohmann::json::parse(read_text(scratch / "first.json"));
+  const auto after = nlohmann::json::parse(read_text(scratch / "again.json"));
+  EXPECT_EQ(before["already_complete"], false);
+  EXPECT_EQ(after["already_complete"], true);
+  EXPECT_EQ(after["epochs"], nlohmann::json::array());
+  EXPECT_EQ(after["test"], before["test"]);
+  EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), checkpoint);
+}
+
+TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
+  std::vector<std::string> words = {"mnist", "--max-steps", "1", "--batch-size", "8", "--seed", "1",
+                                    "--out", in_scratch("run")};
+  ASSERT_EQ(train(words).exit_code, 0);
+  const std::string first = read_text(scratch / "run/checkpoint.safetensors");
+  words[6] = "2";
+  expect_one_error(train(words), 2, "already holds a checkpoint; give --resume to go on with it, --overwrite",
+                   "a second run");
+  EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), first);
+  words.push_back("--overwrite");
+  const ProgramResult result = train(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(read_text(scratch / "run/checkpoint.safetensors"), first);
+}
+
+TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
+  const std::vector<std::string> living = {"mnist", "--nproc-per-node", "2", "--batch-size", "4", "--max-epochs",
+                                           "1000000", "--out", in_scratch("run")};
+  ProgramRun run(command(living), {{"LOCKSTEP_DATA", data.path().string()}});
+  while (!std::filesystem::exists(scratch / "run" / "checkpoint.safetensors")) {
+    ASSERT_EQ(waitid(P_PID, run.pid(), nullptr, WEXITED | WNOHANG | WNOWAIT), 0);
+    usleep(1000);
+  }
+  const std::vector<pid_t> ranks = children_of(run.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  const std::string holder = str("run is in use by process ", run.pid(), " on ");
+  for (const char* how : {"--resume", "--overwrite"}) {
+    std::vector<std::string> second = {"mnist", "--max-steps", "1", "--out", in_scratch("run"), how};
+    // Not by run_to_end(), which ends what else runs.
+    ProgramRun refused(command(second), {{"LOCKSTEP_DATA", data.path().string()}});
+    siginfo_t ended{};
+    waitid(P_PID, refused.pid(), &ended, WEXITED | WNOWAIT);
+    EXPECT_EQ(ended.si_status, 2) << how;
+    EXPECT_THAT(refused.error_so_far(), HasSubstr(holder)) << how;
+    waitpid(refused.pid(), nullptr, 0);
+  }
+  // The ranks of a launcher that is killed hold the folder for as long as they live. They are then
+  // children of this process.
+  kill(run.pid(), SIGKILL);
+  EXPECT_EQ(run.wait().exit_code, 128 + SIGKILL);
+  for (const pid_t rank : ranks) waitpid(rank, nullptr, 0);
+  const ProgramResult next = train({"mnist", "--max-steps", "1", "--out", in_scratch("run"), "--overwrite"});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
 }
 
 TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {

@@ -98,6 +98,24 @@ TEST(Watchdog, TheFirstReasonWinsEverywhere) {
   EXPECT_EQ(announcements, 2);
 }
 
+TEST(Watchdog, AnEndIsNeverWithoutWords) {
+  for (const char* strange : {"garbage", "7 garbage", "1", "1 0 ", "7 0 of a rank that is not there"}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    Watchdog first(store, 0, 2, quick());
+    store->set("abort", std::vector<std::uint8_t>(strange, strange + std::string(strange).size()));
+    EXPECT_TRUE(eventually(first, [&] { return !end_of(first).empty(); }));
+    EXPECT_THAT(end_of(first), testing::StartsWith("CommError: the group ended, and what its store"))
+        << strange;
+  }
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Watchdog first(store, 0, 2, quick());
+  Watchdog second(store, 1, 2, quick());
+  second.abort("");
+  EXPECT_TRUE(eventually(first, [&] { return !end_of(first).empty(); }));
+  EXPECT_EQ(end_of(first),
+            "CommError: rank 1 ended the group: the group was aborted, and no reason was given");
+}
+
 TEST(Watchdog, AnEndThatIsToldOnLeavingArrives) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   Watchdog first(store, 0, 2, quick());

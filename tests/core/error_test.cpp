@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <new>
 #include <stdexcept>
 
 namespace lockstep {
@@ -22,7 +23,24 @@ TEST(Error, ExitCodes) {
 TEST(Error, FirstLineCutsABacktrace) {
   EXPECT_EQ(first_line(std::runtime_error("what\nwhere\n")), "what");
   EXPECT_EQ(first_line(std::runtime_error("what")), "what");
-  EXPECT_EQ(first_line(std::runtime_error("")), "");
+  EXPECT_EQ(first_line(std::runtime_error("\n  what \nwhere\n")), "what");
+}
+
+TEST(Error, FirstLineSaysSomethingToPeople) {
+  EXPECT_EQ(first_line(std::runtime_error("")),
+            "an error of type std::runtime_error that says nothing");
+  EXPECT_EQ(first_line(CommError(" \n\n")),
+            "an error of type lockstep::CommError that says nothing");
+  EXPECT_EQ(first_line(std::bad_alloc()), "out of memory");
+  EXPECT_EQ(first_line(std::bad_array_new_length()), "out of memory");
+  EXPECT_EQ(first_line(std::runtime_error(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate "
+                "memory: you tried to allocate 67108864 bytes. Error code 12 (Cannot allocate "
+                "memory)\nframe #0: c10::ThrowEnforceNotMet")),
+            "out of memory: cannot allocate 67108864 bytes");
+  EXPECT_EQ(first_line(std::runtime_error("[enforce fail at /gloo/loop.cc:48] rv != -1. pipe: Too "
+                                          "many open files")),
+            "rv != -1. pipe: Too many open files");
 }
 
 TEST(Error, ATimeoutIsACommunicationError) {

@@ -4,16 +4,28 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
 #include <tests/support/temporary_directory.h>
+
+namespace {
+std::function<int(int)> on_fsync;
+}  // namespace
+
+// Takes the place of the C library's in this program, so that a test sees what is flushed, and when.
+extern "C" int fsync(int fd) {
+  return on_fsync ? on_fsync(fd) : static_cast<int>(syscall(SYS_fsync, fd));
+}
 
 namespace lockstep {
 namespace {
@@ -163,6 +175,36 @@ TEST(AtomicFile, TakesPiecesInAnyOrderAndIsSeenWhenItIsCommitted) {
   EXPECT_EQ(read_text(directory / "file"), "old");
   file.commit();
   EXPECT_EQ(read_text(directory / "file"), std::string("new\0\0end", 8));
+  EXPECT_THAT(directory.names(), ElementsAre("file"));
+}
+
+TEST(AtomicFile, IsOnTheDiskBeforeItHasItsName) {
+  const TemporaryDirectory directory;
+  directory.write("file", "old");
+  std::vector<std::string> flushed;
+  on_fsync = [&](int fd) {
+    struct stat info {};
+    fstat(fd, &info);
+    flushed.push_back(str(info.st_size, " bytes beside '", read_text(directory / "file"), "'"));
+    return static_cast<int>(syscall(SYS_fsync, fd));
+  };
+  write_file_atomically(directory / "file", "new content");
+  on_fsync = nullptr;
+  EXPECT_THAT(flushed, ElementsAre("11 bytes beside 'old'"));
+  EXPECT_EQ(read_text(directory / "file"), "new content");
+}
+
+TEST(AtomicFile, KeepsTheOldContentWhenTheDiskFails) {
+  const TemporaryDirectory directory;
+  directory.write("file", "old");
+  on_fsync = [](int) {
+    errno = EIO;
+    return -1;
+  };
+  EXPECT_THAT(message_of<DataError>([&] { write_file_atomically(directory / "file", "new"); }),
+              ::testing::EndsWith("file: Input/output error"));
+  on_fsync = nullptr;
+  EXPECT_EQ(read_text(directory / "file"), "old");
   EXPECT_THAT(directory.names(), ElementsAre("file"));
 }
 

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cstring>
 #include <string>
 
 #include <lockstep/core/error.h>
@@ -116,6 +118,142 @@ TEST(Safetensors, RefusesWhatIsWrong) {
   }
 }
 
+// Three tensors of different types, an empty one, and metadata, as serialize_safetensors() writes them.
+std::string small_file() {
+  static const std::string data = pattern(40);
+  return serialize_safetensors({{"weight", {"F32", {2, 3}, as_bytes(data).first(24)}},
+                                {"flag", {"BOOL", {3}, as_bytes(data).subspan(24, 3)}},
+                                {"steps", {"I64", {}, as_bytes(data).subspan(27, 8)}},
+                                {"nothing", {"BF16", {4, 0}, {}}}},
+                               {{"epoch", "3"}, {"lr", "0.1"}});
+}
+
+bool same_content(const Safetensors& a, const Safetensors& b) {
+  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
+  for (const auto& [name, view] : a.tensors) {
+    const auto other = b.tensors.find(name);
+    if (other == b.tensors.end() || other->second.dtype != view.dtype ||
+        other->second.shape != view.shape || text_of(other->second) != text_of(view)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Damage may leave what the file says as it was, in a blank of its header. All else must be seen.
+void expect_refused_or_unchanged(const std::string& damaged, const Safetensors& whole,
+                                 const std::string& what) {
+  try {
+    const Safetensors read = parse_safetensors(as_bytes(damaged), "x");
+    EXPECT_TRUE(read.has_checksums && same_content(read, whole)) << what << " went unnoticed";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << what;
+  }
+}
+
+TEST(Safetensors, NoFlippedBitGoesUnnoticed) {
+  const std::string file = small_file();
+  const Safetensors whole = parse_safetensors(as_bytes(file), "x");
+  EXPECT_TRUE(whole.has_checksums);
+  EXPECT_EQ(whole.metadata, (SafetensorsMetadata{{"epoch", "3"}, {"lr", "0.1"}}));
+  for (std::size_t bit = 0; bit < 8 * file.size(); ++bit) {
+    std::string damaged = file;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    expect_refused_or_unchanged(damaged, whole, str("bit ", bit));
+  }
+}
+
+TEST(Safetensors, NoZeroedPieceGoesUnnoticed) {
+  const std::string file = small_file();
+  const Safetensors whole = parse_safetensors(as_bytes(file), "x");
+  for (const std::size_t length : {std::size_t{2}, std::size_t{9}, std::size_t{64}, std::size_t{4096}}) {
+    for (std::size_t begin = 0; begin + 2 <= file.size(); ++begin) {
+      std::string damaged = file;
+      const std::size_t count = std::min(length, file.size() - begin);
+      damaged.replace(begin, count, count, '\0');
+      if (damaged == file) continue;  // of a tensor that holds zeros
+      expect_refused_or_unchanged(damaged, whole, str(count, " zeros at ", begin));
+    }
+  }
+}
+
+TEST(Safetensors, NamesWhatIsDamaged) {
+  const auto message_of_damage = [](std::size_t at) {
+    std::string damaged = small_file();
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    try {
+      parse_safetensors(as_bytes(damaged), "x");
+    } catch (const CheckpointError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  const std::string file = small_file();
+  const Safetensors whole = parse_safetensors(as_bytes(file), "x");
+  const auto* begin = as_bytes(file).data();
+  const auto offset = static_cast<std::size_t>(whole.tensors.at("weight").bytes.data() - begin);
+  EXPECT_THAT(message_of_damage(offset + 5),
+              ::testing::MatchesRegex("x: the tensor 'weight' is damaged: its checksum is "
+                                      "[0-9a-f]{16}, expected [0-9a-f]{16}"));
+  EXPECT_THAT(message_of_damage(file.find("\"0.1\"") + 1),
+              ::testing::HasSubstr("x: the header is damaged: its checksum is "));
+  EXPECT_THAT(message_of_damage(file.find("xxh3_64\"") + 1),
+              ::testing::HasSubstr("x: the header has no checksum, but other parts of the file"));
+}
+
+// As Python's reader and writer do it: another order, blanks, another spelling of a letter.
+TEST(Safetensors, AHeaderThatWasWrittenAnewKeepsItsChecksum) {
+  const std::string data = pattern(4);
+  const std::string file =
+      serialize_safetensors({{"gewicht\u00e4", {"U8", {4}, as_bytes(data)}}}, {{"a", "\n"}});
+  const std::size_t header = as_bytes(file).size() - 4 - 8;
+  const auto checksum_of = [&](const std::string& key) {
+    return file.substr(file.find(key + "\":\"") + key.size() + 3, 16);
+  };
+  const std::string again = str(
+      "{ \"gewicht\\u00e4\": {\"shape\":[4], \"dtype\":\"U8\", \"data_offsets\":[0,4]},\n",
+      "\"__metadata__\":{\"lockstep.xxh3_64\":\"", checksum_of("lockstep.xxh3_64"), "\",\"a\":\"\\u000a\",",
+      "\"lockstep.xxh3_64:gewicht\u00e4\":\"", checksum_of("lockstep.xxh3_64:gewicht\u00e4"), "\"}}");
+  const std::string rewritten = safetensors(again, std::string_view(file).substr(8 + header));
+  const Safetensors read = parse_safetensors(as_bytes(rewritten), "x");
+  EXPECT_TRUE(read.has_checksums);
+  EXPECT_EQ(text_of(read.tensors.at("gewicht\u00e4")), data);
+}
+
+// The memory of a header of that size, without a file of that size.
+class LargeFile {
+ public:
+  explicit LargeFile(std::uint64_t header_bytes) : size_(header_bytes + 16) {
+    memory_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const std::string begin = little_endian_64(header_bytes) + "{";
+    std::memcpy(memory_, begin.data(), begin.size());
+  }
+  ~LargeFile() { munmap(memory_, size_); }
+  LargeFile(const LargeFile&) = delete;
+  LargeFile& operator=(const LargeFile&) = delete;
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(memory_), size_}; }
+
+ private:
+  std::size_t size_;
+  void* memory_;
+};
+
+TEST(Safetensors, BoundsTheHeader) {
+  const auto message_of_header = [](std::uint64_t header_bytes) {
+    const LargeFile file(header_bytes);
+    try {
+      parse_safetensors(file.bytes(), "x");
+    } catch (const CheckpointError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_EQ(message_of_header(100'000'001),
+            "x: the safetensors header has 100000001 bytes, the format allows at most 100000000");
+  EXPECT_THAT(message_of_header(100'000'000), ::testing::HasSubstr("is not valid JSON"));
+  EXPECT_THROW(serialize_safetensors({}, {{"a", std::string(100'000'000, 'x')}}), CheckpointError);
+}
+
 TEST(Safetensors, DoesNotWriteWhatItWouldNotRead) {
   const std::string data = pattern(8);
   const std::pair<const char*, TensorView> cases[] = {
@@ -126,6 +264,9 @@ TEST(Safetensors, DoesNotWriteWhatItWouldNotRead) {
   for (const auto& [name, view] : cases) {
     EXPECT_THROW(serialize_safetensors({{name, view}}), CheckpointError)
         << name << " " << view.dtype;
+  }
+  for (const char* key : {"lockstep.xxh3_64", "lockstep.xxh3_64:a"}) {
+    EXPECT_THROW(serialize_safetensors({}, {{key, "0"}}), CheckpointError) << key;
   }
 }
 

@@ -253,6 +253,48 @@ TEST(Launcher, EndsAllRanksWhenInterrupted) {
   }
 }
 
+// Tells the test of each signal that asks this rank to end, and stays.
+int asked_fd = -1;
+void stay(int) {
+  if (write(asked_fd, "asked\n", 6) != 6) _exit(9);
+}
+
+// A launcher whose ranks do not end when they are asked to, and have longer than a test lasts.
+pid_t fork_patient_launcher(Channel& from_rank, Channel& outcome) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  const LaunchOptions patient = {.grace = std::chrono::minutes(5)};
+  const LaunchResult result = launch_ranks(patient, [&] {
+    asked_fd = from_rank.writer();
+    for (const int number : {SIGINT, SIGTERM}) signal(number, stay);
+    from_rank.write_line("ready");
+    hang();
+  });
+  outcome.write_line(str(result.exit_code, " ", result.message));
+  _exit(result.exit_code);
+}
+
+TEST(Launcher, EndsAllRanksAtOnceWhenInterruptedTwice) {
+  for (const int second : {SIGINT, SIGTERM}) {
+    SCOPED_TRACE(str("then signal ", second));
+    Channel from_rank;
+    Channel outcome;
+    const pid_t launcher = fork_patient_launcher(from_rank, outcome);
+    EXPECT_EQ(from_rank.read_line(), "ready");
+    kill(launcher, SIGINT);
+    EXPECT_EQ(from_rank.read_line(), "asked");
+    kill(launcher, second);
+    try {
+      EXPECT_EQ(outcome.read_line(), "130 interrupted by signal 2 (Interrupt)");
+    } catch (const std::exception&) {
+      ADD_FAILURE() << "the launcher still waits for its ranks";
+      kill(launcher, SIGKILL);
+    }
+    EXPECT_TRUE(from_rank.wait_for_end());
+    waitpid(launcher, nullptr, 0);
+  }
+}
+
 TEST(Launcher, LeavesNoRankBehindWhenKilled) {
   Channel alive;
   Channel outcome;

@@ -50,6 +50,7 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "world_size": 2,
   "threads_per_rank": 1,
   "global_batch": 128,
+  "already_complete": false,
   "epochs": [
     {
       "epoch": 1,

@@ -59,6 +59,16 @@ TEST(SummaryTable, ShortensLongRuns) {
                                    "92", "93", "94", "95", "96", "97", "98", "99", "100"));
 }
 
+TEST(SummaryTable, SaysThatARunWasComplete) {
+  RunReport report = sample_report(0);
+  report.already_complete = true;
+  report.skipped_images = 0;
+  EXPECT_EQ(summary_of(report), R"(
+the run is complete: all its steps were done before, and nothing was trained now; raise --max-epochs or --max-steps to go on
+test accuracy 98.42% of 10,000 images, total 24.1 s, peak memory of rank 0 312 MB
+)");
+}
+
 TEST(SummaryTable, SurvivesARunWithoutEpochs) {
   RunReport report = sample_report(0);
   report.skipped_images = 0;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +11,10 @@
 #include <lockstep/core/file.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/update_rule.h>
+#include <lockstep/train/checkpoint_space.h>
 #include <lockstep/train/state_dict.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -211,12 +215,88 @@ TEST_F(Checkpoint, RefusesAMissingADamagedAndAForeignFile) {
       HasSubstr("is not a checkpoint of Lockstep"));
 }
 
+TEST_F(Checkpoint, RefusesDamagedWeights) {
+  using lockstep::testing::read_text;
+  train_a_little(net, optimizer);
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
+  const std::string whole = read_text(path);
+  const auto at = whole.size() - 8;  // in the data, which is at the end
+  for (const auto& [name, piece] :
+       {std::pair{"a bit", std::string(1, static_cast<char>(whole[at] ^ 0x10))},
+        std::pair{"zeros", std::string(8, '\0')}}) {
+    std::string damaged = whole;
+    damaged.replace(at, piece.size(), piece);
+    write_file_atomically(path, damaged);
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
+        HasSubstr("is damaged: its checksum is"))
+        << name;
+  }
+}
+
+TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
+  using lockstep::testing::read_text;
+  const testing_support::CapturedLog log;
+  {
+    torch::NoGradGuard no_grad;
+    net->linear->bias[2] = std::numeric_limits<float>::quiet_NaN();
+  }
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
+  Net other;
+  Optimizer other_optimizer(*other, kMomentum);
+  load_checkpoint(path, *other, other_optimizer.state(), "");
+  EXPECT_TRUE(other->linear->bias[2].isnan().item<bool>()) << "what was saved is what is loaded";
+  ASSERT_EQ(log.lines().size(), 1U);
+  EXPECT_THAT(log.lines()[0], HasSubstr("linear.bias holds values that are not finite"));
+
+  // As a program writes it that knows nothing of checksums.
+  std::string text = read_text(path);
+  for (auto found = text.find("lockstep.xxh3"); found != std::string::npos;
+       found = text.find("lockstep.xxh3", found)) {
+    text.replace(found, 8, "somebody");
+  }
+  write_file_atomically(path, text);
+  load_checkpoint(path, *other, other_optimizer.state(), "");
+  ASSERT_EQ(log.lines().size(), 3U);
+  EXPECT_THAT(log.lines()[1], HasSubstr("has no checksums, so damage to it would go unnoticed"));
+}
+
 TEST_F(Checkpoint, SaysWhyItCannotBeWritten) {
   const auto blocked = directory.path() / "file" / "checkpoint.safetensors";
   std::ofstream(directory.path() / "file") << "not a folder";
   EXPECT_THAT(message_of<CheckpointError>(
                   [&] { save_checkpoint(blocked, *net, optimizer.state(), kInfo); }),
               HasSubstr("cannot write the checkpoint: "));
+}
+
+TEST_F(Checkpoint, KnowsItsSizeBeforeItIsWritten) {
+  Net wide(1000);
+  const OptimizerOptions kinds[] = {SgdOptions{}, kMomentum, AdamOptions{.amsgrad = true}};
+  for (const OptimizerOptions& options : kinds) {
+    Optimizer each(*wide, options);
+    save_checkpoint(path, *wide, each.state(), kInfo);
+    const auto written = std::filesystem::file_size(path);
+    const auto expected = checkpoint_bytes(*wide, *make_update_rule(options));
+    EXPECT_GE(expected, written);
+    EXPECT_LT(expected, written + 8192);
+  }
+}
+
+// The second checkpoint is written beside the first.
+TEST_F(Checkpoint, NeedsRoomForTwo) {
+  const auto available = std::filesystem::space(directory.path()).available;
+  const std::uint64_t most_of_it = available / 4 * 3;  // others write to this disk, too
+  require_checkpoint_space(path, most_of_it, 0);
+  require_checkpoint_space(path, most_of_it, 1);
+  EXPECT_THAT(message_of<CheckpointError>([&] { require_checkpoint_space(path, most_of_it, 2); }),
+              ::testing::ContainsRegex("cannot keep the checkpoint .*checkpoint.safetensors: each takes "
+                                       "about .* MB beside the one before it, which needs .* MB, but"));
+  EXPECT_THROW(require_checkpoint_space(path, std::uint64_t{1} << 61, 1), CheckpointError);
+  // One that is there already makes room when it is replaced.
+  std::ofstream(path) << "";
+  std::filesystem::resize_file(path, most_of_it);  // without a byte on the disk
+  require_checkpoint_space(path, most_of_it, 2);
+  require_checkpoint_space("/nowhere/at/all/c.safetensors", most_of_it, 2);
 }
 
 TEST(StateDict, LoadsByNameInAnyOrder) {

@@ -108,15 +108,32 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
                                   "weight_decay 0 (now 0.001)"));
 }
 
-TEST(TrainerResume, RefusesARunThatIsDone) {
-  const lockstep::testing::TemporaryDirectory directory;
-  TrainerOptions done = options(1);
-  done.checkpoint = directory.path() / "c.safetensors";
-  train(done);
-  done.resume = true;
-  EXPECT_THROW(train(done), CheckpointError);
-  done.checkpoint.clear();
-  EXPECT_THROW(train(done), ConfigError);
+// At the end of its last epoch, or where max_steps ended it.
+TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
+  for (const std::int64_t steps : {12, 8}) {
+    const lockstep::testing::TemporaryDirectory directory;
+    TrainerOptions done = options(2);
+    done.max_steps = steps;
+    done.checkpoint = directory.path() / "c.safetensors";
+    const Outcome first = train(done);
+    EXPECT_FALSE(first.report.already_complete);
+    const std::string file = lockstep::testing::read_text(done.checkpoint);
+    CountingListener listener;
+    done.listeners = {&listener};
+    done.resume = true;
+    const Outcome again = train(done);
+    EXPECT_TRUE(again.report.already_complete);
+    EXPECT_EQ(listener.events, "bE") << "nothing is trained";
+    expect_equal_bits(again.state, first.state);
+    EXPECT_EQ(again.report.test->loss, first.report.test->loss);
+    EXPECT_EQ(lockstep::testing::read_text(done.checkpoint), file);
+  }
+}
+
+TEST(TrainerResume, NeedsACheckpoint) {
+  TrainerOptions nowhere = options(1);
+  nowhere.resume = true;
+  EXPECT_THROW(train(nowhere), ConfigError);
 }
 
 TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {

@@ -2,10 +2,12 @@
 
 #include <cctype>
 
+#include <lockstep/formats/safetensors.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/formats/pack_bytes.h>
 #include <tests/formats/png_bytes.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
 namespace {
@@ -27,6 +29,11 @@ std::string small_safetensors() {
                      pattern(25));
 }
 
+std::string checked_safetensors() {
+  const std::string data = pattern(8);
+  return serialize_safetensors({{"a", {"F32", {2}, as_bytes(data)}}}, {{"format", "pt"}});
+}
+
 }  // namespace
 
 std::vector<Seed> fuzz_seeds() {
@@ -40,6 +47,7 @@ std::vector<Seed> fuzz_seeds() {
       {"pack", "pack_of_pixels", fuzz_pack, pixel_pack(3)},
       {"pack", "pack_of_own_sizes", fuzz_pack, pixel_pack(3, true)},
       {"safetensors", "safetensors", fuzz_safetensors, small_safetensors()},
+      {"safetensors", "safetensors_with_checksums", fuzz_safetensors, checked_safetensors()},
   };
   for (const JpegSpec& kind : jpeg_kinds(37, 41)) {
     seeds.push_back({"jpeg", seed_name("jpeg", kind.name), fuzz_jpeg, encode_jpeg(kind)});

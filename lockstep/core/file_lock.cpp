@@ -1,0 +1,72 @@
+#include <lockstep/core/file_lock.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+namespace {
+
+// 0 or the errno of the failure.
+int try_to_lock(int fd) {
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+// The first line of the file, which its holder wrote, as far as it can be shown.
+std::string holder_of(int fd) {
+  std::array<char, 200> buffer{};
+  const ssize_t count = pread(fd, buffer.data(), buffer.size(), 0);
+  std::string holder;
+  for (ssize_t i = 0; i < count && buffer[i] != '\n'; ++i) {
+    if (buffer[i] < ' ' || buffer[i] > '~') break;
+    holder += buffer[i];
+  }
+  return holder.empty() ? "another process" : holder;
+}
+
+// For the message of whoever comes next; without it the lock is as good.
+void write_holder(int fd) {
+  const std::string text = str("process ", getpid(), " on ", host_name(), "\n");
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, text.data(), text.size(), 0) < 0) {
+    log_debug("cannot write into a lock file: ", errno_text(errno));
+  }
+}
+
+}  // namespace
+
+FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
+    : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) {
+    throw ConfigError(str(what, " cannot be locked: ", path.string(), ": ", errno_text(errno)));
+  }
+  const int error = try_to_lock(fd_);
+  if (error == EWOULDBLOCK) {
+    const std::string holder = holder_of(fd_);
+    close(std::exchange(fd_, -1));
+    throw ConfigError(str(what, " is in use by ", holder));
+  }
+  if (error == 0) {
+    write_holder(fd_);
+  } else {
+    log_warning(what, " cannot be locked (", errno_text(error),
+                "): another process that uses it would go unnoticed");
+  }
+}
+
+// Closed, not unlocked: that would end the lock of the processes that inherited it.
+FileLock::~FileLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace lockstep

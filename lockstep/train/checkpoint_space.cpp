@@ -1,0 +1,64 @@
+#include <lockstep/train/checkpoint_space.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/state_dict.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the header says of a tensor, checksum included, without its name, which stands there twice.
+constexpr std::uint64_t kHeaderBytesOfTensor = 160;
+constexpr std::uint64_t kMetadataBytes = 4096;
+
+std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || space.capacity == 0) return std::nullopt;
+  return space.available;
+}
+
+std::string megabytes(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+}  // namespace
+
+std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule& rule) {
+  std::uint64_t bytes = kMetadataBytes;
+  const auto add = [&](const std::string& name, std::uint64_t data) {
+    bytes += data + kHeaderBytesOfTensor + 2 * name.size();
+  };
+  for (const auto& [name, tensor] : state_dict(module)) add(name, tensor.nbytes());
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& parameter = item.value();
+    if (!parameter.requires_grad()) continue;
+    for (const std::string& state : rule.state_names()) add(state + item.key(), parameter.nbytes());
+    if (rule.counts_steps()) add("step" + item.key(), sizeof(std::int64_t));
+  }
+  return bytes;
+}
+
+void require_checkpoint_space(const fs::path& path, std::uint64_t bytes, std::int64_t saves) {
+  const auto free = free_bytes(path.has_parent_path() ? path.parent_path() : ".");
+  if (!free || saves < 1) return;
+  std::error_code absent;
+  const std::uintmax_t existing = fs::file_size(path, absent);
+  const std::uint64_t freed = absent ? 0 : std::min<std::uint64_t>(existing, bytes);
+  const std::uint64_t needed = saves == 1 ? bytes : 2 * bytes - freed;
+  if (*free >= needed) return;
+  throw CheckpointError(lockstep::str(
+      "cannot keep the checkpoint ", path.string(), ": each takes about ", megabytes(bytes),
+      " beside the one before it, which needs ", megabytes(needed), ", but its file system has ",
+      megabytes(*free), " free; free some or choose another folder"));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include <lockstep/core/file_lock.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using testing::message_of;
+using testing::TemporaryDirectory;
+
+bool is_free(const std::filesystem::path& path) {
+  return message_of<ConfigError>([&] { FileLock lock(path, "x"); }) == "nothing was thrown";
+}
+
+// A child that waits until it is killed.
+pid_t fork_waiting_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    while (true) pause();
+  }
+  return child;
+}
+
+void kill_and_reap(pid_t child) {
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST(FileLock, IsHeldByOneAndNamesIt) {
+  const TemporaryDirectory directory;
+  {
+    const FileLock lock(directory / "lock", "the folder");
+    const std::string text =
+        message_of<ConfigError>([&] { FileLock second(directory / "lock", "the folder"); });
+    EXPECT_EQ(text, str("the folder is in use by process ", getpid(), " on ", host_name()));
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+  }
+  EXPECT_TRUE(is_free(directory / "lock"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "lock"));
+}
+
+TEST(FileLock, EndsWithTheLastProcessThatInheritedIt) {
+  const TemporaryDirectory directory;
+  auto lock = std::make_unique<FileLock>(directory / "lock", "x");
+  const pid_t first = fork_waiting_child();
+  const pid_t second = fork_waiting_child();
+  lock.reset();
+  EXPECT_FALSE(is_free(directory / "lock"));
+  kill_and_reap(first);
+  EXPECT_FALSE(is_free(directory / "lock"));
+  kill_and_reap(second);
+  EXPECT_TRUE(is_free(directory / "lock"));
+}
+
+// A child that ends in an orderly way gives up nothing that its parent holds.
+TEST(FileLock, OutlivesAChild) {
+  const TemporaryDirectory directory;
+  auto lock = std::make_unique<FileLock>(directory / "lock", "x");
+  const pid_t child = fork();
+  if (child == 0) {
+    lock.reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(is_free(directory / "lock"));
+}
+
+TEST(FileLock, SaysWhyItCannotBe) {
+  const TemporaryDirectory directory;
+  EXPECT_THAT(message_of<ConfigError>([&] { FileLock lock(directory / "no/lock", "the folder"); }),
+              ::testing::MatchesRegex("the folder cannot be locked: .*no/lock: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,234 @@
+// What only shows on several ranks: a defect on all of them alike, or on all but the first.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::run_group_processes;
+
+constexpr int kRanks = 2;
+
+TrainerOptions in_float16(std::int64_t epochs) {
+  TrainerOptions half = options(epochs);
+  half.precision = Precision::kFp16;
+  // The scale falls in the first two steps and then rises after each two: a rank that begins it
+  // anew, or counts anew, has another one. Float16 is slow here, so the runs are short.
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-4, .growth_interval = 2};
+  return half;
+}
+
+TEST(TrainerRanks, ClipGradientsOfTheirTrueSize) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.precision = Precision::kFp16;
+  clipped.grad_scaler = {.init_scale = 1024};
+  clipped.max_steps = 1;
+  clipped.limit_test_batches = 0;
+  for (const char* strategy : {"ddp", "zero1"}) {
+    const Outcome outcome = train_ranks(kRanks, "shm", strategy, clipped);
+    EXPECT_NEAR(distance(outcome.state, initial_state()), 0.5 * 0.01, 1e-5) << strategy;
+  }
+}
+
+TEST(TrainerRanks, GoOnWithTheLossScaleOnAllRanks) {
+  for (const char* strategy : {"ddp", "zero1"}) {
+    const lockstep::testing::TemporaryDirectory directory;
+    TrainerOptions run = in_float16(1);
+    const StateDict whole = train_ranks(kRanks, "shm", strategy, run).state;
+    EXPECT_GT(distance(whole, initial_state()), 1e-3) << "some steps must not overflow";
+    run.checkpoint = directory / "c.safetensors";
+    run.max_steps = 3;
+    train_ranks(kRanks, "shm", strategy, run);
+    run.max_steps.reset();
+    run.resume = true;
+    expect_equal_bits(train_ranks(kRanks, "shm", strategy, run).state, whole);
+  }
+}
+
+// The gradient of one element overflows, which lies in the share of one rank.
+class OverflowingTask : public Task {
+ public:
+  explicit OverflowingTask(MnistNet net)
+      : task_(net, ClassificationLoss::kNegativeLogLikelihood),
+        bias_(net->named_parameters()["fc2.bias"]) {}
+  torch::nn::Module& module() override { return task_.module(); }
+  torch::Tensor training_step(const Batch& batch) override {
+    return task_.training_step(batch) + 1e37 * bias_[0];
+  }
+  void evaluation_step(const Batch&, MetricSums&) override {}
+
+ private:
+  ClassificationTask task_;
+  torch::Tensor bias_;
+};
+
+TEST(TrainerRanks, SkipAStepTogether) {
+  std::vector<StateDict> before(kRanks);
+  std::vector<StateDict> after(kRanks);
+  const auto errors = run_group(kRanks, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    const auto rank = static_cast<std::size_t>(group.rank());
+    MnistNet net;
+    for (const auto& [name, tensor] : state_dict(*net)) before[rank].emplace_back(name, tensor.clone());
+    OverflowingTask task(net);
+    TrainerOptions half = in_float16(1);
+    half.grad_scaler = {.init_scale = 1024};
+    half.max_steps = 1;
+    Loader loader = train_loader(group);
+    Trainer(half, make_strategy("zero1", group)).fit(task, loader);
+    for (const auto& [name, tensor] : state_dict(*net)) after[rank].emplace_back(name, tensor.clone());
+  });
+  ASSERT_EQ(errors, no_errors(kRanks));
+  for (const StateDict& state : after) expect_equal_bits(state, before[0]);
+}
+
+// Its batch normalisation forgets nearly all but the last batch, which is another one on each rank.
+struct NormalizedNetImpl : torch::nn::Module {
+  NormalizedNetImpl() {
+    hidden = register_module("hidden", torch::nn::Linear(28 * 28, 16));
+    norm = register_module(
+        "norm", torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(16).momentum(0.9)));
+    output = register_module("output", torch::nn::Linear(16, 10));
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    const auto features = norm->forward(hidden->forward(images.flatten(1))).relu();
+    return output->forward(features).log_softmax(1);
+  }
+  torch::nn::Linear hidden{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Linear output{nullptr};
+};
+TORCH_MODULE(NormalizedNet);
+
+Evaluation evaluate_alone(const StateDict& state) {
+  NormalizedNet net;
+  load_state_dict(*net, state);
+  net->eval();
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  const torch::NoGradGuard no_grad;
+  MetricSums sums;
+  const auto images = test_loader(init_process_group());
+  for (const Batch& batch : *images) task.evaluation_step(batch, sums);
+  return sums.mean();
+}
+
+TEST(TrainerRanks, EvaluateTheNetOfRankZero) {
+  struct Result {
+    RunReport report;
+    StateDict state;
+  };
+  std::vector<Result> results(kRanks);
+  const auto errors = run_group(kRanks, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    NormalizedNet net;
+    ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+    Loader loader = train_loader(group);
+    Trainer trainer(options(1), make_strategy("ddp", group));
+    Result& result = results[static_cast<std::size_t>(group.rank())];
+    result.report = trainer.fit(task, loader, [&] { return test_loader(group); });
+    result.state = state_dict(*net);
+  });
+  ASSERT_EQ(errors, no_errors(kRanks));
+  expect_equal_bits(results[1].state, results[0].state);
+  const Evaluation alone = evaluate_alone(results[0].state);
+  for (const Result& result : results) {
+    EXPECT_EQ(result.report.test->samples, alone.samples);
+    EXPECT_NEAR(result.report.test->loss, alone.loss, 1e-5);
+    EXPECT_NEAR(result.report.test->accuracy, alone.accuracy, 1e-9);
+  }
+}
+
+// The classic net, watched: `note` sees each batch before the net does.
+class WatchedTask : public Task {
+ public:
+  explicit WatchedTask(std::function<void(const Batch&)> note) : note_(std::move(note)) {}
+  torch::nn::Module& module() override { return task_.module(); }
+  torch::Tensor training_step(const Batch& batch) override {
+    note_(batch);
+    return task_.training_step(batch);
+  }
+  void evaluation_step(const Batch& batch, MetricSums& sums) override {
+    task_.evaluation_step(batch, sums);
+  }
+
+ private:
+  std::function<void(const Batch&)> note_;
+  ClassificationTask task_{MnistNet(), ClassificationLoss::kNegativeLogLikelihood};
+};
+
+TEST(TrainerRanks, MixTheirBatchesEachInItsOwnWay) {
+  // How much of the other image each step mixes in.
+  std::vector<std::vector<double>> shares(kRanks);
+  const auto errors = run_group(kRanks, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    WatchedTask task([&](const Batch& batch) {
+      const auto own = std::get<0>(batch.labels.max(1));
+      shares[static_cast<std::size_t>(group.rank())].push_back(own.min().item<double>());
+    });
+    Loader loader(train_images(),
+                  DistributedSampler(kImages, {.rank = group.rank(), .world_size = kRanks}),
+                  kNormalize, {.batch_size = kGlobalBatch / kRanks, .mix = MixUp{}});
+    Trainer(options(1), make_strategy("ddp", group)).fit(task, loader);
+  });
+  ASSERT_EQ(errors, no_errors(kRanks));
+  ASSERT_EQ(shares[0].size(), 6U);
+  ASSERT_EQ(shares[1].size(), 6U);
+  for (std::size_t step = 0; step < 6; ++step) EXPECT_NE(shares[0][step], shares[1][step]) << step;
+}
+
+// As processes, which have generators of their own.
+TEST(TrainerProcesses, DrawTheirOwnRandomNumbersInEachStep) {
+  const auto errors = run_group_processes(kRanks, "shm", [](ProcessGroup group) {
+    at::set_num_threads(1);
+    std::vector<double> draws;
+    WatchedTask task([&](const Batch&) { draws.push_back(torch::rand({1}).item<double>()); });
+    Loader loader = train_loader(group);
+    Trainer(options(2), make_strategy("ddp", group)).fit(task, loader);
+    const std::set<double> different(draws.begin(), draws.end());
+    LOCKSTEP_CHECK(draws.size() == 12 && different.size() == 12, "drew ", join(draws));
+    const torch::Tensor own = torch::tensor(draws);
+    torch::Tensor of_rank_zero = own.clone();
+    group.broadcast(of_rank_zero, 0);
+    LOCKSTEP_CHECK(group.rank() == 0 || of_rank_zero.ne(own).all().item<bool>(),
+                   "rank 0 drew ", of_rank_zero, ", this rank ", own);
+  });
+  EXPECT_EQ(errors, no_errors(kRanks));
+}
+
+TEST(TrainerProcesses, GoOnExactlyWithDropoutInFloat16) {
+  const lockstep::testing::TemporaryDirectory directory;
+  const auto errors = run_group_processes(kRanks, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    TrainerOptions run = in_float16(1);
+    run.optimizer = AdamWOptions{};
+    const StateDict whole = train(run, group).state;
+    run.checkpoint = directory / "c.safetensors";
+    run.max_steps = 3;
+    train(run, group);
+    run.max_steps.reset();
+    run.resume = true;
+    const StateDict resumed = train(run, group).state;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      LOCKSTEP_CHECK(resumed[i].second.equal(whole[i].second), "another ", whole[i].first);
+    }
+  });
+  EXPECT_EQ(errors, no_errors(kRanks));
+}
+
+}  // namespace
+}  // namespace lockstep
