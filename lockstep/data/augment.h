@@ -69,8 +69,8 @@ struct CenterCrop {
 };
 
 /// Bilinear interpolation with antialiasing: when it shrinks, a pixel is the mean of all it covers,
-/// weighted by a triangle. There is no other interpolation and no max_size. A JPEG of at least twice that
-/// size is decoded at a reduced one.
+/// weighted by a triangle. There is no other interpolation and no max_size. A JPEG of at least three times that
+/// size is decoded at a reduced one, unless the data set was loaded with Decoding::kExact.
 struct Resize {
   ImageSize size;
   /// Only the shorter side becomes size.height, the other as the aspect ratio demands; torchvision's

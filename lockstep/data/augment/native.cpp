@@ -154,8 +154,9 @@ class Canvas {
                {image_.shape.channels, size.height, size.width});
     if (!rows_.is_window() || !columns_.is_window()) materialise();
     const Box part{rows_.origin, columns_.origin, rows_.size, columns_.size};
-    const ImageView shown = image_.pixels == nullptr ? reader_.pixels(part, size.height, size.width)
-                                                     : image_.part(part);
+    const ReducedView shown = image_.pixels == nullptr
+                                  ? reader_.reduced(part, size.height, size.width)
+                                  : ReducedView::full_size(image_.part(part));
     show(scratch_.resampler.resize(shown, size.height, size.width));
   }
 

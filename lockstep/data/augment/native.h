@@ -49,8 +49,8 @@ class AugmentationPlan {
   /// too small for a crop. DataError when the image has not the shape that was declared, or the list makes
   /// it larger than 65,536 pixels a side or 2^28 bytes on the way.
   void apply(const ImageView& image, const SampleKey& key, void* output) const;
-  /// The same of a reader's image, which is decoded as far as the list wants it. Where a Resize makes less
-  /// than half of it, see ImageReader::pixels(). Throws what that throws.
+  /// The same of a reader's image, which is decoded as far as the list wants it, and for a Resize perhaps at a
+  /// reduced size, see ImageReader::reduced(). Throws what that throws.
   void apply(ImageReader& image, const SampleKey& key, void* output) const;
 
  private:
