@@ -303,7 +303,7 @@ void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void*
 
 void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* output) const {
   check_declared(image.shape(), input_, key.sample);
-  PhiloxStream random(key.seed, key.epoch, key.sample);
+  PhiloxStream random = key.stream();
   Canvas canvas(image, random, scratch_of_thread());
   for (const Operator& op : operators_) std::visit(canvas, op);
   canvas.write(channels_, options_, output);
