@@ -219,14 +219,14 @@ void run(const BenchLoaderArguments& arguments) {
 void add_bench_loader_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("loader", "Count the images a second that a loader gives");
   const auto to = std::make_shared<BenchLoaderArguments>();
-  command->add_option("--dataset", to->dataset, "cifar10, mnist, a folder with a subfolder of images for each "
+  command->add_option("--dataset", to->dataset, "mnist, cifar10, cifar100, a folder with a subfolder of images for each "
                                                "class, or a file of `lockstep data pack`")
       ->capture_default_str();
   command
       ->add_option("--operators", to->operators,
                    "recipe (what `train` does to these images), normalize, crop-flip, "
-                   "crop-flip-cutout or random-resized-crop (with a flip); the first of a recipe's data, "
-                   "else the last");
+                   "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, for "
+                   "cifar100 crop-flip, for others random-resized-crop");
   command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
       ->transform(whole_number<int>())
       ->capture_default_str();

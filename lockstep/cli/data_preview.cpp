@@ -106,8 +106,8 @@ void add_number(CLI::App& command, const char* name, Value& to, const char* help
 void add_data_options(CLI::App& command, PreviewArguments& to) {
   command
       .add_option("SOURCE", to.choice.source,
-                  "A recipe, a folder with a folder of images for each class, or a file of "
-                  "`lockstep data pack`")
+                  "mnist, cifar10, cifar100, a folder with a folder of images for each class, or a "
+                  "file of `lockstep data pack`")
       ->required();
   command.add_option("--out", to.out, "Image to write, FILE.png in a folder that exists")
       ->required()
@@ -115,9 +115,9 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
   command.add_option("--operators", to.choice.operators,
                      "recipe (what `train` does to these images), normalize, crop-flip, "
                      "crop-flip-cutout or random-resized-crop (with a flip); default: the "
-                     "recipe's, of others random-resized-crop");
+                     "recipe's, for cifar100 crop-flip, for others random-resized-crop");
   add_number(command, "--size", to.choice.size, "Of random-resized-crop, in pixels");
-  command.add_option("--data", to.choice.directory, "Folder with a recipe's data");
+  command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
   add_max_image_pixels_option(command, to.choice.max_image_pixels);
   add_corrupt_image_option(command, to.on_corrupt_image);
 }

@@ -2,15 +2,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <utility>
 #include <vector>
 
+#include <lockstep/cli/data_choice.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/data_source.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/packed_images.h>
 #include <lockstep/recipes/recipe.h>
@@ -28,6 +31,17 @@ const Recipe* recipe_named(const std::string& name) {
   return nullptr;
 }
 
+bool is_known_data(const std::string& name) {
+  const std::vector<std::string>& names = known_data_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What stands for no --operators.
+const char* usual_operators(const std::string& source, const Recipe* recipe) {
+  if (recipe) return "recipe";
+  return is_known_data(source) ? "crop-flip" : "random-resized-crop";
+}
+
 ImageDataset load_recipe(const Recipe& recipe, const std::optional<std::string>& directory) {
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
@@ -38,9 +52,14 @@ ImageDataset load_recipe(const Recipe& recipe, const std::optional<std::string>&
 ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                   const Recipe* recipe) {
   if (recipe) return load_recipe(*recipe, choice.directory);
+  if (is_known_data(choice.source)) {
+    return open_data(command,
+                     {.source = choice.source, .split = {}, .directory = choice.directory});
+  }
   if (choice.directory) {
-    throw ConfigError(lockstep::str(command, ": --data belongs to the data set of a recipe; ",
-                                    choice.source_option, " names a folder or a pack itself"));
+    throw ConfigError(lockstep::str(command, ": --data belongs to a known data set (",
+                                    join(known_data_names()), "); ", choice.source_option,
+                                    " names a folder or a pack itself"));
   }
   std::error_code ignored;
   const std::int64_t max_image_pixels = choice.max_image_pixels;
@@ -50,10 +69,8 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
   if (fs::exists(choice.source, ignored)) {
     return load_packed_images(choice.source, {.max_image_pixels = max_image_pixels});
   }
-  std::vector<std::string> names;
-  for (const Recipe& known : recipes()) names.push_back(known.name);
   throw ConfigError(lockstep::str(command, ": ", choice.source_option, " must be one of ",
-                                  join(names), ", a folder of images or a pack, got '",
+                                  join(known_data_names()), ", a folder of images or a pack, got '",
                                   choice.source, "'"));
 }
 
@@ -69,7 +86,7 @@ Normalize normalize_of(const Recipe* recipe, std::int64_t channels) {
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice) {
   const Recipe* recipe = recipe_named(choice.source);
   const std::string operators =
-      choice.operators.value_or(recipe ? "recipe" : "random-resized-crop");
+      choice.operators.value_or(usual_operators(choice.source, recipe));
   const OptionCheck check(command);
   check.one_of("--operators", operators,
                {"recipe", "normalize", "crop-flip", "crop-flip-cutout", "random-resized-crop"});
@@ -78,8 +95,8 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
   ImageDataset images = load(command, choice, recipe);
   if (operators == "recipe" && !recipe) {
     throw ConfigError(command +
-                      ": --operators recipe is for the data set of a recipe; use "
-                      "random-resized-crop");
+                      ": --operators recipe is for the data set of a recipe; use " +
+                      usual_operators(choice.source, recipe));
   }
   if (operators == "recipe") return {std::move(images), recipe->train_augmentation, operators};
   const ImageShape shape = images.shape();

@@ -1,5 +1,5 @@
-// What a command loads that is about loading: a recipe's training data, a folder of images, or a
-// packed file; and what is done to its images.
+// What a command loads that is about loading: the training part of a known data set, a folder of
+// images, or a packed file; and what is done to its images.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 namespace lockstep {
 
 struct LoaderDataChoice {
-  std::string source;         ///< a recipe, a folder with a subfolder for each class, or a pack
+  std::string source;  ///< a known data set, a folder with a subfolder for each class, or a pack
   std::string source_option;  ///< what the command calls it, for messages
   /// "recipe" (of a recipe's data), "normalize", "crop-flip", "crop-flip-cutout", or
-  /// "random-resized-crop" to `size` pixels, with a flip. None: the first or the last.
+  /// "random-resized-crop" to `size` pixels, with a flip. None: the recipe's where there is one for
+  /// the data, crop-flip for another known data set, random-resized-crop for the rest.
   std::optional<std::string> operators;
   int size = 128;
-  std::optional<std::string> directory;  ///< --data; of a recipe
+  std::optional<std::string> directory;  ///< --data; of a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files
 };
 

@@ -91,7 +91,7 @@ Picture original(const ImageDataset& dataset, std::int64_t index, const ImageSha
   const std::int64_t new_width = shrunk(width, cell.width);
   Resampler resampler;
   return picture_of(
-      resampler.resize(reader.pixels(whole, new_height, new_width), new_height, new_width));
+      resampler.resize(reader.reduced(whole, new_height, new_width), new_height, new_width));
 }
 
 const Normalize& normalize_of(const Augmentation& augmentation) {

@@ -2,12 +2,13 @@
 //
 //   const Augmentation cifar = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{mean, deviation}};
 //
-// A description only, the same for every engine that executes it (augment/native.h). Names, meanings and
-// defaults are those of torchvision.transforms on PIL images; an operator says what it lacks of torchvision's.
-// Given the same choices the native engine makes the same bytes, except that up to 1% of a resized image's may
-// differ by 1 (up to 25% where Pillow 13 takes the axes in another order, see augment/resample.h), and
-// normalised numbers that differ by less than 1e-6. Random choices are a function of (seed, epoch, sample),
-// see PhiloxStream; each operator draws in the order of the list (augment/choices.h).
+// A description only, the same for every engine that executes it (augment/native.h). Names,
+// meanings and defaults are those of torchvision.transforms on PIL images; an operator says what it
+// lacks of torchvision's. Given the same choices the native engine makes the same bytes, except
+// that up to 1% of a resized image's may differ by 1 (up to 25% where Pillow 13 takes the axes in
+// another order, see augment/resample.h), and normalised numbers that differ by less than 1e-6.
+// Random choices are a function of (seed, epoch, sample) and of how often the sample came before in
+// the epoch, see SampleKey; each operator draws in the order of the list (augment/choices.h).
 #pragma once
 
 #include <algorithm>
@@ -69,8 +70,9 @@ struct CenterCrop {
 };
 
 /// Bilinear interpolation with antialiasing: when it shrinks, a pixel is the mean of all it covers,
-/// weighted by a triangle. There is no other interpolation and no max_size. A JPEG of at least twice that
-/// size is decoded at a reduced one.
+/// weighted by a triangle. There is no other interpolation and no max_size. A JPEG of at least
+/// three times that size is decoded at a reduced one, unless the data set was loaded with
+/// Decoding::kExact.
 struct Resize {
   ImageSize size;
   /// Only the shorter side becomes size.height, the other as the aspect ratio demands; torchvision's

@@ -159,9 +159,12 @@ class DaliEngine final : public LoaderEngine {
   void begin(std::int64_t batch) {
     if (spare_.empty()) spare_.push_back(std::make_unique<DaliBatch>());
     try {
-      spare_.back()->fill(
-          dataset_, request_of(epoch_, batch, options_.batch_size).indices, plan_, plan_options_,
-          {.seed = options_.seed, .epoch = static_cast<std::uint32_t>(epoch_.epoch)});
+      const BatchRequest request = request_of(epoch_, batch, options_.batch_size);
+      std::vector<SampleKey> keys;
+      for (std::size_t i = 0; i < request.indices.size(); ++i) {
+        keys.push_back(request.key(i, options_.seed));
+      }
+      spare_.back()->fill(dataset_, keys, plan_, plan_options_);
       pipeline_->run(spare_.back()->images(), spare_.back()->numbers());
     } catch (...) {
       failure_ = std::current_exception();

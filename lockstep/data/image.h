@@ -51,4 +51,20 @@ struct ImageView {
   }
 };
 
+/// A part of an image that was decoded at 1/`factor` of its size: a pixel of `view` is the mean of
+/// `factor` x `factor` pixels. Such a grid seldom begins and ends where the part does, so that
+/// `view` may show a little more.
+struct ReducedView {
+  ImageView view;
+  std::int64_t factor = 1;
+  /// The wanted part in pixels of the full size, counted from the first that `view` covers. It
+  /// touches the first and the last row and column of `view`.
+  Box part;
+
+  /// An image at full size, all of which is wanted.
+  static ReducedView full_size(const ImageView& view) {
+    return {view, 1, {0, 0, view.shape.height, view.shape.width}};
+  }
+};
+
 }  // namespace lockstep

@@ -8,9 +8,10 @@
 namespace lockstep {
 
 struct ImageFolderOptions {
-  /// A JPEG of which a Resize makes less than half is decoded at a half, a quarter or an eighth of its
-  /// size: several times as fast, and within a few of 255 levels. kExact: always at full size, and
-  /// results are torchvision's (a resized byte may differ by 1).
+  /// A JPEG of which a Resize makes a third or less is decoded at a half, a quarter or an eighth of
+  /// its size: faster, and at most 0.9 of 255 levels away in the mean, see ImageReader::reduced().
+  /// kExact: always at full size, and results are torchvision's (a resized byte may differ by 1;
+  /// for PNGs of 16-bit grey see png.h).
   ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
   /// Images of more pixels are refused when they are read, before memory is asked for. A decoder holds
   /// up to 12 bytes for each pixel.

@@ -1,6 +1,7 @@
 #include <lockstep/data/image_reader.h>
 
 #include <atomic>
+#include <cmath>
 
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
@@ -18,8 +19,21 @@ void warn_once(std::string_view remark) {
   log_warning(remark, "; its pixels are complete and used. Other such files are not named: "
               "`lockstep data check` lists them");
 }
+// A triangle that spans fewer than three reduced pixels cannot be told from them well enough. On
+// photographs the mean difference from an exact decode is up to 1.9 levels of 255 with a gap of 1,
+// 1.2 with 1.25, 0.8 with 1.5 and 0.5 with 2; Pillow, whose weights follow the full size less
+// closely, recommends 2 (`reducing_gap`).
+constexpr double kReducingGap = 1.5;
 
 int to_int(std::int64_t pixels) { return static_cast<int>(pixels); }
+
+int with_gap(std::int64_t pixels) {
+  return static_cast<int>(std::ceil(kReducingGap * static_cast<double>(pixels)));
+}
+
+ImageRegion region_of(const Box& box) {
+  return {to_int(box.left), to_int(box.top), to_int(box.width), to_int(box.height)};
+}
 
 }  // namespace
 
@@ -50,15 +64,18 @@ void ImageReader::open(std::span<const std::byte> file, std::string_view name, D
 
 ImageView ImageReader::pixels(const Box& part) {
   if (is_decoded()) return view_.part(part);
-  return decode({to_int(part.left), to_int(part.top), to_int(part.width), to_int(part.height)}, 8);
+  return decode(region_of(part), 8);
 }
 
-ImageView ImageReader::pixels(const Box& part, std::int64_t height, std::int64_t width) {
-  if (is_decoded() || decoding_ == Decoding::kExact) return pixels(part);
-  const ImageRegion region{to_int(part.left), to_int(part.top), to_int(part.width),
-                           to_int(part.height)};
-  const int eighths = decoder_->eighths(region, to_int(width), to_int(height));
-  return decode(jpeg_region(region, eighths), eighths);
+ReducedView ImageReader::reduced(const Box& part, std::int64_t height, std::int64_t width) {
+  const bool exact = is_decoded() || decoding_ == Decoding::kExact;
+  const int eighths =
+      exact ? 8 : decoder_->eighths(region_of(part), with_gap(width), with_gap(height));
+  if (eighths == 8) return ReducedView::full_size(pixels(part));
+  const std::int64_t factor = 8 / eighths;
+  return {decode(jpeg_region(region_of(part), eighths), eighths),
+          factor,
+          {part.top % factor, part.left % factor, part.height, part.width}};
 }
 
 std::string_view ImageReader::remark() const {

@@ -20,7 +20,8 @@ namespace lockstep {
 /// part of a file is decoded.
 class ImageReader {
  public:
-  /// Whether a JPEG may be decoded at a reduced size where a Resize makes less than half of it.
+  /// Whether a JPEG may be decoded at a reduced size where a Resize makes much less of it, see
+  /// reduced().
   enum class Decoding { kScaled, kExact };
   /// What becomes of remark(): a warning, for the first one in a process, or nothing.
   enum class Remarks { kLog, kKeep };
@@ -65,10 +66,14 @@ class ImageReader {
   /// file, when it is damaged.
   ImageView pixels(const Box& part);
 
-  /// The same, in a size that has at least `height` x `width` pixels: with Decoding::kScaled a JPEG of at
-  /// least twice that in both directions is decoded at a half, a quarter or an eighth of its size, which is faster than to
-  /// shrink it afterwards, and about the mean of the pixels (see jpeg_eighths()).
-  ImageView pixels(const Box& part, std::int64_t height, std::int64_t width);
+  /// The pixels in `part`, to be resized to `height` x `width` by a Resampler. With
+  /// Decoding::kScaled a JPEG is decoded at a half, a quarter or an eighth of its size where that
+  /// leaves at least 1.5 times `height` and `width`: that is faster than to shrink it afterwards,
+  /// and the result hardly differs. On photographs as sharp as they can be (TrashNet, 150x150,
+  /// shrunk to the least size that a reduction allows) bytes differ from those of Decoding::kExact
+  /// by at most 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma that is sampled
+  /// more coarsely one way than the other (4:2:2, 4:1:1; rare) is less exact: libjpeg repeats it.
+  ReducedView reduced(const Box& part, std::int64_t height, std::int64_t width);
 
   /// What pixels() found odd about the open file although its pixels are right, as ImageDecoder::remark();
   /// empty where pixels were shown.

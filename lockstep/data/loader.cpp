@@ -78,6 +78,11 @@ std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> da
   return on_device(std::make_unique<RingEngine>(options, std::move(fill)), options);
 }
 
+std::shared_ptr<const Sampler> checked_sampler(std::shared_ptr<const Sampler> sampler) {
+  if (!sampler) throw ConfigError("Loader: got no sampler");
+  return sampler;
+}
+
 std::int64_t size_of(const std::shared_ptr<const BatchDataset>& dataset) {
   if (!dataset) throw ConfigError("Loader: got no data set");
   return dataset->size();
@@ -92,46 +97,39 @@ struct Loader::State {
       : name(std::move(name_)),
         dataset_size(dataset_size_),
         classes(classes_),
-        sampler(std::move(sampler_)),
         options(options_),
-        engine(std::move(engine_)) {
-    if (!sampler) throw ConfigError("Loader: got no sampler");
-  }
+        cursor(checked_sampler(std::move(sampler_))),
+        engine(std::move(engine_)) {}
 
-  std::int64_t batches_from(std::int64_t place) const {
-    const std::int64_t left = sampler->size() - place;
+  std::int64_t batches_of(std::int64_t images) const {
     const std::int64_t batch = options.batch_size;
-    return options.drop_last ? left / batch : (left + batch - 1) / batch;
+    return options.drop_last ? images / batch : (images + batch - 1) / batch;
   }
 
-  void begin(std::int64_t new_epoch, std::int64_t place) {
-    const StopwatchScope waiting(waited);
-    std::vector<std::int64_t> order = sampler->indices(new_epoch);
-    for (const std::int64_t index : order) {
+  void begin(SamplerCursor there) {
+    for (const std::int64_t index : there.rest()) {
       if (index >= 0 && index < dataset_size) continue;
       throw ConfigError(lockstep::str("Loader: the sampler gave index ", index, ", the data set ",
                                       name, " has ", dataset_size, " images"));
     }
-    LOCKSTEP_CHECK(static_cast<std::int64_t>(order.size()) == sampler->size(), "the sampler gave ",
-                   order.size(), " indices and says ", sampler->size());
     engine->stop();
-    indices = std::move(order);
-    epoch = new_epoch;
-    next_place = place;
+    cursor = std::move(there);
     started = true;
-    engine->start(
-        {.epoch = epoch, .indices = indices, .first = place, .batches = batches_from(place)});
+    engine->start({.epoch = cursor.epoch(),
+                   .indices = cursor.rest(),
+                   .occurrences = cursor.occurrences(),
+                   .batches = batches_of(cursor.remaining())});
   }
 
   // The place in the epoch, so that a restored epoch mixes as before; and the batch's first image, which
   // tells ranks apart that see different ones.
-  void mix(Batch& batch, std::int64_t place) const {
+  void mix(Batch& batch, std::int64_t place, std::int64_t first) const {
     if (std::holds_alternative<std::monostate>(options.mix)) return;
     const MixChoice choice = choose(options.mix, batch.images.size(2), batch.images.size(3),
                                     {.seed = options.seed,
-                                     .epoch = static_cast<std::uint32_t>(epoch),
+                                     .epoch = static_cast<std::uint32_t>(cursor.epoch()),
                                      .batch = static_cast<std::uint64_t>(place),
-                                     .rank = static_cast<std::uint64_t>(indices[place]) & 0xFF'FFFF});
+                                     .rank = static_cast<std::uint64_t>(first) & 0xFF'FFFF});
     mix_images(batch.images, choice);
     batch.labels = mix_labels(batch.labels, classes, choice);
   }
@@ -147,11 +145,10 @@ struct Loader::State {
   const std::string name;
   const std::int64_t dataset_size;
   const std::int64_t classes;
-  const std::shared_ptr<const Sampler> sampler;
   const LoaderOptions options;
-  std::vector<std::int64_t> indices;  // of the epoch; changes only while the engine stands still
-  std::int64_t epoch = 0;
-  std::int64_t next_place = 0;  // of the next batch's first index in the epoch
+  // At the next batch. It goes elsewhere only while the engine, which reads its rest(), stands
+  // still.
+  SamplerCursor cursor;
   bool started = false;
   std::int64_t skipped = 0;
   Stopwatch waited;
@@ -172,12 +169,12 @@ Loader::Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<cons
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 
-const Sampler& Loader::sampler() const { return *state_->sampler; }
+const Sampler& Loader::sampler() const { return state_->cursor.sampler(); }
 const LoaderOptions& Loader::options() const { return state_->options; }
 double Loader::waited_seconds() const { return state_->waited.seconds(); }
 std::int64_t Loader::skipped_images() const { return state_->skipped; }
-std::int64_t Loader::steps_per_epoch() const { return state_->batches_from(0); }
-std::int64_t Loader::steps_left() const { return state_->batches_from(state_->next_place); }
+std::int64_t Loader::steps_per_epoch() const { return state_->batches_of(sampler().size()); }
+std::int64_t Loader::steps_left() const { return state_->batches_of(state_->cursor.remaining()); }
 
 void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
   State& state = *state_;
@@ -185,19 +182,24 @@ void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
   check.in_range("epoch", static_cast<double>(epoch), 0, std::numeric_limits<std::uint32_t>::max());
   check.in_range("first_step", static_cast<double>(first_step), 0,
                  static_cast<double>(steps_per_epoch()));
-  state.begin(epoch, std::min(first_step * state.options.batch_size, state.sampler->size()));
+  const StopwatchScope waiting(state.waited);
+  SamplerCursor there(state.cursor.shared_sampler());
+  there.set_epoch(epoch);
+  there.skip(std::min(first_step * state.options.batch_size, sampler().size()));
+  state.begin(std::move(there));
 }
 
-SamplerPosition Loader::position() const {
-  return position_of(*state_->sampler, state_->epoch, state_->next_place);
-}
+SamplerPosition Loader::position() const { return state_->cursor.position(); }
 
 void Loader::restore(const SamplerPosition& position) {
-  const std::int64_t place = next_at(*state_->sampler, position);
+  const StopwatchScope waiting(state_->waited);
+  SamplerCursor there(state_->cursor.shared_sampler());
+  check_position(sampler(), position);
   const OptionCheck check("Loader::restore");
   check.in_range("epoch", static_cast<double>(position.epoch), 0,
                  std::numeric_limits<std::uint32_t>::max());
-  state_->begin(position.epoch, place);
+  there.restore(position);
+  state_->begin(std::move(there));
 }
 
 bool Loader::next(Batch& batch) {
@@ -205,12 +207,12 @@ bool Loader::next(Batch& batch) {
   if (!state.started) set_epoch(0);
   const StopwatchScope waiting(state.waited);
   if (!state.engine->next(state.loaded)) return false;
-  const std::int64_t place = state.next_place;
-  state.next_place =
-      std::min(state.next_place + state.options.batch_size, state.sampler->size());
+  const std::int64_t place = state.cursor.place();
+  const std::int64_t first = state.cursor.rest().front();
+  state.cursor.skip(std::min(state.options.batch_size, state.cursor.remaining()));
   state.count(state.loaded.skipped);
   batch = state.loaded.batch;
-  state.mix(batch, place);
+  state.mix(batch, place, first);
   return true;
 }
 

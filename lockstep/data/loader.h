@@ -67,7 +67,7 @@ class Loader {
   /// Where the epoch stands after the batches that next() gave: for a checkpoint.
   SamplerPosition position() const;
   /// Begins the epoch of `position` exactly there, with whatever batch size and number of ranks this
-  /// loader has. Throws what next_at() throws.
+  /// loader has. Throws what SamplerCursor::restore() throws, and goes on as before then.
   void restore(const SamplerPosition& position);
 
   /// Seconds that next() and the beginning of epochs took so far: what the trainer waited for its data.

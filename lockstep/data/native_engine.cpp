@@ -33,15 +33,13 @@ class NativeFill {
     Slot& slot = slots_[number];
     auto* images = static_cast<std::byte*>(slot.memory.images.data_ptr());
     auto* labels = slot.memory.labels.data_ptr<std::int64_t>();
-    SampleKey key{.seed = seed_, .epoch = static_cast<std::uint32_t>(request.epoch)};
     std::int64_t count = 0;
     for (std::size_t i = 0; i < request.indices.size(); ++i) {
       const std::int64_t index = request.indices[i];
       if (i + kPrefetchedImages < request.indices.size()) dataset_.prefetch(request.indices[i + kPrefetchedImages]);
-      key.sample = static_cast<std::uint64_t>(index);
       try {
         dataset_.read(index, slot.reader);
-        plan_.apply(slot.reader, key, images + count * plan_.output_bytes());
+        plan_.apply(slot.reader, request.key(i, seed_), images + count * plan_.output_bytes());
       } catch (const DataError& error) {
         if (!skip_) throw;
         loaded.skipped.push_back({index, error.what()});

@@ -27,6 +27,7 @@ class RandomSampler : public Sampler {
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
   std::int64_t size() const override { return num_samples_; }
   std::string describe() const override;
+  bool may_repeat() const override { return replacement_ || num_samples_ > dataset_size_; }
 
  private:
   std::int64_t dataset_size_;

@@ -17,11 +17,13 @@ RingEngine::RingEngine(const LoaderOptions& options, Fill fill)
           {.threads = options.threads, .slots = slots(options), .cpus = options.cpus}) {}
 
 BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size) {
-  const std::int64_t place = epoch.first + batch * batch_size;
+  const std::int64_t place = batch * batch_size;
   const std::int64_t left = static_cast<std::int64_t>(epoch.indices.size()) - place;
+  const std::int64_t count = std::min(batch_size, left);
   return {.epoch = epoch.epoch,
-          .place = place,
-          .indices = epoch.indices.subspan(place, std::min(batch_size, left))};
+          .indices = epoch.indices.subspan(place, count),
+          .occurrences = epoch.occurrences.empty() ? epoch.occurrences
+                                                   : epoch.occurrences.subspan(place, count)};
 }
 
 void RingEngine::start(const LoaderEpoch& epoch) {

@@ -6,10 +6,23 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace lockstep {
+
+/// What one rank sees of an epoch, or of the rest of one.
+struct EpochShare {
+  std::vector<std::int64_t> indices;
+  /// For each of them, how often it came before in the epoch, on whatever rank. Empty where no
+  /// index comes twice. The loader's random choices depend on it, so that an image that is drawn 32
+  /// times is augmented in 32 ways.
+  std::vector<std::uint32_t> occurrences;
+};
+
+/// How often each index of a whole order came before in it; empty where none comes twice.
+std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order);
 
 /// Samplers are immutable: the order is a function of the epoch, and any thread may ask.
 class Sampler {
@@ -28,6 +41,18 @@ class Sampler {
   virtual int world_size() const { return 1; }
   /// Indices in that order, without any that are repeated to make the shares equal.
   virtual std::int64_t shared_size() const { return size(); }
+  /// Whether an index may come several times in indices(). Where it is false nobody counts them.
+  virtual bool may_repeat() const { return true; }
+
+  /// This rank's share of what is left of `epoch` when all ranks together have taken the first
+  /// `taken` indices (0 to shared_size()) of the shared order: the ranks take turns in the rest,
+  /// beginning with rank 0. With none taken these are indices(epoch).
+  ///
+  /// By default it is cut out of indices(epoch), in which occurrences are counted, and a
+  /// CheckpointError where that does not tell because `taken` does not divide by the ranks. A
+  /// sampler of several ranks that can compute its whole order overrides it: then a run may go on
+  /// with any number of ranks, and occurrences count on all of them.
+  virtual EpochShare share(std::int64_t epoch, std::int64_t taken) const;
 };
 
 /// 0, 1, 2, ... in every epoch.
@@ -39,6 +64,7 @@ class SequentialSampler : public Sampler {
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
   std::int64_t size() const override { return dataset_size_; }
   std::string describe() const override;
+  bool may_repeat() const override { return false; }
 
  private:
   std::int64_t dataset_size_;
@@ -55,22 +81,25 @@ struct DistributedSamplerOptions {
 
 /// Equal shares for all ranks, for training: torch.utils.data.DistributedSampler index for index,
 /// with set_epoch(epoch). Shuffles by torch.randperm with a CPU generator seeded seed + epoch; pads
-/// with the first indices (so some are seen twice) unless `drop_last`.
+/// with the first indices (so some are seen twice) unless `drop_last`. The rest of an epoch that
+/// was begun with another number of ranks is padded, or cut, in the same way.
 class DistributedSampler : public Sampler {
  public:
   /// ConfigError when the rank is not in the world or a number is negative.
   DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
-  std::int64_t size() const override { return size_; }
+  std::int64_t size() const override { return share_size(0); }
   std::string describe() const override;
   int world_size() const override { return options_.world_size; }
   std::int64_t shared_size() const override { return dataset_size_; }
+  EpochShare share(std::int64_t epoch, std::int64_t taken) const override;
 
  private:
+  std::int64_t share_size(std::int64_t taken) const;
+
   std::int64_t dataset_size_;
   DistributedSamplerOptions options_;
-  std::int64_t size_;
 };
 
 /// Every index exactly once over all ranks, in order: rank, rank + world_size, ... For evaluation;
@@ -80,12 +109,15 @@ class EvaluationSampler : public Sampler {
   EvaluationSampler(std::int64_t dataset_size, int rank = 0, int world_size = 1);
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
-  std::int64_t size() const override;
+  std::int64_t size() const override { return share_size(0); }
   std::string describe() const override;
   int world_size() const override { return world_size_; }
   std::int64_t shared_size() const override { return dataset_size_; }
+  EpochShare share(std::int64_t epoch, std::int64_t taken) const override;
 
  private:
+  std::int64_t share_size(std::int64_t taken) const;
+
   std::int64_t dataset_size_;
   int rank_;
   int world_size_;

@@ -49,27 +49,16 @@ SamplerPosition position_of(const Sampler& sampler, std::int64_t epoch, std::int
           .taken = std::min(next * sampler.world_size(), sampler.shared_size())};
 }
 
-std::int64_t next_at(const Sampler& sampler, const SamplerPosition& position) {
+void check_position(const Sampler& sampler, const SamplerPosition& position) {
   const std::string own = sampler.describe();
   if (position.sampler != own) {
     throw CheckpointError(
         str("sampler position: it is of ", position.sampler, ", this sampler is ", own));
   }
-  const std::int64_t taken = position.taken;
-  const int ranks = sampler.world_size();
-  if (position.epoch < 0 || taken < 0 || taken > sampler.shared_size()) {
-    throw CheckpointError(
-        str("sampler position: epoch ", position.epoch, " index ", taken, " is no place in ", own));
+  if (position.epoch < 0 || position.taken < 0 || position.taken > sampler.shared_size()) {
+    throw CheckpointError(str("sampler position: epoch ", position.epoch, " index ", position.taken,
+                              " is no place in ", own));
   }
-  if (taken == sampler.shared_size()) return sampler.size();
-  if (taken % ranks != 0) {
-    throw CheckpointError(str("sampler position: the ", taken, " indices taken do not divide by ",
-                              ranks,
-                              " ranks; go on with as many ranks as before, or from the "
-                              "beginning of an epoch"));
-  }
-  // Shares may differ by one, and some ranks' end before the others'.
-  return std::min(taken / ranks, sampler.size());
 }
 
 SamplerCursor::SamplerCursor(std::shared_ptr<const Sampler> sampler)
@@ -79,41 +68,68 @@ SamplerCursor::SamplerCursor(std::shared_ptr<const Sampler> sampler)
 
 std::optional<std::int64_t> SamplerCursor::next() {
   if (remaining() == 0) return std::nullopt;
-  load();
-  return indices_[next_++];
+  const std::int64_t index = rest().front();
+  ++next_;
+  return index;
 }
 
 std::vector<std::int64_t> SamplerCursor::next(std::int64_t count) {
   const OptionCheck check("SamplerCursor::next");
   check.at_least("count", static_cast<double>(count), 1);
-  count = std::min(count, remaining());
-  if (count == 0) return {};
-  load();
-  const auto begin = indices_.begin() + next_;
+  const auto taken = rest().first(static_cast<std::size_t>(std::min(count, remaining())));
+  next_ += static_cast<std::int64_t>(taken.size());
+  return {taken.begin(), taken.end()};
+}
+
+void SamplerCursor::skip(std::int64_t count) {
+  const OptionCheck check("SamplerCursor::skip");
+  check.in_range("count", static_cast<double>(count), 0, static_cast<double>(remaining()));
   next_ += count;
-  return {begin, begin + count};
+}
+
+std::span<const std::int64_t> SamplerCursor::rest() {
+  load();
+  return std::span(share_.indices).subspan(static_cast<std::size_t>(next_));
+}
+
+std::span<const std::uint32_t> SamplerCursor::occurrences() {
+  load();
+  if (share_.occurrences.empty()) return {};
+  return std::span(share_.occurrences).subspan(static_cast<std::size_t>(next_));
 }
 
 void SamplerCursor::load() {
   if (loaded_) return;
-  indices_ = sampler_->indices(epoch_);
-  LOCKSTEP_CHECK(static_cast<std::int64_t>(indices_.size()) == sampler_->size(),
-                 "the sampler gave ", indices_.size(), " indices and says ", sampler_->size());
+  share_ = sampler_->share(epoch_, 0);
   loaded_ = true;
+}
+
+std::int64_t SamplerCursor::remaining() const {
+  return (loaded_ ? static_cast<std::int64_t>(share_.indices.size()) : sampler_->size()) - next_;
 }
 
 void SamplerCursor::set_epoch(std::int64_t epoch) {
   const OptionCheck check("SamplerCursor::set_epoch");
   check.at_least("epoch", static_cast<double>(epoch), 0);
-  loaded_ = loaded_ && epoch == epoch_;
+  loaded_ = loaded_ && epoch == epoch_ && taken_ == 0;
+  taken_ = 0;
   epoch_ = epoch;
   next_ = 0;
 }
 
+SamplerPosition SamplerCursor::position() const {
+  return {.sampler = sampler_->describe(),
+          .epoch = epoch_,
+          .taken = std::min(taken_ + next_ * sampler_->world_size(), sampler_->shared_size())};
+}
+
 void SamplerCursor::restore(const SamplerPosition& position) {
-  const std::int64_t next = next_at(*sampler_, position);
-  set_epoch(position.epoch);
-  next_ = next;
+  check_position(*sampler_, position);
+  share_ = sampler_->share(position.epoch, position.taken);
+  taken_ = position.taken;
+  epoch_ = position.epoch;
+  next_ = 0;
+  loaded_ = true;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,7 @@
 namespace lockstep {
 
 /// A place in a sampler's epochs. Equal on all ranks that share an order and have taken equally
-/// many indices, so that the one in rank 0's checkpoint serves all, and any number of ranks that
-/// divides `taken`.
+/// many indices, so that the one in rank 0's checkpoint serves all, and any number of ranks.
 struct SamplerPosition {
   std::string sampler;     ///< Sampler::describe()
   std::int64_t epoch = 0;  ///< From 0.
@@ -38,10 +38,9 @@ SamplerPosition sampler_position(const std::map<std::string, std::string>& setti
 
 /// Where all stand when each rank has taken `next` indices of `epoch`.
 SamplerPosition position_of(const Sampler& sampler, std::int64_t epoch, std::int64_t next);
-/// The indices that this rank has taken at `position`, 0 to sampler.size(). CheckpointError when
-/// the position is of a sampler that describes itself differently, is not in its epoch, or does not
-/// divide by its ranks. At the end of an epoch any number of ranks will do.
-std::int64_t next_at(const Sampler& sampler, const SamplerPosition& position);
+/// CheckpointError when the position is of a sampler that describes itself differently, or is not
+/// in its epoch.
+void check_position(const Sampler& sampler, const SamplerPosition& position);
 
 /// Begins at epoch 0 and stays at an epoch's end until set_epoch(). Not thread-safe: one thread
 /// calls.
@@ -57,25 +56,39 @@ class SamplerCursor {
   std::optional<std::int64_t> next();
   /// The next `count` indices; fewer, at last none, at the epoch's end.
   std::vector<std::int64_t> next(std::int64_t count);
-  /// What next() will still give in this epoch.
-  std::int64_t remaining() const { return sampler_->size() - next_; }
+  /// Passes over the next `count` indices. ConfigError when it is negative or there are not as
+  /// many.
+  void skip(std::int64_t count);
+  /// All that next() will still give in this epoch. Valid until set_epoch() or restore(), or the
+  /// end of the cursor's life, also when it is moved.
+  std::span<const std::int64_t> rest();
+  /// How often each of rest() came before in the epoch, see EpochShare; valid as long.
+  std::span<const std::uint32_t> occurrences();
+  /// How many rest() are.
+  std::int64_t remaining() const;
 
   /// To the beginning of `epoch`. ConfigError when it is negative.
   void set_epoch(std::int64_t epoch);
 
-  SamplerPosition position() const { return position_of(*sampler_, epoch_, next_); }
-  /// Goes on exactly there. Throws what next_at() throws, and stays where it is then.
+  SamplerPosition position() const;
+  /// How many indices each rank had taken at position(), rounded down where they were other ranks.
+  std::int64_t place() const { return taken_ / sampler_->world_size() + next_; }
+  /// Goes on exactly there, with any number of ranks. Throws what check_position() and
+  /// Sampler::share() throw, and stays where it is then.
   void restore(const SamplerPosition& position);
 
+  std::int64_t epoch() const { return epoch_; }
   const Sampler& sampler() const { return *sampler_; }
+  const std::shared_ptr<const Sampler>& shared_sampler() const { return sampler_; }
 
  private:
   void load();
 
   std::shared_ptr<const Sampler> sampler_;
-  std::vector<std::int64_t> indices_;  // of the epoch, once next() has asked for them
+  EpochShare share_;         // of the epoch from taken_ on, once it was asked for
+  std::int64_t taken_ = 0;   // by all ranks, before share_ begins
   std::int64_t epoch_ = 0;
-  std::int64_t next_ = 0;
+  std::int64_t next_ = 0;    // in share_
   bool loaded_ = false;
 };
 

@@ -20,7 +20,8 @@ struct WeightedRandomSamplerOptions {
 };
 
 /// torch.utils.data.WeightedRandomSampler index for index, with a generator seeded seed + epoch:
-/// index i with a probability of weights[i] over their sum, by torch.multinomial in float64.
+/// index i with a probability of weights[i] over their sum, by torch.multinomial in float64. A
+/// Loader augments an image anew each time that it is drawn.
 class WeightedRandomSampler : public Sampler {
  public:
   /// ConfigError when there are no weights or more than 2^24 (multinomial's limit), one is negative
@@ -32,6 +33,7 @@ class WeightedRandomSampler : public Sampler {
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
   std::int64_t size() const override { return num_samples_; }
   std::string describe() const override;
+  bool may_repeat() const override { return replacement_; }
 
  private:
   std::vector<double> weights_;

@@ -1,9 +1,10 @@
 // What the decoders of image files share: what a file holds, which part of it is wanted, how much
 // is allowed.
 //
-// Decoders give interleaved 8-bit RGB, the same as PIL's convert("RGB"), whatever the file holds:
-// grey is replicated, alpha is dropped, 16 bits are cut to their high byte. EXIF's orientation and
-// colour profiles are ignored, as torchvision's ImageFolder ignores them.
+// Decoders give interleaved 8-bit RGB whatever the file holds: grey is replicated, alpha is
+// dropped, 16 bits are cut to their high byte. That equals PIL's convert("RGB"), except for PNGs of
+// 16-bit grey, which PIL saturates (png.h). EXIF's orientation and colour profiles are ignored, as
+// torchvision's ImageFolder ignores them.
 #pragma once
 
 #include <cstddef>

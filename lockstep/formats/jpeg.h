@@ -66,11 +66,13 @@ int jpeg_side(int pixels, int eighths);
 /// A reduced pixel is about the mean of the pixels that it stands for: on photographs of 150x150
 /// (TrashNet) it differs from the mean of the full decode by 0.42 of 255 in the mean at 4/8, 0.40
 /// at 2/8 and 0.23 at 1/8. Resizing from it is therefore not bit-equal to torchvision, which
-/// resizes the full decode.
+/// resizes the full decode. How close it comes depends on how many reduced pixels are left, see
+/// ImageReader::reduced().
 int jpeg_eighths(const ImageRegion& region, int width, int height);
 
 /// The smallest region at the scale eighths/8 that covers `region` at full size. Pixel i there is
-/// pixels [i * 8/eighths, (i + 1) * 8/eighths) of the full size.
+/// pixels [i * 8/eighths, (i + 1) * 8/eighths) of the full size. `region` seldom begins with
+/// a whole one: it starts (region.x * eighths % 8) / 8 of a pixel after the first one's beginning.
 ImageRegion jpeg_region(const ImageRegion& region, int eighths);
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
 // PNG by libpng: any region of an image of any kind, as RGB.
 //
-// Grey, palette, colour and alpha of 1 to 16 bits, interlaced or not. Pixels equal those of PIL's
-// convert("RGB"): alpha and transparent colours are dropped without blending, 16 bits are cut to
-// their high byte (also grey ones, which PIL clips at 255 instead). Gamma and colour profiles are
-// not applied, nor even read.
+// Grey, palette, colour and alpha of 1 to 16 bits, interlaced or not. Alpha and transparent colours
+// are dropped without blending, 16 bits are cut to their high byte. Gamma and colour profiles are
+// not applied, nor even read. Pixels equal those of PIL's convert("RGB") for all but grey of 16
+// bits without alpha: there PIL clips at 255, so that nearly everything becomes white, and we show
+// the picture.
 #pragma once
 
 #include <cstddef>

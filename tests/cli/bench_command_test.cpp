@@ -58,7 +58,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
       {{"loader", "--dataset", "x"},
        2,
-       "error: bench loader: --dataset must be one of mnist, cifar10, a folder of images or a pack, got "
+       "error: bench loader: --dataset must be one of mnist, cifar10, cifar100, a folder of images or a pack, got "
        "'x'\n"},
       {{"loader", "--loader", "gpu"},
        2,

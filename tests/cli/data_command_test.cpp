@@ -245,6 +245,23 @@ TEST_F(DataCommand, PreviewsCifar10) {
   EXPECT_EQ(shown["rows"].size(), 3U);
 }
 
+TEST_F(DataCommand, PreviewsCifar100) {
+  data.write("cifar100/cifar-100-binary/train.bin", cifar100_records(50'000));
+  data.write("cifar100/cifar-100-binary/test.bin", cifar100_records(10'000));
+  const ProgramResult result =
+      run({"preview", "cifar100", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
+           "--json", in_out("a.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json shown = read_json("a.json");
+  EXPECT_EQ(shown["dataset"], "CIFAR-100 train");
+  EXPECT_EQ(shown["class_names"].size(), 100U);
+  EXPECT_EQ(shown["operators"], (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  const ProgramResult refused =
+      run({"preview", "cifar100", "--operators", "recipe", "--out", in_out("b.png")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--operators recipe is for the data set of a recipe; use crop-flip"));
+}
+
 class DaliPreview : public DataCommand, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(DaliPreview, ShowsWhatTheNativeOneShows) {
@@ -340,7 +357,7 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"preview", "mnist", "--out", in_out("no/x.png")}, 2, "does not exist; create it first"},
       {{"preview", "nosuch", "--out", in_out("x.png")},
        2,
-       "data preview: SOURCE must be one of mnist, cifar10, a folder of images or a pack, got"},
+       "data preview: SOURCE must be one of mnist, cifar10, cifar100, a folder of images or a pack, got"},
       {{"preview", images(), "--out", in_out("x.png"), "--operators", "recipe"},
        2,
        "data preview: --operators recipe is for the data set of a recipe"},

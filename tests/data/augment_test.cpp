@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -399,6 +400,24 @@ TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
     EXPECT_LE(std::abs(value - exact[i]), std::exp2(std::ilogb(exact[i]) - 8)) << i;
   }
   EXPECT_NE(halves[1], halves[255]);
+}
+
+// The first time in an epoch it is (seed, epoch, sample) alone.
+TEST(SampleKey, GivesEveryOccurrenceNumbersOfItsOwn) {
+  const auto numbers = [](PhiloxStream stream) {
+    std::vector<std::uint32_t> drawn(9);
+    for (std::uint32_t& number : drawn) number = stream.next();
+    return drawn;
+  };
+  const SampleKey key{.seed = 5, .epoch = 2, .sample = 77};
+  EXPECT_EQ(numbers(key.stream()), numbers(PhiloxStream(5, 2, 77)));
+  std::set<std::vector<std::uint32_t>> all;
+  for (std::uint64_t sample = 0; sample < 20; ++sample) {
+    for (std::uint32_t occurrence = 0; occurrence < 20; ++occurrence) {
+      all.insert(numbers(SampleKey{5, 2, sample, occurrence}.stream()));
+    }
+  }
+  EXPECT_EQ(all.size(), 400U);
 }
 
 // Pillow's meaning of a resize, one pixel at a time: widths first, rounded to bytes.

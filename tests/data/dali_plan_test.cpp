@@ -163,15 +163,15 @@ TEST(DaliBatch, PointsAtPixelsThatLieAsDaliWantsThem) {
   EXPECT_EQ(options.input_layout, Layout::kPlanar);
   const DaliPlan plan({RandomCrop{1}, kNormalize}, dataset.shape(), options);
   DaliBatch batch;
-  const std::vector<std::int64_t> indices = {3, 0};
-  batch.fill(dataset, indices, plan, options, {.seed = 1});
+  const std::vector<SampleKey> keys = {{.seed = 1, .sample = 3}, {.seed = 1, .sample = 0}};
+  batch.fill(dataset, keys, plan, options);
   ASSERT_EQ(batch.images().data.size(), 2U);
   EXPECT_EQ(batch.images().data[0], bytes->data() + 36);
   EXPECT_EQ(batch.images().data[1], bytes->data());
   EXPECT_EQ(batch.labels()[0], static_cast<std::uint8_t>((*bytes)[36]));
   // In the other order they are copied.
   options.input_layout = Layout::kChannelsLast;
-  batch.fill(dataset, indices, plan, options, {.seed = 1});
+  batch.fill(dataset, keys, plan, options);
   const auto* pixels = static_cast<const char*>(batch.images().data[0]);
   EXPECT_EQ(pixels[0], (*bytes)[36]);
   EXPECT_EQ(pixels[1], (*bytes)[36 + 4]);
@@ -187,7 +187,7 @@ TEST(DaliBatch, PutsTheBorderAroundPixels) {
     options.input_layout = layout;
     const DaliPlan plan({Pad{1, 7}, RandomCrop{2}, kNormalize}, dataset.shape(), options);
     DaliBatch batch;
-    batch.fill(dataset, std::vector<std::int64_t>{3}, plan, options, {.seed = 1});
+    batch.fill(dataset, std::vector<SampleKey>{{.seed = 1, .sample = 3}}, plan, options);
     const auto* pixels = static_cast<const char*>(batch.images().data[0]);
     for (int c = 0; c < 3; ++c) {
       for (int y = 0; y < 4; ++y) {
@@ -202,15 +202,20 @@ TEST(DaliBatch, PutsTheBorderAroundPixels) {
   }
 }
 
-TEST(DaliBatch, ChoicesDependOnSeedEpochAndImageAlone) {
+TEST(DaliBatch, ChoicesDependOnSeedEpochImageAndOccurrenceAlone) {
   std::shared_ptr<std::string> bytes;
   const ImageDataset dataset = small_dataset(64, bytes);
   const DaliPlanOptions options = dali_input_of(dataset);
   const DaliPlan plan({RandomHorizontalFlip{}, Pad{9}, RandomCrop{2}, kNormalize}, dataset.shape(),
                       options);
-  const auto starts = [&](std::vector<std::int64_t> indices, SampleKey key) {
+  const auto starts = [&](std::vector<std::uint64_t> indices, SampleKey key) {
+    std::vector<SampleKey> keys;
+    for (const std::uint64_t index : indices) {
+      keys.push_back(key);
+      keys.back().sample = index;
+    }
     DaliBatch batch;
-    batch.fill(dataset, indices, plan, options, key);
+    batch.fill(dataset, keys, plan, options);
     std::vector<std::int32_t> values;
     for (const DaliNumber& number : batch.numbers().at(0)) values.push_back(number.integer);
     return values;
@@ -221,6 +226,7 @@ TEST(DaliBatch, ChoicesDependOnSeedEpochAndImageAlone) {
   EXPECT_EQ(one[1], other[3]);
   EXPECT_NE(one, starts({7, 8}, {.seed = 1, .epoch = 3}));
   EXPECT_NE(one, starts({7, 8}, {.seed = 2, .epoch = 2}));
+  EXPECT_NE(one, starts({7, 8}, {.seed = 1, .epoch = 2, .occurrence = 1}));
 }
 
 // As the native engine, before there is memory for it.

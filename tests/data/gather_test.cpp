@@ -55,10 +55,13 @@ Normalize normalize(std::int64_t channels) {
 void expect_equal_epochs(LoaderEngine& a, LoaderEngine& b, std::int64_t first = 0) {
   std::vector<std::int64_t> indices(Photos::kCount);
   std::iota(indices.rbegin(), indices.rend(), 0);
+  std::vector<std::uint32_t> occurrences(indices.size());  // as if every third image had come before
+  for (std::size_t i = 0; i < occurrences.size(); i += 3) occurrences[i] = 1 + i % 2;
   const std::int64_t batches = (Photos::kCount - first + 8) / 9;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     for (LoaderEngine* engine : {&a, &b}) {
-      engine->start({.epoch = epoch, .indices = indices, .first = first, .batches = batches});
+      engine->start({.epoch = epoch, .indices = std::span(indices).subspan(first),
+                     .occurrences = std::span(occurrences).subspan(first), .batches = batches});
     }
     LoadedBatch of_a;
     LoadedBatch of_b;

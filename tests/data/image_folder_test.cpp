@@ -16,6 +16,7 @@
 #include <lockstep/formats/png.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
+#include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing {
@@ -212,42 +213,34 @@ TEST_F(ImageFolder, DecodesWhatTheListShows) {
   }
 }
 
-TEST(ImageFolderOfPhotographs, IsDecodedAtAHalfWhereThatSuffices) {
-  const char* data = std::getenv("LOCKSTEP_DATA");
-  const std::filesystem::path folder = std::filesystem::path(data == nullptr ? "" : data) / "trashnet";
-  if (data == nullptr || !std::filesystem::is_directory(folder)) {
-    GTEST_SKIP() << "$LOCKSTEP_DATA has no trashnet/";
-  }
+TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
+  LOCKSTEP_SKIP_WITHOUT("trashnet");
+  const std::filesystem::path folder = real_data("trashnet").value();
   const ImageDataset dataset = load_image_folder(folder);
   ASSERT_EQ(dataset.size(), 2527);
   EXPECT_EQ(dataset.num_classes(), 6);
   ImageReader reader;
-  double difference = 0;
-  for (std::int64_t i = 0; i < dataset.size(); i += 100) {
-    dataset.read(i, reader);
-    ASSERT_EQ(reader.shape(), (ImageShape{3, 150, 150}));
-    EXPECT_EQ(reader.pixels({0, 0, 150, 150}, 76, 20).shape, (ImageShape{3, 150, 150}));
-    const ImageView exact = reader.pixels({10, 20, 100, 120});
-    EXPECT_EQ(exact.shape, (ImageShape{3, 100, 120}));
-    std::vector<double> means;
-    for (std::int64_t y = 0; y < 100; y += 2) {
-      for (std::int64_t x = 0; x < 120; x += 2) {
-        const std::uint8_t* pixel = exact.pixels + y * exact.row_stride + x * 3;
-        means.push_back((pixel[0] + pixel[3] + pixel[exact.row_stride] + pixel[exact.row_stride + 3]) / 4.0);
-      }
-    }
-    const ImageView half = reader.pixels({10, 20, 100, 120}, 50, 60);
-    ASSERT_EQ(half.shape, (ImageShape{3, 50, 60}));
-    for (std::int64_t y = 0; y < 50; ++y) {
-      for (std::int64_t x = 0; x < 60; ++x) {
-        difference += std::abs(half.pixels[y * half.row_stride + x * 3] -
-                               means[static_cast<std::size_t>(y * 60 + x)]) / (26 * 3000.0);
-      }
-    }
-  }
-  EXPECT_LT(difference, 1.0);
+  dataset.read(0, reader);
+  ASSERT_EQ(reader.shape(), (ImageShape{3, 150, 150}));
+  const Box whole = {0, 0, 150, 150};
+  const Box part = {10, 21, 100, 120};
+  // At 1/factor there are still 1.5 times as many pixels as are wanted.
+  EXPECT_EQ(reader.reduced(whole, 51, 20).view.shape, (ImageShape{3, 150, 150}));
+  EXPECT_EQ(reader.reduced(whole, 20, 51).factor, 1);
+  EXPECT_EQ(reader.reduced(whole, 50, 50).view.shape, (ImageShape{3, 75, 75}));
+  EXPECT_EQ(reader.reduced(whole, 25, 20).factor, 2);
+  EXPECT_EQ(reader.reduced(whole, 24, 24).view.shape, (ImageShape{3, 38, 38}));
+  EXPECT_EQ(reader.reduced(whole, 12, 12).view.shape, (ImageShape{3, 19, 19}));
+  EXPECT_EQ(reader.reduced(whole, 1, 1).factor, 8);
+  // Whole reduced pixels that cover the part, and where in them it lies.
+  const ReducedView covering = reader.reduced(part, 10, 10);
+  EXPECT_EQ(covering.factor, 4);
+  EXPECT_EQ(covering.view.shape, (ImageShape{3, 26, 31}));
+  EXPECT_EQ(covering.part, (Box{2, 1, 100, 120}));
+  EXPECT_EQ(reader.pixels(part).shape, (ImageShape{3, 100, 120}));
   load_image_folder(folder, {.decoding = ImageReader::Decoding::kExact}).read(0, reader);
-  EXPECT_EQ(reader.pixels({10, 20, 100, 120}, 50, 60).shape, (ImageShape{3, 100, 120}));
+  EXPECT_EQ(reader.reduced(part, 10, 10).factor, 1);
+  EXPECT_EQ(reader.reduced(part, 10, 10).view.shape, (ImageShape{3, 100, 120}));
 }
 
 }  // namespace

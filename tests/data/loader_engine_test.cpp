@@ -326,7 +326,7 @@ class DeviceCopy : public ::testing::TestWithParam<int> {
     return labels;
   }
   LoaderEpoch epoch(std::int64_t first = 0) const {
-    return {.indices = indices_, .first = first,
+    return {.indices = std::span(indices_).subspan(first),
             .batches = (static_cast<std::int64_t>(indices_.size()) - first + 2) / 3};
   }
 

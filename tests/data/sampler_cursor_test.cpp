@@ -158,8 +158,8 @@ TEST(SamplerCursor, RefusesAPositionThatIsNotOfItsSampler) {
       {{"Turned(1)", 0, -2}, "epoch 0 index -2 is no place in Turned(1)"},
       {{"Turned(1)", 4, 11}, "epoch 4 index 11 is no place in Turned(1)"},
       {{"Turned(1)", 0, 5},
-       "the 5 indices taken do not divide by 2 ranks; go on with as many ranks as before, or from "
-       "the beginning of an epoch"},
+       "the 5 indices taken do not divide by the 2 ranks of Turned(1), which does not know the others' "
+       "shares; go on with as many ranks as before, or from the beginning of an epoch"},
   };
   for (const Case& c : cases) {
     SamplerCursor cursor(TurnedSampler(10, 1, 2, 1));
@@ -168,6 +168,56 @@ TEST(SamplerCursor, RefusesAPositionThatIsNotOfItsSampler) {
               std::string("sampler position: ") + c.message);
     EXPECT_EQ(cursor.next(), 4) << "it must stay where it was";
   }
+}
+
+TEST(SamplerCursor, PassesOverIndices) {
+  SamplerCursor cursor(TurnedSampler(9, 1, 2));
+  cursor.set_epoch(1);
+  cursor.skip(1);
+  EXPECT_EQ(cursor.remaining(), 3);
+  EXPECT_EQ(cursor.place(), 1);
+  EXPECT_EQ(Indices(cursor.rest().begin(), cursor.rest().end()), (Indices{4, 6, 8}));
+  EXPECT_EQ(cursor.next(), 4);
+  cursor.skip(0);
+  cursor.skip(2);
+  EXPECT_EQ(cursor.next(), std::nullopt);
+  EXPECT_EQ(cursor.position().taken, 8);
+  EXPECT_EQ(message_of<ConfigError>([&] { cursor.skip(1); }),
+            "SamplerCursor::skip: count must be from 0 to 0, got 1");
+  cursor.restore({"Turned(0)", 1, 6});
+  EXPECT_EQ(cursor.place(), 3);
+  EXPECT_EQ(cursor.next(5), (Indices{8}));
+}
+
+TEST(Sampler, CountsHowOftenAnIndexCameBefore) {
+  using Occurrences = std::vector<std::uint32_t>;
+  EXPECT_EQ(occurrences_in(Indices{}), Occurrences{});
+  EXPECT_EQ(occurrences_in(Indices{4, 0, 7}), Occurrences{}) << "none comes twice";
+  EXPECT_EQ(occurrences_in(Indices{5, 5, 2, 5, 2}), (Occurrences{0, 1, 0, 2, 1}));
+  constexpr std::int64_t kFar = std::int64_t{1} << 60;
+  EXPECT_EQ(occurrences_in(Indices{kFar, 1, kFar}), (Occurrences{0, 0, 1}));
+  EXPECT_EQ(occurrences_in(Indices{-1, -1}), (Occurrences{0, 1}));
+}
+
+class RepeatingSampler : public Sampler {
+ public:
+  Indices indices(std::int64_t) const override { return {1, 1, 0, 1, 0}; }
+  std::int64_t size() const override { return 5; }
+};
+
+TEST(SamplerCursor, KeepsTheOccurrencesOfARestoredEpoch) {
+  const std::vector<std::uint32_t> all = {0, 1, 0, 2, 1};
+  for (std::int64_t taken = 0; taken <= 5; ++taken) {
+    SamplerCursor skipped{RepeatingSampler()};
+    skipped.skip(taken);
+    SamplerCursor restored{RepeatingSampler()};
+    restored.restore(skipped.position());
+    for (SamplerCursor* cursor : {&skipped, &restored}) {
+      const auto rest = cursor->occurrences();
+      EXPECT_EQ(std::vector(rest.begin(), rest.end()), std::vector(all.begin() + taken, all.end()));
+    }
+  }
+  EXPECT_TRUE(SamplerCursor(SequentialSampler(3)).occurrences().empty());
 }
 
 TEST(SamplerCursor, KnowsASamplerWithoutDescriptionByItsSize) {

@@ -1,4 +1,5 @@
-"""Our decoder against PIL's convert("RGB") and torchvision.io, bit for bit.
+"""Our decoder against PIL's convert("RGB") and torchvision.io, bit for bit; PNGs of 16-bit grey, which PIL
+saturates, against their high bytes.
 
 Usage: image_oracle.py IMAGE_CHECKSUMS
 
@@ -56,8 +57,11 @@ def write_images(folder):
 
 def of_pil(path):
     image = Image.open(path)
-    if image.mode == "I;16":  # where PIL clips to 255 instead of taking the high byte
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode == "I;16":  # the one kind that we read otherwise, see png.h
+        grey = np.asarray(image)
+        theirs = np.asarray(image.convert("RGB"))
+        assert (theirs == np.minimum(grey, 255)[..., None]).all(), "PIL no longer clips 16-bit grey: correct png.h"
+        return np.repeat((grey >> 8).astype(np.uint8)[..., None], 3, axis=2)
     return np.asarray(image.convert("RGB"))
 
 

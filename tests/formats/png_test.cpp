@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -183,6 +185,15 @@ TEST(PngDecoder, DecodesOnAfterAnError) {
   EXPECT_THROW(decoder.open(as_bytes("no PNG at all"), "x.png"), DataError);
   EXPECT_THROW(decode(decoder, whole(header)), InternalError) << "nothing is open";
   EXPECT_EQ(decode(decoder, whole(decoder.open(as_bytes(right.file), "y.png"))), right.rgb);
+}
+
+// Clipped at 255, as PIL does it, all but the darkest of 256 levels would be white.
+TEST(PngDecoder, ShowsGreyOf16BitsByItsHighByteWherePilSaturates) {
+  const PngBytes png = make_png({.width = 37, .height = 21, .color_type = 0, .depth = 16});
+  const Pixels pixels = decode_whole(png.file);
+  EXPECT_EQ(pixels, png.rgb);
+  EXPECT_GT(std::set<std::uint8_t>(pixels.begin(), pixels.end()).size(), 50U);
+  EXPECT_LT(std::count(pixels.begin(), pixels.end(), 255), 37 * 21);
 }
 
 TEST(EncodePng, IsReadBack) {

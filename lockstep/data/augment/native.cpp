@@ -154,8 +154,9 @@ class Canvas {
                {image_.shape.channels, size.height, size.width});
     if (!rows_.is_window() || !columns_.is_window()) materialise();
     const Box part{rows_.origin, columns_.origin, rows_.size, columns_.size};
-    const ImageView shown = image_.pixels == nullptr ? reader_.pixels(part, size.height, size.width)
-                                                     : image_.part(part);
+    const ReducedView shown = image_.pixels == nullptr
+                                  ? reader_.reduced(part, size.height, size.width)
+                                  : ReducedView::full_size(image_.part(part));
     show(scratch_.resampler.resize(shown, size.height, size.width));
   }
 
@@ -302,7 +303,7 @@ void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void*
 
 void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* output) const {
   check_declared(image.shape(), input_, key.sample);
-  PhiloxStream random(key.seed, key.epoch, key.sample);
+  PhiloxStream random = key.stream();
   Canvas canvas(image, random, scratch_of_thread());
   for (const Operator& op : operators_) std::visit(canvas, op);
   canvas.write(channels_, options_, output);

@@ -12,18 +12,12 @@
 #include <vector>
 
 #include <lockstep/data/augment.h>
+#include <lockstep/data/augment/sample_key.h>
 #include <lockstep/data/augment/write_image.h>
 #include <lockstep/data/image.h>
 #include <lockstep/data/image_reader.h>
 
 namespace lockstep {
-
-/// Which image of which pass: all that random choices depend on, beside the list itself.
-struct SampleKey {
-  std::uint64_t seed = 0;
-  std::uint32_t epoch = 0;
-  std::uint64_t sample = 0;
-};
 
 struct AugmentationPlanOptions {
   Layout layout = Layout::kPlanar;
@@ -49,8 +43,8 @@ class AugmentationPlan {
   /// too small for a crop. DataError when the image has not the shape that was declared, or the list makes
   /// it larger than 65,536 pixels a side or 2^28 bytes on the way.
   void apply(const ImageView& image, const SampleKey& key, void* output) const;
-  /// The same of a reader's image, which is decoded as far as the list wants it. Where a Resize makes less
-  /// than half of it, see ImageReader::pixels(). Throws what that throws.
+  /// The same of a reader's image, which is decoded as far as the list wants it, and for a Resize
+  /// perhaps at a reduced size, see ImageReader::reduced(). Throws what that throws.
   void apply(ImageReader& image, const SampleKey& key, void* output) const;
 
  private:

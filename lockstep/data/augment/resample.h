@@ -16,20 +16,37 @@ namespace lockstep {
 /// old ones under a triangle around its centre, twice as wide as a new pixel when shrinking and as an old
 /// one when growing, with weights in fixed point of 22 bits. (Pillow 13 begins with the columns where the
 /// height shrinks much more than the width; the results then differ by 1 here and there.)
+///
+/// Of an image that was decoded at a reduced size, each new pixel is what the same triangle, over
+/// the part's pixels at full size, makes of a curve through the reduced ones: a parabola in each,
+/// whose mean is the reduced pixel's value and whose slope and bend are those of its neighbours. So
+/// the part begins and ends where it should, though the grid of reduced pixels does not.
+/// Source: Colella, Woodward, "The Piecewise Parabolic Method", J. Comput. Phys. 54, 1984.
 class Resampler {
  public:
   /// Planar, in this object's memory until its next call.
-  ImageView resize(const ImageView& source, std::int64_t height, std::int64_t width);
+  ImageView resize(const ReducedView& reduced, std::int64_t height, std::int64_t width);
+  ImageView resize(const ImageView& source, std::int64_t height, std::int64_t width) {
+    return resize(ReducedView::full_size(source), height, width);
+  }
 
  private:
+  // The wanted part of an axis: pixels [first, first + count) of the full size, of which `factor`
+  // are one here.
+  struct Extent {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::int64_t factor = 1;
+    bool operator==(const Extent&) const = default;
+  };
   // Which old pixels of an axis make each new one.
   struct Windows {
-    std::int64_t from = 0;
+    Extent from;
     std::int64_t to = 0;
     std::vector<RowWindow> windows;
     std::vector<std::int32_t> weights;
 
-    void prepare(std::int64_t from, std::int64_t to);
+    void prepare(const Extent& from, std::int64_t to);
   };
 
   void widen(const ImageView& source, std::int64_t first_row, std::int64_t rows);

@@ -100,10 +100,9 @@ class MapFill {
     Batch& slot = slots_[number];
     auto* maps = static_cast<GatherImage*>(slot.images.data_ptr());
     auto* labels = slot.labels.data_ptr<std::int64_t>();
-    SampleKey key{.seed = seed_, .epoch = static_cast<std::uint32_t>(request.epoch)};
-    for (const std::int64_t index : request.indices) {
-      key.sample = static_cast<std::uint64_t>(index);
-      *maps++ = plan_->image(index, key);
+    for (std::size_t i = 0; i < request.indices.size(); ++i) {
+      const std::int64_t index = request.indices[i];
+      *maps++ = plan_->image(index, request.key(i, seed_));
       *labels++ = dataset_.label(index);
     }
     loaded.batch = first_images(slot, static_cast<std::int64_t>(request.indices.size()));

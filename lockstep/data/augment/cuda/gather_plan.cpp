@@ -149,7 +149,7 @@ GatherPlan::GatherPlan(const Augmentation& operators, const ImageShape& input, b
 }
 
 GatherImage GatherPlan::image(std::int64_t index, const SampleKey& key) const {
-  PhiloxStream random(key.seed, key.epoch, key.sample);
+  PhiloxStream random = key.stream();
   const ImageShape source{shape_.channels, shape_.source_height, shape_.source_width};
   return walk(operators_, source, random).image(index);
 }

@@ -70,18 +70,19 @@ DaliPlanOptions dali_input_of(const ImageDataset& dataset) {
   return {.encoded = false, .input_layout = planar ? Layout::kPlanar : Layout::kChannelsLast};
 }
 
-void DaliBatch::fill(const ImageDataset& dataset, std::span<const std::int64_t> indices,
-                     const DaliPlan& plan, const DaliPlanOptions& options, SampleKey key) {
-  indices_.assign(indices.begin(), indices.end());
+void DaliBatch::fill(const ImageDataset& dataset, std::span<const SampleKey> keys,
+                     const DaliPlan& plan, const DaliPlanOptions& options) {
+  indices_.clear();
   copies_.clear();
   pointers_.clear();
   offsets_.clear();
   shapes_.clear();
   labels_.clear();
-  plan.resize(numbers_, static_cast<std::int64_t>(indices.size()));
-  for (const std::int64_t index : indices) {
+  plan.resize(numbers_, static_cast<std::int64_t>(keys.size()));
+  for (const SampleKey& key : keys) {
+    const auto index = static_cast<std::int64_t>(key.sample);
+    indices_.push_back(index);
     dataset.read(index, reader_);
-    key.sample = static_cast<std::uint64_t>(index);
     plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_);
     if (options.encoded) {
       LOCKSTEP_CHECK(!reader_.is_decoded(), "image ", index, " of ", dataset.name(),

@@ -20,9 +20,10 @@ DaliPlanOptions dali_input_of(const ImageDataset& dataset);
 /// that lie in memory as DALI wants them are not copied.
 class DaliBatch {
  public:
-  /// `key` has the seed and the epoch. Throws what reading an image throws.
-  void fill(const ImageDataset& dataset, std::span<const std::int64_t> indices,
-            const DaliPlan& plan, const DaliPlanOptions& options, SampleKey key);
+  /// The image of each key, with the choices that follow from it. Throws what reading an image
+  /// throws.
+  void fill(const ImageDataset& dataset, std::span<const SampleKey> keys, const DaliPlan& plan,
+            const DaliPlanOptions& options);
 
   /// Valid until the next fill().
   DaliImages images() const { return {pointers_, shapes_}; }

@@ -93,7 +93,7 @@ void DaliPlan::resize(DaliNumbers& numbers, std::int64_t images) const {
 void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
                       DaliNumbers& numbers) const {
   check_declared(image, input_, key.sample);
-  PhiloxStream random(key.seed, key.epoch, key.sample);
+  PhiloxStream random = key.stream();
   ImageShape shape{image.channels, image.height + 2 * border_.pixels,
                    image.width + 2 * border_.pixels};
   if (border_.pixels > 0) check_made("padding", image, shape);
