@@ -216,6 +216,25 @@ TEST(InitProcessGroup, SaysThatRankZeroIsNotThere) {
       TimeoutError);
 }
 
+// A host may have no other loopback address.
+TEST(InitProcessGroup, MeetsOnTheLoopbackOfIpv6) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const int fd = listen_on("::1", 0);
+    const auto errors = run_threads(2, [&](int rank) {
+      auto environment = testing_support::environment_of(rank, 2, fd);
+      environment.master_addr = "::1";
+      auto group = init_process_group({.backend = backend,
+                                       .timeout = std::chrono::seconds(30),
+                                       .environment = environment});
+      auto tensor = torch::ones({10});
+      group.all_reduce(tensor);
+      if (tensor[0].item<float>() != 2) throw Error("wrong sum");
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2)) << backend;
+  }
+}
+
 // As where rank 0 is stopped before it serves, or another program listens there.
 TEST(InitProcessGroup, SaysWhichRankWaitsForWhichSilentAddress) {
   const int fd = listen_on("127.0.0.1", 0);
