@@ -11,6 +11,7 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
 #include <lockstep/comm/backends/through_device/through_device.h>
+#include <lockstep/comm/connect.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -35,7 +36,8 @@ std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::s
   return gloo::connect(part_of(membership, prefix),
                        place_among(membership, rank, world_ranks.size()), membership.own_address,
                        torch::kCPU, membership.options.timeout, world_ranks,
-                       {.progress = membership.progress, .check = membership.check});
+                       {.progress = membership.progress, .check = membership.check},
+                       host_timeout(membership.options));
 }
 
 std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExchange& exchange,

@@ -13,6 +13,7 @@
 #include <lockstep/comm/choose_backend.h>
 #include <lockstep/comm/fingerprints.h>
 #include <lockstep/comm/group_impl.h>
+#include <lockstep/comm/quiet_store.h>
 #include <lockstep/comm/rendezvous.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
@@ -78,14 +79,19 @@ std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool s
 
 std::shared_ptr<Backend> connect_members(Membership& membership) {
   try {
-    membership.exchange->meanwhile([progress = membership.progress, check = membership.check] {
-      if (progress) progress->advance(nullptr);
-      if (check) check();
-    });
+    // The first group of a process has nothing to look after while it waits.
+    const auto progress = membership.progress;
+    if (membership.check || (progress && progress->has_members())) {
+      membership.exchange->meanwhile([progress, check = membership.check] {
+        if (progress) progress->advance(nullptr);
+        if (check) check();
+      });
+    }
     auto backend = choose_backend(membership);
     // Rank 0 may leave at once, and its store with it: not before all are connected.
     membership.exchange->exchange("end of the rendezvous", "", [&] { backend->check(); });
     membership.exchange->meanwhile({});
+    membership.exchange->announce_waits(false);
     return backend;
   } catch (const Error&) {
     throw;
@@ -97,12 +103,26 @@ std::shared_ptr<Backend> connect_members(Membership& membership) {
 
 }  // namespace
 
+std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options) {
+  constexpr std::int64_t kDefaultSeconds = 10;
+  constexpr std::int64_t kMostSeconds = 1'000'000;
+  if (options.host_timeout) {
+    if (options.host_timeout->count() >= 0) return *options.host_timeout;
+    throw ConfigError("host_timeout must not be negative");
+  }
+  const auto seconds = environment_integer("LOCKSTEP_HOST_TIMEOUT").value_or(kDefaultSeconds);
+  if (seconds >= 0 && seconds <= kMostSeconds) return std::chrono::seconds(seconds);
+  throw ConfigError(lockstep::str("LOCKSTEP_HOST_TIMEOUT must be from 0 to ", kMostSeconds,
+                                  " seconds, got ", seconds));
+}
+
 void check_options(const ProcessGroupOptions& options, const std::string& call) {
   const OptionCheck check(call);
   check.one_of("backend", options.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
   check.positive("timeout (ms)", static_cast<double>(options.timeout.count()));
   // Read when the group is connected: a wrong text is better told before ranks wait for each other.
   environment_flag("LOCKSTEP_NAN_CHECK");
+  host_timeout(options);
   fingerprints_wanted();
   if (options.backend == "nccl" && !nccl::is_available()) {
     nccl::connect(nullptr, {}, options.device, options.timeout);  // throws: not in this build
@@ -145,8 +165,9 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
       own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
   membership.profiles = {own};
   if (size > 1) {
+    // A store of LibTorch's prints what it also throws.
     TextExchange exchange = call_the_roll(
-        store, rank, size, options.timeout, world_rank,
+        c10::make_intrusive<QuietStore>(store), rank, size, options.timeout, world_rank,
         [progress = shared.progress] { progress->advance(nullptr); });
     membership.profiles = exchange_profiles(exchange, own);
     membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);

@@ -20,6 +20,9 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
 /// Collective over the members. Chooses and connects the backend; alone, a group of one.
 ProcessGroup connect(Membership membership);
 
+/// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. ConfigError for a negative one.
+std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options);
+
 /// Throws ConfigError, in the name of `call`, for options that cannot be.
 void check_options(const ProcessGroupOptions& options,
                    const std::string& call = "init_process_group");

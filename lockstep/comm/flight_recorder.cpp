@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
+#include <vector>
 #if defined(__x86_64__)
 #include <x86intrin.h>
 #endif
@@ -195,6 +197,31 @@ void make_own_directory(const std::filesystem::path& directory) {
   }
 }
 
+constexpr std::size_t kJobsKept = 20;
+
+// A job's folder has the time at which it began for a name.
+bool is_job_folder(const std::filesystem::directory_entry& entry) {
+  constexpr std::string_view kLike = "00000000T000000Z-";
+  const std::string name = entry.path().filename();
+  if (name.size() <= kLike.size() || !entry.is_directory() || entry.is_symlink()) return false;
+  return std::equal(kLike.begin(), kLike.end(), name.begin(), [](char like, char is) {
+    return like == '0' ? is >= '0' && is <= '9' : is == like;
+  });
+}
+
+// Nobody else tidies up here. What cannot be removed, as another rank may just do it, stays.
+void keep_newest_jobs(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> jobs;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (is_job_folder(entry)) jobs.push_back(entry.path());
+  }
+  std::sort(jobs.begin(), jobs.end());
+  for (std::size_t i = 0; i + kJobsKept < jobs.size(); ++i) {
+    std::filesystem::remove_all(jobs[i], error);
+  }
+}
+
 }  // namespace
 
 std::filesystem::path user_flight_directory() {
@@ -215,6 +242,7 @@ std::filesystem::path FlightRecorder::dump(const std::filesystem::path& director
   make_own_directory(directory);
   const std::filesystem::path path = directory / str("rank_", rank_);
   write_file_atomically(path, pickle());
+  if (parent == user_flight_directory()) keep_newest_jobs(parent);
   return path;
 }
 

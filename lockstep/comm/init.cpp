@@ -72,11 +72,11 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   membership.recorder = std::make_shared<FlightRecorder>(environment.rank, environment.world_size);
   membership.foreign_store = environment.agent_store;
   std::optional<Claim> claim;
+  if (!options.environment) claim.emplace(environment);
   if (environment.world_size > 1) {
     require_open_files(kOpenFiles + kOpenFilesPerRank * environment.world_size,
                        lockstep::str("init_process_group: a group of ", environment.world_size, " ranks"));
-    if (!options.environment) claim.emplace(environment);
-    Meeting meeting = rendezvous(environment, options.timeout);
+    Meeting meeting = rendezvous(environment, options.timeout, host_timeout(options));
     membership.exchange = std::move(meeting.exchange);
     membership.own_address = std::move(meeting.own_address);
     membership.profiles = exchange_profiles(*membership.exchange, own);

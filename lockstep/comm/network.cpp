@@ -6,10 +6,12 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -75,18 +77,20 @@ class Socket {
   int fd_;
 };
 
-// One attempt; 0, or why it failed.
-int try_connect(const Address& address, const Deadline& deadline) {
-  const Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
-  if (connect(connection.get(), address.get(), address.length) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd polled{connection.get(), POLLOUT, 0};
-  const auto left = std::min(std::chrono::duration_cast<Milliseconds>(deadline.remaining()),
-                             Milliseconds(std::chrono::hours(1)));
-  if (poll(&polled, 1, static_cast<int>(left.count())) <= 0) return ETIMEDOUT;
+// One attempt; 0 with a connected socket, or why it failed.
+int try_connect(const Address& address, const Deadline& deadline, int& connected) {
+  Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
   int error = 0;
-  socklen_t length = sizeof(error);
-  getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (connect(connection.get(), address.get(), address.length) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    pollfd polled{connection.get(), POLLOUT, 0};
+    const auto left = std::min(std::chrono::duration_cast<Milliseconds>(deadline.remaining()),
+                               Milliseconds(std::chrono::hours(1)));
+    if (poll(&polled, 1, static_cast<int>(left.count())) <= 0) return ETIMEDOUT;
+    socklen_t length = sizeof(error);
+    getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+  if (error == 0) connected = connection.release();
   return error;
 }
 
@@ -125,6 +129,19 @@ Interfaces own_interfaces(const std::string& address) {
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string own_loopback() {
+  const auto can_bind = [](const char* host) {
+    try {
+      const Address address = resolve(host, 0);
+      const Socket probe(address.family(), SOCK_STREAM);
+      return bind(probe.get(), address.get(), address.length) == 0;
+    } catch (const CommError&) {
+      return false;  // a kernel without this family
+    }
+  };
+  return !can_bind("127.0.0.1") && can_bind("::1") ? "::1" : "127.0.0.1";
 }
 
 std::string meeting_address(const std::string& host, bool several_hosts) {
@@ -187,25 +204,58 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
   return to_text(reinterpret_cast<sockaddr*>(&storage), length);
 }
 
-void wait_for_listener(const std::string& host, std::uint16_t port,
-                       std::chrono::milliseconds timeout) {
+int connect_to_listener(const std::string& host, std::uint16_t port,
+                        std::chrono::milliseconds timeout,
+                        const std::function<void()>& meanwhile) {
   const Deadline deadline(timeout);
   std::string reason;
   do {
     try {
       // Again each time: the name of a host that just starts may not be known yet.
-      const int error = try_connect(resolve(host, port), deadline);
-      if (error == 0) return;
+      int connected = -1;
+      const int error = try_connect(resolve(host, port), deadline, connected);
+      if (error == 0) {
+        const int on = 1;
+        setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        return connected;
+      }
       reason = errno_text(error);
     } catch (const CommError& error) {
       reason = error.what();
     }
+    if (meanwhile) meanwhile();
     std::this_thread::sleep_for(
         std::min<std::chrono::nanoseconds>(Milliseconds(20), deadline.remaining()));
   } while (!deadline.expired());
   throw TimeoutError(str("nobody listens at ", host, ":", port, " after ",
                          static_cast<double>(timeout.count()) / 1e3, " s: ", reason,
                          "; rank 0 must be started there (MASTER_ADDR, MASTER_PORT)"));
+}
+
+void give_up_silent_host(int fd, std::chrono::milliseconds timeout) {
+  if (timeout.count() == 0) return;
+  const auto set = [fd](int level, int option, std::int64_t value) {
+    const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
+    setsockopt(fd, level, option, &number, sizeof(number));
+  };
+  // For what was sent and not acknowledged; and while nothing is sent, questions in between.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, timeout.count());
+  const std::int64_t seconds = std::min<std::int64_t>(timeout.count() / 1000, 30'000);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout) {
+  try {
+    int connected = -1;
+    const int error = try_connect(resolve(host, port), Deadline(timeout), connected);
+    if (connected >= 0) close(connected);
+    return error == 0 || error == ECONNREFUSED || error == ECONNRESET;
+  } catch (const CommError&) {
+    return true;  // of this process's descriptors or of names: no sign of the other host
+  }
 }
 
 }  // namespace lockstep

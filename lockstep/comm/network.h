@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace lockstep {
@@ -12,6 +13,9 @@ std::string resolve_address(const std::string& host);
 
 /// Whether a host name or numeric address says by itself that it is this machine.
 bool is_loopback(const std::string& host);
+
+/// 127.0.0.1, or ::1 on a host that has no other loopback address.
+std::string own_loopback();
 
 /// Every interface of the machine, as an address to listen on.
 inline constexpr const char* kAnyAddress = "0.0.0.0";
@@ -38,8 +42,20 @@ std::uint16_t bound_port(int fd);
 /// The address of this machine's interface that leads to `host`.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
 
-/// Waits until somebody listens at host:port. TimeoutError at the deadline.
-void wait_for_listener(const std::string& host, std::uint16_t port,
-                       std::chrono::milliseconds timeout);
+/// A connection to whoever listens at host:port, tried again until somebody does; `meanwhile`, if
+/// given, is called before each further attempt. The caller owns the descriptor, which does not
+/// block. TimeoutError at the deadline.
+int connect_to_listener(const std::string& host, std::uint16_t port,
+                        std::chrono::milliseconds timeout,
+                        const std::function<void()>& meanwhile = {});
+
+/// From now on a call on the connected socket fails with ETIMEDOUT once the kernel of the other host has
+/// answered nothing for `timeout`. It answers for a process that is stopped, too. Nothing changes where
+/// `timeout` is zero.
+void give_up_silent_host(int fd, std::chrono::milliseconds timeout);
+
+/// Whether anything at the address of a host answers a connection: a listener, or the kernel, which
+/// says that there is none. False when nothing does before `timeout`, or no way leads there.
+bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep

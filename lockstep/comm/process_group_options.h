@@ -33,6 +33,11 @@ struct ProcessGroupOptions {
   /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks
   /// that names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;
+  /// How long a host may answer nothing before a group over Gloo takes its ranks for dead, in place
+  /// of waiting for `timeout`. A rank that is silent while its host answers, because it is stopped
+  /// or has no processor, is waited for. Zero: hosts are always waited for. Absent:
+  /// LOCKSTEP_HOST_TIMEOUT, else 10 s.
+  std::optional<std::chrono::milliseconds> host_timeout;
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
   /// where JOB is the time and the process in which rank 0 joined: the same on all ranks.

@@ -43,6 +43,7 @@ class Progressing {
 class Progress {
  public:
   void add(std::weak_ptr<Progressing> member);
+  bool has_members() { return !members().empty(); }
   /// Advances all members but `except`. True when anything moved.
   bool advance(const Progressing* except);
   /// The words that all members but `except` wait for, and the bell where somebody may ring.

@@ -3,23 +3,28 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include <lockstep/comm/network.h>
-#include <lockstep/comm/quiet_store.h>
 #include <lockstep/comm/secret.h>
 #include <lockstep/comm/secret_store.h>
+#include <lockstep/comm/store/server.h>
+#include <lockstep/comm/store_client.h>
+#include <lockstep/comm/wait_notice.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
+
+constexpr const char* kRollCall = "roll call";
 
 // Writing to the connection of a dead peer raises SIGPIPE, whose default is to end the process
 // without a word; ignored, the write fails and becomes a CommError. Python does the same at its
@@ -42,30 +47,42 @@ int duplicate(int listen_fd) {
   return copy;
 }
 
+// Where the store lies, said by one rank of each host, and by one at least where rank 0 is missing.
+std::function<void()> notice_of(const WorkerEnvironment& environment,
+                                std::chrono::milliseconds timeout) {
+  if (environment.local_rank != 0 && environment.rank != 1) return {};
+  return [environment, timeout, notice = std::make_shared<WaitNotice>()] {
+    notice->look(timeout, [&] {
+      return str("rank ", environment.rank, " waits for the store at ", environment.master_addr, ":",
+                 environment.master_port,
+                 environment.agent_store ? ", which the launcher serves" : ", which rank 0 serves");
+    });
+  };
+}
+
 c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environment,
-                                              std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = environment.master_port;
-  options.timeout = timeout;
-  options.waitWorkers = false;  // the roll call below waits, and says for whom
-  options.isServer = environment.rank == 0 && !environment.agent_store;
-  std::string host = environment.master_addr;
-  if (options.isServer) {
-    // Without a descriptor TCPStore would listen on every interface of the machine.
+                                              std::chrono::milliseconds timeout,
+                                              std::chrono::milliseconds host_timeout) {
+  tcp_store::ConnectionOptions options{.who = str("rank ", environment.rank),
+                                       .host = environment.master_addr,
+                                       .port = environment.master_port,
+                                       .timeout = timeout,
+                                       .host_timeout = host_timeout,
+                                       .meanwhile = notice_of(environment, timeout)};
+  std::shared_ptr<tcp_store::Server> server;
+  if (environment.rank == 0 && !environment.agent_store) {
+    int listen_fd = -1;
     if (environment.listen_fd) {
-      options.masterListenFd = duplicate(*environment.listen_fd);
+      listen_fd = duplicate(*environment.listen_fd);
     } else {
-      const std::string address = meeting_address(host, on_several_hosts(environment));
-      options.masterListenFd = listen_on(address, environment.master_port);
-      host = address == kAnyAddress ? "127.0.0.1" : address;
+      const std::string address = meeting_address(options.host, on_several_hosts(environment));
+      listen_fd = listen_on(address, environment.master_port);
+      options.host = address == kAnyAddress ? "127.0.0.1" : address;
     }
-    options.port = bound_port(*options.masterListenFd);
-  } else {
-    // TCPStore retries once a second; ours is quick.
-    wait_for_listener(host, environment.master_port, timeout);
+    options.port = bound_port(listen_fd);
+    server = std::make_shared<tcp_store::Server>(listen_fd);
   }
-  const QuietLibTorch quiet;
-  return c10::make_intrusive<c10d::TCPStore>(host, options);
+  return c10::make_intrusive<StoreClient>(std::move(options), std::move(server));
 }
 
 // Without a secret the port asks nobody who he is. A launcher's own store is as open to strangers
@@ -104,26 +121,29 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                            TextExchange::Check meanwhile) {
   ignore_broken_pipes();
   const auto secret = job_secret();
-  store = c10::make_intrusive<QuietStore>(std::move(store));
   TextExchange open(store, rank, size, timeout);
   if (world_rank != rank) open.call_me(world_rank);
   open.meanwhile(meanwhile);
+  open.announce_waits(true);
   const std::string mine = str(size);
   const std::string agreed = open.store().compareSet("world_size", "", mine);
   if (agreed != mine) {
-    open.refuse(str("rank ", world_rank, " was started with a world of ", mine,
+    open.refuse(kRollCall,
+                str("rank ", world_rank, " was started with a world of ", mine,
                     " ranks, the others with ", agreed, " (WORLD_SIZE)"));
   }
   if (open.store().add(str("rank/", rank), 1) != 1) {
-    open.refuse(str("rank ", world_rank, " is there twice: two processes have the same RANK"));
+    open.refuse(kRollCall,
+                str("rank ", world_rank, " is there twice: two processes have the same RANK"));
   }
-  auto greetings = open.exchange("roll call", str(world_rank, ' ', secret_greeting(secret)));
+  auto greetings = open.exchange(kRollCall, str(world_rank, ' ', secret_greeting(secret)));
   open.rename(take_names(greetings));
   const auto key = prove_secret(open, greetings, secret);
   if (!key) return open;
   TextExchange hidden(c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout,
                       open.world_ranks());
   hidden.meanwhile(std::move(meanwhile));
+  hidden.announce_waits(true);
   return hidden;
 }
 
@@ -140,11 +160,12 @@ std::string address_for_peers(const std::string& meeting_host, std::uint16_t por
   return address;
 }
 
-Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout) {
+Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds host_timeout) {
   ignore_broken_pipes();
   require_secret(environment);
   try {
-    auto store = connect_store(environment, timeout);
+    auto store = connect_store(environment, timeout, host_timeout);
     // Attempts of an elastic job, and what else uses the launcher's store, must not meet our keys.
     auto ours = c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", environment.restart_count),
                                                        std::move(store));

@@ -15,14 +15,15 @@ struct Meeting {
   std::string own_address;  ///< of this host, for connections from its peers
 };
 
-/// Collective. Rank 0 serves PyTorch's TCPStore, bound to the interface of MASTER_ADDR alone
+/// Collective. Rank 0 serves a store (store/server.h), bound to the interface of MASTER_ADDR alone
 /// (unless the launcher serves one already); the others connect. Then every rank reports, and all
 /// wait until all have: TimeoutError names the missing ranks, CommError a rank that is there twice
 /// or that believes in another world size, or that does not know the secret of the others
 /// (secret.h). ConfigError where a store of ours would be reached from other machines and there is
 /// no secret. After a failure rank 0 still holds environment.listen_fd: another attempt may follow,
-/// if the store is ours. After success it has closed it.
-Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout);
+/// if the store is ours. After success it has closed it. `host_timeout`: as in ProcessGroupOptions.
+Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds host_timeout = std::chrono::milliseconds(0));
 
 /// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
 /// from then on, which is sealed where they have a secret. `world_rank`: this rank in the first

@@ -6,7 +6,12 @@
 #include <thread>
 #include <utility>
 
+#include <c10/util/Exception.h>
+
+#include <lockstep/comm/store/protocol.h>
+#include <lockstep/comm/store/reader.h>
 #include <lockstep/comm/store_waits.h>
+#include <lockstep/comm/wait_notice.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
@@ -16,6 +21,30 @@ namespace {
 constexpr const char* kRefusedKey = "refused";
 constexpr const char* kToldKey = "refused/told";  // how many ranks know
 constexpr std::chrono::milliseconds kTimeToTell{500};
+// A wait comes back to see whether a rank has refused, and to call its check. With a check it comes
+// back sooner, but all ranks together at most some thousand times a second.
+constexpr std::chrono::milliseconds kLook{500};
+constexpr std::chrono::milliseconds kLookWithCheck{5};
+constexpr std::chrono::microseconds kLookWithCheckPerRank{250};
+
+// What stands under a topic's kAllKey: the texts of all ranks, or why a rank refused.
+constexpr const char* kAllKey = "/all";
+constexpr char kTexts = 't';
+constexpr char kRefusal = 'r';
+
+std::string to_text(const std::vector<std::string>& texts) {
+  return kTexts + tcp_store::Message().add_texts(texts).bytes();
+}
+
+std::vector<std::string> from_text(const std::string& all) {
+  return tcp_store::Reader(std::string_view(all).substr(1)).read_texts();
+}
+
+std::chrono::milliseconds time_to_next_look(bool with_check, int size) {
+  if (!with_check) return kLook;
+  return std::max(kLookWithCheck,
+                  std::chrono::ceil<std::chrono::milliseconds>(size * kLookWithCheckPerRank));
+}
 
 }  // namespace
 
@@ -41,21 +70,24 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
     for (int rank = 0; rank < size_; ++rank) keys.push_back(lockstep::str(topic, kind, rank));
     return keys;
   };
+  const std::string all = topic + kAllKey;
+  const std::string count = topic + "/count";
   try {
-    const auto given = keys_of("/");
-    const auto read = keys_of("/read/");
+    auto given = keys_of("/");
+    auto read = keys_of("/read/");
     store_->set(given[rank_], store_bytes(text));
-    await(given, topic, check, limit);
-    std::vector<std::string> texts;
-    for (const auto& bytes : store_->multiGet(given))
-      texts.emplace_back(bytes.begin(), bytes.end());
+    if (store_->add(count, 1) == size_) publish(all, given);
+    await({all}, given, topic, check, limit);
+    const std::string result = store_->get_to_str(all);
+    if (result[0] == kRefusal) leave_with(result.substr(1));
     store_->set(read[rank_], store_bytes(""));
     if (rank_ == 0) {
-      await(read, topic, check, limit);
+      await(read, read, topic, check, limit);
       forget(given);
       forget(read);
+      forget({all, count});
     }
-    return texts;
+    return from_text(result);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -64,9 +96,18 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
   }
 }
 
-void TextExchange::refuse(const std::string& reason) {
+// The rank that comes last collects the texts for all: the store would hand out the square of their
+// number otherwise.
+void TextExchange::publish(const std::string& all, const std::vector<std::string>& given) {
+  std::vector<std::string> texts;
+  for (const auto& bytes : store_->multiGet(given)) texts.push_back(store_text(bytes));
+  store_->compareSet(all, store_bytes(""), store_bytes(to_text(texts)));
+}
+
+void TextExchange::refuse(const std::string& topic, const std::string& reason) {
   try {
     store_->compareSet(kRefusedKey, store_bytes(""), store_bytes(reason));
+    store_->compareSet(topic + kAllKey, store_bytes(""), store_bytes(kRefusal + reason));
   } catch (const std::exception&) {
     // The store is gone, and everybody with it who could be told.
   }
@@ -87,11 +128,14 @@ void TextExchange::leave_with(const std::string& reason) {
   throw CommError(reason);
 }
 
-void TextExchange::await(const std::vector<std::string>& keys, const std::string& topic,
+void TextExchange::await(const std::vector<std::string>& keys,
+                         const std::vector<std::string>& of_ranks, const std::string& topic,
                          const Check& check, std::chrono::milliseconds timeout) {
   Deadline deadline(timeout);
   std::exception_ptr lost;
-  for (StorePauses pauses; !store_->check(keys); pauses.sleep()) {
+  WaitNotice notice;
+  const auto look = time_to_next_look(static_cast<bool>(check), size_);
+  while (!come_within(std::min(look, std::chrono::ceil<Milliseconds>(deadline.remaining())), keys)) {
     if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
     try {
       if (check && !lost) check();
@@ -100,13 +144,31 @@ void TextExchange::await(const std::vector<std::string>& keys, const std::string
       lost = std::current_exception();
       deadline = Deadline(std::min(kTimeToTell, timeout));
     }
+    if (announces_waits_ && rank_ == 0) {
+      notice.look(timeout, [&] {
+        return lockstep::str("rank ", world_rank(), " waits for ", missing_ranks(of_ranks), " of ",
+                             size_, " in the ", topic);
+      });
+    }
     if (deadline.expired()) {
       if (lost) std::rethrow_exception(lost);
       throw TimeoutError(lockstep::str("rank ", world_rank(), " waited ",
                                        static_cast<double>(timeout.count()) / 1e3, " s for ",
-                                       missing_ranks(keys), " of ", size_, " in the ", topic));
+                                       missing_ranks(of_ranks), " of ", size_, " in the ", topic));
     }
   }
+}
+
+bool TextExchange::come_within(std::chrono::milliseconds limit,
+                               const std::vector<std::string>& keys) {
+  try {
+    // LibTorch's stores take zero for no limit.
+    store_->wait(keys, std::max(limit, std::chrono::milliseconds(1)));
+    return true;
+  } catch (const TimeoutError&) {
+  } catch (const c10::DistStoreError&) {
+  }
+  return false;
 }
 
 // Stores that cannot delete keep the few bytes.
@@ -123,6 +185,7 @@ std::string TextExchange::missing_ranks(const std::vector<std::string>& keys) {
     const auto place = static_cast<std::size_t>(rank);
     if (!store_->check({keys[place]})) missing.push_back(world_ranks_[place]);
   }
+  if (missing.empty()) return "the last";  // it has said its text, but not yet collected all
   return lockstep::str(own_name_ ? "the group's own " : "",
                        missing.size() == 1 ? "rank " : "ranks ", join(missing));
 }

@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-/// Every wait looks at the store again and again instead of blocking in it: so it can end when a
-/// rank refuses, and say whom it waited for. Messages name the ranks by their place in the first
-/// group. Not thread-safe.
+/// Every wait sleeps in the store until what it waits for is there, and comes back now and then: so
+/// it can end when a rank refuses, and say whom it waited for. Messages name the ranks by their place
+/// in the first group. Not thread-safe.
 class TextExchange {
  public:
   using Check = std::function<void()>;
@@ -36,8 +36,12 @@ class TextExchange {
   void meanwhile(Check check) { meanwhile_ = std::move(check); }
   const Check& meanwhile() const { return meanwhile_; }
 
-  /// Ends the meeting for all ranks: they throw CommError with `reason`, and so does this call.
-  [[noreturn]] void refuse(const std::string& reason);
+  /// From now on rank 0 says in the log what a wait of more than some seconds is for.
+  void announce_waits(bool wanted) { announces_waits_ = wanted; }
+
+  /// Ends the meeting for all ranks, at once for those that wait in `topic`: they throw CommError
+  /// with `reason`, and so does this call.
+  [[noreturn]] void refuse(const std::string& topic, const std::string& reason);
 
   c10d::Store& store() const { return *store_; }
   const c10::intrusive_ptr<c10d::Store>& store_pointer() const { return store_; }
@@ -57,8 +61,11 @@ class TextExchange {
   }
 
  private:
-  void await(const std::vector<std::string>& keys, const std::string& topic, const Check& check,
-             std::chrono::milliseconds timeout);
+  void publish(const std::string& all, const std::vector<std::string>& given);
+  // Until all `keys` are there. The ranks that are waited for have not written theirs of `of_ranks`.
+  void await(const std::vector<std::string>& keys, const std::vector<std::string>& of_ranks,
+             const std::string& topic, const Check& check, std::chrono::milliseconds timeout);
+  bool come_within(std::chrono::milliseconds limit, const std::vector<std::string>& keys);
   void forget(const std::vector<std::string>& keys);
   [[noreturn]] void leave_with(const std::string& reason);
   std::string missing_ranks(const std::vector<std::string>& keys);
@@ -69,6 +76,7 @@ class TextExchange {
   std::chrono::milliseconds timeout_;
   std::vector<int> world_ranks_;
   Check meanwhile_;
+  bool announces_waits_ = false;
   std::optional<int> own_name_;  // set: world_ranks_ are places in this group
 };
 

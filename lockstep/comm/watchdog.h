@@ -31,6 +31,11 @@ struct WatchdogOptions {
   /// Asked on the watchdog's thread about a peer that is silent or has left: is the connection to
   /// it closed? That tells a dead process from a stopped one.
   std::function<bool(int rank)> disconnected;
+  /// How long a peer may be silent before its host is asked for an answer; without one the peer is
+  /// dead or cut off, and the group ends. Zero: no host is asked.
+  std::chrono::milliseconds host_timeout{0};
+  /// This host's, at which peers ask for an answer. Empty: they cannot.
+  std::string own_address;
   /// Called once, on the watchdog's thread, when the group has ended: wakes what waits.
   std::function<void()> ended;
   /// Called on the watchdog's thread when this rank leaves, the store being alive: deletes its

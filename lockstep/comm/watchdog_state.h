@@ -6,11 +6,13 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include <lockstep/comm/doorbell.h>
 #include <lockstep/comm/watchdog.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
@@ -32,10 +34,11 @@ struct Status {
   std::int64_t oldest = -1;  ///< the number of the first collective that is under way,
   std::string oldest_call;   ///< and what was called
   std::string words = "has called nothing yet";
+  std::string doorbell;  ///< where its host can be asked for an answer (doorbell.h); may be empty
 
   std::string to_text() const {
     return lockstep::str(beat, ' ', number, ' ', knows_end ? 1 : 0, ' ', left ? 1 : 0, ' ', oldest,
-                         ' ', words, '\n', oldest_call);
+                         ' ', words, '\n', oldest_call, '\n', doorbell);
   }
   static Status from_text(const std::string& text) {
     Status status;
@@ -44,6 +47,7 @@ struct Status {
     in.ignore(1);
     std::getline(in, status.words);
     std::getline(in, status.oldest_call);
+    std::getline(in, status.doorbell);
     return status;
   }
 };
@@ -72,6 +76,7 @@ struct Peer {
   bool reported = false;
   Clock::time_point seen = Clock::now();  ///< when its beat was new
   int silent_looks = 0;
+  Clock::time_point asked{};  ///< when its host was asked for an answer, last
   std::optional<Clock::time_point> gone_since;  ///< its connection is closed, and it or the store left
 };
 
@@ -129,6 +134,9 @@ class Watchdog::State {
   void note(int rank, const std::string& text);
   void judge(Lock& lock);
   void judge_departed(Lock& lock, int rank);
+  bool is_cut_off(Lock& lock, int rank);
+  bool asks_for_all(int rank) const;
+  void end_without(Lock& lock, const std::string& reason);
   void compare_calls(Lock& lock);
   void hurry_locked();
   void remember(Call call);
@@ -148,6 +156,7 @@ class Watchdog::State {
   std::string status_key(int rank) const { return lockstep::str("status/", rank); }
 
   c10::intrusive_ptr<c10d::Store> store_;  // of the thread
+  std::unique_ptr<Doorbell> doorbell_;     // of the thread; may be null
   const int rank_;
   const WatchdogOptions options_;
 
@@ -159,6 +168,7 @@ class Watchdog::State {
   bool in_store_ = false;
   Clock::time_point asked_{};  ///< the store, last
   bool store_gone_ = false;     ///< the connection to it is lost
+  bool store_cut_off_ = false;  ///< because its host does not answer
   std::string store_error_;     ///< of the last call, if it failed
   bool hurry_ = false;
   bool end_published_ = false;

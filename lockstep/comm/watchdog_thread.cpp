@@ -9,6 +9,7 @@
 
 #include <lockstep/comm/store_waits.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
@@ -23,17 +24,37 @@ constexpr std::chrono::milliseconds kUrgentBeat{50};
 constexpr std::chrono::milliseconds kFarewellLimit{300};
 constexpr std::chrono::milliseconds kAnnouncementLimit{600};
 constexpr std::chrono::milliseconds kTellPause{20};
+constexpr std::chrono::milliseconds kHostAnswerTime{1500};  // a lost packet is sent again after a second
 
-
-// The process that served the store has ended. Anything else may be better the next time.
+// The process that served the store has ended, or has not answered before the deadline. Anything
+// else may be better the next time.
 bool is_lost_connection(const std::exception& error) {
   return dynamic_cast<const c10::DistNetworkError*>(&error) != nullptr ||
+         dynamic_cast<const TimeoutError*>(&error) != nullptr ||
          dynamic_cast<const std::system_error*>(&error) != nullptr;
+}
+
+bool is_cut_off_store(const std::exception& error) {
+  const auto* const lost = dynamic_cast<const std::system_error*>(&error);
+  return lost != nullptr && (lost->code() == std::errc::timed_out ||
+                             lost->code() == std::errc::host_unreachable ||
+                             lost->code() == std::errc::network_unreachable);
+}
+
+std::unique_ptr<Doorbell> hang_doorbell(const std::string& address) {
+  if (address.empty()) return nullptr;
+  try {
+    return std::make_unique<Doorbell>(address);
+  } catch (const CommError& error) {
+    log_info("peers cannot tell a stopped rank from a host that is cut off: ", error.what());
+    return nullptr;
+  }
 }
 
 }  // namespace
 
 void Watchdog::State::run() {
+  if (options_.host_timeout.count() > 0) doorbell_ = hang_doorbell(options_.own_address);
   Lock lock(mutex_);
   while (!stop_) {
     if (looks_ == 1) connect_anew(lock);
@@ -66,6 +87,7 @@ bool Watchdog::State::with_store(Lock& lock, Function&& function) {
   in_store_ = true;
   asked_ = Clock::now();
   bool gone = false;
+  bool cut_off = false;
   std::string error;
   outside(lock, [&] {
     try {
@@ -73,10 +95,12 @@ bool Watchdog::State::with_store(Lock& lock, Function&& function) {
     } catch (const std::exception& caught) {
       error = first_line(caught);
       gone = is_lost_connection(caught);
+      cut_off = is_cut_off_store(caught);
     }
   });
   in_store_ = false;
   store_gone_ = gone;
+  store_cut_off_ = cut_off;
   store_error_ = error;
   return error.empty();
 }
@@ -114,6 +138,10 @@ void Watchdog::State::publish(Lock& lock, bool leaves) {
   if (oldest != calls_.end()) {
     own.oldest = static_cast<std::int64_t>(*oldest->second.number);
     own.oldest_call = describe(oldest->second.description);
+  }
+  if (doorbell_) {
+    doorbell_->clear();
+    own.doorbell = doorbell_->place();
   }
   const std::string status = own.to_text();
   const std::string end = end_ && !end_published_ ? end_->to_text() : "";
@@ -186,7 +214,8 @@ bool Watchdog::State::is_silent(const Peer& peer) const {
          looked_ - peer.seen >= kSilentLooks * options_.beat;
 }
 
-// A silent peer may be stopped; one whose connection is closed, too, is dead.
+// A silent peer may be stopped; one whose connection is closed, too, is dead, and one whose host does
+// not answer is as good as dead.
 void Watchdog::State::judge(Lock& lock) {
   for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
     const int rank = static_cast<int>(i);
@@ -196,20 +225,54 @@ void Watchdog::State::judge(Lock& lock) {
     } else if (is_silent(peers_[i])) {
       bool disconnected = false;
       if (options_.disconnected) outside(lock, [&] { disconnected = options_.disconnected(rank); });
-      if (disconnected && !end_) {
-        const std::string reason = death();
-        const std::string mine =
-            calls_.empty() ? ""
-                           : str(" while ", name(rank_), " was in ", calls_.begin()->second.text());
-        end_ = End{rank_, false, reason + mine};
-        ended_ = true;
-        publish(lock);
-        read(lock);
-      }
+      if (disconnected && !end_) end_without(lock, death());
+    }
+    if (!end_ && !stop_ && is_cut_off(lock, rank) && !end_) {
+      const auto silence = std::chrono::duration<double>(Clock::now() - peers_[i].seen).count();
+      end_without(lock, str(name(rank), " died or is cut off (no sign of life for ",
+                            static_cast<int>(silence), " s, and its host does not answer)"));
     }
   }
   compare_calls(lock);
   end_if_alone();
+}
+
+void Watchdog::State::end_without(Lock& lock, const std::string& reason) {
+  const std::string mine =
+      calls_.empty() ? "" : str(" while ", name(rank_), " was in ", calls_.begin()->second.text());
+  end_ = End{rank_, false, reason + mine};
+  ended_ = true;
+  publish(lock);
+  read(lock);
+}
+
+// A few ask for all: a stopped process does not take what the kernel accepts for it, and there is room
+// for a thousand only.
+bool Watchdog::State::asks_for_all(int rank) const {
+  constexpr int kAskers = 4;
+  const int size = static_cast<int>(peers_.size());
+  int asking = 0;
+  for (int next = (rank + 1) % size; next != rank_ && asking < kAskers; next = (next + 1) % size) {
+    const Peer& peer = peers_[static_cast<std::size_t>(next)];
+    if (!peer.status.left && !is_silent(peer)) ++asking;
+  }
+  return asking < kAskers;
+}
+
+// Asks the host of a peer that has been silent for so long that it may not be there any more. A host
+// that answers is asked again after as long. Cut off from the store, this rank asks at once.
+bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const auto now = Clock::now();
+  const auto limit = options_.host_timeout;
+  if (limit.count() == 0 || peer.status.left || peer.status.doorbell.empty()) return false;
+  if (peer.gone_since || now - peer.asked < limit) return false;
+  if (!store_cut_off_ && (store_gone_ || now - peer.seen < limit || !asks_for_all(rank))) return false;
+  peer.asked = now;
+  const std::string place = peer.status.doorbell;
+  bool answers = true;
+  outside(lock, [&] { answers = host_answers(place, kHostAnswerTime); });
+  return !answers;
 }
 
 // A peer that is in a collective waits for those who have called something else under its number.

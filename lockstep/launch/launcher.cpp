@@ -12,6 +12,7 @@
 #include <iterator>
 #include <vector>
 
+#include <lockstep/comm/network.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
@@ -138,8 +139,10 @@ void check_options(const LaunchOptions& options) {
 
 }  // namespace
 
-LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void()>& rank_main) {
-  check_options(options);
+LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()>& rank_main) {
+  check_options(given);
+  LaunchOptions options = given;
+  if (options.nnodes == 1 && options.master_addr == "127.0.0.1") options.master_addr = own_loopback();
   seconds_since_command_start();  // the ranks inherit our start
   warn_of_threads();
   flush_standard_streams();  // else every rank would write what is still in the buffers

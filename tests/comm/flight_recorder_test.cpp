@@ -122,6 +122,30 @@ TEST(FlightRecorder, RefusesTheFolderOfJobsWhereItIsALink) {
   EXPECT_THROW(recorder.dump(user / "job"), DataError);
 }
 
+TEST(FlightRecorder, KeepsTheNewestJobs) {
+  const testing::TemporaryDirectory folder;
+  testing::ScopedEnvironment environment;
+  environment.set("TMPDIR", folder.path().string());
+  const auto user = user_flight_directory();
+  const auto name_of = [](int second) { return str("20260102T0304", second, "Z-77"); };
+  for (int second = 10; second < 40; ++second) {
+    std::filesystem::create_directories(user / name_of(second) / "inside");
+  }
+  for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7"}) {
+    std::filesystem::create_directory(user / other);
+  }
+  FlightRecorder(0, 1).dump(user / "20260102T030440Z-77");
+  for (int second = 10; second < 21; ++second) {
+    EXPECT_FALSE(std::filesystem::exists(user / name_of(second))) << second;
+  }
+  for (int second = 21; second < 41; ++second) {
+    EXPECT_TRUE(std::filesystem::exists(user / name_of(second))) << second;
+  }
+  for (const char* other : {"notes", "20260102T030405Z", "2026-102T030405Z-7"}) {
+    EXPECT_TRUE(std::filesystem::exists(user / other)) << other;
+  }
+}
+
 // Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is
 // found is whole: its number and its count belong together.
 TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {

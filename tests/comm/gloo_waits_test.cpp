@@ -191,6 +191,7 @@ TEST_P(ScheduleFaults, AreNamedByEveryRankOfTheRing) {
       [&](int rank) {
         auto group = init_process_group({.backend = GetParam().backend,
                                          .timeout = stops ? seconds(2) : seconds(30),
+                                         .host_timeout = milliseconds(500),
                                          .environment = environment_of(rank, kRanks, fd)});
         auto tensor = torch::ones({100'000});
         try {  // a slow rank may still be in the first one when the victim has ended it

@@ -11,6 +11,7 @@
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
 #include <lockstep/comm/backends/through_device/through_device.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/gloo_groups.h>
 #include <tests/comm/moment.h>
@@ -138,6 +139,30 @@ TEST_P(Hierarchical, MovesAndSends) {
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
 }
 
+// Symmetric memory lies at the same place on the ranks of a host, and must not be reduced there.
+TEST_P(Hierarchical, ScattersAReductionFromSymmetricMemory) {
+  const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
+    const std::int64_t count = 5000;
+    auto given = caller.backend->allocate({caller.size * count}, torch::kFloat32);
+    auto own = torch::empty({count});
+    for (int round = 0; round < 3; ++round) {
+      given.copy_(testing_support::values_of(caller.rank + round, caller.size * count,
+                                             torch::kFloat32));
+      const auto before = given.clone();
+      caller.start(CallKind::kReduceScatter, given, own)->wait();
+      auto expected = torch::zeros({caller.size * count});
+      for (int rank = 0; rank < caller.size; ++rank) {
+        expected += testing_support::values_of(rank + round, caller.size * count, torch::kFloat32);
+      }
+      testing_support::expect_equal(own, expected.slice(0, caller.rank * count, (caller.rank + 1) * count),
+                                    "reduce_scatter");
+      testing_support::expect_equal(given, before, "what was given");
+      caller.barrier();
+    }
+  });
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+}
+
 TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
   const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
     auto memory = caller.backend->allocate({3'000'000}, torch::kFloat32);  // more than one piece
@@ -209,6 +234,55 @@ TEST_P(Hierarchical, AnAbortReachesAllLevels) {
   for (int rank = 0; rank < size; ++rank) {
     EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("the loss is not a number"));
   }
+}
+
+// The group's own deadline is far away.
+TEST_P(Hierarchical, AWaitEndsAtTheDeadlineThatItWasGiven) {
+  const int size = static_cast<int>(GetParam().places.size());
+  std::latch ended(size - 1);
+  const auto errors = run(GetParam().local, GetParam().places, [&](Caller& caller) {
+    if (caller.rank == size - 1) return ended.wait();
+    auto tensor = torch::ones({4});
+    auto work = caller.start(CallKind::kAllReduce, {}, tensor);
+    const auto start = Clock::now();
+    EXPECT_THROW(work->wait(milliseconds(200)), TimeoutError);
+    const double seconds = seconds_since(start);
+    ended.count_down();
+    EXPECT_LT(seconds, 15) << "the group's timeout is 30 s";
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(" waited 0.2 s in all_reduce"));
+}
+
+// A group that remembers why it ended.
+class Ending final : public Backend {
+ public:
+  const std::string& name() const override { return name_; }
+  std::shared_ptr<Work> start(const Collective&) override { throw CommError("the wire is cut"); }
+  std::shared_ptr<Work> send(torch::Tensor, int, MessageTag) override { throw Error("not used"); }
+  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, MessageTag) override {
+    throw Error("not used");
+  }
+  torch::Tensor allocate(at::IntArrayRef, torch::ScalarType) override { throw Error("not used"); }
+  void abort(const std::string& reason) override { reason_ = reason; }
+  void check() override {}
+  const std::string& reason() const { return reason_; }
+
+ private:
+  const std::string name_ = "ending";
+  std::string reason_;
+};
+
+// Else a rank of another level would wait for one that has given up.
+TEST(HierarchicalFailure, EndsAllLevels) {
+  const std::vector<std::shared_ptr<Ending>> levels{
+      std::make_shared<Ending>(), std::make_shared<Ending>(), std::make_shared<Ending>()};
+  Parts parts{.rank = 0, .places = kTwoByTwo, .timeout = seconds(30)};
+  parts.local = levels[0];
+  parts.leaders = levels[1];
+  parts.flat = levels[2];
+  Caller caller(hierarchical::make(std::move(parts)), 0, 4);
+  EXPECT_THROW(caller.barrier(), CommError);
+  for (const auto& level : levels) EXPECT_EQ(level->reason(), "the wire is cut");
 }
 
 // --- Processes that die --------------------------------------------------------------------------

@@ -137,6 +137,28 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
   EXPECT_FALSE(stranger.check({"a"}));
 }
 
+// Whoever reaches the port can read there what another rank has given as its proof.
+TEST(Secret, IsNotProvenByTheProofOfAnotherRank) {
+  testing::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_SECRET", kSecret);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    if (rank == 0) {
+      call_the_roll(store, 0, 2, std::chrono::seconds(20), 0);
+      throw Error("the stranger is in");
+    }
+    TextExchange stranger(store, 1, 2, std::chrono::seconds(20));
+    stranger.store().compareSet("world_size", "", "2");
+    stranger.store().add("rank/1", 1);
+    stranger.exchange("roll call", "1 " + std::string(32, 'n'));
+    stranger.exchange("proof of the secret",
+                      stranger.store().get_to_str("proof of the secret/0"));
+  });
+  EXPECT_EQ(errors[0],
+            "ranks 0 and 1 have different secrets (LOCKSTEP_SECRET); give all ranks the same");
+  EXPECT_EQ(errors[1], "");
+}
+
 class SecretGroups : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, SecretGroups, ::testing::Values("shm", "gloo"),
                          [](const auto& info) { return info.param; });

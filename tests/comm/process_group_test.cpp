@@ -8,7 +8,9 @@
 #include <latch>
 
 #include <lockstep/comm/network.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/ranks.h>
@@ -18,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing_support::no_errors;
@@ -168,6 +171,16 @@ TEST(InitProcessGroup, JoinsTheEnvironmentsGroupOnce) {
               HasSubstr("has joined its group already"));
 }
 
+TEST(InitProcessGroup, AloneJoinsOnceAsWell) {
+  testing::ScopedEnvironment environment;
+  environment.set("RANK", std::nullopt);
+  environment.set("WORLD_SIZE", std::nullopt);
+  const auto group = init_process_group();
+  EXPECT_EQ(group.size(), 1);
+  EXPECT_THAT(message_of<ConfigError>([] { init_process_group(); }),
+              HasSubstr("has joined its group already; keep a copy"));
+}
+
 // Nobody clears what a failed attempt left there.
 TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
   const int fd = listen_on("127.0.0.1", 0);
@@ -201,6 +214,56 @@ TEST(InitProcessGroup, SaysThatRankZeroIsNotThere) {
   EXPECT_THROW(
       init_process_group({.timeout = std::chrono::milliseconds(200), .environment = environment}),
       TimeoutError);
+}
+
+// A host may have no other loopback address.
+TEST(InitProcessGroup, MeetsOnTheLoopbackOfIpv6) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const int fd = listen_on("::1", 0);
+    const auto errors = run_threads(2, [&](int rank) {
+      auto environment = testing_support::environment_of(rank, 2, fd);
+      environment.master_addr = "::1";
+      auto group = init_process_group({.backend = backend,
+                                       .timeout = std::chrono::seconds(30),
+                                       .environment = environment});
+      auto tensor = torch::ones({10});
+      group.all_reduce(tensor);
+      if (tensor[0].item<float>() != 2) throw Error("wrong sum");
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2)) << backend;
+  }
+}
+
+// As where rank 0 is stopped before it serves, or another program listens there.
+TEST(InitProcessGroup, SaysWhichRankWaitsForWhichSilentAddress) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto environment = testing_support::environment_of(1, 2, fd);
+  const auto start = Clock::now();
+  EXPECT_THAT(message_of<TimeoutError>([&] {
+                init_process_group({.timeout = std::chrono::milliseconds(300),
+                                    .environment = environment});
+              }),
+              HasSubstr(str("rank 1 waited 0.3 s for an answer of the store at 127.0.0.1:",
+                            bound_port(fd), ": it is connected but silent")));
+  EXPECT_GE(seconds_since(start), 0.3);
+  close(fd);
+}
+
+TEST(InitProcessGroup, SaysWhatASlowStartWaitsFor) {
+  const int stopped = listen_on("127.0.0.1", 0);
+  const int served = listen_on("127.0.0.1", 0);
+  const testing_support::CapturedLog log;
+  const auto errors = run_threads(2, [&](int rank) {
+    const auto environment = testing_support::environment_of(rank, 2, rank == 0 ? served : stopped);
+    init_process_group({.timeout = std::chrono::milliseconds(5600), .environment = environment});
+  });
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("rank 0 waits for rank 1 of 2 in the roll call, for "
+                                              "5 s now (the limit is 5.6 s)")));
+  EXPECT_THAT(log.lines(),
+              Contains(HasSubstr(str("rank 1 waits for the store at 127.0.0.1:", bound_port(stopped),
+                                     ", which rank 0 serves, for 5 s now"))));
+  close(stopped);
 }
 
 }  // namespace

@@ -59,6 +59,32 @@ TEST_P(ShmCollectives, GiveWhatOneProcessComputes) {
   EXPECT_EQ(errors, no_errors(c.size));
 }
 
+// Processors that are far from each other: what a rank has combined goes past the caches. Whether they
+// are is measured, so that most machines never come here by themselves.
+TEST(ShmStreaming, GivesWhatOneProcessComputes) {
+  for (const int size : {2, 3}) {
+    const ShmGroup group(size, {.slot_bytes = std::size_t{64} << 10});
+    const Control control(group.control->data(), size, group.options.slot_bytes);
+    const auto errors = run_threads(size, [&](int rank) {
+      auto engine = group.engine(rank);
+      std::uint64_t number = 0;
+      for (const CallDescription& call : calls_of({size, 40'000, DataType::kFloat32})) {
+        constexpr std::uint32_t kVeryDear = 1'000'000'000;  // some 1 ms
+        control.state(rank).sharing_cost.store(kVeryDear, std::memory_order_relaxed);
+        auto memory = buffers(call, rank, size, number);
+        const bool in_place = is_in_place(call.kind);
+        engine->wait(engine->post(call, number,
+                                  in_place ? memory.output_data() : memory.input_data(),
+                                  memory.output_data()),
+                     kTimeout);
+        require_expected(call, memory.output, rank, size, number++);
+      }
+      engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
+    });
+    EXPECT_EQ(errors, no_errors(size));
+  }
+}
+
 TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
   const Case c = GetParam();
   const ShmGroup group(c.size, {.slot_bytes = 4096, .small_bytes = 512});

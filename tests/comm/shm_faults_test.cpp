@@ -1,4 +1,5 @@
 // Ranks of the shared-memory engine that die or stop in the middle of what others wait for.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -160,7 +161,7 @@ TEST(Stopped, IsNamedAtTheDeadline) {
     } catch (const CommError& error) {
       if (seconds_since(start) > 2) throw Error("late");
       if (rank == 0) kill(victim->load(), SIGCONT);
-      if (rank == 0 && dynamic_cast<const TimeoutError*>(&error) == nullptr) throw Error("no timeout");
+      if (dynamic_cast<const TimeoutError*>(&error) == nullptr) throw Error("no timeout");
       throw;
     }
   });
@@ -170,6 +171,25 @@ TEST(Stopped, IsNamedAtTheDeadline) {
                                HasSubstr("rank 2 last called all_reduce[float32, 10] (operation 17)")));
   EXPECT_THAT(errors[2], HasSubstr("rank 0 ended the group: rank 0 waited 0.4 s"));
   munmap(victim, sizeof(*victim));
+}
+
+// Whoever holds a segment that can shrink could take the memory from under its readers.
+TEST(Segment, IsOpenedOnlyWhereItCannotShrink) {
+  constexpr std::size_t kBytes = 4096;
+  for (const int seals : {0, F_SEAL_GROW, F_SEAL_SHRINK}) {
+    const int fd = memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(ftruncate(fd, kBytes), 0);
+    ASSERT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+    const shm::SegmentAddress address{getpid(), fd, kBytes};
+    const auto errors = run_processes(1, [&](int) { shm::Segment::open(address); });
+    if ((seals & F_SEAL_SHRINK) != 0) {
+      EXPECT_EQ(errors[0], "");
+    } else {
+      EXPECT_THAT(errors[0], HasSubstr("is not a segment of this job"));
+    }
+    close(fd);
+  }
 }
 
 // The bar: under 10 ms of processor time in 100 ms of waiting.

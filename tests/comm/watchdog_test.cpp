@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +17,7 @@
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/network.h>
+#include <lockstep/comm/store_client.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/tcp_store.h>
@@ -161,6 +165,95 @@ TEST(Watchdog, ASilentPeerIsDeadOnceItsConnectionIsClosed) {
   EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
   EXPECT_THAT(end_of(watchdog), HasSubstr("CommError: rank 1 died (no sign of life for "));
   EXPECT_THAT(end_of(watchdog), HasSubstr(" while rank 0 was in barrier (operation 3)"));
+}
+
+// Where nobody takes connections any more, so that the kernel lets them wait without an answer.
+class SilentPlace {
+ public:
+  SilentPlace() {
+    listen(fd_, 0);
+    for (int i = 0; i < 10 && is_silent_ == false; ++i) {
+      is_silent_ = !is_reached("127.0.0.1", bound_port(fd_), milliseconds(200));
+    }
+  }
+  ~SilentPlace() { close(fd_); }
+  bool is_silent() const { return is_silent_; }
+  std::string place() const { return str("127.0.0.1 ", bound_port(fd_)); }
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_ = listen_on("127.0.0.1", 0);
+  bool is_silent_ = false;
+};
+
+void write_silent_status(c10d::Store& store, const std::string& doorbell) {
+  write_status(store, 1, "7 3 0 0 -1 is in barrier (operation 3)\n\n" + doorbell);
+}
+
+TEST(Watchdog, ASilentPeerIsDeadOnceItsHostDoesNotAnswer) {
+  const SilentPlace host;
+  if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  write_silent_status(*store, host.place());
+  auto options = quick();
+  options.host_timeout = milliseconds(50);
+  Watchdog watchdog(store, 0, 2, options);
+  watchdog.started(barrier(), 3);
+  EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
+  EXPECT_THAT(end_of(watchdog), HasSubstr("CommError: rank 1 died or is cut off (no sign of life"));
+  EXPECT_THAT(end_of(watchdog), HasSubstr(" while rank 0 was in barrier (operation 3)"));
+}
+
+// A debugger holds it, or it has no processor: its kernel answers.
+TEST(Watchdog, ASilentPeerWhoseHostAnswersIsAwaited) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  write_silent_status(*store, str("127.0.0.1 ", bound_port(fd)));
+  auto options = quick();
+  options.host_timeout = milliseconds(20);
+  Watchdog watchdog(store, 0, 2, options);
+  for (int asked = 0; asked < 3; ++asked) {
+    pollfd polled{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&polled, 1, 10'000), 1) << "the host is not asked";
+    close(accept(fd, nullptr, nullptr));
+  }
+  EXPECT_EQ(end_of(watchdog), "");
+  close(fd);
+}
+
+// What a rank says of its own host, its peers can use.
+TEST(Watchdog, TellsWhereItsHostAnswers) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  auto options = quick();
+  options.host_timeout = seconds(10);
+  options.own_address = "127.0.0.1";
+  Watchdog watchdog(store, 1, 2, options);
+  watchdog.wait_for_news(seconds(10));
+  const std::string status = store->get_to_str("status/1");
+  const std::string doorbell = status.substr(status.rfind('\n') + 1);
+  EXPECT_THAT(doorbell, testing::StartsWith("127.0.0.1 "));
+  EXPECT_TRUE(is_reached("127.0.0.1", static_cast<std::uint16_t>(std::stoi(doorbell.substr(10))),
+                         seconds(10)));
+}
+
+// The store goes with its rank: not before the others have read why.
+TEST(Watchdog, AnEndThatTheStoresHostTellsOnLeavingArrives) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const std::uint16_t port = bound_port(fd);
+  auto server = std::make_shared<tcp_store::Server>(fd);
+  auto options = quick();
+  options.beat = milliseconds(150);  // the other one reads the reason some time after it was written
+  Watchdog second(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 1, 2,
+                  options);
+  {
+    Watchdog first(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 0, 2,
+                   options);
+    EXPECT_TRUE(eventually(first, [&] { return first.whereabouts().find("silent") == std::string::npos; }));
+    first.abort("enough");
+  }
+  server.reset();
+  EXPECT_TRUE(eventually(second, [&] { return !end_of(second).empty(); }));
+  EXPECT_EQ(end_of(second), "CommError: rank 0 ended the group: enough");
 }
 
 // A HashStore that can be made to fail or to stop answering.

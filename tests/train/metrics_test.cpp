@@ -74,7 +74,8 @@ TEST(Strategy, SingleRefusesSeveralProcesses) {
     make_strategy("single", group);
   });
   for (const auto& error : errors) EXPECT_NE(error.find("use --strategy ddp"), std::string::npos);
-  EXPECT_THROW(make_strategy("zero9", init_process_group()), ConfigError);
+  const ProcessGroup alone = init_process_group({.environment = WorkerEnvironment{}});
+  EXPECT_THROW(make_strategy("zero9", alone), ConfigError);
 }
 
 }  // namespace

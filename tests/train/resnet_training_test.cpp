@@ -49,7 +49,8 @@ TEST(ResNetTraining, LearnsASmallSet) {
   Trainer trainer({.max_epochs = 6,
                    .optimizer = SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},
                    .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
-                  make_strategy("single", init_process_group()));
+                  make_strategy("single",
+                                init_process_group({.environment = WorkerEnvironment{}})));
   const RunReport report = trainer.fit(task, loader);
   EXPECT_LT(report.epochs.back().train_loss, 0.5 * report.epochs.front().train_loss);
 }

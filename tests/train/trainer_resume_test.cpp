@@ -62,7 +62,7 @@ TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
     second.checkpoint = copy;
     second.resume = true;
     second.listeners = {&listener};
-    train(second, init_process_group(), true, "", batch);
+    train(second, group_of_one(), true, "", batch);
     EXPECT_EQ(listener.last.images, kImages - 40) << batch;
     EXPECT_EQ(listener.last.step, (kImages + batch - 1) / batch) << "steps are those of the new size";
     EXPECT_EQ(std::count(listener.events.begin(), listener.events.end(), 's'), (70 + batch - 1) / batch);

@@ -59,9 +59,14 @@ struct Outcome {
   StateDict state;
 };
 
+// A process joins the group of its environment once, a test trains several times.
+inline ProcessGroup group_of_one() {
+  return init_process_group({.environment = WorkerEnvironment{}});
+}
+
 // Each run starts from the same weights, as ranks do from one seed.
 inline Outcome train(const TrainerOptions& trainer_options,
-                     ProcessGroup group = init_process_group(), bool dropout = true,
+                     ProcessGroup group = group_of_one(), bool dropout = true,
                      std::string strategy = "", std::int64_t global_batch = kGlobalBatch) {
   MnistNet net(MnistNetOptions{.dropout = dropout});
   torch::NoGradGuard no_grad;
@@ -114,7 +119,7 @@ inline double distance(const StateDict& a, const StateDict& b) {
 inline StateDict after_steps(TrainerOptions trainer_options, std::int64_t steps) {
   trainer_options.max_steps = steps;
   trainer_options.limit_test_batches = 0;
-  return train(trainer_options, init_process_group(), /*dropout=*/false).state;
+  return train(trainer_options, group_of_one(), /*dropout=*/false).state;
 }
 
 inline StateDict initial_state() {

@@ -80,9 +80,9 @@ TEST(Trainer, TellsAtStartThatThereCanBeNoTestLoader) {
   CountingListener listener;
   TrainerOptions one = options(1);
   one.listeners = {&listener};
-  Loader loader = train_loader(init_process_group());
+  Loader loader = train_loader(group_of_one());
   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
-  Trainer trainer(one, make_strategy("single", init_process_group()));
+  Trainer trainer(one, make_strategy("single", group_of_one()));
   EXPECT_THROW(trainer.fit(task, loader, []() -> std::unique_ptr<Loader> { throw ConfigError("no"); }),
                ConfigError);
   EXPECT_EQ(listener.events, "");
@@ -124,7 +124,7 @@ TEST(Trainer, CountsTheImagesThatAreSkipped) {
                 {.batch_size = kGlobalBatch, .on_corrupt_image = OnCorruptImage::kSkip});
   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
   const RunReport report =
-      Trainer(options(2), make_strategy("single", init_process_group())).fit(task, loader);
+      Trainer(options(2), make_strategy("single", group_of_one())).fit(task, loader);
   EXPECT_EQ(report.skipped_images, 2 * 10);
   EXPECT_THAT(log.lines(), ::testing::SizeIs(10));
   const EpochReport& last = report.epochs.back();
@@ -158,7 +158,7 @@ TEST(Trainer, InFloat16TrainsAsInFloat32) {
 
 // Ranks are threads here and share LibTorch's generator, so this goes without dropout.
 TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
-  const Outcome alone = train(options(2), init_process_group(), /*dropout=*/false);
+  const Outcome alone = train(options(2), group_of_one(), /*dropout=*/false);
   std::vector<Outcome> outcomes(2);
   const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
@@ -192,12 +192,12 @@ class SlowBuffers : public Strategy {
 
  private:
   const std::string name_ = "slow";
-  ProcessGroup group_ = init_process_group();
+  ProcessGroup group_ = group_of_one();
 };
 
 TEST(Trainer, BooksTheBroadcastOfBuffersAsCommunication) {
   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
-  Loader loader = train_loader(init_process_group());
+  Loader loader = train_loader(group_of_one());
   Trainer trainer(options(1), std::make_unique<SlowBuffers>());
   const PhaseSeconds phases = trainer.fit(task, loader).epochs[0].phases;
   EXPECT_GE(phases.communication, 6 * 0.020);
@@ -233,7 +233,7 @@ TEST(TrainerZero, ClipsWithTheOthers) {
 
 TEST(Trainer, RefusesImpossibleOptions) {
   const auto make = [](TrainerOptions o) {
-    Trainer(std::move(o), make_strategy("single", init_process_group()));
+    Trainer(std::move(o), make_strategy("single", group_of_one()));
   };
   EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
   EXPECT_THROW(make({.max_epochs = std::int64_t{1} << 60}), ConfigError);

@@ -32,6 +32,9 @@ struct AdapterOptions {
   std::function<void(std::uint32_t tag)> tag_next;
   /// Of this rank's other operations, which move while it waits here; null: there are none.
   std::shared_ptr<Progress> progress;
+  // As in WatchdogOptions.
+  std::string own_address{};
+  std::chrono::milliseconds host_timeout{0};
 };
 
 /// Which rank of a group with these members serves the store.

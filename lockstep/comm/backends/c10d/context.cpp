@@ -38,6 +38,8 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
   WatchdogOptions watching;
   watching.world_ranks = options_.world_ranks;
   watching.store_rank = options_.store_rank;
+  watching.own_address = options_.own_address;
+  watching.host_timeout = options_.host_timeout;
   watching.farewell = options_.forget_keys;
   watching.ended = [this] { break_connections(); };
   if (is_gloo()) {

@@ -47,7 +47,8 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
                                  std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks, Meanwhile meanwhile) {
+                                 const std::vector<int>& world_ranks, Meanwhile meanwhile,
+                                 std::chrono::milliseconds host_timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const auto progress = meanwhile.progress;
   // Gloo keeps the store, but what waits now is over once it is connected.
@@ -81,7 +82,9 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  forget_addresses(*addresses, *store, size);
                                },
                                .tag_next = [tagged](std::uint32_t tag) { tagged->tag_next(tag); },
-                               .progress = progress});
+                               .progress = progress,
+                               .own_address = interface_address,
+                               .host_timeout = host_timeout});
   } catch (const TimeoutError& error) {
     give_up(*addresses, *store, environment.world_size);
     throw TimeoutError(where() + error.what());

@@ -25,12 +25,14 @@ struct Meanwhile {
 /// Collective. `store` holds nothing but this group's; `environment` says which rank of it this is.
 /// `interface_address` is this host's address that its peers can reach. Tensors on `device` are
 /// communicated; those of a GPU only in a CUDA build of LibTorch. `world_ranks` are the members'
-/// ranks in the first group, by which messages name them; empty: this is it.
+/// ranks in the first group, by which messages name them; empty: this is it. `host_timeout`: as in
+/// ProcessGroupOptions; zero where hosts are always waited for.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
                                  std::chrono::milliseconds timeout,
                                  const std::vector<int>& world_ranks = {},
-                                 Meanwhile meanwhile = {});
+                                 Meanwhile meanwhile = {},
+                                 std::chrono::milliseconds host_timeout = {});
 
 }  // namespace lockstep::gloo

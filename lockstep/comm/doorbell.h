@@ -1,0 +1,34 @@
+// Tells a host that is cut off from a process that is stopped or busy: the kernel of a host that is
+// reached answers for its processes, even for those that do not run.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace lockstep {
+
+/// A socket that the kernel answers at. Peers connect to see whether the host is there; nothing is
+/// said. Safe to move between threads, not to use from several.
+class Doorbell {
+ public:
+  /// Listens at `address`, an address of this host, and any port. CommError when it cannot.
+  explicit Doorbell(const std::string& address);
+  ~Doorbell();
+  Doorbell(const Doorbell&) = delete;
+  Doorbell& operator=(const Doorbell&) = delete;
+
+  /// Where it is: "10.0.0.1 40123", for host_answers().
+  const std::string& place() const { return place_; }
+  /// Forgets who rang, so that the kernel has room for others.
+  void clear();
+
+ private:
+  int fd_ = -1;
+  std::string place_;
+};
+
+/// Whether the kernel at `place` answers a connection before `timeout`: by taking it or by refusing
+/// it.
+bool host_answers(const std::string& place, std::chrono::milliseconds timeout);
+
+}  // namespace lockstep

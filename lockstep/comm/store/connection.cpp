@@ -1,0 +1,269 @@
+#include <lockstep/comm/store/connection.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <lockstep/comm/network.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::tcp_store {
+namespace {
+
+constexpr std::size_t kChunk = 64 * 1024;
+constexpr Milliseconds kRetryPause{20};
+constexpr Milliseconds kLookInterval{500};  // while connecting, for options.meanwhile
+constexpr std::uint64_t kLongestText = std::uint64_t{1} << 30;
+constexpr std::uint32_t kNonce = 0x4c6f636b;
+
+[[noreturn]] void throw_closed(int error, const std::string& at) {
+  throw std::system_error(error == 0 ? ECONNRESET : error, std::generic_category(),
+                          "the store at " + at);
+}
+
+}  // namespace
+
+// One query and its answer, before a deadline. Holds the connection, which it leaves broken when it
+// does not come to its end.
+class Connection::Exchange {
+ public:
+  Exchange(Connection& connection, const Deadline& deadline)
+      : connection_(connection), deadline_(deadline), lock_(connection.mutex_) {
+    if (connection_.broken_) connection_.broken_();
+  }
+
+  void send(const Message& message) {
+    const std::string& bytes = message.bytes();
+    for (std::size_t sent = 0; sent < bytes.size();) {
+      const ssize_t count = ::send(connection_.fd_, bytes.data() + sent, bytes.size() - sent,
+                                   MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count >= 0) {
+        sent += static_cast<std::size_t>(count);
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        await(POLLOUT);
+      } else if (errno != EINTR) {
+        lose(errno);
+      }
+    }
+  }
+
+  template <class Value>
+  Value receive() {
+    Value value;
+    receive(&value, sizeof(value));
+    return value;
+  }
+
+  std::string receive_text() {
+    const auto size = receive<std::uint64_t>();
+    if (size > kLongestText) lose(EPROTO);
+    std::string text(size, '\0');
+    receive(text.data(), text.size());
+    return text;
+  }
+
+  /// Whether the first byte of an answer is there before `limit`, which may come before the deadline.
+  bool has_answer_before(const Deadline& limit) {
+    while (connection_.read_ == connection_.received_.size()) {
+      if (!is_ready(POLLIN, limit)) return false;
+      fill();
+    }
+    return true;
+  }
+
+ private:
+  void receive(void* data, std::size_t size) {
+    auto* to = static_cast<char*>(data);
+    while (size > 0) {
+      std::string& buffer = connection_.received_;
+      const std::size_t count = std::min(size, buffer.size() - connection_.read_);
+      std::copy_n(buffer.data() + connection_.read_, count, to);
+      connection_.read_ += count;
+      to += count;
+      size -= count;
+      if (size == 0) return;
+      await(POLLIN);
+      fill();
+    }
+  }
+
+  // All that was received has been read.
+  void fill() {
+    std::string& buffer = connection_.received_;
+    buffer.resize(kChunk);
+    connection_.read_ = 0;
+    const ssize_t count = recv(connection_.fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const int error = errno;
+    buffer.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (count == 0) lose(0);
+    if (count < 0 && error != EINTR && error != EAGAIN && error != EWOULDBLOCK) lose(error);
+  }
+
+  void await(short events) {
+    if (is_ready(events, deadline_)) return;
+    const ConnectionOptions& options = connection_.options_;
+    give_up([text = str(options.who, " waited ", static_cast<double>(options.timeout.count()) / 1e3,
+                        " s for an answer of the store at ", connection_.at(),
+                        ": it is connected but silent; is its process stopped, its host out of "
+                        "reach, or does another program listen there? (MASTER_ADDR, MASTER_PORT)")] {
+      throw TimeoutError(text);
+    });
+  }
+
+  bool is_ready(short events, const Deadline& limit) {
+    for (;;) {
+      const auto left = std::chrono::ceil<Milliseconds>(limit.remaining());
+      pollfd polled{connection_.fd_, events, 0};
+      const int count =
+          poll(&polled, 1, static_cast<int>(std::min<Milliseconds>(left, kLookInterval).count()));
+      if (count > 0) return true;
+      if (count < 0 && errno != EINTR) lose(errno);
+      if (limit.expired()) return false;
+      if (connection_.options_.meanwhile) connection_.options_.meanwhile();
+    }
+  }
+
+  [[noreturn]] void lose(int error) {
+    give_up([error, at = connection_.at()] { throw_closed(error, at); });
+  }
+
+  [[noreturn]] void give_up(std::function<void()> thrower) {
+    connection_.broken_ = std::move(thrower);
+    connection_.broken_();
+    std::terminate();  // not reached: it throws
+  }
+
+  Connection& connection_;
+  const Deadline deadline_;
+  const std::scoped_lock<std::mutex> lock_;
+};
+
+Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
+  try {
+    connect();
+  } catch (...) {
+    if (fd_ >= 0) close(fd_);
+    throw;
+  }
+  options_.meanwhile = {};
+}
+
+Connection::~Connection() { close(fd_); }
+
+std::string Connection::at() const { return str(options_.host, ':', options_.port); }
+
+// Who listens may be about to end, and a better one to follow: then the connection is closed.
+void Connection::connect() {
+  const Deadline deadline(options_.timeout);
+  const std::string waited =
+      str(options_.who, " waited ", static_cast<double>(options_.timeout.count()) / 1e3, " s");
+  for (bool was_closed = false; !deadline.expired() || !was_closed;) {
+    try {
+      fd_ = connect_to_listener(options_.host, options_.port,
+                                std::chrono::ceil<Milliseconds>(deadline.remaining()),
+                                options_.meanwhile);
+    } catch (const TimeoutError& error) {
+      if (was_closed) break;
+      throw TimeoutError(str(waited, ": ", error.what()));
+    }
+    give_up_silent_host(fd_, options_.host_timeout);
+    if (greet(deadline)) return;
+    was_closed = true;
+    close(std::exchange(fd_, -1));
+    if (options_.meanwhile) options_.meanwhile();
+    std::this_thread::sleep_for(kRetryPause);
+  }
+  throw TimeoutError(str(waited, " for the store at ", at(),
+                         ": whoever listens there closes each connection without an answer; "
+                         "choose another port (MASTER_PORT)"));
+}
+
+// False when the connection was closed.
+bool Connection::greet(const Deadline& deadline) {
+  broken_ = {};
+  received_.clear();
+  read_ = 0;
+  try {
+    Exchange exchange(*this, deadline);
+    exchange.send(Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kNonce));
+    if (exchange.receive<std::uint32_t>() == kNonce) return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+  throw CommError(str(options_.who, ": what listens at ", at(),
+                      " is not a store: another program has the port; choose another one "
+                      "(MASTER_PORT)"));
+}
+
+void Connection::set(const std::string& key, const std::string& value) {
+  Exchange(*this, Deadline(options_.timeout))
+      .send(Message(Query::kSet).add_text(key).add_text(value));
+}
+
+std::string Connection::compare_set(const std::string& key, const std::string& expected,
+                                    const std::string& desired) {
+  Exchange exchange(*this, Deadline(options_.timeout));
+  exchange.send(
+      Message(Query::kCompareSet).add_text(key).add_text(expected).add_text(desired));
+  return exchange.receive_text();
+}
+
+std::int64_t Connection::add(const std::string& key, std::int64_t number) {
+  Exchange exchange(*this, Deadline(options_.timeout));
+  exchange.send(Message(Query::kAdd).add_text(key).add(number));
+  return exchange.receive<std::int64_t>();
+}
+
+bool Connection::check(const std::vector<std::string>& keys) {
+  Exchange exchange(*this, Deadline(options_.timeout));
+  exchange.send(Message(Query::kCheck).add_texts(keys));
+  return exchange.receive<Found>() == Found::kAll;
+}
+
+bool Connection::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+  // A store that lives answers at once to what cancels the wait.
+  constexpr Milliseconds kLongest = std::chrono::hours(24 * 365);
+  timeout = std::min(timeout, kLongest);
+  Exchange exchange(*this, Deadline(timeout + std::min(options_.timeout, kLongest)));
+  exchange.send(Message(Query::kWait).add_texts(keys));
+  if (exchange.has_answer_before(Deadline(timeout))) {
+    return exchange.receive<Waited>() == Waited::kAllExist;
+  }
+  exchange.send(Message(Query::kCancelWait));
+  bool all_exist = false;
+  while (exchange.receive<Waited>() != Waited::kCancelled) all_exist = true;
+  return all_exist;
+}
+
+std::vector<std::string> Connection::get(const std::vector<std::string>& keys) {
+  Exchange exchange(*this, Deadline(options_.timeout));
+  exchange.send(Message(Query::kMultiGet).add_texts(keys));
+  std::vector<std::string> values;
+  for (std::size_t i = 0; i < keys.size(); ++i) values.push_back(exchange.receive_text());
+  return values;
+}
+
+std::int64_t Connection::count_keys() {
+  Exchange exchange(*this, Deadline(options_.timeout));
+  exchange.send(Message(Query::kCountKeys));
+  return exchange.receive<std::int64_t>();
+}
+
+bool Connection::remove(const std::string& key) {
+  Exchange exchange(*this, Deadline(options_.timeout));
+  exchange.send(Message(Query::kDelete).add_text(key));
+  return exchange.receive<std::int64_t>() > 0;
+}
+
+void Connection::append(const std::string& key, const std::string& value) {
+  Exchange(*this, Deadline(options_.timeout))
+      .send(Message(Query::kAppend).add_text(key).add_text(value));
+}
+
+}  // namespace lockstep::tcp_store

@@ -1,0 +1,67 @@
+// What is sent to a store and back: the protocol of PyTorch's TCPStore, which torchrun serves, too.
+//
+// A query is its number in one byte and then its fields. Numbers of 32 and 64 bits are in the
+// order of the machine; a text is its length in 64 bits and its bytes; a list is its length in 64
+// bits and its texts. A connection begins with kValidate and the magic number.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace lockstep::tcp_store {
+
+enum class Query : std::uint8_t {
+  kValidate,    ///< magic; no answer
+  kSet,         ///< key, value; no answer
+  kCompareSet,  ///< key, expected, desired; the value that the key has afterwards
+  kGet,         ///< key, which must exist; its value
+  kAdd,         ///< key, number; the sum
+  kCheck,       ///< keys; Found
+  kWait,        ///< keys; Waited, once all exist
+  kCountKeys,   ///< number of keys
+  kDelete,      ///< key; how many were deleted
+  kAppend,      ///< key, value; no answer
+  kMultiGet,    ///< keys, which must exist; their values
+  kMultiSet,    ///< number of pairs, then key and value of each; no answer
+  kCancelWait,  ///< Waited::kCancelled, also where the wait has been answered before
+  kPing,        ///< 32 bits; the same
+};
+
+enum class Found : std::uint8_t { kAll, kNotAll };
+enum class Waited : std::uint8_t { kAllExist, kCancelled };
+
+inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
+
+/// A query or an answer that is being written.
+class Message {
+ public:
+  Message() = default;
+  explicit Message(Query query) { add(query); }
+
+  template <class Value>
+  Message& add(const Value& value) {
+    static_assert(std::is_arithmetic_v<Value> || std::is_enum_v<Value>);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return *this;
+  }
+  Message& add_text(std::string_view text) {
+    add(static_cast<std::uint64_t>(text.size()));
+    bytes_.append(text);
+    return *this;
+  }
+  Message& add_texts(const std::vector<std::string>& texts) {
+    add(static_cast<std::uint64_t>(texts.size()));
+    for (const auto& text : texts) add_text(text);
+    return *this;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace lockstep::tcp_store

@@ -1,0 +1,45 @@
+// What a store holds, and who waits for what it does not hold yet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep::tcp_store {
+
+/// Not thread-safe.
+class Table {
+ public:
+  using Waiter = int;
+
+  /// `ready` is called with each waiter whose last key has come.
+  explicit Table(std::function<void(Waiter)> ready) : ready_(std::move(ready)) {}
+
+  void set(const std::string& key, std::string value);
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& desired);
+  /// Values are decimal numbers. Nothing where the value is none.
+  std::optional<std::int64_t> add(const std::string& key, std::int64_t number);
+  void append(const std::string& key, const std::string& value);
+  bool remove(const std::string& key) { return values_.erase(key) > 0; }
+  /// Null where there is none.
+  const std::string* find(const std::string& key) const;
+  std::size_t size() const { return values_.size(); }
+
+  /// `waiter` waits for those of `keys` that do not exist. False when there are none.
+  bool wait(Waiter waiter, const std::vector<std::string>& keys);
+  void cancel(Waiter waiter);
+
+ private:
+  void came(const std::string& key);
+
+  std::function<void(Waiter)> ready_;
+  std::unordered_map<std::string, std::string> values_;
+  std::unordered_map<std::string, std::vector<Waiter>> waiters_;  // by the missing key
+  std::unordered_map<Waiter, std::vector<std::string>> awaited_;  // the missing keys
+};
+
+}  // namespace lockstep::tcp_store

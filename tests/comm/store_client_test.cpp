@@ -1,0 +1,128 @@
+// Our store and LibTorch's understand each other.
+#include <lockstep/comm/store_client.h>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <netdb.h>
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
+
+#include <atomic>
+
+#include <lockstep/comm/network.h>
+#include <lockstep/comm/store_waits.h>
+#include <lockstep/core/error.h>
+#include <tests/support/groups.h>
+#include <tests/support/tcp_store.h>
+
+namespace lockstep {
+namespace {
+
+template <class Ours, class Theirs>
+constexpr bool same(Ours ours, Theirs theirs) {
+  return static_cast<int>(ours) == static_cast<int>(theirs);
+}
+
+using Query = tcp_store::Query;
+using c10d::detail::QueryType;
+static_assert(tcp_store::kMagic == c10d::detail::validationMagicNumber);
+static_assert(same(Query::kValidate, QueryType::VALIDATE) && same(Query::kSet, QueryType::SET));
+static_assert(same(Query::kCompareSet, QueryType::COMPARE_SET));
+static_assert(same(Query::kGet, QueryType::GET) && same(Query::kAdd, QueryType::ADD));
+static_assert(same(Query::kCheck, QueryType::CHECK) && same(Query::kWait, QueryType::WAIT));
+static_assert(same(Query::kCountKeys, QueryType::GETNUMKEYS));
+static_assert(same(Query::kDelete, QueryType::DELETE_KEY));
+static_assert(same(Query::kAppend, QueryType::APPEND));
+static_assert(same(Query::kMultiGet, QueryType::MULTI_GET));
+static_assert(same(Query::kMultiSet, QueryType::MULTI_SET));
+static_assert(same(Query::kCancelWait, QueryType::CANCEL_WAIT));
+static_assert(same(Query::kPing, QueryType::PING));
+static_assert(same(tcp_store::Found::kNotAll, c10d::detail::CheckResponseType::NOT_READY));
+static_assert(same(tcp_store::Waited::kCancelled, c10d::detail::WaitResponseType::WAIT_CANCELED));
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+// What every store does, whoever serves it and whoever asks.
+void use(c10d::Store& store, c10d::Store& other) {
+  store.set("a", "1");
+  EXPECT_EQ(other.get_to_str("a"), "1");
+  EXPECT_EQ(other.compareSet("a", std::string("1"), std::string("2")), "2");
+  EXPECT_EQ(store.compareSet("a", std::string("1"), std::string("3")), "2");
+  EXPECT_EQ(store.compareSet("none", std::string("x"), std::string("3")), "x");
+  EXPECT_EQ(store.add("n", 2) + other.add("n", 3), 2 + 5);
+  EXPECT_TRUE(other.check({"a", "n"}));
+  EXPECT_FALSE(other.check({"a", "b"}));
+  EXPECT_ANY_THROW(other.wait({"b"}, std::chrono::milliseconds(20)));
+  store.append("b", store_bytes("x"));
+  store.append("b", store_bytes("y"));
+  store.multiSet({"c", "d"}, {store_bytes("C"), store_bytes("D")});
+  other.wait({"b", "c", "d"}, std::chrono::seconds(20));
+  EXPECT_EQ(store_text(other.multiGet({"b", "d"})[0]), "xy");
+  EXPECT_EQ(store_text(other.multiGet({"b", "d"})[1]), "D");
+  EXPECT_TRUE(other.deleteKey("b"));
+  EXPECT_FALSE(store.check({"b"}));
+  EXPECT_EQ(other.clone()->get_to_str("a"), "2");
+}
+
+Store client_of(std::uint16_t port, std::shared_ptr<tcp_store::Server> server = nullptr) {
+  return c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}, server);
+}
+
+TEST(StoreClient, UnderstandsLibTorchsServers) {
+  for (const bool uv : {true, false}) {
+    const int fd = listen_on("127.0.0.1", 0);
+    c10d::TCPStoreOptions options;
+    options.port = bound_port(fd);
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.useLibUV = uv;
+    options.masterListenFd = fd;
+    const Store theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    use(*client_of(options.port), *theirs);
+  }
+}
+
+TEST(StoreServer, UnderstandsLibTorchsClient) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const std::uint16_t port = bound_port(fd);
+  const Store ours = client_of(port, std::make_shared<tcp_store::Server>(fd));
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.waitWorkers = false;
+  const Store theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  use(*theirs, *ours);
+}
+
+std::atomic<int> names_looked_up = 0;
+
+}  // namespace
+}  // namespace lockstep
+
+// In the place of the C library's, also for LibTorch.
+extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size,
+                           char* service, socklen_t service_size, int flags) {
+  if ((flags & NI_NUMERICHOST) == 0) ++lockstep::names_looked_up;
+  static const auto real = reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_NEXT, "getnameinfo"));
+  return real(address, size, host, host_size, service, service_size, flags | NI_NUMERICHOST);
+}
+
+namespace lockstep {
+namespace {
+
+// A name server that does not answer would hold up each of them for seconds.
+TEST(InitProcessGroup, LooksUpNoNamesOfAddresses) {
+  {
+    const int fd = listen_on("127.0.0.1", 0);
+    testing_support::tcp_store(0, fd);
+    EXPECT_GT(names_looked_up, 0) << "LibTorch's store does not: is ours needed?";
+  }
+  names_looked_up = 0;
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto errors = testing_support::run_group(
+        2, backend, [](ProcessGroup group) { group.barrier(); });
+    EXPECT_EQ(errors, testing_support::no_errors(2));
+    EXPECT_EQ(names_looked_up, 0) << backend;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,243 @@
+// The store of a rendezvous: what it serves, and that no call to it waits for ever.
+#include <lockstep/comm/store/connection.h>
+#include <lockstep/comm/store/server.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <system_error>
+#include <thread>
+
+#include <lockstep/comm/network.h>
+#include <lockstep/core/error.h>
+#include <tests/support/ranks.h>
+
+namespace lockstep::tcp_store {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ConnectionOptions to(std::uint16_t port, milliseconds timeout = std::chrono::seconds(30)) {
+  return {.who = "rank 1", .port = port, .timeout = timeout};
+}
+
+class Store : public ::testing::Test {
+ protected:
+  const int fd_ = listen_on("127.0.0.1", 0);
+  const std::uint16_t port_ = bound_port(fd_);
+  Server server_{fd_};
+  Connection store_{to(port_)};
+};
+
+TEST_F(Store, KeepsWhatIsSet) {
+  store_.set("a", "1");
+  store_.set("b", std::string(300'000, 'b'));
+  store_.append("a", "2");
+  EXPECT_THAT(store_.get({"a"}), ElementsAre("12"));
+  EXPECT_EQ(store_.get({"b"})[0].size(), 300'000U);
+  EXPECT_TRUE(store_.check({"a", "b"}));
+  EXPECT_FALSE(store_.check({"a", "c"}));
+  EXPECT_EQ(store_.count_keys(), 2);
+  EXPECT_TRUE(store_.remove("a"));
+  EXPECT_FALSE(store_.remove("a"));
+  EXPECT_FALSE(store_.check({"a"}));
+}
+
+TEST_F(Store, ComparesBeforeItSets) {
+  EXPECT_EQ(store_.compare_set("k", "", "first"), "first");
+  EXPECT_EQ(store_.compare_set("k", "", "second"), "first");
+  EXPECT_EQ(store_.compare_set("k", "first", "third"), "third");
+  EXPECT_EQ(store_.compare_set("other", "expected", "x"), "expected");
+  EXPECT_FALSE(store_.check({"other"}));
+}
+
+TEST_F(Store, Counts) {
+  EXPECT_EQ(store_.add("n", 2), 2);
+  EXPECT_EQ(store_.add("n", -5), -3);
+  EXPECT_THAT(store_.get({"n"}), ElementsAre("-3"));
+}
+
+TEST_F(Store, WaitsForTheLastKey) {
+  store_.set("here", "");
+  std::thread waiter([port = port_] {
+    EXPECT_TRUE(Connection(to(port)).wait({"here", "x", "y", "x"}, std::chrono::seconds(30)));
+  });
+  store_.set("x", "");
+  store_.set("y", "");
+  waiter.join();
+}
+
+TEST_F(Store, EndsAWaitAtItsDeadlineAndGoesOn) {
+  Connection other(to(port_));
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_FALSE(store_.wait({"k"}, milliseconds(1)));
+  }
+  other.set("k", "v");
+  EXPECT_TRUE(other.check({"k"}));  // so the store has it
+  EXPECT_TRUE(store_.wait({"k"}, milliseconds(1)));
+  EXPECT_THAT(store_.get({"k"}), ElementsAre("v"));
+}
+
+// A cancelled wait and the key that it waited for cross each other again and again.
+TEST_F(Store, SortsOutAnswersThatCrossACancelledWait) {
+  std::thread writer([port = port_] {
+    Connection store(to(port));
+    for (int i = 0; i < 300; ++i) store.set(str("k", i), str(i));
+  });
+  for (int i = 0; i < 300; ++i) {
+    while (!store_.wait({str("k", i)}, milliseconds(0))) {
+    }
+    EXPECT_THAT(store_.get({str("k", i)}), ElementsAre(str(i)));
+  }
+  writer.join();
+}
+
+TEST_F(Store, ServesManyAtOnce) {
+  constexpr int kClients = 16;
+  const auto errors = testing_support::run_threads(kClients, [&](int client) {
+    Connection store(to(port_));
+    for (int round = 0; round < 20; ++round) {
+      store.set(str(round, '/', client), std::string(1000, 'x'));
+      if (store.add(str("came", round), 1) == kClients) store.set(str("all", round), "");
+      if (!store.wait({str("all", round)}, std::chrono::seconds(30))) throw Error("late");
+      std::vector<std::string> keys;
+      for (int each = 0; each < kClients; ++each) keys.push_back(str(round, '/', each));
+      if (store.get(keys)[0].size() != 1000) throw Error("short");
+    }
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(kClients));
+}
+
+// One who breaks the protocol loses his connection; the others notice nothing.
+TEST_F(Store, DropsStrangers) {
+  const std::string set_without_magic = Message(Query::kSet).add_text("a").add_text("b").bytes();
+  const std::string greeting = Message(Query::kValidate).add(kMagic).bytes();
+  const std::string endless =
+      Message(Query::kSet).add(~std::uint64_t{0}).bytes();
+  const std::string missing = Message(Query::kGet).add_text("missing").bytes();
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), set_without_magic,
+        Message(Query::kValidate).add(std::uint32_t{7}).bytes(), greeting + endless,
+        greeting + missing, greeting + std::string(1, '\x63')}) {
+    const int fd = connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
+    ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+    pollfd polled{fd, POLLIN, 0};
+    EXPECT_EQ(poll(&polled, 1, 30'000), 1);
+    char byte = 0;
+    EXPECT_LE(recv(fd, &byte, 1, 0), 0) << bytes;
+    close(fd);
+  }
+  EXPECT_EQ(store_.count_keys(), 0);
+}
+
+TEST(StoreConnection, SaysThatTheStoreHasGone) {
+  const int fd = listen_on("127.0.0.1", 0);
+  auto server = std::make_unique<Server>(fd);
+  Connection store(to(bound_port(fd)));
+  server.reset();
+  for (int turn = 0; turn < 2; ++turn) EXPECT_THROW(store.check({"k"}), std::system_error);
+}
+
+// Listens as `serve` does to each connection, until the end of the test.
+class FakeStore {
+ public:
+  explicit FakeStore(std::function<void(int)> serve)
+      : thread_([this, serve = std::move(serve)] {
+          for (;;) {
+            const int connection = accept(fd_, nullptr, nullptr);
+            if (connection < 0) return;
+            serve(connection);
+          }
+        }) {}
+  ~FakeStore() {
+    shutdown(fd_, SHUT_RDWR);
+    thread_.join();
+    close(fd_);
+  }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  const int fd_ = listen_on("127.0.0.1", 0);
+  const std::uint16_t port_ = bound_port(fd_);
+  std::thread thread_;
+};
+
+template <class Error, class Call>
+std::string text_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// As where rank 0 is stopped before it serves: the kernel takes connections for it.
+TEST(StoreConnection, DoesNotWaitForEverForASilentListener) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto start = Clock::now();
+  EXPECT_THAT(text_of<TimeoutError>([&] { Connection(to(bound_port(fd), milliseconds(300))); }),
+              AllOf(HasSubstr("rank 1 waited 0.3 s for an answer of the store at 127.0.0.1:"),
+                    HasSubstr(str(bound_port(fd), ": it is connected but silent"))));
+  EXPECT_GE(seconds_since(start), 0.3);
+  close(fd);
+}
+
+TEST(StoreConnection, DoesNotWaitForEverForAStoreThatGoesSilent) {
+  FakeStore fake([](int connection) {
+    char bytes[10];
+    if (recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes)) {
+      send(connection, bytes + 6, 4, MSG_NOSIGNAL);
+    }
+  });
+  const std::function<void(Connection&)> calls[] = {
+      [](Connection& store) { store.check({"k"}); },
+      [](Connection& store) { store.get({"k"}); },
+      [](Connection& store) { store.add("k", 1); },
+      [](Connection& store) { store.compare_set("k", "", "v"); },
+      [](Connection& store) { store.remove("k"); },
+      [](Connection& store) { store.wait({"k"}, milliseconds(10)); },
+  };
+  for (const auto& call : calls) {
+    Connection store(to(fake.port(), milliseconds(100)));
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_THAT(text_of<TimeoutError>([&] { call(store); }),
+                  HasSubstr("rank 1 waited 0.1 s for an answer of the store"));
+    }
+  }
+}
+
+TEST(StoreConnection, SaysWhatListensInsteadOfAStore) {
+  FakeStore banner([](int connection) {
+    constexpr char kText[] = "SSH-2.0-OpenSSH_9.2";
+    send(connection, kText, sizeof(kText), MSG_NOSIGNAL);
+  });
+  EXPECT_THAT(text_of<CommError>([&] { Connection{to(banner.port())}; }),
+              HasSubstr("is not a store: another program has the port"));
+  FakeStore closing([](int connection) { close(connection); });
+  EXPECT_THAT(text_of<TimeoutError>([&] { Connection(to(closing.port(), milliseconds(500))); }),
+              HasSubstr("closes each connection without an answer"));
+}
+
+// The store of an attempt that failed ends; that of the next one comes in its place.
+TEST(StoreConnection, TriesAgainWhereAStoreEnds) {
+  int turn = 0;
+  FakeStore second_time([&](int connection) {
+    char bytes[10];
+    if (turn++ > 0 && recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes)) {
+      send(connection, bytes + 6, 4, MSG_NOSIGNAL);
+    } else {
+      close(connection);
+    }
+  });
+  Connection store(to(second_time.port()));
+}
+
+}  // namespace
+}  // namespace lockstep::tcp_store
