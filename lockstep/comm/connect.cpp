@@ -18,6 +18,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/process_owned.h>
 
 namespace lockstep {
 namespace {
@@ -137,12 +138,12 @@ ProcessGroup connect(Membership membership) {
     auto backend = single::make(membership.options.device);
     membership.check = nullptr;
     return ProcessGroup(
-        std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
+        make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
   }
   auto backend = connect_members(membership);
   membership.check = nullptr;  // and what it holds
   return ProcessGroup(
-      std::make_shared<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
+      make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
 }
 
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -153,6 +154,9 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   check.in_range("rank", rank, 0, size - 1);
   const int world_rank = options.environment ? options.environment->rank : rank;
   const int world_size = options.environment ? options.environment->world_size : size;
+  if (options.environment) {
+    store = store_of_attempt(std::move(store), options.environment->restart_count);
+  }
   const Shared shared = shared_by_rank().enter(world_rank, world_size);
   Membership membership;
   membership.rank = rank;

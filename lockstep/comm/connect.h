@@ -12,8 +12,10 @@ namespace lockstep {
 /// serves and which no other group may use (a c10d::PrefixStore of it serves as well). For
 /// bindings: PyTorch brings its own store. May be called many times in a process; all groups made
 /// by it move while one is waited for. options.environment says only which rank of the first group
-/// this is, for messages and for the flight recorder (default: `rank`). Who may reach the store is
-/// the caller's business: a missing LOCKSTEP_SECRET is no error here. Errors as init_process_group.
+/// this is, for messages and for the flight recorder (default: `rank`), and which attempt of an
+/// elastic job, whose keys an earlier attempt in the same store must not meet. Who may reach the
+/// store is the caller's business: a missing LOCKSTEP_SECRET is no error here. Errors as
+/// init_process_group.
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                         const ProcessGroupOptions& options);
 

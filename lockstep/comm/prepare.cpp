@@ -25,6 +25,15 @@ Prepared of_kind(CallKind kind) {
   return prepared;
 }
 
+// Sums of complex numbers, and what else is linear, are those of their parts.
+bool reduces_parts(const torch::Tensor& tensor, ReduceOp op) {
+  using Kind = ReduceOp::Kind;
+  return tensor.is_complex() && (op.kind == Kind::kSum || op.kind == Kind::kAverage ||
+                                 op.kind == Kind::kPreMultipliedSum);
+}
+
+torch::Tensor parts_of(const torch::Tensor& tensor) { return at::view_as_real(tensor.detach()); }
+
 }  // namespace
 
 // --- Memory
@@ -103,6 +112,8 @@ Prepared Prepare::barrier() const { return of_kind(CallKind::kBarrier); }
 
 Prepared Prepare::all_reduce(const Tensor& tensor, ReduceOp op, Algorithm algorithm) const {
   check_written("all_reduce", "tensor", tensor);
+  if (reduces_parts(tensor, op)) [[unlikely]]
+    return all_reduce(parts_of(tensor), op, algorithm);
   check_reducible("all_reduce", tensor.scalar_type(), op);
   Prepared prepared = in_place(CallKind::kAllReduce, tensor);
   prepared.call.description.op = op;
@@ -124,6 +135,8 @@ Prepared Prepare::reduce(const Tensor& tensor, int root, ReduceOp op) const {
   check_root("reduce", root);
   root == options_.rank ? check_written("reduce", "tensor", tensor)
                         : check_tensor("reduce", "tensor", tensor);
+  if (reduces_parts(tensor, op)) [[unlikely]]
+    return reduce(parts_of(tensor), root, op);
   check_reducible("reduce", tensor.scalar_type(), op);
   Prepared prepared = in_place(CallKind::kReduce, tensor);
   prepared.call.description.op = op;
@@ -205,6 +218,11 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
 Prepared Prepare::reduce_scatter(const Tensor& output, const Tensors& inputs, ReduceOp op) const {
   check_written("reduce_scatter", "output", output);
   check_list("reduce_scatter", "inputs", inputs, output, "output");
+  if (reduces_parts(output, op)) [[unlikely]] {
+    Tensors parts;
+    for (const auto& input : inputs) parts.push_back(parts_of(input));
+    return reduce_scatter(parts_of(output), parts, op);
+  }
   check_reducible("reduce_scatter", output.scalar_type(), op);
   Prepared prepared = of_kind(CallKind::kReduceScatter);
   describe_piece(prepared.call.description, output);
@@ -220,6 +238,8 @@ Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& inpu
   check_tensor(kCall, "input", input);
   check_written(kCall, "output", output);
   check_types(kCall, output, input);
+  if (reduces_parts(output, op)) [[unlikely]]
+    return reduce_scatter_tensor(parts_of(output), parts_of(input), op);
   check_reducible(kCall, output.scalar_type(), op);
   if (input.numel() != output.numel() * options_.size) {
     fail(kCall, "input has ", input.numel(), " elements, expected ", output.numel() * options_.size,
@@ -323,10 +343,14 @@ std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call,
 }
 
 std::vector<Prepared> Prepare::all_reduce_coalesced(const Tensors& tensors, ReduceOp op) const {
-  for (const auto& tensor : tensors) {
-    if (tensor.defined()) check_reducible("all_reduce_coalesced", tensor.scalar_type(), op);
+  constexpr const char* kCall = "all_reduce_coalesced";
+  Tensors reducible = tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    check_written(kCall, "tensors", tensors[i], static_cast<int>(i));
+    if (reduces_parts(tensors[i], op)) reducible[i] = parts_of(tensors[i]);
+    check_reducible(kCall, reducible[i].scalar_type(), op);
   }
-  auto calls = coalesced(CallKind::kAllReduce, "all_reduce_coalesced", tensors);
+  auto calls = coalesced(CallKind::kAllReduce, kCall, reducible);
   for (auto& prepared : calls) prepared.call.description.op = op;
   return calls;
 }

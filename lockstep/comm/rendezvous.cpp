@@ -147,6 +147,11 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   return hidden;
 }
 
+c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
+                                                 int restart_count) {
+  return c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", restart_count), std::move(store));
+}
+
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts) {
   const std::string route = local_address_towards(meeting_host, port);
@@ -165,10 +170,8 @@ Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::millisecon
   ignore_broken_pipes();
   require_secret(environment);
   try {
-    auto store = connect_store(environment, timeout, host_timeout);
-    // Attempts of an elastic job, and what else uses the launcher's store, must not meet our keys.
-    auto ours = c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", environment.restart_count),
-                                                       std::move(store));
+    auto ours = store_of_attempt(connect_store(environment, timeout, host_timeout),
+                                 environment.restart_count);
     TextExchange exchange = call_the_roll(std::move(ours), environment.rank,
                                           environment.world_size, timeout, environment.rank);
     if (environment.listen_fd && environment.rank == 0) close(*environment.listen_fd);

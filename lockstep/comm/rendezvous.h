@@ -32,6 +32,11 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                            std::chrono::milliseconds timeout, int world_rank,
                            TextExchange::Check meanwhile = {});
 
+/// `store`, where the keys of this attempt of an elastic job are apart from those of others, which a
+/// launcher that keeps its store leaves there, and from what else uses it.
+c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
+                                                 int restart_count);
+
 /// This host's address that peers reach who reach `meeting_host`.
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts);

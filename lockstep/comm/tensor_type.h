@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// kByte for types that are only moved: complex, quantized, float8, unsigned of 16 bits and more.
+/// kByte for types that are only moved: complex (sums of which are those of its parts), quantized,
+/// float8, unsigned of 16 bits and more.
 DataType data_type_of(torch::ScalarType type);
 
 /// How many of ours one element of `type` is: 1, or its bytes where it is moved as kByte.

@@ -15,14 +15,14 @@ namespace lockstep {
 // Not mkstemp: that makes private files, and to learn the umask that others should follow one must
 // change it for all threads.
 AtomicFile::AtomicFile(const std::filesystem::path& path)
-    : path_(path), temporary_(temporary_beside(path)) {
+    : path_(path), temporary_(temporary_beside(path)), process_(getpid()) {
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) fail(errno);
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) close(fd_);
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (!temporary_.empty() && process_ == getpid()) unlink(temporary_.c_str());
 }
 
 void AtomicFile::write_at(std::uint64_t offset, std::string_view bytes) {

@@ -1,6 +1,8 @@
 // A file that is written piece by piece and seen only when it is whole.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
@@ -18,7 +20,7 @@ class AtomicFile {
  public:
   /// DataError when no file can be created there. Removes what a killed process of this host left.
   explicit AtomicFile(const std::filesystem::path& path);
-  ~AtomicFile();
+  ~AtomicFile();  ///< A forked child leaves the file to its parent.
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
@@ -36,6 +38,7 @@ class AtomicFile {
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int fd_ = -1;
+  const pid_t process_;
 };
 
 }  // namespace lockstep

@@ -88,6 +88,39 @@ TEST_P(Collectives, ReduceEveryTypeByEveryOperation) {
   });
 }
 
+TEST_P(Collectives, AddComplexNumbers) {
+  run([](ProcessGroup group) {
+    const int size = group.size();
+    const auto make = [&](int rank) {
+      return torch::complex(values({size, 3}, torch::kFloat32, rank),
+                            values({size, 3}, torch::kFloat32, rank + 7));
+    };
+    auto sum = torch::zeros_like(make(0));
+    for (int r = 0; r < size; ++r) sum += make(r);
+    const auto mine = make(group.rank());
+
+    auto tensor = mine.clone();
+    group.all_reduce(tensor);
+    require_equal(tensor, sum, "all_reduce");
+    tensor = mine.clone().t().contiguous().t();
+    group.all_reduce(tensor, ReduceOp::kAverage);
+    EXPECT_TRUE(torch::allclose(tensor, sum / size)) << "average";
+    tensor = mine.clone();
+    group.all_reduce_coalesced({tensor});
+    require_equal(tensor, sum, "all_reduce_coalesced");
+    tensor = mine.clone();
+    group.reduce(tensor, 0);
+    require_equal(tensor, group.rank() == 0 ? sum : mine, "reduce");
+    auto output = torch::zeros({3}, torch::kComplexFloat);
+    group.reduce_scatter_tensor(output, mine);
+    require_equal(output, sum[group.rank()], "reduce_scatter_tensor");
+    output.zero_();
+    group.reduce_scatter(output, mine.unbind());
+    require_equal(output, sum[group.rank()], "reduce_scatter");
+    EXPECT_THROW(group.reduce(tensor, 0, ReduceOp::kMax), ConfigError);
+  });
+}
+
 TEST_P(Collectives, MoveEveryType) {
   run([](ProcessGroup group) {
     auto types = kTypes;

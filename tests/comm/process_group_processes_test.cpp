@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
@@ -73,6 +75,29 @@ TEST_P(Processes, AnAbortTellsTheReason) {
       },
       /*limit=*/std::chrono::seconds(3));
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
+}
+
+// The group's threads are not there in the child, and its peers must not hear that this rank leaves.
+TEST_P(Processes, AForkedChildLeavesTheGroupToItsParent) {
+  const auto errors = run_group_processes(2, GetParam(), [](ProcessGroup group) {
+    auto tensor = torch::ones({1000});
+    group.all_reduce(tensor);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // ends a child that waits
+      { const ProcessGroup last = std::move(group); }
+      _exit(0);
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || status != 0) {
+      throw Error(str("the child ended with status ", status));
+    }
+    group.barrier();
+    group.all_reduce(tensor);
+    if (tensor[0].item<float>() != 4) throw Error("a wrong sum");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(FlightRecorderFolders, OfTwoJobsAreTwo) {

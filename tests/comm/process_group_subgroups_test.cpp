@@ -296,5 +296,20 @@ TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
   EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
 }
 
+// A launcher keeps its store when it starts all ranks again.
+TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto join = [&](int rank, int attempt, std::chrono::milliseconds timeout) {
+    return join_store(
+        store, rank, 2,
+        {.timeout = timeout,
+         .environment = WorkerEnvironment{.rank = rank, .world_size = 2, .restart_count = attempt}});
+  };
+  EXPECT_THROW(join(0, 0, std::chrono::milliseconds(100)), TimeoutError) << "rank 1 does not come";
+  const auto errors =
+      run_threads(2, [&](int rank) { join(rank, 1, std::chrono::seconds(30)).barrier(); });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 }  // namespace
 }  // namespace lockstep

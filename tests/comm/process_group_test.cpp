@@ -194,6 +194,23 @@ TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
               HasSubstr("let the launcher start them again"));
 }
 
+// torchrun keeps its store, and what the first attempt left there, when it starts all ranks again.
+TEST(InitProcessGroup, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto store = testing_support::tcp_store(0, fd);
+  const auto join = [&](int rank, int attempt, std::chrono::milliseconds timeout) {
+    auto environment = testing_support::environment_of(rank, 2, fd);
+    environment.listen_fd = std::nullopt;
+    environment.agent_store = true;
+    environment.restart_count = attempt;
+    return init_process_group({.timeout = timeout, .environment = environment});
+  };
+  EXPECT_THROW(join(0, 0, std::chrono::milliseconds(100)), TimeoutError) << "rank 1 does not come";
+  const auto errors =
+      run_threads(2, [&](int rank) { join(rank, 1, std::chrono::seconds(30)).barrier(); });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(InitProcessGroup, SaysThatThePortIsBusy) {
   const int fd = listen_on("127.0.0.1", 0);
   WorkerEnvironment environment{.rank = 0, .world_size = 2, .master_port = bound_port(fd)};

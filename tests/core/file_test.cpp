@@ -208,6 +208,21 @@ TEST(AtomicFile, KeepsTheOldContentWhenTheDiskFails) {
   EXPECT_THAT(directory.names(), ElementsAre("file"));
 }
 
+TEST(AtomicFile, IsLeftToItsProcessByAForkedChild) {
+  const TemporaryDirectory directory;
+  std::optional<AtomicFile> file(std::in_place, directory / "file");
+  file->write_at(0, "whole");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    file.reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  file->commit();
+  EXPECT_EQ(read_text(directory / "file"), "whole");
+}
+
 TEST(TemporaryBeside, RemovesWhatADeadProcessLeftAndNothingElse) {
   const TemporaryDirectory directory;
   const pid_t child = fork();

@@ -31,6 +31,14 @@ class Joins(SystemTest):
         self.assert_trained_on_two(self.start([TORCHRUN, "--no-python", "--nproc-per-node", "2",
                                                "--master-port", free_port(), *self.command()]))
 
+    def test_torchrun_starts_all_again(self):
+        """Rank 1's first attempt ends while rank 0 waits for it; torchrun keeps its store."""
+        if not TORCHRUN:
+            self.skipTest("no torchrun")
+        script = 'if [ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ]; then exit 1; fi; exec "$@"'
+        self.assert_trained_on_two(self.start([TORCHRUN, "--no-python", "--nproc-per-node", "2", "--max-restarts", "1",
+                                               "--master-port", free_port(), "sh", "-c", script, "sh", *self.command()]))
+
     def test_mpirun(self):
         if not shutil.which("mpirun"):
             self.skipTest("no mpirun; Debian's openmpi-bin has it")
