@@ -37,8 +37,8 @@ class TorchDataSampler final : public torch::data::samplers::Sampler<> {
       : TorchDataSampler(std::make_shared<const S>(std::move(sampler))) {}
 
   /// Which epoch the loader's next begin() walks through; without a call the same one again, as in
-  /// PyTorch. `first` of this rank's indices are left out that time, in a run that goes on in
-  /// mid-epoch: next_at() tells how many. ConfigError when the epoch is negative or has not as many.
+  /// PyTorch. The first `first` of this rank's indices are left out that time, for a run that goes on
+  /// in mid-epoch with as many ranks. ConfigError when the epoch is negative or has not as many.
   void set_epoch(std::int64_t epoch, std::int64_t first = 0);
   std::int64_t epoch() const;
 
