@@ -3,8 +3,8 @@
     import lockstep_c10d
     torch.distributed.init_process_group("lockstep")
 
-All that torch.distributed offers works as with "gloo": collectives, point-to-point, groups,
-DistributedDataParallel. Between processes of one host data goes through shared memory.
+Collectives, point-to-point, groups and DistributedDataParallel work as with "gloo"; python/README.md has what
+differs. Between processes of one host data goes through shared memory.
 """
 import atexit
 

@@ -12,7 +12,10 @@
 
 #include "errors.h"
 #include "gil.h"
+#include "monitored_barrier.h"
 #include "reduce_op.h"
+#include "several_tensors.h"
+#include "sparse.h"
 
 namespace lockstep_c10d {
 namespace {
@@ -20,28 +23,28 @@ namespace {
 /// What outlives its backend when that is shut down at the end of the interpreter.
 struct Live {
   lockstep::ProcessGroup group;
-  std::shared_ptr<ProgressThread> progress;
+  std::shared_ptr<ProgressThreads> progress;
+  pid_t process;
 };
 std::mutex live_mutex;
 std::map<const LockstepBackend*, Live> live;
 
-void leave(lockstep::ProcessGroup& group, ProgressThread& progress) {
+// A forked child inherits the exit handlers of its parent, whose group goes on.
+void leave(lockstep::ProcessGroup& group, ProgressThreads& progress, pid_t process) {
+  if (getpid() != process) return;
   if (progress.is_busy()) group.abort("the group was left with operations under way");
   progress.stop();
-}
-
-/// The one tensor of a call that could take one for each device of the process.
-const at::Tensor& single(const std::vector<at::Tensor>& tensors, const char* what) {
-  if (tensors.size() != 1) {
-    C10_THROW_ERROR(ValueError, lockstep::str(what, ": got ", tensors.size(),
-                                              " tensors, expected 1: a rank has one device"));
-  }
-  return tensors.front();
 }
 
 /// The list of a rooted call: one on the root, none elsewhere.
 std::vector<at::Tensor> list_on_root(const std::vector<std::vector<at::Tensor>>& lists) {
   return lists.empty() ? std::vector<at::Tensor>() : lists.front();
+}
+
+std::vector<at::Tensor> all_of(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<at::Tensor> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
 }
 
 void check_same_length(const char* what, std::size_t outputs, std::size_t inputs) {
@@ -67,7 +70,12 @@ LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank
   try {
     group_ = lockstep::join_store(
         std::move(store), rank, size,
-        {.timeout = timeout, .environment = lockstep::WorkerEnvironment{.rank = world_rank}});
+        {.timeout = timeout,
+         .environment = lockstep::WorkerEnvironment{
+             .rank = world_rank,
+             // torchrun keeps its store when it starts all ranks again.
+             .restart_count = static_cast<int>(
+                 lockstep::environment_integer("TORCHELASTIC_RESTART_COUNT").value_or(0))}});
     // With more ranks than processors, looking would take the time of the rank that is looked for.
     const bool processor_for_each = group_->local_size() <= sysconf(_SC_NPROCESSORS_ONLN);
     const auto spin = lockstep::environment_integer("LOCKSTEP_FUTURE_SPIN_US");
@@ -76,7 +84,7 @@ LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank
     throw_for_python();
   }
   const std::scoped_lock lock(live_mutex);
-  live.emplace(this, Live{*group_, progress_});
+  live.emplace(this, Live{*group_, progress_, process_});
 }
 
 LockstepBackend::~LockstepBackend() {
@@ -94,7 +102,7 @@ void shut_down_all() {
     const std::scoped_lock lock(live_mutex);
     left.swap(live);
   }
-  for (auto& [backend, each] : left) leave(each.group, *each.progress);
+  for (auto& [backend, each] : left) leave(each.group, *each.progress, each.process);
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> LockstepBackend::getBackendOptions() {
@@ -105,7 +113,11 @@ void LockstepBackend::abort() { group_->abort("torch.distributed aborted the gro
 
 void LockstepBackend::shutdown() {
   const WithoutGil without_gil;
-  leave(*group_, *progress_);
+  leave(*group_, *progress_, process_);
+}
+
+std::chrono::milliseconds LockstepBackend::limit(std::chrono::milliseconds timeout) const {
+  return timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
 }
 
 template <typename Begin>
@@ -116,7 +128,7 @@ LockstepBackend::WorkPtr LockstepBackend::start(const Call& call, const Tensors&
       .type = call.type,
       .title = call.title,
       .sequence = message ? sequence_.load() : sequence_.fetch_add(1) + 1,
-      .timeout = call.timeout == c10d::kUnsetTimeout ? timeout_.load() : call.timeout,
+      .timeout = limit(call.timeout),
       .spin = spin_};
   try {
     return c10::make_intrusive<Operation>(begin(), inputs, std::move(outputs), rank_, progress_,
@@ -130,17 +142,21 @@ LockstepBackend::WorkPtr LockstepBackend::broadcast(Tensors& tensors,
                                                     const c10d::BroadcastOptions& options) {
   return start({c10d::OpType::BROADCAST, "lockstep:broadcast", options.timeout}, tensors, tensors,
                [&] {
-                 return group_->async_broadcast(single(tensors, "broadcast"),
-                                                static_cast<int>(options.rootRank));
+                 return lockstep_c10d::broadcast(*group_, tensors,
+                                                 static_cast<int>(options.rootRank),
+                                                 static_cast<int>(options.rootTensor));
                });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::allreduce(Tensors& tensors,
                                                     const c10d::AllreduceOptions& options) {
-  return start(
-      {c10d::OpType::ALLREDUCE, "lockstep:all_reduce", options.timeout}, tensors, tensors, [&] {
-        return group_->async_all_reduce(single(tensors, "all_reduce"), reduce_op(options.reduceOp));
-      });
+  return start({c10d::OpType::ALLREDUCE, "lockstep:all_reduce", options.timeout}, tensors, tensors,
+               [&] {
+                 const auto op = reduce_op(options.reduceOp);
+                 return is_sparse(tensors)
+                            ? all_reduce_sparse(*group_, tensors, op, limit(options.timeout))
+                            : all_reduce(*group_, tensors, op);
+               });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::allreduce_coalesced(
@@ -161,10 +177,8 @@ LockstepBackend::WorkPtr LockstepBackend::reduce(Tensors& tensors,
 
 LockstepBackend::WorkPtr LockstepBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& options) {
-  check_same_length("all_gather", outputs.size(), inputs.size());
-  const Tensor& input = single(inputs, "all_gather");
   return start({c10d::OpType::ALLGATHER, "lockstep:all_gather", options.timeout}, inputs,
-               outputs.front(), [&] { return group_->async_all_gather(outputs.front(), input); });
+               all_of(outputs), [&] { return all_gather(*group_, outputs, inputs); });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::_allgather_base(Tensor& output, Tensor& input,
@@ -179,11 +193,9 @@ LockstepBackend::WorkPtr LockstepBackend::allgather_coalesced(
   check_same_length("all_gather_coalesced", outputs.size(), static_cast<std::size_t>(size_));
   for (const Tensors& list : outputs)
     check_same_length("all_gather_coalesced", list.size(), inputs.size());
-  Tensors all;
-  for (const Tensors& list : outputs) all.insert(all.end(), list.begin(), list.end());
   return start(
       {c10d::OpType::ALLGATHER_COALESCED, "lockstep:all_gather_coalesced", options.timeout}, inputs,
-      std::move(all), [&] {
+      all_of(outputs), [&] {
         return one_for_each(inputs.size(), [&](std::size_t i) {
           Tensors pieces;
           for (const Tensors& list : outputs) pieces.push_back(list[i]);
@@ -292,11 +304,10 @@ LockstepBackend::WorkPtr LockstepBackend::barrier(const c10d::BarrierOptions& op
                [&] { return group_->async_barrier(); });
 }
 
-void LockstepBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
+void LockstepBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const WithoutGil without_gil;
   try {
-    group_->monitored_barrier(options.timeout == c10d::kUnsetTimeout ? timeout_.load()
-                                                                     : options.timeout);
+    monitored_barrier(*group_, limit(options.timeout), timeout_.load(), wait_all_ranks);
   } catch (...) {
     throw_for_python();
   }

@@ -1,6 +1,9 @@
 // Lockstep as a backend of torch.distributed.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -12,9 +15,10 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/process_group.h>
+#include <lockstep/core/process_owned.h>
 
 #include "operation.h"
-#include "progress_thread.h"
+#include "progress_threads.h"
 
 namespace lockstep_c10d {
 
@@ -37,8 +41,8 @@ class LockstepBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // all count from zero
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void abort() override;
-  /// Ends the progress thread. With operations under way that only it completes, the group is
-  /// aborted.
+  /// Ends the progress threads. With operations under way that only they complete, the group is
+  /// aborted. A forked child's call does nothing: the group is its parent's.
   void shutdown() override;
 
   using Tensor = at::Tensor;
@@ -86,6 +90,8 @@ class LockstepBackend final : public c10d::Backend {
     const char* title;
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   };
+  /// The timeout of a call, which has its own or the group's.
+  std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
   /// Starts what `begin` returns, a lockstep::WorkPtr, with errors as Python knows them.
   template <typename Begin>
   WorkPtr start(const Call& call, const Tensors& inputs, Tensors outputs, const Begin& begin);
@@ -94,7 +100,8 @@ class LockstepBackend final : public c10d::Backend {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
   std::chrono::microseconds spin_;
-  std::shared_ptr<ProgressThread> progress_ = std::make_shared<ProgressThread>();
+  std::shared_ptr<ProgressThreads> progress_ = lockstep::make_process_owned<ProgressThreads>();
+  const pid_t process_ = getpid();
 };
 
 /// For the end of the interpreter: shuts down all backends that are left.

@@ -2,12 +2,24 @@
 #pragma once
 
 #include <exception>
+#include <string>
 
 #include <c10/util/Exception.h>
 
 #include <lockstep/core/error.h>
 
 namespace lockstep_c10d {
+
+/// The text of an error, before which stands what Gloo says of such, where it is known: scripts that
+/// were written for Gloo look for these words.
+inline std::string in_words_of_gloo(const lockstep::CommError& error) {
+  const std::string text = lockstep::first_line(error);
+  if (dynamic_cast<const lockstep::TimeoutError*>(&error) != nullptr) return "Timed out: " + text;
+  // A peer's end has no type of its own.
+  const bool has_gone = text.find(" died") != std::string::npos ||
+                        text.find(" left the group") != std::string::npos;
+  return has_gone ? "Connection closed by peer: " + text : text;
+}
 
 /// Throws the exception that is being handled, as ValueError where the caller gave something wrong
 /// and as torch.distributed.DistBackendError where communication failed. LibTorch's own pass as
@@ -19,6 +31,8 @@ namespace lockstep_c10d {
     throw;
   } catch (const lockstep::ConfigError& error) {
     C10_THROW_ERROR(ValueError, lockstep::first_line(error));
+  } catch (const lockstep::CommError& error) {
+    C10_THROW_ERROR(DistBackendError, in_words_of_gloo(error));
   } catch (const std::exception& error) {
     C10_THROW_ERROR(DistBackendError, lockstep::first_line(error));
   }

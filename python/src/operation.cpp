@@ -4,7 +4,7 @@
 
 #include "errors.h"
 #include "gil.h"
-#include "progress_thread.h"
+#include "progress_threads.h"
 
 namespace lockstep_c10d {
 
@@ -18,7 +18,7 @@ constexpr std::chrono::microseconds kBetweenLooks{200};
 
 Operation::Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,
                      std::vector<at::Tensor> outputs, int rank,
-                     std::shared_ptr<ProgressThread> progress, const OperationOptions& options)
+                     std::shared_ptr<ProgressThreads> progress, const OperationOptions& options)
     : c10d::Work(rank, options.type, options.title, inputs),
       work_(std::move(work)),
       outputs_(std::move(outputs)),
@@ -45,8 +45,8 @@ void Operation::look_until(std::chrono::steady_clock::time_point give_up,
   while (!isCompleted()) {
     if (std::chrono::steady_clock::now() >= give_up) {
       C10_THROW_ERROR(DistBackendError,
-                      lockstep::str("rank ", rank_, ": ", options_.title, " is not done after ",
-                                    timeout.count(), " ms; it goes on"));
+                      lockstep::str("Timed out waiting ", timeout.count(), " ms: rank ", rank_, ": ",
+                                    options_.title, " is not done yet; it goes on"));
     }
     pause();
   }
@@ -101,6 +101,7 @@ void Operation::end(const std::exception_ptr& error) {
     outputs = outputs_future_;
     result = result_future_;
   }
+  if (outputs || result) progress_->step_aside();
   if (outputs) translated ? outputs->setError(translated) : outputs->markCompleted(outputs_);
   if (result) {
     result->markCompleted(

@@ -14,7 +14,7 @@
 
 namespace lockstep_c10d {
 
-class ProgressThread;
+class ProgressThreads;
 
 struct OperationOptions {
   c10d::OpType type = c10d::OpType::UNKNOWN;
@@ -23,18 +23,18 @@ struct OperationOptions {
   std::uint64_t sequence = 0;
   /// After which the operation has failed; absent: the group's.
   std::optional<std::chrono::milliseconds> timeout;
-  /// How long get_future() looks whether the operation is done before the progress thread gets it.
+  /// How long get_future() looks whether the operation is done before a progress thread gets it.
   std::chrono::microseconds spin{0};
 };
 
 /// Lockstep's operations move when somebody calls in. wait() does so in the calling thread, which
-/// is the quickest. A future completes by itself, as its users expect: it gets the progress thread
+/// is the quickest. A future completes by itself, as its users expect: it gets a progress thread
 /// to wait, but only where a short look did not find the operation done already, as it does where
 /// DDP's ranks keep pace. Safe to use from several threads; one at a time drives the operation.
 class Operation final : public c10d::Work {
  public:
   Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,
-            std::vector<at::Tensor> outputs, int rank, std::shared_ptr<ProgressThread> progress,
+            std::vector<at::Tensor> outputs, int rank, std::shared_ptr<ProgressThreads> progress,
             const OperationOptions& options);
 
   bool wait(std::chrono::milliseconds timeout) override;
@@ -66,7 +66,7 @@ class Operation final : public c10d::Work {
 
   const std::shared_ptr<lockstep::Work> work_;
   const std::vector<at::Tensor> outputs_;
-  const std::shared_ptr<ProgressThread> progress_;
+  const std::shared_ptr<ProgressThreads> progress_;
   const OperationOptions options_;
   std::atomic<bool> claimed_{false};  ///< somebody drives it
   std::atomic<bool> ended_{false};

@@ -40,6 +40,14 @@ def all_reduce_complex(group, rank, world):
     return [tensor]
 
 
+def all_reduce_sparse(group, rank, world):
+    """Different numbers of elements on each rank, none on rank 1; some rows are in several, one twice."""
+    rows = [] if rank == 1 else [2, rank, 2]
+    tensor = torch.sparse_coo_tensor(torch.tensor([rows], dtype=torch.int64), numbers(rank, (len(rows), 3)), (5, 3))
+    dist.all_reduce(tensor, group=group)
+    return [tensor.to_dense()]
+
+
 def all_reduce_coalesced(group, rank, world):
     tensors = [numbers(rank, (3,)), numbers(rank, (2, 2), salt=1), numbers(rank, (0,), salt=2)]
     dist.all_reduce_coalesced(tensors, group=group)
@@ -57,6 +65,12 @@ def reduce(group, rank, world):
     tensor = numbers(rank)
     dist.reduce(tensor, dst=world - 1, group=group)
     return [tensor] if rank == world - 1 else []
+
+
+def reduce_complex(group, rank, world):
+    tensor = torch.complex(numbers(rank), numbers(rank, salt=1))
+    dist.reduce(tensor, dst=0, group=group)
+    return [tensor] if rank == 0 else []
 
 
 def all_gather(group, rank, world):
@@ -94,6 +108,42 @@ def reduce_scatter_tensor(group, rank, world):
     output = torch.empty(5, 3)
     dist.reduce_scatter_tensor(output, numbers(rank, (world * 5, 3)), group=group)
     return [output]
+
+
+def reduce_scatter_tensor_complex(group, rank, world):
+    output = torch.empty(5, 3, dtype=torch.complex64)
+    whole = torch.complex(numbers(rank, (world * 5, 3)), numbers(rank, (world * 5, 3), salt=1))
+    dist.reduce_scatter_tensor(output, whole, group=group)
+    return [output]
+
+
+def raw(group):
+    """PyTorch's backend object, whose methods take lists: a tensor for each device of the rank."""
+    return group._get_backend(torch.device("cpu"))
+
+
+def several_all_reduce(group, rank, world):
+    tensors = [numbers(rank, salt=i) for i in range(3)]
+    options = dist.AllreduceOptions()
+    raw(group).allreduce(tensors, options).wait()
+    smallest = [numbers(rank, salt=i) for i in range(2)]
+    options.reduceOp = Op.MIN
+    raw(group).allreduce(smallest, options).wait()
+    return tensors + smallest
+
+
+def several_broadcast(group, rank, world):
+    tensors = [numbers(rank, salt=i) for i in range(3)]
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = 1, 2
+    raw(group).broadcast(tensors, options).wait()
+    return tensors
+
+
+def several_all_gather(group, rank, world):
+    outputs = [[torch.empty(5, 3) for _ in range(2 * world)] for _ in range(2)]
+    raw(group).allgather(outputs, [numbers(rank, salt=i) for i in range(2)], dist.distributed_c10d.AllgatherOptions()).wait()
+    return outputs[0] + outputs[1]
 
 
 def all_to_all_single(group, rank, world):
@@ -142,9 +192,10 @@ def batch_isend_irecv(group, rank, world):
     return [received]
 
 
-AS_GLOO = [all_reduce, all_reduce_complex, all_reduce_coalesced, broadcast, reduce, all_gather,
-           all_gather_into_tensor, gather, scatter, reduce_scatter_tensor, all_to_all_single,
-           all_to_all_single_uneven, send_and_recv, recv_from_any, batch_isend_irecv]
+AS_GLOO = [all_reduce, all_reduce_complex, all_reduce_sparse, all_reduce_coalesced, broadcast, reduce,
+           reduce_complex, all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter_tensor,
+           reduce_scatter_tensor_complex, all_to_all_single, all_to_all_single_uneven, send_and_recv, recv_from_any,
+           batch_isend_irecv, several_all_reduce, several_broadcast, several_all_gather]
 
 
 def with_gloo(rank, world):
@@ -167,6 +218,13 @@ def by_definition(rank, world):
     everybody = range(world)
     total = sum(numbers(r) for r in everybody)
     check_equal("average", all_reduce(None, rank, world, op=Op.AVG), [total * (1 / world)])
+    several = [numbers(rank, salt=i) for i in range(2)]
+    options = dist.AllreduceOptions()
+    options.reduceOp = Op.AVG
+    raw(dist.group.WORLD).allreduce(several, options).wait()
+    every = [numbers(r, salt=i) for i in range(2) for r in everybody]
+    for tensor in several:
+        torch.testing.assert_close(tensor, sum(every) / len(every))
     premultiplied = dist._make_nccl_premul_sum(0.5)
     check_equal("premultiplied", all_reduce(None, rank, world, op=premultiplied), [total * 0.5])
     flags = [numbers(r, dtype=torch.bool) for r in everybody]

@@ -9,6 +9,7 @@ def wrong_arguments(rank, world):
         (lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), op=dist.ReduceOp.AVG), ["average", "int32"]),
         (lambda: dist.all_gather_into_tensor(torch.ones(5), torch.ones(3)), ["all_gather"]),
         (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1], [2, 2]), ["all_to_all"]),
+        (lambda: dist.all_reduce(torch.ones(2 + rank, 3).to_sparse()), ["all_reduce", "sparse", "shape"]),
     ]
     for call, texts in cases:
         with raises(ValueError, f"rank {rank}", *texts):
@@ -33,7 +34,7 @@ def late(rank, world, how):
         store.wait(["given up"])
         return 0
     begin = time.monotonic()
-    with raises(dist.DistBackendError, "all_reduce[float32, 4", "rank 1"):
+    with raises(dist.DistBackendError, "all_reduce[float32, 4", "rank 1", "Timed out"):
         work = dist.all_reduce(torch.ones(4), async_op=True)
         work.wait() if how == "work" else work.get_future().wait()
     store.set("given up", "1")
@@ -48,11 +49,40 @@ def own_deadline(rank, world):
         store.wait(["waited"])
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 0:
-        with raises(dist.DistBackendError):
+        with raises(dist.DistBackendError, "Timed out waiting 50"):
             work.wait(datetime.timedelta(milliseconds=50))
         store.set("waited", "1")
     work.wait()
     assert tensor.eq(2).all()
+
+
+def monitored(rank, world, wait_all_ranks):
+    """Rank 1 comes once, and not again. PyTorch's own function is for Gloo alone; the group's is for all."""
+    group = dist.group.WORLD
+    store = dist.distributed_c10d._get_default_store()
+    group.monitored_barrier(datetime.timedelta(seconds=20), wait_all_ranks)
+    if rank == 1:
+        store.wait(["given up"])
+        return
+    words = {0: "Ranks 1 failed to pass monitoredBarrier in 500 ms" if wait_all_ranks else
+                "Rank 1 failed to pass monitoredBarrier in 500 ms",
+             2: "Rank 2 successfully reached monitoredBarrier, but received errors"}
+    with raises(dist.DistBackendError, words[rank]):
+        group.monitored_barrier(datetime.timedelta(milliseconds=500), wait_all_ranks)
+    if rank == 0:
+        store.set("given up", "1")
+
+
+def group_timeout(rank, world):
+    """A group whose timeout is set later obeys it; sequence numbers count its collectives."""
+    group = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    before = backend._get_sequence_number_for_group()
+    dist.all_reduce(torch.ones(4))
+    dist.barrier()
+    assert backend._get_sequence_number_for_group() == before + 2
+    group.set_timeout(datetime.timedelta(milliseconds=400))
+    return late(rank, world, "work")
 
 
 def killed(rank, world, how):
@@ -88,6 +118,14 @@ class Failures(Ranks):
     def test_a_deadline_of_one_wait(self):
         self.run_ranks(own_deadline, 2)
 
+    def test_monitored_barrier(self):
+        for wait_all_ranks in (False, True):
+            with self.subTest(wait_all_ranks=wait_all_ranks):
+                self.run_ranks(monitored, 3, wait_all_ranks)
+
+    def test_a_timeout_that_is_set_later(self):
+        self.assertLess(self.run_ranks(group_timeout, 2, timeout=60)[0], 20)
+
     def test_a_killed_rank_is_named(self):
         for how in ("work", "future"):
             for world in (2, 3):
@@ -100,6 +138,7 @@ class Failures(Ranks):
                         self.assertLess(seconds, 2)
                         self.assertEqual(kind, "DistBackendError")
                         self.assertIn("rank 1", message)
+                        self.assertIn("Connection closed by peer", message)
                         self.assertNotIn("\n", message)
 
 

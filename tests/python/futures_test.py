@@ -45,6 +45,28 @@ def callbacks(rank, world):
     assert sorted(seen) == [2.0 * i for i in range(50)], seen
 
 
+def waits_in_a_callback(rank, world):
+    """Callbacks start operations and wait for their futures, several of them at one time."""
+    def reduced(value):
+        return dist.all_reduce(torch.full((100,), value), async_op=True).get_future()
+
+    def nested(depth):
+        def callback(future):
+            value = future.value()[0][0].item()
+            if depth == 0:
+                return value
+            later = reduced(value).then(nested(depth - 1))
+            return later.wait() if depth % 2 else reduced(later.wait()).wait()[0][0].item()
+        return callback
+
+    if rank == 1:
+        started_by_all(rank)
+    future = reduced(1.0).then(nested(4))
+    if rank == 0:
+        started_by_all(rank)
+    assert future.wait() == float(world) ** 7, future.value()
+
+
 def in_another_order(rank, world):
     tensors = [torch.full((100,), float(i)) for i in range(10)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
@@ -68,6 +90,22 @@ def messages_and_collectives(rank, world):
         dist.all_reduce(torch.ones(4))
         dist.recv(torch.zeros(1), src=0)
         dist.send(torch.full((4,), 5.0), dst=0)
+
+
+def collectives_and_messages(rank, world):
+    """A thread that waits for a collective does not hold up a message that comes before it."""
+    if rank == 0:
+        collective = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+        started_by_all(rank)
+        received = torch.zeros(4)
+        dist.irecv(received, src=1).get_future().wait()
+        dist.send(received, dst=1)
+        collective.wait()
+    else:
+        started_by_all(rank)
+        dist.send(torch.ones(4), dst=0)
+        dist.recv(torch.zeros(4), src=0)
+        dist.all_reduce(torch.ones(4))
 
 
 def wait_after_future(rank, world):
@@ -98,6 +136,35 @@ dist.destroy_process_group = None
 """
 
 
+# A child inherits the exit handlers of its parent, whose future is still open.
+FORKS = """
+import os, sys
+import torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[1])
+import lockstep_c10d
+rank = int(sys.argv[3])
+dist.init_process_group("lockstep", init_method=sys.argv[2], rank=rank, world_size=2)
+store = dist.distributed_c10d._get_default_store()
+if rank == 1:
+    store.wait(["forked"])
+tensor = torch.ones(10)
+future = dist.all_reduce(tensor, async_op=True).get_future()
+if rank == 0:
+    for destroys in (False, True):
+        child = os.fork()
+        if child == 0:
+            if destroys:
+                dist.destroy_process_group()
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    store.set("forked", "1")
+future.wait()
+assert tensor.eq(2).all()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
 class Futures(Ranks):
     def test_the_future_completes_by_itself(self):
         self.run_ranks(nobody_waits, 2)
@@ -105,28 +172,42 @@ class Futures(Ranks):
     def test_callbacks(self):
         self.run_ranks(callbacks, 2)
 
+    def test_callbacks_that_wait(self):
+        for world in (1, 2, 3):
+            with self.subTest(world=world):
+                self.run_ranks(waits_in_a_callback, world)
+
     def test_works_in_another_order(self):
         self.run_ranks(in_another_order, 2)
 
     def test_messages_in_another_order_than_collectives(self):
         self.run_ranks(messages_and_collectives, 2)
 
+    def test_collectives_in_another_order_than_messages(self):
+        self.run_ranks(collectives_and_messages, 2)
+
     def test_both_ways(self):
         self.run_ranks(wait_after_future, 2)
+
+    def run_scripts(self, script, name, *arguments):
+        """Starts the program on two ranks, each a process of its own, which must end well."""
+        command = [sys.executable, "-c", script, str(pathlib.Path(lockstep_c10d.__file__).parents[1])]
+        ranks = [subprocess.Popen([*command, *arguments, f"file://{self.folder}/{name}", str(rank)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+        for rank in ranks:
+            self.addCleanup(rank.kill)
+        for rank in ranks:
+            output = rank.communicate(timeout=60)[0]
+            self.assertEqual(rank.returncode, 0, output)
+            self.assertNotIn("Fatal", output)
 
     def test_a_process_that_just_ends(self):
         for how in ("together", "alone"):
             with self.subTest(how):
-                command = [sys.executable, "-c", EXIT_WITHOUT_GOODBYE, str(pathlib.Path(lockstep_c10d.__file__).parents[1]),
-                           how, f"file://{self.folder}/{how}"]
-                ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                          text=True) for rank in range(2)]
-                for rank in ranks:
-                    self.addCleanup(rank.kill)
-                for rank in ranks:
-                    output = rank.communicate(timeout=60)[0]
-                    self.assertEqual(rank.returncode, 0, output)
-                    self.assertNotIn("Fatal", output)
+                self.run_scripts(EXIT_WITHOUT_GOODBYE, how, how)
+
+    def test_a_forked_child_leaves_the_group_to_its_parent(self):
+        self.run_scripts(FORKS, "forks")
 
 
 if __name__ == "__main__":

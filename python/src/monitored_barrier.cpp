@@ -1,0 +1,107 @@
+#include "monitored_barrier.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <limits>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+
+namespace lockstep_c10d {
+namespace {
+
+using lockstep::Deadline;
+using lockstep::str;
+using lockstep::WorkPtr;
+
+constexpr int kTag = std::numeric_limits<int>::max();
+constexpr std::chrono::microseconds kBetweenLooks{200};
+
+at::Tensor message() { return at::zeros({1}, at::kByte); }
+
+// Unlike a wait that reaches its deadline, looks do not end the operation. False at the deadline.
+bool completes(lockstep::Work& work, const Deadline& deadline) {
+  while (!work.is_completed()) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  if (const auto error = work.error()) std::rethrow_exception(error);
+  return true;
+}
+
+// Where a rank has ended, its message fails before the deadline.
+bool has_come(lockstep::Work& work, const Deadline& deadline) {
+  try {
+    return completes(work, deadline);
+  } catch (const lockstep::CommError&) {
+    return false;
+  }
+}
+
+[[noreturn]] void fail(lockstep::ProcessGroup& group, const std::string& reason) {
+  group.abort(reason);
+  C10_THROW_ERROR(DistBackendError, reason);
+}
+
+void wait_for_all(lockstep::ProcessGroup& group, std::chrono::milliseconds timeout,
+                  bool wait_all_ranks) {
+  const auto in_time = str(" failed to pass monitoredBarrier in ", timeout.count(), " ms");
+  const Deadline deadline(timeout);
+  std::vector<WorkPtr> arrivals;
+  for (int rank = 1; rank < group.size(); ++rank) {
+    arrivals.push_back(group.irecv(message(), rank, kTag));
+  }
+  std::vector<int> missing;
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (deadline.expired() && !wait_all_ranks) {
+      fail(group, str("Rank 0 timed out in monitoredBarrier after ", timeout.count(), " ms"));
+    }
+    if (has_come(*arrivals[static_cast<std::size_t>(rank - 1)], deadline)) continue;
+    if (!wait_all_ranks) fail(group, str("[Rank 0]: Rank ", rank, in_time));
+    missing.push_back(rank);
+  }
+  if (missing.empty()) return;
+  fail(group, str("[Rank 0]: Ranks ", lockstep::join(missing), in_time));
+}
+
+void answer_all(lockstep::ProcessGroup& group, const Deadline& deadline) {
+  std::vector<WorkPtr> answers;
+  for (int rank = 1; rank < group.size(); ++rank) {
+    answers.push_back(group.isend(message(), rank, kTag));
+  }
+  for (const WorkPtr& answer : answers) completes(*answer, deadline);
+}
+
+void come_and_wait(lockstep::ProcessGroup& group, std::chrono::milliseconds timeout) {
+  try {
+    const Deadline deadline(timeout);
+    const WorkPtr arrival = group.isend(message(), 0, kTag);
+    const WorkPtr answer = group.irecv(message(), 0, kTag);
+    if (!completes(*answer, deadline)) {
+      throw lockstep::TimeoutError(str("Timed out waiting ", timeout.count(), " ms"));
+    }
+  } catch (const lockstep::CommError& error) {
+    C10_THROW_ERROR(DistBackendError,
+                    str("Rank ", group.rank(),
+                        " successfully reached monitoredBarrier, but received errors while waiting "
+                        "for send/recv from rank 0. Please check rank 0 logs for faulty rank: ",
+                        lockstep::first_line(error)));
+  }
+}
+
+}  // namespace
+
+void monitored_barrier(lockstep::ProcessGroup& group, std::chrono::milliseconds timeout,
+                       std::chrono::milliseconds group_timeout, bool wait_all_ranks) {
+  if (group.rank() != 0) return come_and_wait(group, group_timeout);
+  wait_for_all(group, timeout, wait_all_ranks);
+  answer_all(group, Deadline(group_timeout));
+}
+
+}  // namespace lockstep_c10d

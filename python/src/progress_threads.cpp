@@ -1,0 +1,146 @@
+#include "progress_threads.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+namespace lockstep_c10d {
+namespace {
+
+constexpr std::chrono::microseconds kBetweenLooks{200};
+
+// The set that this thread is one of.
+thread_local const ProgressThreads* own_set = nullptr;
+
+}  // namespace
+
+// A thread is left only where a callback stopped the set and went on with the group.
+ProgressThreads::~ProgressThreads() {
+  for (std::thread& thread : threads_) thread.detach();
+}
+
+void ProgressThreads::add(c10::intrusive_ptr<Operation> operation) {
+  const std::scoped_lock lock(mutex_);
+  if (stopped_ && own_set != this) return;
+  Queue& queue = operation->is_message() ? messages_ : collectives_;
+  queue.operations.push_back(std::move(operation));
+  find_driver();
+}
+
+void ProgressThreads::step_aside() {
+  if (own_set != this) return;
+  const std::scoped_lock lock(mutex_);
+  for (Queue* queue : {&collectives_, &messages_}) {
+    if (queue->driver == std::this_thread::get_id()) queue->driver = {};
+  }
+  find_driver();
+}
+
+void ProgressThreads::stop() {
+  Lock lock(mutex_);
+  stopped_ = true;
+  turn_.notify_all();
+  // One that ends may have started another.
+  while (!threads_.empty()) {
+    std::thread thread = std::move(threads_.back());
+    threads_.pop_back();
+    lock.unlock();
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();  // a future's callback dropped the group; run() ends next
+    } else {
+      thread.join();
+    }
+    lock.lock();
+  }
+}
+
+bool ProgressThreads::is_busy() const {
+  const std::scoped_lock lock(mutex_);
+  return collectives_.has_work() || messages_.has_work();
+}
+
+bool ProgressThreads::Queue::has_work() const {
+  return !std::all_of(operations.begin(), operations.end(),
+                      [](const auto& each) { return each->has_ended(); });
+}
+
+// The functions from here on are called with the lock, unless they say something else.
+
+ProgressThreads::Queue* ProgressThreads::queue_without_driver() {
+  for (Queue* queue : {&collectives_, &messages_}) {
+    if (queue->driver == std::thread::id() && queue->has_work()) return queue;
+  }
+  return nullptr;
+}
+
+void ProgressThreads::find_driver() {
+  if (queue_without_driver() == nullptr) return;
+  if (idle_ > 0) {
+    turn_.notify_one();
+  } else {
+    threads_.emplace_back([self = shared_from_this()] { self->run(); });
+  }
+}
+
+// Without the lock.
+void ProgressThreads::run() {
+  pthread_setname_np(pthread_self(), "lockstep_c10d");
+  own_set = this;
+  Lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    turn_.wait(lock, [this] { return stopped_ || queue_without_driver() != nullptr; });
+    --idle_;
+    Queue* const queue = queue_without_driver();
+    if (queue == nullptr) return;
+    queue->driver = std::this_thread::get_id();
+    find_driver();  // for the other queue
+    Operations operations = next_operations(*queue);
+    lock.unlock();
+    drive(operations);
+    lock.lock();
+    take_ended(*queue, operations);
+    if (queue->driver == std::this_thread::get_id()) queue->driver = {};
+    // The last one to drop an operation drops tensors, which may need Python.
+    lock.unlock();
+    operations.clear();
+    lock.lock();
+  }
+}
+
+// Of thousands of collectives, which end in their order, only the first is of interest.
+ProgressThreads::Operations ProgressThreads::next_operations(const Queue& queue) const {
+  if (&queue == &messages_) return queue.operations;
+  return {*std::find_if(queue.operations.begin(), queue.operations.end(),
+                        [](const auto& each) { return !each->has_ended(); })};
+}
+
+// Until a collective has ended, or for one look at all messages. Callbacks may run meanwhile; then
+// another thread drives. Without the lock.
+void ProgressThreads::drive(const Operations& operations) {
+  if (!operations.front()->is_message()) return operations.front()->drive();
+  bool any_ended = false;
+  for (const auto& each : operations) any_ended = each->isCompleted() || any_ended;
+  if (!any_ended) std::this_thread::sleep_for(kBetweenLooks);
+}
+
+// Appends to `ended`.
+void ProgressThreads::take_ended(Queue& queue, Operations& ended) {
+  Operations& operations = queue.operations;
+  const auto first_ended =
+      &queue == &messages_
+          ? std::stable_partition(operations.begin(), operations.end(),
+                                  [](const auto& each) { return !each->has_ended(); })
+          : operations.end();
+  std::move(first_ended, operations.end(), std::back_inserter(ended));
+  operations.erase(first_ended, operations.end());
+  while (!operations.empty() && operations.front()->has_ended()) {
+    ended.push_back(std::move(operations.front()));
+    operations.pop_front();
+  }
+}
+
+}  // namespace lockstep_c10d
