@@ -1,6 +1,6 @@
 # What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the
 # headers, the program. A user's project needs find_package(lockstep) and this prefix and LibTorch's in
-# CMAKE_PREFIX_PATH.
+# CMAKE_PREFIX_PATH; one without CMake asks pkg-config.
 include(CMakePackageConfigHelpers)
 get_property(_installed_rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
 
@@ -20,6 +20,8 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
         ${CMAKE_CURRENT_LIST_DIR}/LockstepLibTorch.cmake DESTINATION ${_package_dir})
+
+include(${CMAKE_CURRENT_LIST_DIR}/LockstepPkgConfig.cmake)
 
 if(TARGET lockstep_cli)
   # CMake keeps only folders outside of the project by itself, and LibTorch may be in .deps/. The other

@@ -1,6 +1,10 @@
 // All that a training program needs: process groups, distributed data-parallel models, optimizers, and data.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Lockstep needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
+#else
+
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/batch_sampler.h>
@@ -26,3 +30,5 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
+
+#endif

@@ -4,6 +4,7 @@
 #
 #   tools/bootstrap.sh          packages, LibTorch, Python for the oracle tests
 #   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
+#   tools/bootstrap.sh clang    also clang++, which `make test-all` compiles our headers with
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
 #
 # Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
@@ -179,6 +180,9 @@ install_dali() {
 }
 
 mkdir -p .deps
+if [[ ${1:-} == clang ]]; then
+  packages+=(clang)
+fi
 install_packages
 # Before LibTorch, whose arguments for CMake are written together with DALI's.
 if [[ ${1:-} == dali ]]; then

@@ -119,7 +119,7 @@ class Picture {
 
  private:
   double lane(int rank) const { return kTop + (rank + 0.5) * kLane; }
-  std::size_t color(ElementRange range) const { return names_.first_piece(range) % kColors; }
+  std::size_t color(ScheduledRange range) const { return names_.first_piece(range) % kColors; }
 
   void draw_heads() {
     out_ << "<defs>\n";

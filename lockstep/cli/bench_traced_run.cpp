@@ -48,12 +48,12 @@ PieceNames::PieceNames(const TracedRun& run) : count_(run.count) {
   starts_.assign(cuts.begin(), cuts.end());
 }
 
-std::size_t PieceNames::first_piece(ElementRange range) const {
+std::size_t PieceNames::first_piece(ScheduledRange range) const {
   const auto found = std::lower_bound(starts_.begin(), starts_.end(), range.first);
   return static_cast<std::size_t>(found - starts_.begin());
 }
 
-std::string PieceNames::name(ElementRange range) const {
+std::string PieceNames::name(ScheduledRange range) const {
   if (range.first == 0 && range.end() == count_) return "all";
   const std::size_t first = first_piece(range);
   const auto after = std::lower_bound(starts_.begin(), starts_.end(), range.end());

@@ -29,7 +29,7 @@ struct Arrow {
   int step = 0;
   int from = 0;
   int to = 0;
-  ElementRange range;
+  ScheduledRange range;
   std::size_t bytes = 0;
   bool added = false;  ///< combined with what the receiver had; else it replaced that
 };
@@ -43,8 +43,8 @@ class PieceNames {
  public:
   explicit PieceNames(const TracedRun& run);
   std::size_t pieces() const { return starts_.size(); }
-  std::size_t first_piece(ElementRange range) const;
-  std::string name(ElementRange range) const;  ///< "2", "0-1", "all"
+  std::size_t first_piece(ScheduledRange range) const;
+  std::string name(ScheduledRange range) const;  ///< "2", "0-1", "all"
 
  private:
   std::vector<std::size_t> starts_;

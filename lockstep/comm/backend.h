@@ -72,7 +72,7 @@ class Backend {
 
   /// For a tensor in this rank's part of memory from allocate() that the ranks share: the same place in
   /// each rank's part. Nothing elsewhere. Local.
-  virtual std::vector<torch::Tensor> peer_views(const torch::Tensor& tensor) { return {}; }
+  virtual std::vector<torch::Tensor> peer_views(const torch::Tensor& /*tensor*/) { return {}; }
 
   /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
   /// reason wins.

@@ -25,11 +25,11 @@ struct ProcessGroupOptions {
   /// Ranks with the same one are taken to be on one host; whether they can share memory is tried.
   /// Absent: LOCKSTEP_HOST_ID, else the boot of the kernel and the namespaces of processes and
   /// network.
-  std::optional<std::string> host_id;
+  std::optional<std::string> host_id{};
   /// What the hosts of "hierarchical" talk through: "gloo" or "nccl". "auto": NCCL where the
   /// `device` of each host's first rank is a GPU of its own and NCCL connects them, else Gloo. The
   /// same on all ranks. Absent: LOCKSTEP_LEADERS, else "auto".
-  std::optional<std::string> leaders;
+  std::optional<std::string> leaders{};
   /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks
   /// that names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;
@@ -41,9 +41,9 @@ struct ProcessGroupOptions {
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
   /// where JOB is the time and the process in which rank 0 joined: the same on all ranks.
-  std::optional<std::filesystem::path> flight_recorder_directory;
+  std::optional<std::filesystem::path> flight_recorder_directory{};
   /// Who this process is; worker_environment() where absent. Tests with ranks as threads set it.
-  std::optional<WorkerEnvironment> environment;
+  std::optional<WorkerEnvironment> environment{};
 };
 
 }  // namespace lockstep

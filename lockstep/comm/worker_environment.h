@@ -27,8 +27,8 @@ struct WorkerEnvironment {
   int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: separates the keys of two attempts
   /// A listening socket, already bound to the meeting point, that rank 0 inherited
   /// (LOCKSTEP_LISTEN_FD): no other program can take the port in between.
-  std::optional<int> listen_fd;
-  std::string source;  ///< "torchrun", "lockstep", "Slurm", "Open MPI", "PMI": for messages
+  std::optional<int> listen_fd{};
+  std::string source{};  ///< "torchrun", "lockstep", "Slurm", "Open MPI", "PMI": for messages
 };
 
 /// Reads the environment. Nothing when no launcher started this process. ConfigError when variables

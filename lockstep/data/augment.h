@@ -61,12 +61,12 @@ struct Pad {
 /// Cuts out `size`, every place equally likely. An image must be as large: there is no padding or
 /// pad_if_needed, put a Pad before it.
 struct RandomCrop {
-  ImageSize size;
+  ImageSize size{};
 };
 
 /// Cuts `size` out of the middle. A smaller image is padded with black first.
 struct CenterCrop {
-  ImageSize size;
+  ImageSize size{};
 };
 
 /// Bilinear interpolation with antialiasing: when it shrinks, a pixel is the mean of all it covers,
@@ -74,7 +74,7 @@ struct CenterCrop {
 /// three times that size is decoded at a reduced one, unless the data set was loaded with
 /// Decoding::kExact.
 struct Resize {
-  ImageSize size;
+  ImageSize size{};
   /// Only the shorter side becomes size.height, the other as the aspect ratio demands; torchvision's
   /// Resize(256) in contrast to Resize((256, 256)).
   bool shorter_side = false;
@@ -83,7 +83,7 @@ struct Resize {
 /// Cuts out a part of random area and aspect ratio, then resizes it as Resize does. Ten tries to find one
 /// that fits, then the largest central part of a permitted ratio. Bilinear only.
 struct RandomResizedCrop {
-  ImageSize size;
+  ImageSize size{};
   std::array<double, 2> scale = {0.08, 1.0};           ///< of the area, uniform
   std::array<double, 2> ratio = {3.0 / 4.0, 4.0 / 3.0};  ///< width / height, uniform in its logarithm
 };
@@ -106,7 +106,7 @@ enum class Interpolation { kNearest, kBilinear };
 /// all of the old one, so that a list needs a crop or a Resize after it. There is no other centre, and one
 /// `fill` for all channels.
 struct RandomRotation {
-  SymmetricRange degrees;
+  SymmetricRange degrees{};
   Interpolation interpolation = Interpolation::kNearest;
   bool expand = false;
   int fill = 0;
@@ -122,10 +122,10 @@ struct RandomRotation {
 ///   through HSV in bytes, as PIL does, which changes a pixel even where the factor happens to be 0.
 /// Results are cut to bytes: rounded towards 0, from 0 to 255.
 struct ColorJitter {
-  FactorRange brightness;
-  FactorRange contrast;
-  FactorRange saturation;
-  SymmetricRange hue;  ///< within -0.5 to 0.5
+  FactorRange brightness{};
+  FactorRange contrast{};
+  FactorRange saturation{};
+  SymmetricRange hue{};  ///< within -0.5 to 0.5
 };
 
 /// One or three equal channels of 0.299 red + 0.587 green + 0.114 blue, rounded. What follows, as
@@ -159,8 +159,8 @@ struct RandomErasing {
 
 /// (pixel / 255 - mean) / std for each channel. Every list has one; only Cutout and RandomErasing may follow.
 struct Normalize {
-  std::vector<double> mean;
-  std::vector<double> std;
+  std::vector<double> mean{};
+  std::vector<double> std{};
 };
 
 using Operator = std::variant<Pad, RandomCrop, CenterCrop, Resize, RandomResizedCrop, RandomHorizontalFlip,

@@ -13,9 +13,9 @@ namespace lockstep {
 
 /// The bytes of a file and what owns them. A cheap copy.
 struct DataFile {
-  std::string path;  ///< What was read, for messages.
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const void> keep_alive;
+  std::string path{};  ///< What was read, for messages.
+  std::span<const std::byte> bytes{};
+  std::shared_ptr<const void> keep_alive{};
 };
 
 struct DataSize {

@@ -11,10 +11,10 @@
 namespace lockstep {
 
 struct DataRequest {
-  std::string name;                      ///< of known_data_names()
-  std::optional<std::string> directory;  ///< --data: look here and nowhere else
+  std::string name{};                      ///< of known_data_names()
+  std::optional<std::string> directory{};  ///< --data: look here and nowhere else
   bool may_download = true;
-  DownloadProgress progress;  ///< may be empty
+  DownloadProgress progress{};  ///< may be empty
 };
 
 /// The data sets that can be found and downloaded: mnist, cifar10, cifar100.

@@ -42,7 +42,7 @@ struct ImageShard {
   const std::uint8_t* labels = nullptr;
   std::int64_t label_stride = 0;
   std::int64_t count = 0;
-  std::shared_ptr<const void> keep_alive;
+  std::shared_ptr<const void> keep_alive{};
 };
 
 /// Images with a class each.

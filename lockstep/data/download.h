@@ -26,9 +26,9 @@ using DownloadProgress =
     std::function<void(const std::string& file, std::uint64_t done, std::uint64_t total)>;
 
 struct RemoteFile {
-  std::string url;                  ///< http or https
-  std::string name;                 ///< the file's name here
-  std::string md5;                  ///< 32 hexadecimal digits, as the publisher states them
+  std::string url{};                ///< http or https
+  std::string name{};               ///< the file's name here
+  std::string md5{};                ///< 32 hexadecimal digits, as the publisher states them
   std::uint64_t maximum_bytes = 0;  ///< a larger answer is refused
 };
 

@@ -27,7 +27,7 @@ struct Box {
 /// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
 struct ImageView {
   const std::uint8_t* pixels = nullptr;
-  ImageShape shape;
+  ImageShape shape{};
   std::int64_t channel_stride = 0;
   std::int64_t row_stride = 0;
   std::int64_t pixel_stride = 0;

@@ -36,15 +36,15 @@ struct LoaderOptions {
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   /// Mixes the images of each batch with each other (MixUp, CutMix): labels become probabilities.
   /// next() does it, on the device, with any engine.
-  BatchMix mix;
+  BatchMix mix{};
   /// Processors of the loader's threads. Empty: those of the thread that makes the loader, which
   /// for a rank that a launcher has pinned are the rank's own.
-  std::vector<int> cpus;
+  std::vector<int> cpus{};
 };
 
 struct Batch {
-  torch::Tensor images;  ///< LoaderOptions::dtype [size, channels, height, width], normalised
-  torch::Tensor labels;  ///< int64 [size]; with a mix float32 [size, classes], see mix_labels()
+  torch::Tensor images{};  ///< LoaderOptions::dtype [size, channels, height, width], normalised
+  torch::Tensor labels{};  ///< int64 [size]; with a mix float32 [size, classes], see mix_labels()
   std::int64_t size = 0;
 };
 

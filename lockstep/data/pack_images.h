@@ -19,15 +19,15 @@ struct PackImagesOptions {
   bool keep_files = false;
   /// Of the pixels, as Resize does: the same bytes as torchvision's. Images are decoded at full
   /// size first.
-  std::optional<Resize> resize;
+  std::optional<Resize> resize{};
   int threads = 0;  ///< That decode beside the caller, who writes; 0: the caller does all.
   /// kSkip: every image is decoded once before any is packed, which takes as long again, and those
   /// that cannot be decoded are left out. Also with keep_files.
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   /// Called by the caller's thread after each image, with the images done. What it throws ends the
   /// packing.
-  std::function<void(std::int64_t done)> progress;
-  std::function<void(std::int64_t done)> check_progress;  ///< With kSkip: the same before, of decoding.
+  std::function<void(std::int64_t done)> progress{};
+  std::function<void(std::int64_t done)> check_progress{};  ///< With kSkip: the same before, of decoding.
 };
 
 struct PackedSize {

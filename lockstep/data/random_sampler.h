@@ -11,8 +11,8 @@
 namespace lockstep {
 
 struct RandomSamplerOptions {
-  bool replacement = false;                 ///< Each index drawn by itself, so that some repeat.
-  std::optional<std::int64_t> num_samples;  ///< By default the data set's size.
+  bool replacement = false;                   ///< Each index drawn by itself, so that some repeat.
+  std::optional<std::int64_t> num_samples{};  ///< By default the data set's size.
   std::uint64_t seed = 0;
 };
 

@@ -24,7 +24,7 @@ namespace lockstep {
 /// A place in a sampler's epochs. Equal on all ranks that share an order and have taken equally
 /// many indices, so that the one in rank 0's checkpoint serves all, and any number of ranks.
 struct SamplerPosition {
-  std::string sampler;     ///< Sampler::describe()
+  std::string sampler{};   ///< Sampler::describe()
   std::int64_t epoch = 0;  ///< From 0.
   std::int64_t taken = 0;  ///< Indices of the epoch that all ranks together have taken.
 

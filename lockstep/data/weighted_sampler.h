@@ -14,8 +14,8 @@
 namespace lockstep {
 
 struct WeightedRandomSamplerOptions {
-  std::optional<std::int64_t> num_samples;  ///< By default as many as there are weights.
-  bool replacement = true;                  ///< Otherwise no index comes twice in an epoch.
+  std::optional<std::int64_t> num_samples{};  ///< By default as many as there are weights.
+  bool replacement = true;                    ///< Otherwise no index comes twice in an epoch.
   std::uint64_t seed = 0;
 };
 

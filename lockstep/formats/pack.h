@@ -27,17 +27,17 @@ enum class PackKind : std::uint32_t {
 /// What all records of a pack have in common.
 struct PackInfo {
   PackKind kind = PackKind::kPixels;
-  std::string name;           ///< of the data set, in words
+  std::string name{};         ///< of the data set, in words
   std::int64_t channels = 0;  ///< 1 to 4; 3 of files
   std::int64_t height = 0;    ///< of every image; 0: each has its own
   std::int64_t width = 0;
-  std::int64_t num_classes = 0;  ///< 1 to kMaximumPackClasses
-  std::vector<std::string> class_names;  ///< empty, or one for each class
+  std::int64_t num_classes = 0;            ///< 1 to kMaximumPackClasses
+  std::vector<std::string> class_names{};  ///< empty, or one for each class
 };
 
 /// One image. `bytes` are the file's.
 struct PackRecord {
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes{};
   std::int64_t label = 0;   ///< 0 to num_classes - 1
   std::int64_t height = 0;  ///< pixels; of a JPEG or PNG when it was packed
   std::int64_t width = 0;

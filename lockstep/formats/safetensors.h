@@ -28,17 +28,17 @@ namespace lockstep {
 
 /// A tensor's type ("F32", "BF16", "I64", "BOOL", ...), shape, and bytes that somebody else owns.
 struct TensorView {
-  std::string dtype;
-  std::vector<std::int64_t> shape;
-  std::span<const std::byte> bytes;
+  std::string dtype{};
+  std::vector<std::int64_t> shape{};
+  std::span<const std::byte> bytes{};
 };
 
 using TensorViews = std::map<std::string, TensorView>;
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct Safetensors {
-  TensorViews tensors;  ///< in the order of their names
-  SafetensorsMetadata metadata;  ///< without the checksums
+  TensorViews tensors{};  ///< in the order of their names
+  SafetensorsMetadata metadata{};  ///< without the checksums
   /// All that the file holds was compared with its checksums. Files of other programs have none.
   bool has_checksums = false;
 };

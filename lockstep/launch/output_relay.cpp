@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -122,6 +123,7 @@ class Relay {
       : sources_(std::move(sources)), control_(control) {}
 
   [[noreturn]] void run() {
+    prctl(PR_SET_NAME, "output-relay");
     std::signal(SIGPIPE, SIG_IGN);
     close_everything_else();
     while (!sources_.empty()) {

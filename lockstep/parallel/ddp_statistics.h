@@ -18,7 +18,7 @@ struct BucketStatistics {
   std::size_t index = 0;  ///< in the order of reduction
   std::size_t parameters = 0;
   std::int64_t bytes = 0;  ///< of gradients; 0: sparse, which differ from step to step
-  std::string dtype;
+  std::string dtype{};
   double ready_ms = 0;  ///< its last gradient was there
   double start_ms = 0;  ///< its reduction began: after those of the buckets before it
   double end_ms = 0;    ///< this rank saw its end
@@ -43,8 +43,8 @@ struct DdpStatistics {
   double hidden_ms = 0;         ///< of it, while backward still computed
   double exposed_ms = 0;        ///< after the last gradient: what the step waited for
   double skew_ms = 0;  ///< between the fastest and the slowest rank's compute_ms
-  std::vector<BucketStatistics> buckets;
-  std::vector<RankStatistics> ranks;
+  std::vector<BucketStatistics> buckets{};
+  std::vector<RankStatistics> ranks{};
 };
 
 /// Collective over `group`.

@@ -21,13 +21,13 @@ struct GradBucket {
   /// All gradients of the bucket, flat, in memory of the group's allocate(). Between gradients, and at
   /// the end, lie zeros: each gradient begins at 64 bytes, and the number of elements is a multiple of
   /// the group's size.
-  torch::Tensor buffer;
+  torch::Tensor buffer{};
   /// Views of `buffer` in the parameters' shapes and strides, in the order in which they lie there.
-  std::vector<torch::Tensor> gradients;
-  std::vector<torch::Tensor> parameters;
+  std::vector<torch::Tensor> gradients{};
+  std::vector<torch::Tensor> parameters{};
   /// The parameters in the same layout as `buffer`, and the memory they live in; undefined where
   /// DdpOptions::parameter_memory leaves them where they were.
-  torch::Tensor flat_parameters;
+  torch::Tensor flat_parameters{};
 };
 
 /// Starts the communication of a bucket whose gradients are all there, and returns its handle. When the

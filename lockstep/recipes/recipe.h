@@ -24,22 +24,22 @@ namespace lockstep {
 struct RecipeDefaults {
   std::int64_t global_batch = 128;  ///< images of a step, over all ranks
   std::int64_t max_epochs = 10;
-  OptimizerOptions optimizer;
-  ScheduleOptions schedule;
+  OptimizerOptions optimizer{};
+  ScheduleOptions schedule{};
 };
 
 struct RecipeDataOptions {
-  std::optional<std::string> directory;  ///< --data: look here and nowhere else
-  bool may_download = true;              ///< false: as if there were no network
-  DownloadProgress progress;             ///< may be empty
+  std::optional<std::string> directory{};  ///< --data: look here and nowhere else
+  bool may_download = true;                ///< false: as if there were no network
+  DownloadProgress progress{};             ///< may be empty
   /// Told in one line what the user should know, such as a fall-back; may be empty.
-  std::function<void(const std::string&)> message;
+  std::function<void(const std::string&)> message{};
 };
 
 struct RecipeData {
-  std::string description;  ///< what is trained on, in words
+  std::string description{};  ///< what is trained on, in words
   ImageDataset train;
-  std::function<ImageDataset()> load_test;  ///< called when the test images are first needed
+  std::function<ImageDataset()> load_test{};  ///< called when the test images are first needed
 };
 
 struct TaskOptions {
@@ -51,11 +51,11 @@ struct TaskOptions {
 /// ConfigError and DataError as find_data() does. make_task() draws the initial weights from
 /// LibTorch's generator.
 struct Recipe {
-  std::string name;
-  std::string summary;  ///< one line for --help
-  RecipeDefaults defaults;
-  Augmentation train_augmentation;
-  Augmentation test_augmentation;
+  std::string name{};
+  std::string summary{};  ///< one line for --help
+  RecipeDefaults defaults{};
+  Augmentation train_augmentation{};
+  Augmentation test_augmentation{};
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference

@@ -19,9 +19,9 @@ constexpr std::int64_t kMaximumSheetSide = 32768;
 constexpr std::int64_t kMaximumSheetPixels = std::int64_t{1} << 26;
 
 struct ContactSheetLayout {
-  std::string title;                       ///< cut where it is too long
-  std::vector<std::string> notes;          ///< below the title, wrapped
-  std::vector<std::string> column_titles;  ///< one for each column; the first stands apart
+  std::string title{};                       ///< cut where it is too long
+  std::vector<std::string> notes{};          ///< below the title, wrapped
+  std::vector<std::string> column_titles{};  ///< one for each column; the first stands apart
   std::int64_t rows = 0;
   std::int64_t cell_height = 0;  ///< pixels of the largest picture
   std::int64_t cell_width = 0;

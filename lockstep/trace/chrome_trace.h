@@ -16,11 +16,11 @@
 namespace lockstep {
 
 struct Span {
-  std::string name;
-  std::string category;
-  Clock::time_point begin;
-  Clock::time_point end;
-  std::string track;  ///< the row; rows come in the order in which they first appear
+  std::string name{};
+  std::string category{};
+  Clock::time_point begin{};
+  Clock::time_point end{};
+  std::string track{};                                ///< the row; rows come in the order in which they first appear
   std::map<std::string, std::string> arguments = {};  ///< shown when the span is chosen
 };
 

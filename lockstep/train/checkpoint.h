@@ -24,11 +24,11 @@ namespace lockstep {
 
 /// Where a run stands, and what it was trained with. Kept in the file's metadata.
 struct CheckpointInfo {
-  std::string recipe;
+  std::string recipe{};
   std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
   std::int64_t step = 0;   ///< optimizer steps already done in that epoch
   /// What a run must agree on to repeat this one, as text by name: "seed", "lr", ...
-  std::map<std::string, std::string> settings;
+  std::map<std::string, std::string> settings{};
 };
 
 /// Begins the names of the loss scaler's tensors in a training state.

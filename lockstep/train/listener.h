@@ -30,13 +30,13 @@ struct Evaluation {
 
 /// What is known before the first step.
 struct RunInfo {
-  std::string recipe;
-  std::string strategy;   ///< "single", "ddp"
-  std::string backend;    ///< "none" with one process, else "shm", "gloo", "nccl"
-  std::string loader;     ///< "native", "cuda", "dali"
-  std::string precision;  ///< "32", "bf16"
-  std::string device;     ///< "cpu", "cuda"
-  std::string dataset;    ///< what is trained on, in words
+  std::string recipe{};
+  std::string strategy{};   ///< "single", "ddp"
+  std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
+  std::string loader{};     ///< "native", "cuda", "dali"
+  std::string precision{};  ///< "32", "bf16"
+  std::string device{};     ///< "cpu", "cuda"
+  std::string dataset{};    ///< what is trained on, in words
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
   int threads_per_rank = 1;
@@ -63,18 +63,18 @@ struct EpochReport {
   double seconds = 0;      ///< of training, without the evaluation
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
-  PhaseSeconds phases;     ///< of rank 0
+  PhaseSeconds phases{};    ///< of rank 0
   long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
-  std::optional<Evaluation> test;
+  std::optional<Evaluation> test{};
 };
 
 /// The whole run: what `--json` writes.
 struct RunReport {
-  RunInfo info;
+  RunInfo info{};
   /// The run that was resumed had nothing left to train: it is only evaluated.
   bool already_complete = false;
-  std::vector<EpochReport> epochs;
-  std::optional<Evaluation> test;       ///< after the last epoch
+  std::vector<EpochReport> epochs{};
+  std::optional<Evaluation> test{};       ///< after the last epoch
   double seconds_to_first_step = 0;     ///< from the start of the command to the end of optimizer step 1
   std::int64_t skipped_images = 0;      ///< of all ranks: what could not be read, OnCorruptImage::kSkip
   double seconds_total = 0;             ///< from the start of the command

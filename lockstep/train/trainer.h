@@ -30,33 +30,33 @@ struct TrainerOptions {
   std::int64_t max_epochs = 1;  ///< at most 1e9
   /// Ends the run after so many optimizer steps in all. The schedule goes by max_epochs alone, so
   /// that a run may be stopped so and resumed.
-  std::optional<std::int64_t> max_steps;
+  std::optional<std::int64_t> max_steps{};
   /// Batches of each rank in an evaluation, at most; 0: no evaluation.
-  std::optional<std::int64_t> limit_test_batches;
-  OptimizerOptions optimizer;
+  std::optional<std::int64_t> limit_test_batches{};
+  OptimizerOptions optimizer{};
   /// The gradients of a step are scaled so that their 2-norm, of all together, is at most this.
-  std::optional<double> gradient_clip_norm;
-  ScheduleOptions schedule;
+  std::optional<double> gradient_clip_norm{};
+  ScheduleOptions schedule{};
   Precision precision = Precision::k32;
-  GradScalerOptions grad_scaler;  ///< of Precision::kFp16
+  GradScalerOptions grad_scaler{};  ///< of Precision::kFp16
   torch::Device device = torch::kCPU;
   /// Of dropout and whatever else draws from LibTorch's generators: they are seeded anew for each
   /// step from (seed, epoch, step, rank), so that a resumed run draws the same numbers.
   std::uint64_t seed = 0;
 
   /// Where the checkpoint is written after every epoch and at the end; none when empty.
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint{};
   /// Go on from `checkpoint`. A run that is complete already is evaluated and reported as such
   /// (RunReport::already_complete).
   bool resume = false;
 
   /// Told about the run on rank 0; they must outlive fit().
-  std::vector<Listener*> listeners;
+  std::vector<Listener*> listeners{};
   /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer
   /// fills in the rest.
-  RunInfo info;
+  RunInfo info{};
   /// Seconds since the user started the command; since the constructor where absent.
-  std::function<double()> command_seconds;
+  std::function<double()> command_seconds{};
 };
 
 /// Not thread-safe. After an exception the run is over, and so is its group.

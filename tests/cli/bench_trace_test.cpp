@@ -22,8 +22,8 @@ constexpr auto kReduce = TraceEvent::Kind::kReduce;
 // 100.
 TracedRun ring_of_two() {
   constexpr std::int64_t us = 1000;
-  const ElementRange lower{0, 2}, upper{2, 2};
-  const auto trace = [&](int peer, ElementRange own, ElementRange other, std::int64_t late) {
+  const ScheduledRange lower{0, 2}, upper{2, 2};
+  const auto trace = [&](int peer, ScheduledRange own, ScheduledRange other, std::int64_t late) {
     const auto at = [&](std::int64_t time) { return 5'000'000 + (time + late) * us; };
     return Trace{at(0),
                  at(90),

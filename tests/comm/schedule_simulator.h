@@ -47,7 +47,7 @@ class ScheduleSimulator {
  private:
   struct Message {
     std::size_t step;
-    ElementRange range;
+    ScheduledRange range;
     const Value* from;  // read when the receiver has come, as a rendezvous does
     bool* taken;
   };
@@ -63,7 +63,7 @@ class ScheduleSimulator {
         str("rank ", rank, ", step ", ranks_.empty() ? 0 : ranks_[rank].step, ": ", what));
   }
 
-  static bool overlap(const ElementRange& a, const ElementRange& b) {
+  static bool overlap(const ScheduledRange& a, const ScheduledRange& b) {
     return a.first < b.end() && b.first < a.end();
   }
 
@@ -163,7 +163,7 @@ class ScheduleSimulator {
     }
   }
 
-  void combine_range(std::size_t rank, const ElementRange& range, Value* own) {
+  void combine_range(std::size_t rank, const ScheduledRange& range, Value* own) {
     std::vector<std::pair<int, const Value*>> sources{{static_cast<int>(rank), own}};
     for (const auto& [receive, values] : ranks_[rank].arrived) {
       if (receive.range == range) sources.emplace_back(receive.peer, values.data());

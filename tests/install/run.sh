@@ -26,6 +26,10 @@ cmake --build "$work/build" &
 first=$!
 cmake --build "$work/communication" -j 1
 wait "$first"
+# Without CMake, as pkg-config tells.
+flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
+# shellcheck disable=SC2086
+"${CXX:-g++}" -std=c++20 "$source/examples/01_distributed_data_parallel/main.cpp" $flags -o "$work/without-cmake"
 cmake --build "$work/training" &
 first=$!
 cmake --build "$work/loading" -j 1
@@ -46,6 +50,7 @@ fi
 
 "$work/build/single" >"$work/single.txt"
 "$work/build/distributed" >"$work/alone.txt"
+"$work/without-cmake" >"$work/without-cmake.txt"
 
 # The environment that launchers agree on, set by hand.
 by_hand() {  # by_hand SIZE OUTPUT PROGRAM ARGUMENT...: the ranks write OUTPUT-RANK.txt
@@ -75,7 +80,7 @@ grep -x 'group of 3 over shm: all results are right' "$work/training-shm-0.txt"
 by_hand 2 "$work/training-gloo" "$training" gloo
 grep -x 'group of 2 over gloo: all results are right' "$work/training-gloo-0.txt"
 
-runs=(alone by-hand-0 by-hand-1)
+runs=(alone without-cmake by-hand-0 by-hand-1)
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then
   "$python" -m torch.distributed.run --no-python --nproc-per-node 2 --redirects 1 --log-dir "$work/torchrun" \
     "$work/build/distributed" 2>"$work/torchrun.err"

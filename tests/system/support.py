@@ -44,6 +44,13 @@ def is_running(pid):
         return False
 
 
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def wait_until(condition, what, seconds=20):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -144,5 +151,5 @@ class SystemTest(unittest.TestCase):
 
 ENDLESS = ("--max-epochs", "1000000")
 FIRST_EPOCH = " 1/1000000 "
-__all__ = ["ENDLESS", "FIRST_EPOCH", "PROGRAM", "SystemTest", "descendants", "free_port", "is_running", "os", "pathlib",
-           "shutil", "signal", "subprocess", "time", "unittest", "wait_until"]
+__all__ = ["ENDLESS", "FIRST_EPOCH", "PROGRAM", "SystemTest", "descendants", "free_port", "is_running", "name_of", "os",
+           "pathlib", "shutil", "signal", "subprocess", "time", "unittest", "wait_until"]

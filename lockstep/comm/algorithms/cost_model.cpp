@@ -56,7 +56,7 @@ class Prediction {
   // in that.
   using Key = std::tuple<std::size_t, int, int, std::size_t>;
 
-  Transfer& transfer(std::size_t step, int source, int destination, ElementRange range) {
+  Transfer& transfer(std::size_t step, int source, int destination, ScheduledRange range) {
     auto& found = transfers_[{step, source, destination, range.first}];
     found.source = source;
     found.destination = destination;

@@ -27,7 +27,7 @@ struct Parts {
   int count;
 };
 
-ElementRange elements_of(const Parts& parts, std::size_t count, int active) {
+ScheduledRange elements_of(const Parts& parts, std::size_t count, int active) {
   const std::size_t first = part_of(count, active, parts.first).first;
   return {first, part_of(count, active, parts.first + parts.count - 1).end() - first};
 }
@@ -68,7 +68,7 @@ void add_exchanges(Schedule& schedule, const ScheduleRequest& request, const Fol
 
 Schedule halving_doubling_schedule(const ScheduleRequest& request) {
   const Fold fold(request.size);
-  const ElementRange all{0, request.count};
+  const ScheduledRange all{0, request.count};
   const bool folds = fold.has_partner(request.rank);
   const bool stands_by = fold.stands_by(request.rank);
   Schedule schedule;

@@ -11,24 +11,24 @@
 
 namespace lockstep {
 
-ElementRange part_of(std::size_t count, int parts, int index) {
+ScheduledRange part_of(std::size_t count, int parts, int index) {
   const auto n = static_cast<std::size_t>(parts);
   const auto i = static_cast<std::size_t>(index);
   const std::size_t first = count * i / n;
   return {first, count * (i + 1) / n - first};
 }
 
-void add_send(ScheduleStep& step, int peer, ElementRange range) {
+void add_send(ScheduleStep& step, int peer, ScheduledRange range) {
   if (range.count > 0) step.sends.push_back({peer, range});
 }
 
-void add_receive(ScheduleStep& step, int peer, ElementRange range, OnArrival then) {
+void add_receive(ScheduleStep& step, int peer, ScheduledRange range, OnArrival then) {
   if (range.count > 0) step.receives.push_back({peer, range, then});
 }
 
-std::vector<ElementRange> chunks_of(const ScheduleRequest& request) {
+std::vector<ScheduledRange> chunks_of(const ScheduleRequest& request) {
   const std::size_t chunk = request.chunk == 0 ? request.count : request.chunk;
-  std::vector<ElementRange> chunks;
+  std::vector<ScheduledRange> chunks;
   for (std::size_t first = 0; first < request.count; first += chunk) {
     chunks.push_back({first, std::min(chunk, request.count - first)});
   }

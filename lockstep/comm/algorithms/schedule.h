@@ -12,20 +12,20 @@
 namespace lockstep {
 
 /// Elements [first, first + count) of the flat tensor.
-struct ElementRange {
+struct ScheduledRange {
   std::size_t first = 0;
   std::size_t count = 0;
   std::size_t end() const { return first + count; }
-  friend bool operator==(const ElementRange&, const ElementRange&) = default;
+  friend bool operator==(const ScheduledRange&, const ScheduledRange&) = default;
 };
 
 /// The `index`-th of `parts` parts of [0, count): all equal but for one element, some empty where
 /// there are fewer elements than parts.
-ElementRange part_of(std::size_t count, int parts, int index);
+ScheduledRange part_of(std::size_t count, int parts, int index);
 
 struct ScheduledSend {
   int peer = 0;
-  ElementRange range;
+  ScheduledRange range;
 };
 
 enum class OnArrival {
@@ -35,7 +35,7 @@ enum class OnArrival {
 
 struct ScheduledReceive {
   int peer = 0;
-  ElementRange range;
+  ScheduledRange range;
   OnArrival then = OnArrival::kReduce;
 };
 
@@ -73,10 +73,10 @@ std::size_t elements_sent(const Schedule& schedule);
 std::size_t elements_received(const Schedule& schedule);
 
 /// Building blocks of the algorithms: they leave out what is empty.
-void add_send(ScheduleStep& step, int peer, ElementRange range);
-void add_receive(ScheduleStep& step, int peer, ElementRange range, OnArrival then);
+void add_send(ScheduleStep& step, int peer, ScheduledRange range);
+void add_receive(ScheduleStep& step, int peer, ScheduledRange range, OnArrival then);
 
 /// The chunks of a request, at least one unless there is no element.
-std::vector<ElementRange> chunks_of(const ScheduleRequest& request);
+std::vector<ScheduledRange> chunks_of(const ScheduleRequest& request);
 
 }  // namespace lockstep

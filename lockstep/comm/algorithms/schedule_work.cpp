@@ -21,7 +21,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-torch::Tensor piece(const torch::Tensor& flat, ElementRange range) {
+torch::Tensor piece(const torch::Tensor& flat, ScheduledRange range) {
   return flat.narrow(0, static_cast<std::int64_t>(range.first),
                      static_cast<std::int64_t>(range.count));
 }
@@ -219,7 +219,7 @@ class ScheduleWork final : public Work,
 
   void end_step() {
     const ScheduleStep& step = schedule_[step_];
-    std::vector<ElementRange> done;
+    std::vector<ScheduledRange> done;
     for (const ScheduledReceive& receive : step.receives) {
       if (receive.then == OnArrival::kOverwrite) continue;
       if (std::find(done.begin(), done.end(), receive.range) != done.end()) continue;
@@ -231,7 +231,7 @@ class ScheduleWork final : public Work,
   }
 
   // In the order of the ranks, this rank's own elements at its place.
-  void combine_arrivals(const ScheduleStep& step, ElementRange range) {
+  void combine_arrivals(const ScheduleStep& step, ScheduledRange range) {
     const std::int64_t start = trace_ != nullptr ? now_ns() : 0;
     std::vector<std::pair<int, torch::Tensor>> sources{{rank_, piece(working_, range)}};
     for (std::size_t i = 0, offset = 0; i < step.receives.size(); ++i) {
@@ -277,7 +277,7 @@ class ScheduleWork final : public Work,
   }
 
   template <class Start>
-  void open(TraceEvent::Kind kind, int peer, ElementRange range, Start&& start) {
+  void open(TraceEvent::Kind kind, int peer, ScheduledRange range, Start&& start) {
     TraceEvent event;
     if (trace_ != nullptr) {
       event = {kind,

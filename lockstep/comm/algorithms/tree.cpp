@@ -14,7 +14,7 @@ int depth_of(int rank) {
 // A rank at depth d below the root of a tree of height H passes chunk c up in step c + H - d, and
 // down in step c + H + d: one step after it has received it.
 Schedule tree_schedule(const ScheduleRequest& request) {
-  const std::vector<ElementRange> chunks = chunks_of(request);
+  const std::vector<ScheduledRange> chunks = chunks_of(request);
   const int height = depth_of(request.size - 1);
   const int depth = depth_of(request.rank);
   const int parent = (request.rank - 1) / 2;
