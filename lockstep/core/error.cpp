@@ -27,7 +27,7 @@ std::string_view first_text(std::string_view text) {
   return {};
 }
 
-// LibTorch and Gloo say where in their sources a check failed: "[enforce fail at alloc_cpu.cpp:127] ".
+// LibTorch and Gloo say where in their sources a check failed: "[enforce fail at loop.cc:48] ".
 std::string_view without_place(std::string_view line) {
   const auto end = line.starts_with("[enforce fail at ") ? line.find("] ") : std::string_view::npos;
   return end == std::string_view::npos ? line : line.substr(end + 2);

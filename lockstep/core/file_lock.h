@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// An exclusive lock, by flock(2), on a file that says who holds it. Children made by fork() hold it
-/// too: it ends when the object is gone and the last process that inherited it has ended, in
+/// An exclusive lock, by flock(2), on a file that says who holds it. Children made by fork() hold
+/// it too: it ends when the object is gone and the last process that inherited it has ended, in
 /// whatever way. The file stays; what counts is the lock, not that the file exists. For one thread
 /// at a time.
 ///

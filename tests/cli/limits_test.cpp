@@ -25,12 +25,13 @@ struct Command {
 const Command kCommands[] = {
     {"train", {"train", "mnist", "--max-steps", "1", "--batch-size", "8", "--threads", "1"}},
     {"train_ranks",
-     {"train", "mnist", "--max-steps", "1", "--batch-size", "8", "--threads", "1", "--nproc-per-node", "2",
-      "--timeout", "20"}},
-    {"bench_comm", {"bench", "comm", "--sizes", "4096", "--repetitions", "3", "--nproc-per-node", "2"}},
+     {"train", "mnist", "--max-steps", "1", "--batch-size", "8", "--threads", "1",
+      "--nproc-per-node", "2", "--timeout", "20"}},
+    {"bench_comm",
+     {"bench", "comm", "--sizes", "4096", "--repetitions", "3", "--nproc-per-node", "2"}},
     {"bench_loader",
-     {"bench", "loader", "--dataset", "mnist", "--seconds", "0.05", "--rounds", "1", "--threads", "1",
-      "--batch-size", "16"}},
+     {"bench", "loader", "--dataset", "mnist", "--seconds", "0.05", "--rounds", "1", "--threads",
+      "1", "--batch-size", "16"}},
     {"data_preview", {"data", "preview", "mnist", "--out", "preview.png"}},
     {"run", {"run", "--nproc-per-node", "2", "/bin/true"}},
 };
@@ -45,7 +46,8 @@ class Limits : public ::testing::TestWithParam<Command> {
   bool succeeds_or_says_why_not(int resource, rlim_t limit, const std::string& where) const {
     std::vector<std::string> words = {LOCKSTEP_PROGRAM};
     words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
-    std::replace(words.begin(), words.end(), std::string("preview.png"), (data_ / "preview.png").string());
+    std::replace(words.begin(), words.end(), std::string("preview.png"),
+                 (data_ / "preview.png").string());
     const ProgramResult result =
         run_to_end(words, {{"LOCKSTEP_DATA", data_.path().string()}}, [&] {
           const rlimit no_core{0, 0};
@@ -55,7 +57,8 @@ class Limits : public ::testing::TestWithParam<Command> {
         });
     EXPECT_EQ(result.left_behind, 0) << where;
     if (result.exit_code == 0) return true;
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << where << "\n" << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1)
+        << where << "\n" << result.err;
     // Below what LibTorch's code takes, the system's loader has the word.
     if (result.exit_code == 127) {
       EXPECT_THAT(result.err, HasSubstr("error while loading shared libraries")) << where;

@@ -80,7 +80,8 @@ TEST(FileLock, OutlivesAChild) {
 TEST(FileLock, SaysWhyItCannotBe) {
   const TemporaryDirectory directory;
   EXPECT_THAT(message_of<ConfigError>([&] { FileLock lock(directory / "no/lock", "the folder"); }),
-              ::testing::MatchesRegex("the folder cannot be locked: .*no/lock: No such file or directory"));
+              ::testing::MatchesRegex(
+                  "the folder cannot be locked: .*no/lock: No such file or directory"));
 }
 
 }  // namespace

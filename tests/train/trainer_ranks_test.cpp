@@ -84,14 +84,18 @@ TEST(TrainerRanks, SkipAStepTogether) {
     at::set_num_threads(1);
     const auto rank = static_cast<std::size_t>(group.rank());
     MnistNet net;
-    for (const auto& [name, tensor] : state_dict(*net)) before[rank].emplace_back(name, tensor.clone());
+    for (const auto& [name, tensor] : state_dict(*net)) {
+      before[rank].emplace_back(name, tensor.clone());
+    }
     OverflowingTask task(net);
     TrainerOptions half = in_float16(1);
     half.grad_scaler = {.init_scale = 1024};
     half.max_steps = 1;
     Loader loader = train_loader(group);
     Trainer(half, make_strategy("zero1", group)).fit(task, loader);
-    for (const auto& [name, tensor] : state_dict(*net)) after[rank].emplace_back(name, tensor.clone());
+    for (const auto& [name, tensor] : state_dict(*net)) {
+      after[rank].emplace_back(name, tensor.clone());
+    }
   });
   ASSERT_EQ(errors, no_errors(kRanks));
   for (const StateDict& state : after) expect_equal_bits(state, before[0]);
