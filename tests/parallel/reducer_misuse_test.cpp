@@ -178,7 +178,9 @@ TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
       for (const auto& error : errors) {
         EXPECT_THAT(error, AllOf(HasSubstr(c.expected), HasSubstr("wrap the module again")));
       }
-      if (c.first_rank == 1) EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
+      if (c.first_rank == 1) {
+        EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
+      }
     }
   }
 }
