@@ -1,6 +1,7 @@
 // lockstep run PROGRAM [ARGS...]
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
@@ -106,6 +107,25 @@ void add_refused_options(CLI::App& command) {
   }
 }
 
+// PROGRAM is no argument to CLI11, which would parse the options behind it.
+class RunHelp : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* /*command*/, std::string name) const override {
+    return str("Usage: ", name, " [OPTIONS] PROGRAM [ARGS...]\n");
+  }
+  std::string make_positionals(const CLI::App* /*command*/) const override {
+    return str("\nPositionals:\n", row("PROGRAM", "Program to start on every rank, found as a shell does"),
+               row("ARGS", "Its arguments, passed on as they are"));
+  }
+
+ private:
+  std::string row(const std::string& name, const std::string& help) const {
+    std::string line = "  " + name;
+    line.resize(std::max(line.size() + 1, get_column_width()), ' ');
+    return line + help + "\n";
+  }
+};
+
 void rank_main(const RunSettings& settings) {
   const int local_rank = static_cast<int>(environment_integer("LOCAL_RANK").value_or(0));
   if (const auto threads = threads_of_rank(settings, local_rank)) {
@@ -125,8 +145,8 @@ void run(RunArguments arguments, const std::vector<std::string>& words) {
 }  // namespace
 
 void add_run_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "run", "Start PROGRAM on several ranks: lockstep run [OPTIONS] PROGRAM [ARGS...]");
+  CLI::App* command = app.add_subcommand("run", "Start a program on several ranks");
+  command->formatter(std::make_shared<RunHelp>());
   command->prefix_command();  // what follows PROGRAM is PROGRAM's
   const auto arguments = std::make_shared<RunArguments>();
   add_options(*command, *arguments);

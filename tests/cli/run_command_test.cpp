@@ -106,6 +106,14 @@ TEST(RunCommand, PassesArgumentsOnUnchanged) {
   }
 }
 
+TEST(RunCommand, ShowsWhereTheProgramGoes) {
+  const ProgramResult result = run({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("Usage: lockstep run [OPTIONS] PROGRAM [ARGS...]\n"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("\n  PROGRAM +Program to start on every rank"));
+  EXPECT_THAT(result.out, HasSubstr("--nproc-per-node"));
+}
+
 TEST(RunCommand, SaysInOneLineWhatIsWrong) {
   const TemporaryDirectory scratch;
   const auto file = [&](const char* name, const char* content, bool executable) {
