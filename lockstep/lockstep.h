@@ -1,4 +1,5 @@
-// All that a training program needs: process groups, distributed data-parallel models, optimizers, and data.
+// All that a training program needs: process groups, distributed data-parallel models, optimizers, data, and
+// the parts of a training loop.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -30,5 +31,11 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
+#include <lockstep/train/checkpoint.h>
+#include <lockstep/train/metrics.h>
+#include <lockstep/train/precision.h>
+#include <lockstep/train/schedule.h>
+#include <lockstep/train/state_dict.h>
+#include <lockstep/train/step_seed.h>
 
 #endif

@@ -71,6 +71,26 @@ void accumulate(ProcessGroup& group) {
   require_equal_replicas(group, *net);
 }
 
+void step_in_groups(ProcessGroup& group) {
+  Net net;
+  DistributedDataParallel ddp(net, group);
+  const auto groups = lockstep::group_parameters(*net, [](const std::string& name, const torch::Tensor& parameter) {
+    lockstep::AdamWOptions options{.lr = name.starts_with("output.") ? 1e-2 : 1e-3};
+    if (parameter.dim() < 2) options.weight_decay = 0;  // biases and the weights of normalisations
+    return options;
+  });
+  lockstep::Optimizer optimizer(groups);
+  for (int step = 0; step < 4; ++step) {
+    const Batch batch(group, step);
+    optimizer.zero_grad();
+    cross_entropy(ddp.forward(batch.x), batch.y).backward();
+    optimizer.scale_lr(1 - step / 4.0);  // each group's rate falls to zero
+    optimizer.step();
+  }
+  require(optimizer.groups() == 4, "two rates, each with weight decay and without");
+  require_equal_replicas(group, *net);
+}
+
 void leave_parts_out(ProcessGroup& group) {
   Net net;
   DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
@@ -191,6 +211,7 @@ int main(int argc, char** argv) {
   torch::set_num_threads(1);
   torch::manual_seed(group.rank());
   accumulate(group);
+  step_in_groups(group);
   leave_parts_out(group);
   normalise_together(group);
   compress(group);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Lockstep into an empty prefix, builds the examples against it as a user's project would, and runs
-# them in every way that their READMEs name: the losses of 01 must agree, 02 and 03 check their results themselves.
+# them in every way that their READMEs name: the losses of 01 must agree, the others check their results themselves.
 # Programs linked to the package find the downloader in it.
 #
 # Usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR PYTHON CMAKE_ARGUMENT...
@@ -22,6 +22,7 @@ configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/confi
 configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
 configure examples/03_training_on_many_ranks "$work/training" "$@" >"$work/configure-training.log"
 configure examples/04_loading_data "$work/loading" "$@" >"$work/configure-loading.log"
+configure examples/05_training_loop "$work/loop" "$@" >"$work/configure-loop.log"
 cmake --build "$work/build" &
 first=$!
 cmake --build "$work/communication" -j 1
@@ -34,6 +35,7 @@ cmake --build "$work/training" &
 first=$!
 cmake --build "$work/loading" -j 1
 wait "$first"
+cmake --build "$work/loop"
 "$work/loading/loading_data" | grep 'are as the guide says'
 
 # The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
@@ -79,6 +81,13 @@ by_hand 3 "$work/training-shm" "$training"
 grep -x 'group of 3 over shm: all results are right' "$work/training-shm-0.txt"
 by_hand 2 "$work/training-gloo" "$training" gloo
 grep -x 'group of 2 over gloo: all results are right' "$work/training-gloo-0.txt"
+
+loop=$work/loop/training_loop
+"$loop" | grep -x 'group of 1 over single: all results are right'
+by_hand 3 "$work/loop-shm" "$loop"
+grep -x 'group of 3 over shm: all results are right' "$work/loop-shm-0.txt"
+by_hand 2 "$work/loop-gloo" "$loop" gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/loop-gloo-0.txt"
 
 runs=(alone without-cmake by-hand-0 by-hand-1)
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then

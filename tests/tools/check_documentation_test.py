@@ -14,6 +14,8 @@ GOOD = {
     "examples/03_training_on_many_ranks/main.cpp": "int main() {\n  ddp.statistics();\n}\n",
     "docs/loading_data.md": "```cpp\nloader.next(batch);\n```\n",
     "examples/04_loading_data/main.cpp": "int main() {\n  loader.next(batch);\n}\n",
+    "docs/training_loop.md": "```cpp\noptimizer.step();\n```\n",
+    "examples/05_training_loop/main.cpp": "int main() {\n  optimizer.step();\n}\n",
 }
 # (file, its content, what the tool must say)
 BAD = [
