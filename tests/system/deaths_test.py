@@ -2,6 +2,8 @@
 
 Usage: deaths_test.py PROGRAM
 """
+import socket
+
 from support import *
 
 
@@ -53,6 +55,24 @@ class Deaths(SystemTest):
             self.assertEqual(run.wait(), code, run.text())
             self.assertLess(time.monotonic() - begin, 2)
             self.assert_all_gone(ranks)
+
+    def test_a_rank_that_is_stopped_as_it_starts_ends_the_job_at_the_deadline(self):
+        run = self.train("--timeout", "2", *ENDLESS, "--nproc-per-node", "2")
+        wait_until(lambda: descendants(run.pid), "a rank is there")
+        os.kill(descendants(run.pid)[0], signal.SIGSTOP)
+        self.assertEqual(run.wait(40), 1, run.text())
+        self.assertEqual(len(run.errors()), 1, run.text())
+        self.assertRegex(run.errors()[0], r"rank 1 waited \S+ s")
+
+    def test_a_silent_listener_is_not_awaited_for_ever(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            port = listener.getsockname()[1]
+            run = self.train("--timeout", "1", environment=self.place(1, 2, port))
+            self.assertEqual(run.wait(20), 1)
+        self.assertEqual(len(run.errors()), 1, run.text())
+        self.assertIn(f"rank 1 waited 1 s for an answer of the store at 127.0.0.1:{port}", run.errors()[0])
 
     def test_a_rank_that_never_comes_is_named(self):
         run = self.train("--timeout", "1", environment=self.place(0, 2, free_port()))

@@ -33,6 +33,7 @@ class TwoHosts(SystemTest):
         wires = [f"ls{os.getpid() % 100000}w{i}" for i in (0, 1)]
         ip("link", "add", wires[0], "netns", self.hosts[0], "type", "veth", "peer", "name", wires[1],
            "netns", self.hosts[1])
+        self.wires = wires
         for host, wire, address in zip(self.hosts, wires, self.ADDRESSES):
             ip("-n", host, "address", "add", f"{address}/24", "dev", wire)
             ip("-n", host, "link", "set", wire, "up")
@@ -138,6 +139,24 @@ class TwoHosts(SystemTest):
         runs[1].kill()
         self.assertEqual(runs[0].wait(20), 1)
         self.assertEqual(len(runs[0].errors()), 1, runs[0].text())
+
+    def test_a_cut_link_is_named_long_before_the_timeout(self):
+        runs = [self.on_host(host, *ENDLESS, LOCKSTEP_HOST_TIMEOUT=3) for host in (0, 1)]
+        runs[0].wait_for_text(FIRST_EPOCH)
+        begin = time.monotonic()
+        ip("-n", self.hosts[1], "link", "set", self.wires[1], "down")
+        self.assertEqual([run.wait(60) for run in runs], [1, 1])
+        self.assertLess(time.monotonic() - begin, 30)
+        for host, run in enumerate(runs):
+            self.assertEqual(len(run.errors()), 1, run.text())
+            self.assertIn(f"rank {1 - host} died or is cut off", run.errors()[0])
+
+    def test_a_host_whose_only_loopback_is_of_ipv6_trains(self):
+        ip("-n", self.hosts[0], "address", "del", "127.0.0.1/8", "dev", "lo")
+        for backend in ("shm", "gloo"):
+            run = self.train("--threads", "1", "--nproc-per-node", "2", "--backend", backend, "--max-epochs", "1",
+                             prefix=["ip", "netns", "exec", self.hosts[0]])
+            self.assertEqual(run.wait(), 0, run.text())
 
     def test_shared_memory_is_refused_with_the_reason(self):
         runs = [self.on_host(host, "--backend", "shm") for host in (0, 1)]
