@@ -158,6 +158,8 @@ void DdpCore::before_forward() {
   if (torch::GradMode::is_enabled()) arrivals_at_forward_ = reducer_->arrivals();
 }
 
+void DdpCore::after_forward() { reducer_->forward_ended(); }
+
 void DdpCore::broadcast_buffers() {
   if (buffers_) buffers_->broadcast(buffer_source_);
 }

@@ -65,6 +65,8 @@ class DdpCore {
   /// Collective where the module has buffers. Call before each forward. ConfigError, and the end of the
   /// group, for a parameter that requires a gradient and did not, or was not there, at construction.
   void before_forward();
+  /// May be called after it: then a graph that did not come from it is surely told from one that did.
+  void after_forward();
 
   /// Reduces by `hook` instead of by the mean over the ranks. Before the first backward, once, on all
   /// ranks; sparse gradients go on as before.
@@ -131,6 +133,7 @@ class DistributedDataParallel {
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     core_.before_forward();
+    const AfterForward after(core_);
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
@@ -149,6 +152,14 @@ class DistributedDataParallel {
   DdpCore& core() { return core_; }
 
  private:
+  struct AfterForward {
+    explicit AfterForward(DdpCore& wrapper) : core(wrapper) {}
+    ~AfterForward() { core.after_forward(); }
+    AfterForward(const AfterForward&) = delete;
+    AfterForward& operator=(const AfterForward&) = delete;
+    DdpCore& core;
+  };
+
   Module module_;
   DdpCore core_;
 };

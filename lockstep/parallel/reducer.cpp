@@ -108,6 +108,7 @@ void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor, 
 void Reducer::State::expect_backward() {
   forward_seen_ = true;
   ++forwards_;
+  forward_graphs_.begin();
   ending_group_on_error([&] {
     for (const Slot& slot : slots_) {
       if (!slot.sparse) check_place(slot, slot.parameter.tensor, "the parameter");
@@ -159,12 +160,12 @@ void Reducer::State::begin(bool within_backward) {
                           "be made before the first backward(): any other optimizer would step the one copy of the "
                           "parameters once for each rank"));
   }
-  if (forwards_ == 0 && within_backward && !backward_told_) {
+  if (forwards_ == 0 && within_backward && !backward_told_ && !forward_graphs_.in_this_backward()) {
     backward_told_ = true;
-    log_warning("DistributedDataParallel: a backward() without a forward() through the wrapper since the last one; "
-                "right after retain_graph, else call the wrapper's forward(), not the module's");
+    log_warning("DistributedDataParallel, rank ", group_.rank(), ": backward() runs over a graph that no forward() of "
+                "the wrapper has recorded; call the wrapper's forward(), not the module's");
   }
-  forwards_ = 0;
+  if (forwards_ > 0) --forwards_;
   in_backward_ = true;
   times.begin(buckets.size());
   if (learns()) return;
@@ -356,6 +357,7 @@ Reducer& Reducer::operator=(Reducer&& other) noexcept {
 
 void Reducer::register_comm_hook(CommHook hook) { state_->register_comm_hook(std::move(hook)); }
 void Reducer::expect_backward() { state_->expect_backward(); }
+void Reducer::forward_ended() { state_->forward_ended(); }
 void Reducer::set_synchronize(bool synchronize) { state_->synchronize = synchronize; }
 bool Reducer::synchronizes() const { return state_->synchronize; }
 void Reducer::require_idle() const { state_->require_idle(); }

@@ -25,7 +25,7 @@
 namespace lockstep {
 
 struct ReducerOptions {
-  BucketCaps caps;
+  BucketCaps caps{};
   bool find_unused_parameters = false;
   bool static_graph = false;
   ParameterMemory parameter_memory = ParameterMemory::kAsIs;
@@ -50,6 +50,8 @@ class Reducer {
 
   /// The module's forward is about to run.
   void expect_backward();
+  /// It has returned. Optional: tells a backward that is not of the wrapper's more surely.
+  void forward_ended();
 
   /// While false, backward accumulates into the buckets and does not communicate.
   void set_synchronize(bool synchronize);

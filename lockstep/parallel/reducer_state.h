@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/parallel/forward_graphs.h>
 #include <lockstep/parallel/reducer.h>
 #include <lockstep/parallel/used_parameters.h>
 
@@ -41,6 +42,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   void register_comm_hook(CommHook hook);
   void require_idle() const;
   void expect_backward();
+  void forward_ended() { forward_graphs_.end(); }
   void reduce_without_backward();
 
   bool synchronize = true;
@@ -124,7 +126,8 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   bool strides_told_ = false;
   bool backward_told_ = false;
   bool forward_seen_ = false;
-  std::int64_t forwards_ = 0;  // through the wrapper, since the last backward
+  ForwardGraphs forward_graphs_;
+  std::int64_t forwards_ = 0;  // through the wrapper, that no backward has followed yet
   // Of the present backward:
   bool in_backward_ = false;
   int followed_task_ = -1;  // the graph whose end calls on_backward_end()

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
@@ -16,7 +17,9 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::zero_grad;
@@ -258,6 +261,33 @@ TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
   const std::vector<std::string> told = log.lines();
   EXPECT_EQ(told.size(), 2U);  // once a rank
   for (const auto& text : told) EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
+  for (const char* rank : {"rank 0", "rank 1"}) EXPECT_THAT(told, Contains(HasSubstr(rank)));
+}
+
+TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    const auto input = torch::ones({1, 2});
+    for (int step = 0; step < 3; ++step) {
+      // A discriminator: a forward for the real and one for the generated images, then a backward for each.
+      const auto real = ddp(input).sum();
+      const auto generated = ddp(-input).sum();
+      real.backward();
+      generated.backward();
+      // Another loss over a graph that was kept, and a gradient penalty.
+      const auto output = ddp(input);
+      output.sum().backward({}, /*retain_graph=*/true);
+      output.square().sum().backward();
+      const auto leaf = torch::ones({1, 2}, torch::requires_grad());
+      const auto slope = torch::autograd::grad({ddp(leaf).sum()}, {leaf}, {}, true, /*create_graph=*/true)[0];
+      slope.square().sum().backward();
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_THAT(log.lines(), IsEmpty());
 }
 
 TEST(DdpParameterMemoryErrors, SharedParametersAreForTheShardedOptimizer) {
