@@ -14,6 +14,10 @@ def is_connected(port):
     return any(line[2].endswith(f":{port:04X}") and line[3] == "01" for line in lines)
 
 
+def ranks_of(run):
+    return [pid for pid in descendants(run.pid) if name_of(pid) != "output-relay"]
+
+
 class Deaths(SystemTest):
     def assert_all_gone(self, pids, seconds=2):
         wait_until(lambda: not any(map(is_running, pids)), "all ranks are gone", seconds)
@@ -21,7 +25,7 @@ class Deaths(SystemTest):
     def ranks_in_training(self, run, count):
         """The processes of the ranks, once they train."""
         run.wait_for_text(FIRST_EPOCH)
-        ranks = [pid for pid in descendants(run.pid) if name_of(pid) != "output-relay"]
+        ranks = ranks_of(run)
         self.assertEqual(len(ranks), count)
         return ranks
 
@@ -58,8 +62,8 @@ class Deaths(SystemTest):
 
     def test_a_rank_that_is_stopped_as_it_starts_ends_the_job_at_the_deadline(self):
         run = self.train("--timeout", "2", *ENDLESS, "--nproc-per-node", "2")
-        wait_until(lambda: descendants(run.pid), "a rank is there")
-        os.kill(descendants(run.pid)[0], signal.SIGSTOP)
+        wait_until(lambda: ranks_of(run), "a rank is there")
+        os.kill(ranks_of(run)[0], signal.SIGSTOP)
         self.assertEqual(run.wait(40), 1, run.text())
         self.assertEqual(len(run.errors()), 1, run.text())
         self.assertRegex(run.errors()[0], r"rank 1 waited \S+ s")
