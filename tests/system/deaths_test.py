@@ -62,7 +62,8 @@ class Deaths(SystemTest):
 
     def test_a_rank_that_is_stopped_as_it_starts_ends_the_job_at_the_deadline(self):
         run = self.train("--timeout", "2", *ENDLESS, "--nproc-per-node", "2")
-        wait_until(lambda: ranks_of(run), "a rank is there")
+        # The relay is forked first, and has its name by the time that both ranks are there.
+        wait_until(lambda: len(ranks_of(run)) == 2 and len(descendants(run.pid)) == 3, "the ranks are there")
         os.kill(ranks_of(run)[0], signal.SIGSTOP)
         self.assertEqual(run.wait(40), 1, run.text())
         self.assertEqual(len(run.errors()), 1, run.text())
