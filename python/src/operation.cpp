@@ -45,7 +45,7 @@ void Operation::look_until(std::chrono::steady_clock::time_point give_up,
   while (!isCompleted()) {
     if (std::chrono::steady_clock::now() >= give_up) {
       C10_THROW_ERROR(DistBackendError,
-                      lockstep::str("Timed out waiting ", timeout.count(), " ms: rank ", rank_, ": ",
+                      lockstep::str("lockstep: Timed out waiting ", timeout.count(), " ms: rank ", rank_, ": ",
                                     options_.title, " is not done yet; it goes on"));
     }
     pause();
