@@ -8,7 +8,7 @@
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
 #
 # Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
-#                    venv/       Python with torch, numpy and safetensors
+#                    venv/       Python with torch, numpy, safetensors and expecttest
 #
 # Variables: CMAKE_PREFIX_PATH     prefixes to look for LibTorch in, separated by : or ;
 #            LOCKSTEP_TORCH_INDEX  package index that has CPU wheels of torch, asked beside pip's own
@@ -131,7 +131,7 @@ install_torch() {
   make_venv .deps/venv
   site=$(echo .deps/venv/lib/python3*/site-packages)
   if [[ -n $python_torch ]]; then
-    # The oracle tests import the user's torch, beside our own numpy and safetensors.
+    # The oracle tests import the user's torch, beside our own numpy, safetensors and expecttest.
     dirname "$python_torch" >"$site/lockstep-torch.pth"
   else
     rm -f "$site/lockstep-torch.pth"
@@ -144,8 +144,9 @@ install_torch() {
     fi
     torch=$(realpath "$site/torch")
   fi
-  if ! has_package .deps/venv safetensors || ! has_package .deps/venv numpy; then
-    pip_install .deps/venv numpy safetensors
+  # PyTorch's own tests, which run with our backend, import expecttest.
+  if ! has_package .deps/venv safetensors || ! has_package .deps/venv numpy || ! has_package .deps/venv expecttest; then
+    pip_install .deps/venv numpy safetensors expecttest
   fi
   local args
   args=$(cmake_args "$torch")

@@ -295,7 +295,7 @@ LockstepBackend::WorkPtr LockstepBackend::recv(Tensors& tensors, int source, int
 }
 
 LockstepBackend::WorkPtr LockstepBackend::recvAnysource(Tensors& tensors, int tag) {
-  return start({c10d::OpType::RECVANYSOURCE, "lockstep:recv_any_source"}, tensors, tensors,
+  return start({c10d::OpType::RECVANYSOURCE, "lockstep:recvAnySource"}, tensors, tensors,
                [&] { return group_->irecv(single(tensors, "recv"), std::nullopt, tag); });
 }
 
