@@ -81,7 +81,7 @@ std::string described(const DdpOptions& options, const std::vector<NamedParamete
   add("find_unused_parameters", text_of(options.find_unused_parameters));
   add("static_graph", text_of(options.static_graph));
   add("parameter_memory", text_of(options.parameter_memory));
-  add("sparse_parameters (with those found)", "[" + join(sparse_names) + "]");
+  add("sparse_parameters (with those found)", lockstep::str('[', join(sparse_names), ']'));
   return lines;
 }
 
