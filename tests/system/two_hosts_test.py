@@ -141,7 +141,7 @@ class TwoHosts(SystemTest):
         self.assertEqual(len(runs[0].errors()), 1, runs[0].text())
 
     def test_a_cut_link_is_named_long_before_the_timeout(self):
-        runs = [self.on_host(host, *ENDLESS, LOCKSTEP_HOST_TIMEOUT=3) for host in (0, 1)]
+        runs = [self.on_host(host, *ENDLESS, LOCKSTEP_HOST_TIMEOUT="3") for host in (0, 1)]
         runs[0].wait_for_text(FIRST_EPOCH)
         begin = time.monotonic()
         ip("-n", self.hosts[1], "link", "set", self.wires[1], "down")
