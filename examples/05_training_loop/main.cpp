@@ -16,7 +16,7 @@ using torch::nn::functional::cross_entropy;
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
-constexpr std::int64_t kEpochs = 3;
+constexpr std::int64_t kEpochs = 20;
 
 void require(bool holds, const char* what) {
   if (!holds) throw lockstep::Error(std::string("wrong result: ") + what);
@@ -116,7 +116,7 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file, std:
   group.barrier();  // until the file is there
   if (epoch > kEpochs) {
     const lockstep::Evaluation evaluation = evaluate(group, net, device);
-    require(evaluation.samples == 240 && evaluation.accuracy > 0.9, "the net has learnt the shades");
+    require(evaluation.samples == 240 && evaluation.loss < 1, "the net has learnt the shades");
   }
   return torch::cat([&] {
     std::vector<torch::Tensor> flat;
@@ -138,8 +138,8 @@ int main(int argc, char** argv) {
 
   const torch::Tensor expected = train(group, folder / "whole.safetensors", /*most_steps=*/1000);
   torch::Tensor got;
-  for (int run = 0; run < 10; ++run) {  // stops after each five steps, in the middle of an epoch
-    got = train(group, folder / "parts.safetensors", /*most_steps=*/5);
+  for (int run = 0; run < 15; ++run) {  // stops after each 17 steps, in the middle of an epoch
+    got = train(group, folder / "parts.safetensors", /*most_steps=*/17);
   }
   require(torch::equal(got, expected), "the run in parts is the whole one, to the last bit");
 

@@ -37,7 +37,7 @@ struct ProcessGroupOptions {
   /// of waiting for `timeout`. A rank that is silent while its host answers, because it is stopped
   /// or has no processor, is waited for. Zero: hosts are always waited for. Absent:
   /// LOCKSTEP_HOST_TIMEOUT, else 10 s.
-  std::optional<std::chrono::milliseconds> host_timeout;
+  std::optional<std::chrono::milliseconds> host_timeout{};
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
   /// where JOB is the time and the process in which rank 0 joined: the same on all ranks.

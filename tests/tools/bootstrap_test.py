@@ -15,7 +15,7 @@ echo venv >>"$CALLS"; rm -rf "$4"; mkdir -p "$4/bin" "$4/lib/python3.11/site-pac
 touch "$4/lib/python3.11/site-packages/pip-23.dist-info/RECORD"; cp "$PIP" "$4/bin/python"
 """,
     # python -m pip install ... NAME==VERSION
-    "pip": """for word; do case $word in torch*|numpy|safetensors|nvidia*)
+    "pip": """for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*)
   echo "pip $word" >>"$CALLS"
   name=$(echo "${word%%==*}" | tr - _); version=${word##*==}; [ "$version" != "$word" ] || version=1.0
   folder=$(dirname "$0")/../lib/python3.11/site-packages/$name-$(echo "$version" | tr '*' 1).dist-info
@@ -67,7 +67,8 @@ class BootstrapTest(unittest.TestCase):
 
     def test_installs_what_is_missing_once(self):
         calls, arguments, _ = self.bootstrap()
-        self.assertEqual([call.split("==")[0] for call in calls], ["venv", "pip torch", "pip numpy", "pip safetensors"])
+        self.assertEqual([call.split("==")[0] for call in calls], ["venv", "pip torch", "pip numpy", "pip safetensors",
+                                                                  "pip expecttest"])
         self.assertEqual(arguments, OURS.format(root=self.root))
         self.assertEqual(self.bootstrap()[0], [])
         self.assertIn("pip torchvision", [call.split("==")[0] for call in self.bootstrap("cuda")[0]])
