@@ -32,11 +32,11 @@ constexpr const char* kAllKey = "/all";
 constexpr char kTexts = 't';
 constexpr char kRefusal = 'r';
 
-std::string to_text(const std::vector<std::string>& texts) {
+std::string joined(const std::vector<std::string>& texts) {
   return kTexts + tcp_store::Message().add_texts(texts).bytes();
 }
 
-std::vector<std::string> from_text(const std::string& all) {
+std::vector<std::string> separated(const std::string& all) {
   return tcp_store::Reader(std::string_view(all).substr(1)).read_texts();
 }
 
@@ -87,7 +87,7 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
       forget(read);
       forget({all, count});
     }
-    return from_text(result);
+    return separated(result);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -101,7 +101,7 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
 void TextExchange::publish(const std::string& all, const std::vector<std::string>& given) {
   std::vector<std::string> texts;
   for (const auto& bytes : store_->multiGet(given)) texts.push_back(store_text(bytes));
-  store_->compareSet(all, store_bytes(""), store_bytes(to_text(texts)));
+  store_->compareSet(all, store_bytes(""), store_bytes(joined(texts)));
 }
 
 void TextExchange::refuse(const std::string& topic, const std::string& reason) {
