@@ -86,7 +86,7 @@ struct Failure {
   std::string details;
 };
 
-// Of the exception that is being handled.
+// Describes the exception that is being handled.
 Failure describe(const std::exception& error) {
   if (const auto* failure = dynamic_cast<const CommandFailure*>(&error)) {
     return {failure->exit_code(), failure->what(),

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Of two ranks each needs 24 at most. Rank 0's store has a connection to each rank, and so has Gloo.
+// A group of two ranks needs 24 on each rank at most. Rank 0's store has a connection to each rank, and so has Gloo.
 constexpr int kOpenFiles = 32;
 constexpr int kOpenFilesPerRank = 2;
 

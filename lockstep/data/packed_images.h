@@ -21,7 +21,7 @@ struct PackedImagesOptions {
   PackVerification verification = PackVerification::kFirstRead;
   /// Of JPEG files in the pack, see ImageFolderOptions.
   ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
-  /// Of JPEG and PNG files in the pack, see ImageFolderOptions.
+  /// Limit for JPEG and PNG files in the pack, as in ImageFolderOptions.
   std::int64_t max_image_pixels = kMaxImagePixels;
 };
 

@@ -111,7 +111,7 @@ void ProgressThreads::run() {
   }
 }
 
-// Of thousands of collectives, which end in their order, only the first is of interest.
+// Collectives end in their order, so only the first needs a look, even of thousands.
 ProgressThreads::Operations ProgressThreads::next_operations(const Queue& queue) const {
   if (&queue == &messages_) return queue.operations;
   return {*std::find_if(queue.operations.begin(), queue.operations.end(),

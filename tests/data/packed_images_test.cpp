@@ -201,7 +201,7 @@ TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
   EXPECT_THROW(always.read(6, reader), DataError);
 }
 
-// Of small records a thread reads many between two looks at the length, of large ones none; a record
+// A thread reads many small records between two looks at the length, but no large one; a record
 // behind the new end would end the process with SIGBUS.
 TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
   for (const bool large : {false, true}) {

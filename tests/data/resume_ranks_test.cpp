@@ -34,7 +34,7 @@ struct Epoch {
   }
 };
 
-// Of an epoch's order: the index, and how often it came before.
+// One entry of an epoch's order: the index, and how often it came before.
 struct Sample {
   std::int64_t index = 0;
   std::int64_t occurrence = 0;

@@ -158,7 +158,7 @@ Connection::~Connection() { close(fd_); }
 
 std::string Connection::at() const { return str(options_.host, ':', options_.port); }
 
-// Who listens may be about to end, and a better one to follow: then the connection is closed.
+// A listener that closes the connection may be about to end, and the store to follow it: try again.
 void Connection::connect() {
   const Deadline deadline(options_.timeout);
   const std::string waited =

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kChunk = 64 * 1024;
 constexpr std::size_t kEventsAtOnce = 64;
-// No more descriptors for now: whoever waits in the listening socket's queue is taken later.
+// Pause when the process has no descriptor left; clients wait in the listening socket's queue.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{10};
 
 int checked(int result, const char* what) {

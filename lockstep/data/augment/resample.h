@@ -17,7 +17,7 @@ namespace lockstep {
 /// one when growing, with weights in fixed point of 22 bits. (Pillow 13 begins with the columns where the
 /// height shrinks much more than the width; the results then differ by 1 here and there.)
 ///
-/// Of an image that was decoded at a reduced size, each new pixel is what the same triangle, over
+/// For an image that was decoded at a reduced size, each new pixel is what the same triangle, over
 /// the part's pixels at full size, makes of a curve through the reduced ones: a parabola in each,
 /// whose mean is the reduced pixel's value and whose slope and bend are those of its neighbours. So
 /// the part begins and ends where it should, though the grid of reduced pixels does not.
