@@ -485,8 +485,8 @@ TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
     ASSERT_EQ(waitid(P_PID, run.pid(), nullptr, WEXITED | WNOHANG | WNOWAIT), 0);
     usleep(1000);
   }
-  const std::vector<pid_t> ranks = children_of(run.pid());
-  ASSERT_EQ(ranks.size(), 2U);
+  const std::vector<pid_t> children = children_of(run.pid());
+  ASSERT_EQ(children.size(), 3U);  // two ranks, and the process that merges their output
   const std::string holder = str("run is in use by process ", run.pid(), " on ");
   for (const char* how : {"--resume", "--overwrite"}) {
     std::vector<std::string> second = {"mnist", "--max-steps", "1", "--out", in_scratch("run"), how};
@@ -498,11 +498,11 @@ TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
     EXPECT_THAT(refused.error_so_far(), HasSubstr(holder)) << how;
     waitpid(refused.pid(), nullptr, 0);
   }
-  // The ranks of a launcher that is killed hold the folder for as long as they live. They are then
-  // children of this process.
+  // The ranks of a launcher that is killed hold the folder for as long as they live. The launcher's
+  // children are then children of this process.
   kill(run.pid(), SIGKILL);
   EXPECT_EQ(run.wait().exit_code, 128 + SIGKILL);
-  for (const pid_t rank : ranks) waitpid(rank, nullptr, 0);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
   const ProgramResult next = train({"mnist", "--max-steps", "1", "--out", in_scratch("run"), "--overwrite"});
   EXPECT_EQ(next.exit_code, 0) << next.err;
 }
