@@ -17,6 +17,7 @@
 #include <lockstep/data/packed_images.h>
 #include <lockstep/data/random_sampler.h>
 #include <lockstep/data/random_split.h>
+#include <lockstep/data/sample_dataset.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/sampler_cursor.h>
 #include <lockstep/data/tensor_dataset.h>

@@ -63,20 +63,73 @@ void go_on() {
   check(left == 400, "the epoch goes on where it was");
 }
 
-// A data set of one's own: whole batches of anything.
-class Waves final : public BatchDataset {
+// A data set of one's own that makes samples, and batches of its own structure.
+struct Review {
+  torch::Tensor words;  // int64 [length]
+  std::int64_t stars = 0;
+};
+
+struct Reviews {
+  torch::Tensor words;    // int64 [batch, longest], padded with zeros
+  torch::Tensor lengths;  // int64 [batch]
+  torch::Tensor stars;    // int64 [batch]
+};
+
+class Feedback final : public SampleDataset<Review> {
  public:
   std::int64_t size() const override { return 1000; }
-  void get(std::span<const std::int64_t> indices, Batch& batch) const override {
-    const torch::Tensor phase = torch::tensor(torch::IntArrayRef(indices.data(), indices.size()));
-    batch.images = torch::sin(torch::linspace(0, 6.28, 50).unsqueeze(0) + phase.unsqueeze(1));
-    batch.labels = phase.remainder(2);
+  Review get(std::int64_t index, const SampleKey&) const override {
+    return {.words = torch::arange(1, 2 + index % 7), .stars = index % 5};
+  }
+};
+
+Reviews pad_words(const std::vector<Review>& samples) {
+  std::vector<torch::Tensor> words;
+  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> stars;
+  for (const Review& sample : samples) {
+    words.push_back(sample.words);
+    lengths.push_back(sample.words.size(0));
+    stars.push_back(sample.stars);
+  }
+  return {.words = torch::nn::utils::rnn::pad_sequence(words, /*batch_first=*/true),
+          .lengths = torch::tensor(lengths),
+          .stars = torch::tensor(stars)};
+}
+
+void load_reviews() {
+  BatchLoader loader(collate(std::make_shared<const Feedback>(), pad_words), RandomSampler(1000),
+                     {.batch_size = 32, .threads = 2});
+  std::int64_t reviews = 0;
+  for (const Reviews& batch : loader) {
+    check(batch.words.ne(0).sum(1).equal(batch.lengths), "words are padded to the longest");
+    reviews += batch.stars.size(0);
+  }
+  check(reviews == 1000, "every review comes once");
+}
+
+// Or one that makes whole batches at once.
+struct Signals {
+  torch::Tensor waves;  // float32 [batch, 50]
+  torch::Tensor odd;    // int64 [batch]
+};
+
+class Waves final : public BatchDataset<Signals> {
+ public:
+  std::int64_t size() const override { return 1000; }
+  void get(const BatchRequest& request, Signals& batch) const override {
+    const torch::Tensor phase =
+        torch::tensor(torch::IntArrayRef(request.indices.data(), request.indices.size()));
+    batch.waves = torch::sin(torch::linspace(0, 6.28, 50).unsqueeze(0) + phase.unsqueeze(1));
+    batch.odd = phase.remainder(2);
   }
 };
 
 void load_waves() {
-  Loader loader(std::make_shared<const Waves>(), RandomSampler(1000), {.batch_size = 32, .threads = 2});
-  for (const Batch& batch : loader) check(batch.images.size(1) == 50, "a batch is what get() made");
+  BatchLoader loader(std::make_shared<const Waves>(), RandomSampler(1000),
+                     {.batch_size = 32, .threads = 2});
+  for (const Signals& batch : loader)
+    check(batch.waves.size(1) == 50, "a batch is what get() made");
 }
 
 void mix() {
@@ -103,6 +156,7 @@ void pack() {
 int main() {
   load(/*rank=*/1, /*world_size=*/2);
   go_on();
+  load_reviews();
   load_waves();
   mix();
   pack();

@@ -110,11 +110,12 @@ class DaliEngine final : public LoaderEngine {
     Slot& slot = slots_[*number];
     const auto size = static_cast<std::int64_t>(slot.labels.size());
     const auto [channels, height, width] = plan_.output_shape();
-    loaded.batch.images = torch::from_blob(slot.output.data(), {size, channels, height, width},
-                                           image_strides(options_, plan_.output_shape()),
-                                           torch::dtype(options_.dtype).device(options_.device));
-    loaded.batch.labels = torch::from_blob(slot.labels.data(), {size}, torch::kInt64);
-    loaded.batch.size = size;
+    loaded.store(
+        Batch{.images = torch::from_blob(slot.output.data(), {size, channels, height, width},
+                                         image_strides(options_, plan_.output_shape()),
+                                         torch::dtype(options_.dtype).device(options_.device)),
+              .labels = torch::from_blob(slot.labels.data(), {size}, torch::kInt64),
+              .size = size});
     loaded.skipped.clear();
     return true;
   }
@@ -159,10 +160,10 @@ class DaliEngine final : public LoaderEngine {
   void begin(std::int64_t batch) {
     if (spare_.empty()) spare_.push_back(std::make_unique<DaliBatch>());
     try {
-      const BatchRequest request = request_of(epoch_, batch, options_.batch_size);
+      const BatchRequest request = request_of(epoch_, batch, options_.batch_size, options_.seed);
       std::vector<SampleKey> keys;
       for (std::size_t i = 0; i < request.indices.size(); ++i) {
-        keys.push_back(request.key(i, options_.seed));
+        keys.push_back(request.key(i));
       }
       spare_.back()->fill(dataset_, keys, plan_, plan_options_);
       pipeline_->run(spare_.back()->images(), spare_.back()->numbers());

@@ -5,11 +5,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/data/batch_ring.h>
+#include <lockstep/data/tensor_memory.h>
 
 namespace lockstep {
 namespace {
@@ -86,7 +88,7 @@ class DeviceStage final : public LoaderEngine {
 
  private:
   struct Slot {
-    Batch memory;
+    std::vector<torch::Tensor> memory;
     LoadedBatch loaded;
   };
 
@@ -100,7 +102,7 @@ class DeviceStage final : public LoaderEngine {
     Slot& slot = slots_[index];
     LOCKSTEP_CHECK(host_->next(host_batch_), "the epoch has fewer batches than it was begun with");
     slot.loaded.skipped = host_batch_.skipped;
-    stream_.write(index, [&] { slot.loaded.batch = work_(host_batch_.batch, slot.memory); });
+    stream_.write(index, [&] { work_(host_batch_, slot.loaded, slot.memory); });
   }
 
   std::unique_ptr<LoaderEngine> host_;
@@ -121,31 +123,24 @@ std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
 
 std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
                                              const LoaderOptions& options) {
-  const auto copied = [device = options.device](const torch::Tensor& from, torch::Tensor& memory) {
-    torch::Tensor to = reuse(memory, from.sizes(), from.strides(), from.options().device(device));
-    return to.copy_(from, /*non_blocking=*/true);
+  const auto copy = [device = options.device](const LoadedBatch& from, LoadedBatch& buffer,
+                                              std::vector<torch::Tensor>& memory) {
+    buffer = from;
+    memory.resize(from.tensors.size());
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      torch::Tensor& tensor = buffer.tensors[i];
+      if (!tensor.defined()) continue;
+      tensor =
+          copy_reusing(memory[i], tensor, tensor.options().device(device).pinned_memory(false));
+    }
   };
-  return work_on_device(std::move(host), options, [copied](const Batch& from, Batch& memory) -> Batch {
-    return {.images = copied(from.images, memory.images),
-            .labels = copied(from.labels, memory.labels),
-            .size = from.size};
-  });
+  return work_on_device(std::move(host), options, copy);
 }
 
 std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
                                         const LoaderOptions& options) {
   if (options.device.is_cpu()) return host;
   return copy_to_device(std::move(host), options);
-}
-
-torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntArrayRef strides,
-                    const torch::TensorOptions& options) {
-  const bool fits = memory.defined() && memory.dtype() == options.dtype() &&
-                    memory.strides() == strides && memory.size(0) >= sizes[0] &&
-                    memory.sizes().slice(1) == sizes.slice(1);
-  // Pinned memory is the host's.
-  if (!fits) memory = torch::empty_strided(sizes, strides, options.pinned_memory(false));
-  return memory.size(0) == sizes[0] ? memory : memory.narrow(0, 0, sizes[0]);
 }
 
 }  // namespace lockstep

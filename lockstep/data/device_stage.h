@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -10,9 +11,10 @@
 
 namespace lockstep {
 
-/// Makes a device batch of `host`, on the current stream. `memory` is what the same buffer held
-/// before, to be used again; nobody reads it any more.
-using DeviceWork = std::function<Batch(const Batch& host, Batch& memory)>;
+/// Makes a device batch of `host` in `buffer`, on the current stream. Nobody reads any more what
+/// the buffer held before; `memory` stays with it, to be used again.
+using DeviceWork = std::function<void(const LoadedBatch& host, LoadedBatch& buffer,
+                                      std::vector<torch::Tensor>& memory)>;
 
 /// Runs `work` for each of `host`'s batches on a thread (of options.cpus) and a stream of
 /// options.device of its own, while the trainer
@@ -27,10 +29,5 @@ std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
 /// `host`, or where options.device is no CPU its batches, copied.
 std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
                                         const LoaderOptions& options);
-
-/// Memory of `sizes` and `strides` in `memory`, which is replaced where it does not fit; a batch with
-/// fewer samples fits into that of one with more.
-torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntArrayRef strides,
-                    const torch::TensorOptions& options);
 
 }  // namespace lockstep

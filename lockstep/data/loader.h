@@ -10,81 +10,68 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <lockstep/data/augment.h>
 #include <lockstep/data/batch_dataset.h>
 #include <lockstep/data/dataset.h>
+#include <lockstep/data/loaded_batch.h>
+#include <lockstep/data/loader_base.h>
 #include <lockstep/data/loader_options.h>
 #include <lockstep/data/sampler.h>
-#include <lockstep/data/sampler_cursor.h>
 
 namespace lockstep {
 
-/// Loads the epochs of one rank. What a batch holds depends on the data set, the sampler, the seed,
-/// the epoch and the step, never on threads, so a run can go on at any step of any epoch.
+/// Loads the epochs of one rank in batches of type B. What a batch holds depends on the data set,
+/// the sampler, the seed, the epoch and the step, never on threads, so a run can go on at any step of
+/// any epoch.
 ///
-/// Batches live in buffers that the loader owns and reuses: a Batch is valid until the next call of
-/// next(), set_epoch() or restore(); clone() what must live longer. Of a batch on a GPU that counts for
-/// the stream that is current at that call: work on other streams must have ended. Not thread-safe: one thread calls.
-class Loader {
+/// Batches live in buffers that the loader owns and reuses: the tensors of a batch are valid until
+/// the next call of next(), set_epoch() or restore(); clone() what must live longer. For a batch on a
+/// GPU, next() counts from the stream that is current at that call: work on other streams must have
+/// ended. Not thread-safe: one thread calls.
+template <BatchOfTensors B>
+class BatchLoader : public LoaderBase {
  public:
-  /// ConfigError when an option or the augmentation does not fit the data set, or the engine cannot
-  /// execute it.
-  Loader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler, Augmentation augmentation,
-         const LoaderOptions& options);
+  /// Batches of images. ConfigError when an option or the augmentation does not fit the data set,
+  /// or the engine cannot execute it.
+  BatchLoader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
+              Augmentation augmentation, const LoaderOptions& options)
+    requires std::same_as<B, Batch>
+      : LoaderBase(std::move(dataset), std::move(sampler), std::move(augmentation), options) {}
   template <std::derived_from<Sampler> S>
-  Loader(ImageDataset dataset, S sampler, Augmentation augmentation, const LoaderOptions& options)
-      : Loader(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
-               std::move(augmentation), options) {}
+  BatchLoader(ImageDataset dataset, S sampler, Augmentation augmentation,
+              const LoaderOptions& options)
+    requires std::same_as<B, Batch>
+      : LoaderBase(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
+                   std::move(augmentation), options) {}
+
   /// Batches of one's own data set. ConfigError for an option that is about images.
-  Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<const Sampler> sampler,
-         const LoaderOptions& options);
+  BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset,
+              std::shared_ptr<const Sampler> sampler, const LoaderOptions& options)
+      : LoaderBase(dataset ? dataset->size() : kNoDataset, make_batch_with(dataset),
+                   std::move(sampler), options) {}
   template <std::derived_from<Sampler> S>
-  Loader(std::shared_ptr<const BatchDataset> dataset, S sampler, const LoaderOptions& options)
-      : Loader(std::move(dataset), std::make_shared<const S>(std::move(sampler)), options) {}
-  ~Loader();
-  Loader(Loader&&) noexcept;
-  Loader& operator=(Loader&&) = delete;
-
-  /// Begins `epoch` (from 0) at step `first_step`, and begins to prepare its batches. An epoch
-  /// under way is given up. ConfigError when the epoch has no such step or the sampler leaves the
-  /// data set.
-  void set_epoch(std::int64_t epoch, std::int64_t first_step = 0);
-
-  /// Batches in every epoch.
-  std::int64_t steps_per_epoch() const;
-  /// Batches that next() will still give in this one.
-  std::int64_t steps_left() const;
+  BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset, S sampler,
+              const LoaderOptions& options)
+      : BatchLoader(std::move(dataset), std::make_shared<const S>(std::move(sampler)), options) {}
 
   /// Gives the next batch; false at the end of the epoch. Without set_epoch() it begins with epoch
   /// 0. Throws what preparing the batch threw.
-  bool next(Batch& batch);
+  bool next(B& batch) {
+    const LoadedBatch* const loaded = next_loaded();
+    if (loaded != nullptr) batch = loaded->batch<B>();
+    return loaded != nullptr;
+  }
 
-  /// Where the epoch stands after the batches that next() gave: for a checkpoint.
-  SamplerPosition position() const;
-  /// Begins the epoch of `position` exactly there, with whatever batch size and number of ranks this
-  /// loader has. Throws what SamplerCursor::restore() throws, and goes on as before then.
-  void restore(const SamplerPosition& position);
-
-  /// Seconds that next() and the beginning of epochs took so far: what the trainer waited for its data.
-  /// Without threads that is all of the loader's work, on the CPU.
-  double waited_seconds() const;
-  /// Images left out of the batches given so far, see OnCorruptImage::kSkip.
-  std::int64_t skipped_images() const;
-
-  const Sampler& sampler() const;
-  const LoaderOptions& options() const;
-
-  /// `for (const Batch& batch : loader)`: what is left of the epoch, once.
+  /// `for (const B& batch : loader)`: what is left of the epoch, once.
   class Iterator {
    public:
-    explicit Iterator(Loader* loader) : loader_(loader) { ++*this; }
+    explicit Iterator(BatchLoader* loader) : loader_(loader) { ++*this; }
     Iterator() = default;
-    const Batch& operator*() const { return batch_; }
+    const B& operator*() const { return batch_; }
     Iterator& operator++() {
       if (!loader_->next(batch_)) loader_ = nullptr;
       return *this;
@@ -92,15 +79,29 @@ class Loader {
     bool operator!=(const Iterator& other) const { return loader_ != other.loader_; }
 
    private:
-    Loader* loader_ = nullptr;
-    Batch batch_;
+    BatchLoader* loader_ = nullptr;
+    B batch_{};
   };
   Iterator begin() { return Iterator(this); }
   Iterator end() { return {}; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;  // fixed in memory: threads refer to it
+  static MakeBatch make_batch_with(std::shared_ptr<const BatchDataset<B>> dataset) {
+    return [dataset = std::move(dataset)](const BatchRequest& request, LoadedBatch& buffer) {
+      B batch = buffer.batch<B>();
+      dataset->get(request, batch);
+      if constexpr (std::same_as<B, Batch>) check_size(batch, request.size());
+      buffer.store(std::move(batch));
+    };
+  }
 };
+
+template <class D, class S>
+BatchLoader(std::shared_ptr<D>, S, const LoaderOptions&) -> BatchLoader<typename D::BatchType>;
+template <class S>
+BatchLoader(ImageDataset, S, Augmentation, const LoaderOptions&) -> BatchLoader<Batch>;
+
+/// Batches of images with labels.
+using Loader = BatchLoader<Batch>;
 
 }  // namespace lockstep

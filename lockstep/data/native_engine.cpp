@@ -20,7 +20,6 @@ class NativeFill {
   NativeFill(const ImageDataset& dataset, const Augmentation& augmentation,
              const LoaderOptions& options)
       : dataset_(dataset),
-        seed_(options.seed),
         skip_(options.on_corrupt_image == OnCorruptImage::kSkip),
         plan_(augmentation, dataset.shape(),
               {.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar,
@@ -39,7 +38,7 @@ class NativeFill {
       if (i + kPrefetchedImages < request.indices.size()) dataset_.prefetch(request.indices[i + kPrefetchedImages]);
       try {
         dataset_.read(index, slot.reader);
-        plan_.apply(slot.reader, request.key(i, seed_), images + count * plan_.output_bytes());
+        plan_.apply(slot.reader, request.key(i), images + count * plan_.output_bytes());
       } catch (const DataError& error) {
         if (!skip_) throw;
         loaded.skipped.push_back({index, error.what()});
@@ -52,7 +51,7 @@ class NativeFill {
                                     " images of a batch can be read; the first: ",
                                     loaded.skipped.at(0).reason));
     }
-    loaded.batch = first_images(slot.memory, count);
+    loaded.store(first_images(slot.memory, count));
   }
 
  private:
@@ -62,7 +61,6 @@ class NativeFill {
   };
 
   const ImageDataset dataset_;
-  const std::uint64_t seed_;
   const bool skip_;
   const AugmentationPlan plan_;
   std::vector<Slot> slots_;

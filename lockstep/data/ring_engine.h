@@ -10,7 +10,8 @@
 namespace lockstep {
 
 /// The epoch's batch number `batch`; the last one ends with the epoch.
-BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size);
+BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size,
+                        std::uint64_t seed);
 
 /// Turns a function that fills one buffer into a LoaderEngine. Buffers are as many as batches are
 /// prepared ahead, and one that the trainer holds.
@@ -33,6 +34,7 @@ class RingEngine final : public LoaderEngine {
 
  private:
   const std::int64_t batch_size_;
+  const std::uint64_t seed_;
   const Fill fill_;
   LoaderEpoch epoch_;  // changes only while the ring stands still
   std::vector<LoadedBatch> buffers_;

@@ -63,18 +63,20 @@ void expect_equal_epochs(LoaderEngine& a, LoaderEngine& b, std::int64_t first = 
       engine->start({.epoch = epoch, .indices = std::span(indices).subspan(first),
                      .occurrences = std::span(occurrences).subspan(first), .batches = batches});
     }
-    LoadedBatch of_a;
-    LoadedBatch of_b;
+    LoadedBatch from_a;
+    LoadedBatch from_b;
     std::int64_t count = 0;
-    while (a.next(of_a)) {
+    while (a.next(from_a)) {
       ++count;
-      ASSERT_TRUE(b.next(of_b));
-      EXPECT_EQ(of_a.batch.size, of_b.batch.size);
-      EXPECT_EQ(of_a.batch.images.strides(), of_b.batch.images.strides());
-      EXPECT_TRUE(torch::equal(of_a.batch.images, of_b.batch.images));
-      EXPECT_TRUE(torch::equal(of_a.batch.labels, of_b.batch.labels));
+      ASSERT_TRUE(b.next(from_b));
+      const Batch of_a = from_a.batch<Batch>();
+      const Batch of_b = from_b.batch<Batch>();
+      EXPECT_EQ(of_a.size, of_b.size);
+      EXPECT_EQ(of_a.images.strides(), of_b.images.strides());
+      EXPECT_TRUE(torch::equal(of_a.images, of_b.images));
+      EXPECT_TRUE(torch::equal(of_a.labels, of_b.labels));
     }
-    EXPECT_FALSE(b.next(of_b));
+    EXPECT_FALSE(b.next(from_b));
     EXPECT_EQ(count, batches);
   }
 }

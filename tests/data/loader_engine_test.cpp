@@ -141,17 +141,17 @@ TEST(LoaderCorruptImage, AWrongSourceIsNotSkipped) {
 }
 
 // Squares, with the processors of the threads that made them.
-class Squares final : public BatchDataset {
+class Squares final : public BatchDataset<Batch> {
  public:
   std::int64_t size() const override { return 10; }
-  void get(std::span<const std::int64_t> indices, Batch& batch) const override {
+  void get(const BatchRequest& request, Batch& batch) const override {
     {
       const std::lock_guard lock(mutex_);
       cpus.insert(available_cpus());
     }
-    const auto count = static_cast<std::int64_t>(indices.size());
-    batch.labels = torch::empty({count}, torch::kInt64);
-    std::copy(indices.begin(), indices.end(), batch.labels.data_ptr<std::int64_t>());
+    batch.labels = torch::empty({request.size()}, torch::kInt64);
+    std::copy(request.indices.begin(), request.indices.end(),
+              batch.labels.data_ptr<std::int64_t>());
     batch.images = batch.labels.square().to(torch::kFloat64).unsqueeze(1);
   }
   mutable std::set<std::vector<int>> cpus;
@@ -176,10 +176,10 @@ TEST(LoaderOfBatches, GivesWhatTheDataSetMakes) {
 }
 
 TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
-  class Short final : public BatchDataset {
+  class Short final : public BatchDataset<Batch> {
    public:
     std::int64_t size() const override { return 4; }
-    void get(std::span<const std::int64_t>, Batch& batch) const override {
+    void get(const BatchRequest&, Batch& batch) const override {
       batch.images = torch::zeros({1, 2});
     }
   };
@@ -203,18 +203,19 @@ TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
     EXPECT_THAT(message_of<ConfigError>([&] { Loader(data, EvaluationSampler(4), options); }),
                 HasSubstr(lockstep::str(option, " is about images")));
   }
-  EXPECT_THAT(message_of<ConfigError>(
-                  [&] { Loader(std::shared_ptr<const BatchDataset>(), EvaluationSampler(4), {}); }),
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                Loader(std::shared_ptr<const BatchDataset<Batch>>(), EvaluationSampler(4), {});
+              }),
               HasSubstr("got no data set"));
 }
 
 TEST(LoaderOfBatches, PassesOnWhatTheDataSetThrows) {
-  class Sensor final : public BatchDataset {
+  class Sensor final : public BatchDataset<Batch> {
    public:
     std::int64_t size() const override { return 8; }
-    void get(std::span<const std::int64_t> indices, Batch& batch) const override {
-      if (silent && indices.front() == 4) throw std::runtime_error("sensor 4 is silent");
-      batch.labels = torch::full({static_cast<std::int64_t>(indices.size())}, indices.front());
+    void get(const BatchRequest& request, Batch& batch) const override {
+      if (silent && request.indices.front() == 4) throw std::runtime_error("sensor 4 is silent");
+      batch.labels = torch::full({request.size()}, request.indices.front());
       batch.images = batch.labels;
     }
     std::atomic<bool> silent = true;
@@ -260,11 +261,11 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
 
 // Woken, they would otherwise stop the trainer where they share its processor.
 TEST(LoaderThreads, DoNotPreemptTheTrainer) {
-  class Policies final : public BatchDataset {
+  class Policies final : public BatchDataset<Batch> {
    public:
     std::int64_t size() const override { return 2; }
-    void get(std::span<const std::int64_t> indices, Batch& batch) const override {
-      batch.images = torch::full({static_cast<std::int64_t>(indices.size())}, sched_getscheduler(0));
+    void get(const BatchRequest& request, Batch& batch) const override {
+      batch.images = torch::full({request.size()}, sched_getscheduler(0));
       batch.labels = batch.images;
     }
   };
@@ -296,9 +297,13 @@ TEST(LoaderThreads, StayBesideTheirRank) {
   const auto data = std::make_shared<const Squares>();
   const LoaderOptions options = {.batch_size = 2, .cpus = last};
   const auto copies = copy_to_device(
-      std::make_unique<RingEngine>(options, [&](int, const BatchRequest& request, LoadedBatch& loaded) {
-        data->get(request.indices, loaded.batch);
-      }), options);
+      std::make_unique<RingEngine>(options,
+                                   [&](int, const BatchRequest& request, LoadedBatch& loaded) {
+                                     Batch batch;
+                                     data->get(request, batch);
+                                     loaded.store(batch);
+                                   }),
+      options);
   const std::vector<std::int64_t> indices = {1, 2};
   copies->start({.indices = indices, .batches = 1});
   LoadedBatch loaded;
@@ -318,10 +323,10 @@ class DeviceCopy : public ::testing::TestWithParam<int> {
   std::vector<std::vector<std::int64_t>> read(LoaderEngine& engine, std::size_t most = 100) {
     std::vector<std::vector<std::int64_t>> labels;
     for (LoadedBatch loaded; labels.size() < most && engine.next(loaded);) {
-      labels.push_back(to_vector(loaded.batch.labels));
-      memory_.insert(loaded.batch.images.data_ptr());
-      EXPECT_TRUE(torch::allclose(loaded.batch.images.flatten() * 255,
-                                  loaded.batch.labels.to(torch::kFloat32)));
+      const Batch batch = loaded.batch<Batch>();
+      labels.push_back(to_vector(batch.labels));
+      memory_.insert(batch.images.data_ptr());
+      EXPECT_TRUE(torch::allclose(batch.images.flatten() * 255, batch.labels.to(torch::kFloat32)));
     }
     return labels;
   }

@@ -329,7 +329,7 @@ TEST(Loader, RefusesWhatDoesNotFit) {
   EXPECT_THROW(load(good, kAugmentation, {}, -1, 0), ConfigError);
   EXPECT_THROW(load(good, kAugmentation, {.batch_size = 2}, 0, 4), ConfigError);
   EXPECT_THAT(message_of<ConfigError>([&] { load(beyond, kAugmentation, {}, 0, 0); }),
-              ::testing::HasSubstr("index 5, the data set small has 5 images"));
+              ::testing::HasSubstr("index 5, the data set small has 5 samples"));
   EXPECT_THROW(load(negative, kAugmentation, {}, 0, 0), ConfigError);
   EXPECT_THROW(Loader(small_dataset(5), std::shared_ptr<const Sampler>(), kAugmentation, {}),
                ConfigError);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/check_list.h>
@@ -13,6 +14,7 @@
 #include <lockstep/data/device_stage.h>
 #include <lockstep/data/image_buffer.h>
 #include <lockstep/data/ring_engine.h>
+#include <lockstep/data/tensor_memory.h>
 
 namespace lockstep {
 namespace {
@@ -83,10 +85,7 @@ class MapFill {
  public:
   MapFill(const ImageDataset& dataset, std::shared_ptr<const GatherPlan> plan,
           const LoaderOptions& options)
-      : dataset_(dataset),
-        plan_(std::move(plan)),
-        seed_(options.seed),
-        slots_(RingEngine::slots(options)) {
+      : dataset_(dataset), plan_(std::move(plan)), slots_(RingEngine::slots(options)) {
     constexpr auto kBytes = static_cast<std::int64_t>(sizeof(GatherImage));
     const auto memory = torch::TensorOptions().pinned_memory(options.device.is_cuda());
     for (Batch& slot : slots_) {
@@ -102,16 +101,15 @@ class MapFill {
     auto* labels = slot.labels.data_ptr<std::int64_t>();
     for (std::size_t i = 0; i < request.indices.size(); ++i) {
       const std::int64_t index = request.indices[i];
-      *maps++ = plan_->image(index, request.key(i, seed_));
+      *maps++ = plan_->image(index, request.key(i));
       *labels++ = dataset_.label(index);
     }
-    loaded.batch = first_images(slot, static_cast<std::int64_t>(request.indices.size()));
+    loaded.store(first_images(slot, request.size()));
   }
 
  private:
   const ImageDataset dataset_;
   const std::shared_ptr<const GatherPlan> plan_;
-  const std::uint64_t seed_;
   std::vector<Batch> slots_;
 };
 
@@ -126,15 +124,17 @@ class Gather {
         type_(gather_type(options.dtype)),
         launch_(std::move(launch)) {}
 
-  Batch operator()(const Batch& host, Batch& memory) {
+  Batch operator()(const Batch& host, std::vector<torch::Tensor>& memory) {
+    memory.resize(2);
     maps_ = host.images.to(options_.device, /*non_blocking=*/true);
     const auto labels = torch::dtype(torch::kInt64).device(options_.device);
     const auto pixels = torch::dtype(options_.dtype).device(options_.device);
     const std::vector<std::int64_t> strides = image_strides(options_, plan_->output_shape());
     const auto [channels, height, width] = plan_->output_shape();
-    Batch batch = {.images = reuse(memory.images, {host.size, channels, height, width}, strides, pixels),
-                   .labels = reuse(memory.labels, {host.size}, {1}, labels),
-                   .size = host.size};
+    Batch batch = {
+        .images = reuse(memory[0], {host.size, channels, height, width}, strides, pixels),
+        .labels = reuse(memory[1], {host.size}, {1}, labels),
+        .size = host.size};
     batch.labels.copy_(host.labels, /*non_blocking=*/true);
     launch_({.shape = plan_->shape(),
              .images = static_cast<const GatherImage*>(maps_.const_data_ptr()),
@@ -175,7 +175,9 @@ std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
                                          std::move(launch));
   return work_on_device(
       std::move(maps), options,
-      [gather](const Batch& host, Batch& memory) { return (*gather)(host, memory); });
+      [gather](const LoadedBatch& host, LoadedBatch& buffer, std::vector<torch::Tensor>& memory) {
+        buffer.store((*gather)(host.batch<Batch>(), memory));
+      });
 }
 
 void gather_on_cpu(const GatherLaunch& launch) {

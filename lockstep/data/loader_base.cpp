@@ -1,4 +1,4 @@
-#include <lockstep/data/loader.h>
+#include <lockstep/data/loader_base.h>
 
 #include <torch/cuda.h>
 
@@ -11,9 +11,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/batch_mix.h>
-#include <lockstep/data/device_stage.h>
 #include <lockstep/data/loader_engine.h>
-#include <lockstep/data/ring_engine.h>
 
 namespace lockstep {
 namespace {
@@ -29,8 +27,9 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   check_mix(options.mix);
   // Else pinned memory fails first, with a stack and no word about the device.
   if (options.device.is_cuda() && !torch::cuda::is_available()) {
-    throw ConfigError(lockstep::str("Loader: device is ", options.device.str(),
-                                    ", and there is no GPU, or this LibTorch is not built for one"));
+    throw ConfigError(
+        lockstep::str("Loader: device is ", options.device.str(),
+                      ", and there is no GPU, or this LibTorch is not built for one"));
   }
   return options;
 }
@@ -49,33 +48,24 @@ std::unique_ptr<LoaderEngine> make_engine(const ImageDataset& dataset,
   return make_native_engine(dataset, augmentation, options);
 }
 
-std::unique_ptr<LoaderEngine> make_engine(std::shared_ptr<const BatchDataset> dataset,
-                                          const LoaderOptions& options) {
+const LoaderOptions& checked_for_own_batches(const LoaderOptions& options) {
   if (options.engine != LoaderEngineKind::kNative) {
-    throw ConfigError(lockstep::str("Loader: the ", to_string(options.engine),
-                                    " engine makes batches of images; a BatchDataset makes its own"));
+    throw ConfigError(
+        lockstep::str("Loader: the ", to_string(options.engine),
+                      " engine makes batches of images; a BatchDataset makes its own"));
   }
   const auto refuse = [](const char* option) {
-    throw ConfigError(lockstep::str("Loader: ", option, " is about images; a BatchDataset makes its own batches"));
+    throw ConfigError(lockstep::str("Loader: ", option,
+                                    " is about images; a BatchDataset makes its own batches"));
   };
   if (options.on_corrupt_image != OnCorruptImage::kStop) refuse("on_corrupt_image");
   if (options.channels_last) refuse("channels_last");
   if (options.dtype != LoaderOptions().dtype) refuse("dtype");
   if (!std::holds_alternative<std::monostate>(options.mix)) {
-    throw ConfigError("Loader: a mix needs the classes of an ImageDataset; a BatchDataset makes its own");
+    throw ConfigError(
+        "Loader: a mix needs the classes of an ImageDataset; a BatchDataset makes its own");
   }
-  auto fill = [dataset = std::move(dataset)](int, const BatchRequest& request,
-                                             LoadedBatch& loaded) {
-    dataset->get(request.indices, loaded.batch);
-    loaded.batch.size = static_cast<std::int64_t>(request.indices.size());
-    for (const torch::Tensor& tensor : {loaded.batch.images, loaded.batch.labels}) {
-      if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == loaded.batch.size) continue;
-      throw ConfigError(lockstep::str("BatchDataset::get: was asked for ", loaded.batch.size,
-                                      " samples, made ",
-                                      tensor.defined() ? lockstep::str(tensor.sizes()) : "no tensor"));
-    }
-  };
-  return on_device(std::make_unique<RingEngine>(options, std::move(fill)), options);
+  return checked(options);
 }
 
 std::shared_ptr<const Sampler> checked_sampler(std::shared_ptr<const Sampler> sampler) {
@@ -83,17 +73,17 @@ std::shared_ptr<const Sampler> checked_sampler(std::shared_ptr<const Sampler> sa
   return sampler;
 }
 
-std::int64_t size_of(const std::shared_ptr<const BatchDataset>& dataset) {
-  if (!dataset) throw ConfigError("Loader: got no data set");
-  return dataset->size();
+std::int64_t checked_size(std::int64_t size) {
+  if (size < 0) throw ConfigError("Loader: got no data set");
+  return size;
 }
 
 }  // namespace
 
-struct Loader::State {
+struct LoaderBase::State {
   State(std::string name_, std::int64_t dataset_size_, std::int64_t classes_,
-        std::shared_ptr<const Sampler> sampler_,
-        const LoaderOptions& options_, std::unique_ptr<LoaderEngine> engine_)
+        std::shared_ptr<const Sampler> sampler_, const LoaderOptions& options_,
+        std::unique_ptr<LoaderEngine> engine_)
       : name(std::move(name_)),
         dataset_size(dataset_size_),
         classes(classes_),
@@ -110,7 +100,7 @@ struct Loader::State {
     for (const std::int64_t index : there.rest()) {
       if (index >= 0 && index < dataset_size) continue;
       throw ConfigError(lockstep::str("Loader: the sampler gave index ", index, ", the data set ",
-                                      name, " has ", dataset_size, " images"));
+                                      name, " has ", dataset_size, " samples"));
     }
     engine->stop();
     cursor = std::move(there);
@@ -121,10 +111,11 @@ struct Loader::State {
                    .batches = batches_of(cursor.remaining())});
   }
 
-  // The place in the epoch, so that a restored epoch mixes as before; and the batch's first image, which
-  // tells ranks apart that see different ones.
-  void mix(Batch& batch, std::int64_t place, std::int64_t first) const {
+  // The place in the epoch, so that a restored epoch mixes as before; and the batch's first image,
+  // which tells ranks apart that see different ones.
+  void mix(std::int64_t place, std::int64_t first) {
     if (std::holds_alternative<std::monostate>(options.mix)) return;
+    Batch batch = loaded.batch<Batch>();
     const MixChoice choice = choose(options.mix, batch.images.size(2), batch.images.size(3),
                                     {.seed = options.seed,
                                      .epoch = static_cast<std::uint32_t>(cursor.epoch()),
@@ -132,6 +123,7 @@ struct Loader::State {
                                      .rank = static_cast<std::uint64_t>(first) & 0xFF'FFFF});
     mix_images(batch.images, choice);
     batch.labels = mix_labels(batch.labels, classes, choice);
+    loaded.store(std::move(batch));
   }
 
   void count(const std::vector<CorruptImage>& images) {
@@ -156,27 +148,41 @@ struct Loader::State {
   const std::unique_ptr<LoaderEngine> engine;  // last: its threads end before what they use
 };
 
-Loader::Loader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
-               Augmentation augmentation, const LoaderOptions& options)
-    : state_(std::make_unique<State>(dataset.name(), dataset.size(), dataset.num_classes(), std::move(sampler), options,
+LoaderBase::LoaderBase(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
+                       Augmentation augmentation, const LoaderOptions& options)
+    : state_(std::make_unique<State>(dataset.name(), dataset.size(), dataset.num_classes(),
+                                     std::move(sampler), options,
                                      make_engine(dataset, augmentation, checked(options)))) {}
 
-Loader::Loader(std::shared_ptr<const BatchDataset> dataset, std::shared_ptr<const Sampler> sampler,
-               const LoaderOptions& options)
-    : state_(std::make_unique<State>("of the program", size_of(dataset), 0, std::move(sampler), options,
-                                     make_engine(dataset, checked(options)))) {}
+LoaderBase::LoaderBase(std::int64_t dataset_size, MakeBatch make_batch,
+                       std::shared_ptr<const Sampler> sampler, const LoaderOptions& options)
+    : state_(std::make_unique<State>(
+          "of the program", checked_size(dataset_size), 0, std::move(sampler), options,
+          make_batch_dataset_engine(std::move(make_batch), checked_for_own_batches(options)))) {}
 
-Loader::~Loader() = default;
-Loader::Loader(Loader&&) noexcept = default;
+LoaderBase::~LoaderBase() = default;
+LoaderBase::LoaderBase(LoaderBase&&) noexcept = default;
 
-const Sampler& Loader::sampler() const { return state_->cursor.sampler(); }
-const LoaderOptions& Loader::options() const { return state_->options; }
-double Loader::waited_seconds() const { return state_->waited.seconds(); }
-std::int64_t Loader::skipped_images() const { return state_->skipped; }
-std::int64_t Loader::steps_per_epoch() const { return state_->batches_of(sampler().size()); }
-std::int64_t Loader::steps_left() const { return state_->batches_of(state_->cursor.remaining()); }
+void LoaderBase::check_size(Batch& batch, std::int64_t size) {
+  batch.size = size;
+  for (const torch::Tensor& tensor : {batch.images, batch.labels}) {
+    if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == size) continue;
+    throw ConfigError(
+        lockstep::str("BatchDataset::get: was asked for ", size, " samples, made ",
+                      tensor.defined() ? lockstep::str(tensor.sizes()) : "no tensor"));
+  }
+}
 
-void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
+const Sampler& LoaderBase::sampler() const { return state_->cursor.sampler(); }
+const LoaderOptions& LoaderBase::options() const { return state_->options; }
+double LoaderBase::waited_seconds() const { return state_->waited.seconds(); }
+std::int64_t LoaderBase::skipped_images() const { return state_->skipped; }
+std::int64_t LoaderBase::steps_per_epoch() const { return state_->batches_of(sampler().size()); }
+std::int64_t LoaderBase::steps_left() const {
+  return state_->batches_of(state_->cursor.remaining());
+}
+
+void LoaderBase::set_epoch(std::int64_t epoch, std::int64_t first_step) {
   State& state = *state_;
   const OptionCheck check("Loader::set_epoch");
   check.in_range("epoch", static_cast<double>(epoch), 0, std::numeric_limits<std::uint32_t>::max());
@@ -189,9 +195,9 @@ void Loader::set_epoch(std::int64_t epoch, std::int64_t first_step) {
   state.begin(std::move(there));
 }
 
-SamplerPosition Loader::position() const { return state_->cursor.position(); }
+SamplerPosition LoaderBase::position() const { return state_->cursor.position(); }
 
-void Loader::restore(const SamplerPosition& position) {
+void LoaderBase::restore(const SamplerPosition& position) {
   const StopwatchScope waiting(state_->waited);
   SamplerCursor there(state_->cursor.shared_sampler());
   check_position(sampler(), position);
@@ -202,18 +208,17 @@ void Loader::restore(const SamplerPosition& position) {
   state_->begin(std::move(there));
 }
 
-bool Loader::next(Batch& batch) {
+const LoadedBatch* LoaderBase::next_loaded() {
   State& state = *state_;
   if (!state.started) set_epoch(0);
   const StopwatchScope waiting(state.waited);
-  if (!state.engine->next(state.loaded)) return false;
+  if (!state.engine->next(state.loaded)) return nullptr;
   const std::int64_t place = state.cursor.place();
   const std::int64_t first = state.cursor.rest().front();
   state.cursor.skip(std::min(state.options.batch_size, state.cursor.remaining()));
   state.count(state.loaded.skipped);
-  batch = state.loaded.batch;
-  state.mix(batch, place, first);
-  return true;
+  state.mix(place, first);
+  return &state.loaded;
 }
 
 }  // namespace lockstep

@@ -1,0 +1,154 @@
+// The tensors of a batch, whatever its structure.
+//
+//   struct TextBatch { torch::Tensor tokens, lengths; std::vector<std::string> names; };
+//   for_each_tensor(batch, [](torch::Tensor& tensor) { tensor = tensor.to(torch::kCUDA); });
+#pragma once
+
+#include <torch/types.h>
+
+#include <concepts>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep {
+
+namespace batch_structure {
+
+// Stands for a value of any type where only the compiler looks.
+struct AnyValue {
+  template <class T>
+  operator T() const;
+};
+
+template <class T, std::size_t... I>
+constexpr bool takes_values(std::index_sequence<I...>) {
+  return requires { T{(static_cast<void>(I), AnyValue{})...}; };
+}
+
+inline constexpr std::size_t kMostMembers = 12;
+
+// Members of an aggregate: the largest number of values that it can be initialized with.
+template <class T, std::size_t N = kMostMembers + 1>
+constexpr std::size_t members() {
+  if constexpr (N == 0 || takes_values<T>(std::make_index_sequence<N>())) {
+    return N;
+  } else {
+    return members<T, N - 1>();
+  }
+}
+
+template <class T>
+concept TupleLike = requires { std::tuple_size<T>::value; };
+
+template <class T>
+concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
+
+struct Ignore {
+  void operator()(const torch::Tensor&) const {}
+};
+
+template <class T>
+concept OwnVisit = requires(T& value) { each_tensor(value, Ignore{}); };
+
+// What holds no tensors by its nature.
+template <class T>
+concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> ||
+                std::convertible_to<const T&, std::string_view> ||
+                std::convertible_to<const T&, std::string>;
+
+template <class T>
+concept Range = std::ranges::range<T> && !Plain<T>;
+
+// Calls f for each member of `value`, an aggregate.
+template <class T, class F>
+void for_each_member(T& value, F&& f) {
+  constexpr std::size_t kMembers = members<std::remove_const_t<T>>();
+  static_assert(kMembers <= kMostMembers,
+                "a struct of a batch has at most 12 members: group them in structs of their own");
+  const auto each = [&](auto&... member) { (f(member), ...); };
+  if constexpr (std::is_empty_v<T>) {
+    return;
+  } else if constexpr (kMembers == 1) {
+    auto& [a] = value;
+    each(a);
+  } else if constexpr (kMembers == 2) {
+    auto& [a, b] = value;
+    each(a, b);
+  } else if constexpr (kMembers == 3) {
+    auto& [a, b, c] = value;
+    each(a, b, c);
+  } else if constexpr (kMembers == 4) {
+    auto& [a, b, c, d] = value;
+    each(a, b, c, d);
+  } else if constexpr (kMembers == 5) {
+    auto& [a, b, c, d, e] = value;
+    each(a, b, c, d, e);
+  } else if constexpr (kMembers == 6) {
+    auto& [a, b, c, d, e, g] = value;
+    each(a, b, c, d, e, g);
+  } else if constexpr (kMembers == 7) {
+    auto& [a, b, c, d, e, g, h] = value;
+    each(a, b, c, d, e, g, h);
+  } else if constexpr (kMembers == 8) {
+    auto& [a, b, c, d, e, g, h, i] = value;
+    each(a, b, c, d, e, g, h, i);
+  } else if constexpr (kMembers == 9) {
+    auto& [a, b, c, d, e, g, h, i, j] = value;
+    each(a, b, c, d, e, g, h, i, j);
+  } else if constexpr (kMembers == 10) {
+    auto& [a, b, c, d, e, g, h, i, j, k] = value;
+    each(a, b, c, d, e, g, h, i, j, k);
+  } else if constexpr (kMembers == 11) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l] = value;
+    each(a, b, c, d, e, g, h, i, j, k, l);
+  } else {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m] = value;
+    each(a, b, c, d, e, g, h, i, j, k, l, m);
+  }
+}
+
+}  // namespace batch_structure
+
+/// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; for a const
+/// `value` it is f(const torch::Tensor&). `value` is a tensor; a struct of up to 12 public members
+/// without base classes and constructors; a tuple, pair or array; an optional; a vector, map or
+/// other range; or any of these inside each other. Numbers, enumerations and strings are passed over.
+///
+/// Any other type is refused by the compiler, so that no tensor is overlooked; a function
+/// `template <class F> void each_tensor(Type&, F&& f)` in the type's namespace teaches its tensors.
+template <class T, class F>
+void for_each_tensor(T& value, F&& f) {
+  using Value = std::remove_const_t<T>;
+  const auto inside = [&f](auto& part) { for_each_tensor(part, f); };
+  if constexpr (std::same_as<Value, torch::Tensor>) {
+    f(value);
+  } else if constexpr (batch_structure::OwnVisit<T>) {
+    each_tensor(value, f);
+  } else if constexpr (batch_structure::Plain<Value>) {
+    return;
+  } else if constexpr (batch_structure::Optional<Value>) {
+    if (value) inside(*value);
+  } else if constexpr (batch_structure::TupleLike<Value>) {
+    std::apply([&](auto&... parts) { (inside(parts), ...); }, value);
+  } else if constexpr (batch_structure::Range<Value>) {
+    if constexpr (!batch_structure::Plain<std::ranges::range_value_t<Value>>) {
+      for (auto& part : value) inside(part);
+    }
+  } else {
+    static_assert(std::is_aggregate_v<Value>,
+                  "a batch is made of tensors, structs, tuples, ranges, optionals, numbers and "
+                  "strings; for other types see for_each_tensor()");
+    batch_structure::for_each_member(value, inside);
+  }
+}
+
+/// What a data set can make and a loader can hand out.
+template <class B>
+concept BatchOfTensors = std::default_initializable<B> && std::copyable<B>;
+
+}  // namespace lockstep
