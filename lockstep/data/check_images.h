@@ -18,7 +18,7 @@ struct CheckImagesOptions {
   int threads = 0;  ///< Threads that decode; 0: the caller does all.
   /// Called by the caller's thread after each image, with the images done. What it throws ends the
   /// check.
-  std::function<void(std::int64_t done)> progress;
+  std::function<void(std::int64_t done)> progress{};
 };
 
 struct ImagesCheck {

@@ -12,7 +12,7 @@ namespace {
 // Far more than the file of the largest image that a decoder accepts by default.
 constexpr std::size_t kLargestFile = std::size_t{1} << 30;
 
-// A data set may have a million such files, which every epoch reads again.
+// Warns only once: a data set may have a million such files, and each epoch reads them again.
 void warn_once(std::string_view remark) {
   static std::atomic_flag warned;
   if (warned.test_and_set()) return;

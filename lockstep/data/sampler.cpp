@@ -30,8 +30,7 @@ std::vector<std::uint32_t> count_occurrences(std::span<const std::int64_t> order
 std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order) {
   if (order.empty()) return {};
   const auto [least, most] = std::minmax_element(order.begin(), order.end());
-  // A table is ten times as fast; a few indices of a huge data set, or none of any, do not deserve
-  // one.
+  // A table is the fastest, but too large for a few indices of a huge data set.
   if (*least >= 0 && *most / 8 <= static_cast<std::int64_t>(order.size())) {
     const auto size = static_cast<std::size_t>(*most) + 1;
     return count_occurrences(order, std::vector<std::uint32_t>(size));
@@ -42,7 +41,7 @@ std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order) {
 std::string Sampler::describe() const { return str("Sampler(size=", size(), ")"); }
 
 EpochShare Sampler::share(std::int64_t epoch, std::int64_t taken) const {
-  // With padding the last turn took more than there was.
+  // At the end nothing is left. With padding, `taken` need not divide by the ranks there.
   if (taken > 0 && taken == shared_size()) return {};
   const int ranks = world_size();
   if (taken % ranks != 0) {

@@ -28,6 +28,14 @@ std::int64_t number_at(const std::map<std::string, std::string>& settings, const
   throw CheckpointError(str("sampler position: ", name, " is no whole number: '", text, "'"));
 }
 
+// Samplers of the program's own may override Sampler::share().
+EpochShare checked(EpochShare share) {
+  LOCKSTEP_CHECK(share.occurrences.empty() || share.occurrences.size() == share.indices.size(),
+                 "the sampler gave ", share.occurrences.size(), " occurrences of ",
+                 share.indices.size(), " indices");
+  return share;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> to_settings(const SamplerPosition& position) {
@@ -100,7 +108,10 @@ std::span<const std::uint32_t> SamplerCursor::occurrences() {
 
 void SamplerCursor::load() {
   if (loaded_) return;
-  share_ = sampler_->share(epoch_, 0);
+  EpochShare share = checked(sampler_->share(epoch_, 0));
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(share.indices.size()) == sampler_->size(),
+                 "the sampler gave ", share.indices.size(), " indices and says ", sampler_->size());
+  share_ = std::move(share);
   loaded_ = true;
 }
 
@@ -125,7 +136,7 @@ SamplerPosition SamplerCursor::position() const {
 
 void SamplerCursor::restore(const SamplerPosition& position) {
   check_position(*sampler_, position);
-  share_ = sampler_->share(position.epoch, position.taken);
+  share_ = checked(sampler_->share(position.epoch, position.taken));
   taken_ = position.taken;
   epoch_ = position.epoch;
   next_ = 0;

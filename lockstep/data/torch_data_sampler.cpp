@@ -17,6 +17,7 @@ struct TorchDataSampler::State {
   std::int64_t first = 0;  // where the next walk begins
   std::vector<std::int64_t> indices;
   std::size_t place = 0;  // of the walk under way
+  bool walks = false;     // whether `place` is one in `epoch`; else the next walk begins at `first`
 };
 
 TorchDataSampler::TorchDataSampler(std::shared_ptr<const lockstep::Sampler> sampler)
@@ -32,6 +33,7 @@ void TorchDataSampler::set_epoch(std::int64_t epoch, std::int64_t first) {
                  static_cast<double>(state_->sampler->size()));
   state_->epoch = epoch;
   state_->first = first;
+  state_->walks = false;
 }
 
 std::int64_t TorchDataSampler::epoch() const { return state_->epoch; }
@@ -44,6 +46,7 @@ void TorchDataSampler::reset(std::optional<std::size_t> new_size) {
   }
   state_->indices = state_->sampler->indices(state_->epoch);
   state_->place = static_cast<std::size_t>(std::exchange(state_->first, 0));
+  state_->walks = true;
 }
 
 std::optional<std::vector<std::size_t>> TorchDataSampler::next(std::size_t batch_size) {
@@ -57,7 +60,7 @@ std::optional<std::vector<std::size_t>> TorchDataSampler::next(std::size_t batch
 }
 
 void TorchDataSampler::save(torch::serialize::OutputArchive& archive) const {
-  const auto place = static_cast<std::int64_t>(state_->place);
+  const auto place = state_->walks ? static_cast<std::int64_t>(state_->place) : state_->first;
   archive.write("epoch", torch::tensor(state_->epoch, torch::kInt64), /*is_buffer=*/true);
   archive.write("place", torch::tensor(place, torch::kInt64), /*is_buffer=*/true);
 }

@@ -239,6 +239,25 @@ TEST(SamplerCursor, RefusesWhatItCannotWalkThrough) {
               HasSubstr("the sampler gave 2 indices and says 3"));
 }
 
+// A sampler's own share() may contradict its size() or itself.
+TEST(SamplerCursor, RefusesAShareThatCannotBe) {
+  class Liar final : public UnnamedSampler {
+   public:
+    explicit Liar(EpochShare share) : UnnamedSampler(3, 3), share_(std::move(share)) {}
+    EpochShare share(std::int64_t, std::int64_t) const override { return share_; }
+
+   private:
+    EpochShare share_;
+  };
+  SamplerCursor shorter(Liar({.indices = {0, 1}, .occurrences = {}}));
+  shorter.skip(3);
+  EXPECT_THAT(message_of<InternalError>([&] { shorter.rest(); }),
+              HasSubstr("the sampler gave 2 indices and says 3"));
+  SamplerCursor uneven(Liar({.indices = {0, 1, 2}, .occurrences = {0, 0}}));
+  EXPECT_THAT(message_of<InternalError>([&] { uneven.rest(); }),
+              HasSubstr("the sampler gave 2 occurrences of 3 indices"));
+}
+
 TEST(SamplerPosition, TravelsAsText) {
   const SamplerPosition position = {"Kind(seed=1)", 3, 1 << 20};
   auto settings = to_settings(position);
