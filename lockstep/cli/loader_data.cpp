@@ -36,7 +36,7 @@ bool is_known_data(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What stands for no --operators.
+// The operators where --operators is not given.
 const char* usual_operators(const std::string& source, const Recipe* recipe) {
   if (recipe) return "recipe";
   return is_known_data(source) ? "crop-flip" : "random-resized-crop";

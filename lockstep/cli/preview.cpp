@@ -226,7 +226,7 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
 
 namespace {
 
-// Those that are left out are decoded wholly: any part of the others can be shown.
+// With kSkip every candidate is decoded wholly, since the sheet may show any part of it.
 std::vector<std::int64_t> choose_rows(const ImageDataset& dataset, const PreviewOptions& options,
                                       std::vector<CorruptImage>& skipped) {
   if (options.on_corrupt_image == OnCorruptImage::kStop) {

@@ -193,7 +193,7 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", settings.checkpoint().string(),
                                         " to resume from", error ? ": " + error.message() : ""));
   }
-  // Better now than after the training.
+  // Checked before the training, whose results would else be lost.
   claim_out(arguments, settings);
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
 }

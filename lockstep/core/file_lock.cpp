@@ -43,10 +43,16 @@ void write_holder(int fd) {
   }
 }
 
+// A file that another user left can often only be read; that suffices for a lock.
+int open_lock(const char* path) {
+  const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  return fd < 0 && errno == EACCES ? open(path, O_RDONLY | O_CLOEXEC) : fd;
+}
+
 }  // namespace
 
 FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
-    : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    : fd_(open_lock(path.c_str())) {
   if (fd_ < 0) {
     throw ConfigError(str(what, " cannot be locked: ", path.string(), ": ", errno_text(errno)));
   }

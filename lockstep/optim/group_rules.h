@@ -27,7 +27,7 @@ class GroupRules {
   double lr(std::size_t group) const;
   void set_lr(std::size_t group, double lr);
   void set_lr_of_all(double lr);
-  /// To `factor` times what the options say.
+  /// Sets each learning rate to `factor` times that of its options.
   void scale_lr(double factor);
 
  private:

@@ -123,7 +123,8 @@ void GroupStep::step_runs() {
   }
 }
 
-// One call of the rule is of one step.
+// One call of the rule takes one number of steps, so all members of the runs must have made as
+// many.
 bool GroupStep::same_steps() {
   if (!rule_->counts_steps()) return true;
   const std::int64_t first = steps()[runs_->members().front().front()];

@@ -24,7 +24,7 @@ class GroupStep {
 
   /// ConfigError for a sparse gradient that the options do not allow.
   void require_steppable() const;
-  /// After require_steppable().
+  /// Call require_steppable() first.
   void step();
   void zero_grad();
   /// As Optimizer::state().

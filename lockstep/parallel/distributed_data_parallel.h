@@ -24,6 +24,7 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
+#include <lockstep/core/error.h>
 #include <lockstep/parallel/ddp_statistics.h>
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/reducer.h>
@@ -65,7 +66,8 @@ class DdpCore {
   /// Collective where the module has buffers. Call before each forward. ConfigError, and the end of the
   /// group, for a parameter that requires a gradient and did not, or was not there, at construction.
   void before_forward();
-  /// May be called after it: then a graph that did not come from it is surely told from one that did.
+  /// Call it when the forward has returned. Optional: the warning about a graph that no forward of the
+  /// wrapper recorded becomes exact.
   void after_forward();
 
   /// Reduces by `hook` instead of by the mean over the ranks. Before the first backward, once, on all
@@ -132,6 +134,9 @@ class DistributedDataParallel {
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
+    if (&*module_ != &*wrapped_) {
+      throw ConfigError("DistributedDataParallel: module() is another module now; wrap it again");
+    }
     core_.before_forward();
     const AfterForward after(core_);
     return module_->forward(std::forward<Arguments>(arguments)...);
@@ -161,6 +166,7 @@ class DistributedDataParallel {
   };
 
   Module module_;
+  Module wrapped_ = module_;  // keeps alive what core_ refers to, even if module() is assigned to
   DdpCore core_;
 };
 

@@ -6,12 +6,10 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace lockstep {
 
 void ForwardGraphs::begin() {
-  constexpr std::uint64_t kOpen = std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t thread = at::RecordFunction::currentThreadId();
   const std::uint64_t now = at::sequence_number::peek();
   for (Nodes& forward : forwards_) {
@@ -22,7 +20,8 @@ void ForwardGraphs::begin() {
 }
 
 void ForwardGraphs::end() {
-  if (!forwards_.empty()) forwards_.back().end = at::sequence_number::peek();
+  if (forwards_.empty() || forwards_.back().end != kOpen) return;
+  forwards_.back().end = at::sequence_number::peek();
 }
 
 bool ForwardGraphs::in_this_backward() const {

@@ -3,16 +3,17 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 
 namespace lockstep {
 
 /// Remembers the nodes that the latest forwards recorded, by the numbers that autograd gives to nodes in the order of
-/// their creation on a thread. Two forwards before two backwards, as a GAN's discriminator has them, and a second
-/// backward after retain_graph are told from a backward over a graph that no forward made. Not thread-safe.
+/// their creation on a thread. A backward over a graph that no forward made is recognised, even after two forwards, as a
+/// GAN's discriminator has them, or in a second backward after retain_graph. Not thread-safe.
 class ForwardGraphs {
  public:
-  /// A forward begins or ends on this thread. One that is not said to end, because the caller runs the module
-  /// itself or the module threw, lasts until the next begins: what is recorded meanwhile counts as its own.
+  /// A forward that records a graph begins or ends on this thread. One that is not said to end, because the caller
+  /// runs the module itself, lasts until the next begins: what is recorded meanwhile counts as its own.
   void begin();
   void end();
 
@@ -26,6 +27,7 @@ class ForwardGraphs {
     std::uint64_t end = 0;
   };
   static constexpr std::size_t kRemembered = 64;
+  static constexpr std::uint64_t kOpen = std::numeric_limits<std::uint64_t>::max();
 
   std::deque<Nodes> forwards_;
 };

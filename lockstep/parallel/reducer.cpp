@@ -107,8 +107,11 @@ void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor, 
 
 void Reducer::State::expect_backward() {
   forward_seen_ = true;
-  ++forwards_;
-  forward_graphs_.begin();
+  if (torch::GradMode::is_enabled()) {
+    // Backwards of forwards under no_sync() are told by their graphs alone: they may never begin here.
+    if (synchronize) ++forwards_;
+    forward_graphs_.begin();
+  }
   ending_group_on_error([&] {
     for (const Slot& slot : slots_) {
       if (!slot.sparse) check_place(slot, slot.parameter.tensor, "the parameter");

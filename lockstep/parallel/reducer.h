@@ -50,7 +50,8 @@ class Reducer {
 
   /// The module's forward is about to run.
   void expect_backward();
-  /// It has returned. Optional: tells a backward that is not of the wrapper's more surely.
+  /// The module's forward has returned. Optional: the warning about a graph that no forward of the wrapper recorded
+  /// becomes exact.
   void forward_ended();
 
   /// While false, backward accumulates into the buckets and does not communicate.

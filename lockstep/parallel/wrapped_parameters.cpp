@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Module::parameters() copies all names and makes a map of them, which takes a hundred times as long
-// as to look at the parameters where they are registered. They are there for derived classes.
+// Module::parameters() copies all names and makes a map of them at each call. This looks at the parameters
+// where they are registered, to which derived classes have access.
 struct Registered : torch::nn::Module {
   static const torch::OrderedDict<std::string, torch::Tensor>& in(const torch::nn::Module& module) {
     return module.*(&Registered::parameters_);
@@ -36,7 +36,7 @@ std::string WrappedParameters::why_not_all() {
                          " when DistributedDataParallel was made, so that each rank would train it on "
                          "its own gradient; wrap the module again after such a change");
   }
-  known_.clear();  // others were taken away, or came and are frozen
+  known_.clear();  // Parameters were removed, or frozen ones were added.
   look_again(*module_);
   return "";
 }

@@ -8,9 +8,12 @@
 
 namespace lockstep {
 
-/// {"recipe", "strategy", "backend", "loader", "precision", "world_size", "threads_per_rank",
-///  "global_batch", "already_complete", "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases"}],
-///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total", "peak_rss_bytes"}
+/// {"recipe", "strategy", "backend", "loader", "precision", "fused_kernels", "world_size",
+/// "threads_per_rank",
+///  "global_batch", "already_complete", "skipped_images",
+///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "rss_bytes", "phases"}],
+///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
+///  "peak_rss_bytes"}
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
 std::string to_json(const RunReport& report);
 

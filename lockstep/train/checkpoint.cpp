@@ -163,13 +163,13 @@ void warn_of_missing_checksums(const Safetensors& content, const std::string& pa
               "earlier version or by another program");
 }
 
-// What was saved like that, as the checksums say.
-void warn_of_divergence(const torch::nn::Module& module, const std::string& path) {
+// Names the first parameter that is not finite. Where checksums fit, it was saved that way.
+void warn_of_divergence(const torch::nn::Module& module, const std::string& path, bool verified) {
   for (const auto& parameter : module.named_parameters()) {
     const torch::Tensor& values = parameter.value();
     if (!values.defined() || values.isfinite().all().item<bool>()) continue;
-    return log_warning(path, ": ", parameter.key(),
-                       " holds values that are not finite: the run had diverged when it was saved");
+    return log_warning(path, ": ", parameter.key(), " holds values that are not finite",
+                       verified ? ": the run had diverged when it was saved" : "");
   }
 }
 
@@ -220,7 +220,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   drop_lone_grad_scaler(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
   copy_state(given, own, path.string());
-  warn_of_divergence(module, path.string());
+  warn_of_divergence(module, path.string(), content.has_checksums);
   return info;
 }
 

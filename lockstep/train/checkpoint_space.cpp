@@ -6,6 +6,8 @@
 #include <string>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/optim/parameter_groups.h>
 #include <lockstep/train/state_dict.h>
 
 namespace lockstep {
@@ -38,18 +40,18 @@ std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule
     bytes += data + kHeaderBytesOfTensor + 2 * name.size();
   };
   for (const auto& [name, tensor] : state_dict(module)) add(name, tensor.nbytes());
-  for (const auto& item : module.named_parameters()) {
-    const torch::Tensor& parameter = item.value();
-    if (!parameter.requires_grad()) continue;
-    for (const std::string& state : rule.state_names()) add(state + item.key(), parameter.nbytes());
-    if (rule.counts_steps()) add("step" + item.key(), sizeof(std::int64_t));
+  for (const auto& [name, parameter] : trainable_parameters(module)) {
+    for (const std::string& state : rule.state_names()) add(state + name, parameter.nbytes());
+    if (rule.counts_steps()) add("step" + name, sizeof(std::int64_t));
   }
   return bytes;
 }
 
 void require_checkpoint_space(const fs::path& path, std::uint64_t bytes, std::int64_t saves) {
+  if (saves < 1) return;
+  temporary_beside(path);  // removes what a process that was killed while it saved has left
   const auto free = free_bytes(path.has_parent_path() ? path.parent_path() : ".");
-  if (!free || saves < 1) return;
+  if (!free) return;
   std::error_code absent;
   const std::uintmax_t existing = fs::file_size(path, absent);
   const std::uint64_t freed = absent ? 0 : std::min<std::uint64_t>(existing, bytes);

@@ -17,6 +17,8 @@ namespace {
 // On a GPU reading the loss waits for the device; a listener then sees it in every so many steps.
 constexpr std::int64_t kDeviceReportInterval = 10;
 
+const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
+
 std::int64_t trainable_scalars(const torch::nn::Module& module) {
   std::int64_t count = 0;
   for (const auto& parameter : distinct(module.parameters())) {
@@ -121,7 +123,7 @@ void TrainingRun::prepare() {
   require_space();
 }
 
-// Better now than after the first epoch.
+// Asks before training, so that a full disk does not end the run after its first epoch.
 void TrainingRun::require_space() const {
   if (options_.checkpoint.empty() || strategy_.group().rank() != 0 || finished()) return;
   const std::int64_t steps = train_loader_.steps_per_epoch();
@@ -142,8 +144,8 @@ NamedTensors TrainingRun::resume() {
     checkpoint = load_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
                                  info_.recipe);
     // Checkpoints of a time when there was nothing else do not say so.
-    checkpoint.settings.merge(
-        std::map<std::string, std::string>{{"loader", "native"}, {"mix", "none"}});
+    checkpoint.settings.merge(std::map<std::string, std::string>{
+        {"loader", "native"}, {"mix", "none"}, {"fused_kernels", yes_or_no(info_.fused_kernels)}});
     const auto differences = differing(checkpoint.settings, settings());
     if (!differences.empty()) {
       log_warning("the run goes on but does not repeat the original, which was trained with ",
@@ -206,7 +208,8 @@ std::map<std::string, std::string> TrainingRun::settings() const {
       {"precision", to_string(options_.precision)},
       {"dataset", info_.dataset},
       {"loader", to_string(train_loader_.options().engine)},
-      {"mix", to_string(train_loader_.options().mix)}});
+      {"mix", to_string(train_loader_.options().mix)},
+      {"fused_kernels", yes_or_no(info_.fused_kernels)}});
   return settings;
 }
 

@@ -284,6 +284,9 @@ TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {
   second[2] = "3";
   second[6] = "cutmix";
   EXPECT_THAT(train(second).err, ::testing::HasSubstr("mix MixUp(alpha=1) (now CutMix(alpha=1))"));
+  second[2] = "4";
+  second.push_back("--no-fused-kernels");  // equal to the fused ones only up to rounding
+  EXPECT_THAT(train(second).err, ::testing::HasSubstr("fused_kernels yes (now no)"));
 }
 
 TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {

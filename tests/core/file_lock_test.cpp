@@ -77,6 +77,23 @@ TEST(FileLock, OutlivesAChild) {
   EXPECT_FALSE(is_free(directory / "lock"));
 }
 
+// Several people may train in one folder, one after the other.
+TEST(FileLock, TakesAFileThatAnotherUserLeft) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "lock";
+  { const FileLock lock(path, "the folder"); }
+  std::filesystem::permissions(path, std::filesystem::perms(0444));
+  std::filesystem::permissions(directory.path(), std::filesystem::perms(0755));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (getuid() == 0 && setuid(65534) != 0) _exit(2);
+    _exit(is_free(path) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(FileLock, SaysWhyItCannotBe) {
   const TemporaryDirectory directory;
   EXPECT_THAT(message_of<ConfigError>([&] { FileLock lock(directory / "no/lock", "the folder"); }),

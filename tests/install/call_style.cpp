@@ -32,7 +32,8 @@ void call_in_the_style_of_the_guides() {
   take(DdpOptions{.static_graph = true}, SgdOptions{.lr = 0.1}, AdamOptions{.lr = 0.1}, AdamWOptions{.lr = 0.1},
        GradScalerOptions{.init_scale = 1024}, PowerSgdOptions{.matrix_approximation_rank = 2},
        PeriodicModelAveragerOptions{.period = 4});
-  take(TrainerOptions{.max_epochs = 2}, ScheduleOptions{.kind = ScheduleKind::kStep}, CheckpointInfo{.epoch = 2},
+  take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
+       ScheduleOptions{.kind = ScheduleKind::kStep}, CheckpointInfo{.epoch = 2},
        RunInfo{.world_size = 2}, EpochReport{.epoch = 1}, RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic});
   take(ContactSheetLayout{.title = "a sheet"}, Span{.name = "a span"});

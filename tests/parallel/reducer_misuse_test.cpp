@@ -264,6 +264,38 @@ TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
   for (const char* rank : {"rank 0", "rank 1"}) EXPECT_THAT(told, Contains(HasSubstr(rank)));
 }
 
+// Evaluation and accumulation through the wrapper must not hide a training that goes past it.
+TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    const auto input = torch::ones({1, 2});
+    ddp(input).sum().backward();
+    {
+      const torch::NoGradGuard no_grad;
+      for (int batch = 0; batch < 100; ++batch) ddp(input);
+    }
+    {
+      const auto guard = ddp.no_sync();
+      for (int batch = 0; batch < 3; ++batch) ddp(input).sum().backward();
+    }
+    net->forward(input).sum().backward();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_EQ(log.lines().size(), 2U);  // once a rank
+}
+
+TEST(DdpErrors, NamesAModuleThatWasExchanged) {
+  const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
+    DistributedDataParallel ddp(torch::nn::Linear(2, 2), group);
+    ddp.module() = torch::nn::Linear(2, 2);
+    ddp(torch::ones({1, 2}));
+  });
+  EXPECT_THAT(errors[0], HasSubstr("module() is another module now; wrap it again"));
+}
+
 TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
   const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -284,6 +316,14 @@ TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
       const auto leaf = torch::ones({1, 2}, torch::requires_grad());
       const auto slope = torch::autograd::grad({ddp(leaf).sum()}, {leaf}, {}, true, /*create_graph=*/true)[0];
       slope.square().sum().backward();
+      // An output that was kept while a batch was evaluated.
+      const auto kept = ddp(input).sum();
+      {
+        const torch::NoGradGuard no_grad;
+        ddp(input);
+      }
+      kept.backward({}, /*retain_graph=*/true);
+      kept.backward();
     }
     group.barrier();
   });

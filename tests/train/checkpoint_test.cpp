@@ -1,5 +1,8 @@
 #include <lockstep/train/checkpoint.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -280,6 +283,28 @@ TEST_F(Checkpoint, KnowsItsSizeBeforeItIsWritten) {
     EXPECT_GE(expected, written);
     EXPECT_LT(expected, written + 8192);
   }
+  // A tied weight is saved under both names, its optimizer state once.
+  struct Tied : torch::nn::Module {
+    Tied() : first(register_module("first", torch::nn::Linear(100, 100))) {
+      register_parameter("again", first->weight);
+    }
+    torch::nn::Linear first;
+  } tied;
+  Optimizer each(tied, AdamOptions{});
+  save_checkpoint(path, tied, each.state(), kInfo);
+  EXPECT_LT(checkpoint_bytes(tied, *make_update_rule(AdamOptions{})),
+            std::filesystem::file_size(path) + 8192);
+}
+
+TEST_F(Checkpoint, NeedsNoRoomForWhatAKilledProcessLeft) {
+  const pid_t ended = fork();
+  if (ended == 0) _exit(0);
+  ASSERT_EQ(waitpid(ended, nullptr, 0), ended);
+  const std::filesystem::path left =
+      path.string() + lockstep::str(".tmp-", host_name(), '-', ended, "-1");
+  std::ofstream(left) << "half a checkpoint";
+  require_checkpoint_space(path, 1000, 2);
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 // The second checkpoint is written beside the first.
