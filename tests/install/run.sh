@@ -16,8 +16,9 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 configure() {  # configure FOLDER_OF_SOURCE BUILD ARGUMENT...
   local folder=$1 into=$2
   shift 2
-  cmake -S "$source/$folder" -B "$into" -G Ninja "${@//@prefix@/$work/prefix}"
+  cmake -S "$source/$folder" -B "$into" -G Ninja "-DCMAKE_CXX_FLAGS=${strict[*]}" "${@//@prefix@/$work/prefix}"
 }
+strict=(-Wall -Wextra -Wpedantic -Werror)  # as strict_compilation.py has them
 configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/configure.log"
 configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
 configure examples/03_training_on_many_ranks "$work/training" "$@" >"$work/configure-training.log"
