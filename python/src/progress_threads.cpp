@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 namespace lockstep_c10d {
@@ -55,6 +56,10 @@ void ProgressThreads::stop() {
     }
     lock.lock();
   }
+  // Operations that their callers completed while no thread looked; each of them holds this set.
+  Operations ended;
+  for (Queue* queue : {&collectives_, &messages_}) take_ended(*queue, ended);
+  lock.unlock();
 }
 
 bool ProgressThreads::is_busy() const {
@@ -67,7 +72,9 @@ bool ProgressThreads::Queue::has_work() const {
                       [](const auto& each) { return each->has_ended(); });
 }
 
-// The functions from here on are called with the lock, unless they say something else.
+// The functions from here on are called with the lock, unless they say something else. An operation
+// may end at any moment, on the thread of a caller who waits for it: what one look at a queue has
+// found may be over at the next.
 
 ProgressThreads::Queue* ProgressThreads::queue_without_driver() {
   for (Queue* queue : {&collectives_, &messages_}) {
@@ -81,7 +88,16 @@ void ProgressThreads::find_driver() {
   if (idle_ > 0) {
     turn_.notify_one();
   } else {
+    start_thread();
+  }
+}
+
+// A thread of the set that cannot start another goes on alone: it drives both queues in turn.
+void ProgressThreads::start_thread() {
+  try {
     threads_.emplace_back([self = shared_from_this()] { self->run(); });
+  } catch (const std::system_error&) {
+    if (threads_.empty() && own_set != this) throw;
   }
 }
 
@@ -95,12 +111,13 @@ void ProgressThreads::run() {
     turn_.wait(lock, [this] { return stopped_ || queue_without_driver() != nullptr; });
     --idle_;
     Queue* const queue = queue_without_driver();
-    if (queue == nullptr) return;
+    if (queue == nullptr && stopped_) return;
+    if (queue == nullptr) continue;
     queue->driver = std::this_thread::get_id();
     find_driver();  // for the other queue
     Operations operations = next_operations(*queue);
     lock.unlock();
-    drive(operations);
+    if (!operations.empty()) drive(operations);
     lock.lock();
     take_ended(*queue, operations);
     if (queue->driver == std::this_thread::get_id()) queue->driver = {};
@@ -111,11 +128,14 @@ void ProgressThreads::run() {
   }
 }
 
-// Collectives end in their order, so only the first needs a look, even of thousands.
+// Collectives end in their order, so only the first needs a look, even of thousands. Empty where
+// all have ended.
 ProgressThreads::Operations ProgressThreads::next_operations(const Queue& queue) const {
   if (&queue == &messages_) return queue.operations;
-  return {*std::find_if(queue.operations.begin(), queue.operations.end(),
-                        [](const auto& each) { return !each->has_ended(); })};
+  const auto first = std::find_if(queue.operations.begin(), queue.operations.end(),
+                                  [](const auto& each) { return !each->has_ended(); });
+  if (first == queue.operations.end()) return {};
+  return {*first};
 }
 
 // Until a collective has ended, or for one look at all messages. Callbacks may run meanwhile; then

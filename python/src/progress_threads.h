@@ -26,6 +26,8 @@ class ProgressThreads : public std::enable_shared_from_this<ProgressThreads> {
   ProgressThreads(const ProgressThreads&) = delete;
   ProgressThreads& operator=(const ProgressThreads&) = delete;
 
+  /// std::system_error where no thread can be started and there is none yet; a later call tries
+  /// again.
   void add(c10::intrusive_ptr<Operation> operation);
   /// Called before callbacks run, on whichever thread runs them.
   void step_aside();
@@ -49,6 +51,7 @@ class ProgressThreads : public std::enable_shared_from_this<ProgressThreads> {
   void run();
   Queue* queue_without_driver();
   void find_driver();
+  void start_thread();
   Operations next_operations(const Queue& queue) const;
   static void drive(const Operations& operations);
   void take_ended(Queue& queue, Operations& ended);
