@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
-#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,7 +19,7 @@ using lockstep::Deadline;
 using lockstep::str;
 using lockstep::WorkPtr;
 
-constexpr int kTag = std::numeric_limits<int>::max();
+constexpr int kTag = (1 << 16) - 1;  // the highest that Gloo carries
 constexpr std::chrono::microseconds kBetweenLooks{200};
 
 at::Tensor message() { return at::zeros({1}, at::kByte); }
@@ -35,15 +34,6 @@ bool completes(lockstep::Work& work, const Deadline& deadline) {
   return true;
 }
 
-// Where a rank has ended, its message fails before the deadline.
-bool has_come(lockstep::Work& work, const Deadline& deadline) {
-  try {
-    return completes(work, deadline);
-  } catch (const lockstep::CommError&) {
-    return false;
-  }
-}
-
 [[noreturn]] void fail(lockstep::ProcessGroup& group, const std::string& reason) {
   group.abort(reason);
   C10_THROW_ERROR(DistBackendError, reason);
@@ -51,23 +41,31 @@ bool has_come(lockstep::Work& work, const Deadline& deadline) {
 
 void wait_for_all(lockstep::ProcessGroup& group, std::chrono::milliseconds timeout,
                   bool wait_all_ranks) {
-  const auto in_time = str(" failed to pass monitoredBarrier in ", timeout.count(), " ms");
   const Deadline deadline(timeout);
   std::vector<WorkPtr> arrivals;
   for (int rank = 1; rank < group.size(); ++rank) {
     arrivals.push_back(group.irecv(message(), rank, kTag));
   }
   std::vector<int> missing;
-  for (int rank = 1; rank < group.size(); ++rank) {
+  const auto who_failed = [&] {
+    return str("[Rank 0]: ", wait_all_ranks ? "Ranks " : "Rank ", lockstep::join(missing),
+               " failed to pass monitoredBarrier");
+  };
+  for (int rank = 1; rank < group.size() && (missing.empty() || wait_all_ranks); ++rank) {
     if (deadline.expired() && !wait_all_ranks) {
       fail(group, str("Rank 0 timed out in monitoredBarrier after ", timeout.count(), " ms"));
     }
-    if (has_come(*arrivals[static_cast<std::size_t>(rank - 1)], deadline)) continue;
-    if (!wait_all_ranks) fail(group, str("[Rank 0]: Rank ", rank, in_time));
-    missing.push_back(rank);
+    try {
+      if (completes(*arrivals[static_cast<std::size_t>(rank - 1)], deadline)) continue;
+      missing.push_back(rank);
+    } catch (const lockstep::CommError& error) {
+      // The group has ended, which says nothing about the ranks that follow.
+      missing.push_back(rank);
+      fail(group, str(who_failed(), ": ", lockstep::first_line(error)));
+    }
   }
   if (missing.empty()) return;
-  fail(group, str("[Rank 0]: Ranks ", lockstep::join(missing), in_time));
+  fail(group, str(who_failed(), " in ", timeout.count(), " ms"));
 }
 
 void answer_all(lockstep::ProcessGroup& group, const Deadline& deadline) {

@@ -15,10 +15,11 @@
 namespace lockstep_c10d {
 namespace {
 
-// The numbers of elements of all ranks; checks that their tensors have one shape.
+// The numbers of elements of all ranks; checks that their tensors have one shape and type.
 std::vector<std::int64_t> exchange_counts(lockstep::ProcessGroup& group, const at::Tensor& tensor,
                                           std::chrono::milliseconds timeout) {
-  std::vector<std::int64_t> facts = {tensor._nnz(), tensor.sparse_dim()};
+  std::vector<std::int64_t> facts = {tensor._nnz(), tensor.sparse_dim(),
+                                     static_cast<std::int64_t>(tensor.scalar_type())};
   facts.insert(facts.end(), tensor.sizes().begin(), tensor.sizes().end());
   const at::Tensor mine = at::tensor(facts, at::kLong);
   const at::Tensor all = at::empty({group.size(), mine.numel()}, at::kLong);
@@ -29,8 +30,9 @@ std::vector<std::int64_t> exchange_counts(lockstep::ProcessGroup& group, const a
       C10_THROW_ERROR(ValueError,
                       lockstep::str("rank ", group.rank(), ": all_reduce: the sparse tensor has shape ",
                                     tensor.sizes(), " with ", tensor.sparse_dim(),
-                                    " sparse dimensions, that of rank ", rank,
-                                    " has another; expected one shape on all ranks"));
+                                    " sparse dimensions and type ", tensor.scalar_type(),
+                                    ", that of rank ", rank,
+                                    " has others; expected one shape and type on all ranks"));
     }
     counts.push_back(all[rank][0].item<std::int64_t>());
   }

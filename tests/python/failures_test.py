@@ -10,6 +10,8 @@ def wrong_arguments(rank, world):
         (lambda: dist.all_gather_into_tensor(torch.ones(5), torch.ones(3)), ["all_gather"]),
         (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1], [2, 2]), ["all_to_all"]),
         (lambda: dist.all_reduce(torch.ones(2 + rank, 3).to_sparse()), ["all_reduce", "sparse", "shape"]),
+        (lambda: dist.all_reduce(torch.ones(2, 3, dtype=[torch.float32, torch.float64][rank]).to_sparse()),
+         ["all_reduce", "sparse", "type"]),
     ]
     for call, texts in cases:
         with raises(ValueError, f"rank {rank}", *texts):
@@ -73,6 +75,33 @@ def monitored(rank, world, wait_all_ranks):
         store.set("given up", "1")
 
 
+def monitored_over_gloo(rank, world, port):
+    """Gloo carries fewer tags than shared memory. Only a TCPStore tells the way between hosts."""
+    os.environ["LOCKSTEP_HOST_ID"] = str(rank)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("lockstep", store=store, rank=rank, world_size=world)
+    dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
+    dist.destroy_process_group()
+
+
+def monitored_while_one_dies(rank, world):
+    """Rank 1 is only late: the error says that rank 2 has died."""
+    group = dist.group.WORLD
+    store = dist.distributed_c10d._get_default_store()
+    group.monitored_barrier(datetime.timedelta(seconds=20))
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 0:
+        begin = time.monotonic()
+        with raises(dist.DistBackendError, "Rank 1 failed to pass monitoredBarrier: ", "rank 2", " died"):
+            group.monitored_barrier(datetime.timedelta(seconds=50))
+        assert time.monotonic() - begin < 20
+        store.set("given up", "1")
+    else:
+        store.wait(["given up"])
+    dist.is_initialized = lambda: False
+
+
 def group_timeout(rank, world):
     """A group whose timeout is set later obeys it; sequence numbers count its collectives."""
     group = dist.group.WORLD
@@ -122,6 +151,15 @@ class Failures(Ranks):
         for wait_all_ranks in (False, True):
             with self.subTest(wait_all_ranks=wait_all_ranks):
                 self.run_ranks(monitored, 3, wait_all_ranks)
+
+    def test_monitored_barrier_over_gloo(self):
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.run_ranks(monitored_over_gloo, 3, store.port, backend=None)
+
+    def test_monitored_barrier_while_a_rank_dies(self):
+        ranks = self.start(monitored_while_one_dies, 3)
+        for rank in ranks[:2]:
+            self.result(rank)
 
     def test_a_timeout_that_is_set_later(self):
         self.assertLess(self.run_ranks(group_timeout, 2, timeout=60)[0], 20)
