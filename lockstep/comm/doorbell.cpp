@@ -1,7 +1,5 @@
 #include <lockstep/comm/doorbell.h>
 
-#include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -12,20 +10,10 @@
 
 namespace lockstep {
 
-Doorbell::Doorbell(const std::string& address) : fd_(listen_on(address, 0)) {
-  fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
-  place_ = str(address, ' ', bound_port(fd_));
-}
+Doorbell::Doorbell(const std::string& address)
+    : fd_(hold_port(address)), place_(str(address, ' ', bound_port(fd_))) {}
 
 Doorbell::~Doorbell() { close(fd_); }
-
-void Doorbell::clear() {
-  for (;;) {
-    const int visitor = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (visitor < 0) return;
-    close(visitor);
-  }
-}
 
 bool host_answers(const std::string& place, std::chrono::milliseconds timeout) {
   std::istringstream text(place);

@@ -7,11 +7,12 @@
 
 namespace lockstep {
 
-/// A socket that the kernel answers at. Peers connect to see whether the host is there; nothing is
-/// said. Safe to move between threads, not to use from several.
+/// A port at which the kernel answers. Peers try to connect there to see whether the host is there.
+/// Nobody listens, so that the kernel refuses each of them at once and keeps none for a process
+/// that may be stopped. Safe to use from several threads.
 class Doorbell {
  public:
-  /// Listens at `address`, an address of this host, and any port. CommError when it cannot.
+  /// Holds a free port of `address`, an address of this host. CommError when it cannot.
   explicit Doorbell(const std::string& address);
   ~Doorbell();
   Doorbell(const Doorbell&) = delete;
@@ -19,8 +20,6 @@ class Doorbell {
 
   /// Where it is: "10.0.0.1 40123", for host_answers().
   const std::string& place() const { return place_; }
-  /// Forgets who rang, so that the kernel has room for others.
-  void clear();
 
  private:
   int fd_ = -1;

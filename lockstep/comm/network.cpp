@@ -26,6 +26,9 @@
 namespace lockstep {
 namespace {
 
+// A connection that is half open for longer is given up and tried again.
+constexpr std::chrono::seconds kConnectAttempt{5};
+
 struct Address {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -77,19 +80,30 @@ class Socket {
   int fd_;
 };
 
+// 0, ETIMEDOUT at the deadline, or why this process cannot wait. A signal does not end the wait.
+int wait_until_writable(int fd, const Deadline& deadline) {
+  for (;;) {
+    pollfd polled{fd, POLLOUT, 0};
+    const auto left = std::min(std::chrono::ceil<Milliseconds>(deadline.remaining()),
+                               Milliseconds(std::chrono::hours(1)));
+    const int count = poll(&polled, 1, static_cast<int>(left.count()));
+    if (count > 0) return 0;
+    if (count < 0 && errno != EINTR) return errno;
+    if (deadline.expired()) return ETIMEDOUT;
+  }
+}
+
 // One attempt; 0 with a connected socket, or why it failed.
 int try_connect(const Address& address, const Deadline& deadline, int& connected) {
   Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
   int error = 0;
   if (connect(connection.get(), address.get(), address.length) != 0) {
     if (errno != EINPROGRESS) return errno;
-    pollfd polled{connection.get(), POLLOUT, 0};
-    const auto left = std::min(std::chrono::duration_cast<Milliseconds>(deadline.remaining()),
-                               Milliseconds(std::chrono::hours(1)));
-    if (poll(&polled, 1, static_cast<int>(left.count())) <= 0) return ETIMEDOUT;
+    if ((error = wait_until_writable(connection.get(), deadline)) != 0) return error;
     socklen_t length = sizeof(error);
     getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
+  if (error == 0 && is_own_end(connection.get())) return ECONNREFUSED;
   if (error == 0) connected = connection.release();
   return error;
 }
@@ -181,6 +195,15 @@ int listen_on(const std::string& host, std::uint16_t port) {
   return listener.release();
 }
 
+int hold_port(const std::string& host) {
+  const Address address = resolve(host, 0);
+  Socket holder(address.family(), SOCK_STREAM);
+  if (bind(holder.get(), address.get(), address.length) != 0) {
+    throw CommError(str("cannot hold a port of ", host, ": ", errno_text(errno)));
+  }
+  return holder.release();
+}
+
 std::uint16_t bound_port(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);
@@ -189,6 +212,16 @@ std::uint16_t bound_port(int fd) {
   }
   return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
                                              : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+}
+
+bool is_own_end(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof(own);
+  socklen_t peer_length = sizeof(peer);
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+         own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
 }
 
 std::string local_address_towards(const std::string& host, std::uint16_t port) {
@@ -213,7 +246,9 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
     try {
       // Again each time: the name of a host that just starts may not be known yet.
       int connected = -1;
-      const int error = try_connect(resolve(host, port), deadline, connected);
+      const Deadline attempt(std::min<Milliseconds>(
+          kConnectAttempt, std::chrono::ceil<Milliseconds>(deadline.remaining())));
+      const int error = try_connect(resolve(host, port), attempt, connected);
       if (error == 0) {
         const int on = 1;
         setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -232,14 +267,20 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
                          "; rank 0 must be started there (MASTER_ADDR, MASTER_PORT)"));
 }
 
+void limit_unacknowledged(int fd, std::chrono::milliseconds timeout) {
+  const int number = static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 0, 1 << 30));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &number, sizeof(number));
+}
+
 void give_up_silent_host(int fd, std::chrono::milliseconds timeout) {
   if (timeout.count() == 0) return;
   const auto set = [fd](int level, int option, std::int64_t value) {
     const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
     setsockopt(fd, level, option, &number, sizeof(number));
   };
-  // For what was sent and not acknowledged; and while nothing is sent, questions in between.
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, timeout.count());
+  // The first option covers data that is not acknowledged. Keepalive probes cover an idle
+  // connection.
+  limit_unacknowledged(fd, timeout);
   const std::int64_t seconds = std::min<std::int64_t>(timeout.count() / 1000, 30'000);
   set(IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
   set(IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
@@ -252,9 +293,11 @@ bool is_reached(const std::string& host, std::uint16_t port, std::chrono::millis
     int connected = -1;
     const int error = try_connect(resolve(host, port), Deadline(timeout), connected);
     if (connected >= 0) close(connected);
-    return error == 0 || error == ECONNREFUSED || error == ECONNRESET;
+    // Any other error is local, as when no port is left, and says nothing about the other host.
+    return error != ETIMEDOUT && error != EHOSTUNREACH && error != ENETUNREACH;
   } catch (const CommError&) {
-    return true;  // of this process's descriptors or of names: no sign of the other host
+    // The error is local (no descriptor, or an unknown name); it says nothing about the other host.
+    return true;
   }
 }
 

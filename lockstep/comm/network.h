@@ -36,15 +36,24 @@ bool is_reached_from_outside(const std::string& host, bool several_hosts);
 /// machine, not permitted.
 int listen_on(const std::string& host, std::uint16_t port);
 
-/// The port that a listening socket is bound to.
+/// A socket that keeps a free port of `host` from others while nobody listens there: the kernel
+/// refuses each connection at once, also while this process is stopped. The caller owns the
+/// descriptor. CommError when `host` is not an address of this machine.
+int hold_port(const std::string& host);
+
+/// The port that a socket is bound to.
 std::uint16_t bound_port(int fd);
+
+/// Whether a connected socket is its own peer. A connection to a port of this machine at which
+/// nobody listens becomes one when the kernel chooses that very port for the near end.
+bool is_own_end(int fd);
 
 /// The address of this machine's interface that leads to `host`.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
 
 /// A connection to whoever listens at host:port, tried again until somebody does; `meanwhile`, if
-/// given, is called before each further attempt. The caller owns the descriptor, which does not
-/// block. TimeoutError at the deadline.
+/// given, is called before each further attempt, which is after 5 s at the latest. The caller owns
+/// the descriptor, which does not block. TimeoutError at the deadline.
 int connect_to_listener(const std::string& host, std::uint16_t port,
                         std::chrono::milliseconds timeout,
                         const std::function<void()>& meanwhile = {});
@@ -54,8 +63,14 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
 /// `timeout` is zero.
 void give_up_silent_host(int fd, std::chrono::milliseconds timeout);
 
+/// The part of give_up_silent_host() that is about data on its way; zero: no limit. The kernel
+/// counts data as on its way, too, for which the process at the other end has no room, although its
+/// host answers.
+void limit_unacknowledged(int fd, std::chrono::milliseconds timeout);
+
 /// Whether anything at the address of a host answers a connection: a listener, or the kernel, which
-/// says that there is none. False when nothing does before `timeout`, or no way leads there.
+/// says that there is none. False when nothing does before `timeout`, or no way leads there. True
+/// when this process cannot ask.
 bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep

@@ -34,7 +34,7 @@ struct WatchdogOptions {
   /// How long a peer may be silent before its host is asked for an answer; without one the peer is
   /// dead or cut off, and the group ends. Zero: no host is asked.
   std::chrono::milliseconds host_timeout{0};
-  /// This host's, at which peers ask for an answer. Empty: they cannot.
+  /// This host's address, at which peers check that the host answers. If empty, peers cannot check.
   std::string own_address;
   /// Called once, on the watchdog's thread, when the group has ended: wakes what waits.
   std::function<void()> ended;

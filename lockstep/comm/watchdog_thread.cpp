@@ -139,10 +139,7 @@ void Watchdog::State::publish(Lock& lock, bool leaves) {
     own.oldest = static_cast<std::int64_t>(*oldest->second.number);
     own.oldest_call = describe(oldest->second.description);
   }
-  if (doorbell_) {
-    doorbell_->clear();
-    own.doorbell = doorbell_->place();
-  }
+  if (doorbell_) own.doorbell = doorbell_->place();
   const std::string status = own.to_text();
   const std::string end = end_ && !end_published_ ? end_->to_text() : "";
   const bool first = looks_ == 0;
@@ -183,7 +180,7 @@ void Watchdog::State::read(Lock& lock) {
   looked_ = Clock::now();
   if (!texts.back().empty() && texts.back() != kRunning) {
     const auto told = End::from_text(texts.back(), static_cast<int>(peers_.size()));
-    // The first reason, which may not be ours.
+    // The store holds the reason that was written first; another rank may have written it.
     end_ = told.value_or(End{rank_, false,
                              "the group ended, and what its store gives as the reason is none: "
                              "another program seems to have written into the store"});
@@ -246,8 +243,8 @@ void Watchdog::State::end_without(Lock& lock, const std::string& reason) {
   read(lock);
 }
 
-// A few ask for all: a stopped process does not take what the kernel accepts for it, and there is room
-// for a thousand only.
+// A few ranks ask for all. If every rank of a large group asked, one of them would sooner or later
+// lose both its packets and end the group, although the host is there.
 bool Watchdog::State::asks_for_all(int rank) const {
   constexpr int kAskers = 4;
   const int size = static_cast<int>(peers_.size());

@@ -2,10 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include <lockstep/comm/doorbell.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <tests/support/silent_place.h>
 
 namespace lockstep {
 namespace {
@@ -48,6 +57,75 @@ TEST(Network, GivesUpAtTheDeadline) {
   EXPECT_THROW(connect_to_listener("127.0.0.1", port, std::chrono::milliseconds(100)), TimeoutError);
   EXPECT_GE(seconds_since(start), 0.1);
   EXPECT_LT(seconds_since(start), 2);
+}
+
+// Where packets are lost, `meanwhile` tells the user what is waited for.
+TEST(Network, TriesAgainWhereNothingAnswers) {
+  const testing_support::SilentPlace host;
+  if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";
+  const auto start = Clock::now();
+  const auto give_up = [] { throw CommError("enough"); };
+  EXPECT_EQ(error_of([&] {
+              connect_to_listener("127.0.0.1", host.port(), std::chrono::seconds(40), give_up);
+            }),
+            "enough");
+  EXPECT_LT(seconds_since(start), 20);
+}
+
+TEST(Network, ASignalDoesNotEndAWait) {
+  const testing_support::SilentPlace host;
+  if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";
+  struct sigaction counts {};
+  struct sigaction before {};
+  static std::atomic<int> signals;
+  signals = 0;
+  counts.sa_handler = [](int) { ++signals; };
+  ASSERT_EQ(sigaction(SIGUSR1, &counts, &before), 0);
+  std::atomic<bool> done = false;
+  std::thread sender([&done, waiter = pthread_self()] {
+    while (!done) {
+      pthread_kill(waiter, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const auto start = Clock::now();
+  EXPECT_FALSE(is_reached("127.0.0.1", host.port(), std::chrono::milliseconds(400)));
+  EXPECT_GE(seconds_since(start), 0.4);
+  done = true;
+  sender.join();
+  EXPECT_GT(signals, 0);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+// What happens to one of some ten thousand connections to a port at which nobody listens yet.
+TEST(Network, KnowsAConnectionToItself) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_FALSE(is_own_end(fd));
+  address.sin_port = htons(bound_port(fd));
+  const bool is_connected =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  EXPECT_EQ(is_own_end(fd), is_connected);
+  close(fd);
+
+  const int listener = listen_on("127.0.0.1", 0);
+  const int connected =
+      connect_to_listener("127.0.0.1", bound_port(listener), std::chrono::seconds(10));
+  EXPECT_FALSE(is_own_end(connected));
+  close(connected);
+  close(listener);
+}
+
+// A rank that a debugger holds for hours takes no connection; its host must answer all the same.
+TEST(Doorbell, AnswersMoreVisitorsThanAQueueHolds) {
+  const Doorbell bell("127.0.0.1");
+  EXPECT_THAT(bell.place(), testing::StartsWith("127.0.0.1 "));
+  for (int visitor = 0; visitor < 1100; ++visitor) {
+    ASSERT_TRUE(host_answers(bell.place(), std::chrono::milliseconds(200))) << visitor;
+  }
 }
 
 TEST(Network, KnowsWhoIsReachedFromOutside) {

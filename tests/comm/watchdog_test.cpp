@@ -20,6 +20,7 @@
 #include <lockstep/comm/store_client.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <tests/support/silent_place.h>
 #include <tests/support/tcp_store.h>
 
 namespace lockstep {
@@ -167,31 +168,12 @@ TEST(Watchdog, ASilentPeerIsDeadOnceItsConnectionIsClosed) {
   EXPECT_THAT(end_of(watchdog), HasSubstr(" while rank 0 was in barrier (operation 3)"));
 }
 
-// Where nobody takes connections any more, so that the kernel lets them wait without an answer.
-class SilentPlace {
- public:
-  SilentPlace() {
-    listen(fd_, 0);
-    for (int i = 0; i < 10 && is_silent_ == false; ++i) {
-      is_silent_ = !is_reached("127.0.0.1", bound_port(fd_), milliseconds(200));
-    }
-  }
-  ~SilentPlace() { close(fd_); }
-  bool is_silent() const { return is_silent_; }
-  std::string place() const { return str("127.0.0.1 ", bound_port(fd_)); }
-  int fd() const { return fd_; }
-
- private:
-  const int fd_ = listen_on("127.0.0.1", 0);
-  bool is_silent_ = false;
-};
-
 void write_silent_status(c10d::Store& store, const std::string& doorbell) {
   write_status(store, 1, "7 3 0 0 -1 is in barrier (operation 3)\n\n" + doorbell);
 }
 
 TEST(Watchdog, ASilentPeerIsDeadOnceItsHostDoesNotAnswer) {
-  const SilentPlace host;
+  const testing_support::SilentPlace host;
   if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";
   const auto store = c10::make_intrusive<c10d::HashStore>();
   write_silent_status(*store, host.place());

@@ -1,0 +1,39 @@
+// A port at which the kernel does not answer, as on a host that is cut off.
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+
+#include <lockstep/comm/network.h>
+#include <lockstep/core/strings.h>
+
+namespace lockstep::testing_support {
+
+/// Nobody takes connections here any more, so that the kernel lets them wait without an answer.
+class SilentPlace {
+ public:
+  SilentPlace() {
+    listen(fd_, 0);
+    for (int i = 0; i < 10 && !is_silent_; ++i) {
+      is_silent_ = !is_reached("127.0.0.1", port(), std::chrono::milliseconds(200));
+    }
+  }
+  ~SilentPlace() { close(fd_); }
+  SilentPlace(const SilentPlace&) = delete;
+  SilentPlace& operator=(const SilentPlace&) = delete;
+
+  /// False on kernels that take every connection.
+  bool is_silent() const { return is_silent_; }
+  std::uint16_t port() const { return bound_port(fd_); }
+  /// As a Doorbell gives it.
+  std::string place() const { return str("127.0.0.1 ", port()); }
+
+ private:
+  const int fd_ = listen_on("127.0.0.1", 0);
+  bool is_silent_ = false;
+};
+
+}  // namespace lockstep::testing_support
