@@ -8,6 +8,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <lockstep/comm/store/connection.h>
 #include <lockstep/comm/store/protocol.h>
 #include <lockstep/comm/store/reader.h>
 #include <lockstep/comm/store_waits.h>
@@ -36,8 +37,18 @@ std::string joined(const std::vector<std::string>& texts) {
   return kTexts + tcp_store::Message().add_texts(texts).bytes();
 }
 
-std::vector<std::string> separated(const std::string& all) {
-  return tcp_store::Reader(std::string_view(all).substr(1)).read_texts();
+// The texts that joined() has put together, of `size` ranks.
+std::vector<std::string> separated(const std::string& all, int size) {
+  try {
+    if (!all.empty() && all[0] == kTexts) {
+      tcp_store::Reader reader(std::string_view(all).substr(1));
+      auto texts = reader.read_texts();
+      if (std::ssize(texts) == size && reader.position() + 1 == all.size()) return texts;
+    }
+  } catch (const tcp_store::Incomplete&) {
+  } catch (const tcp_store::Malformed&) {
+  }
+  throw CommError("another program has written into the store of this job");
 }
 
 std::chrono::milliseconds time_to_next_look(bool with_check, int size) {
@@ -72,6 +83,8 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
   };
   const std::string all = topic + kAllKey;
   const std::string count = topic + "/count";
+  const Deadline deadline(limit);
+  const tcp_store::AnswerLimit answers(deadline);
   try {
     auto given = keys_of("/");
     auto read = keys_of("/read/");
@@ -79,7 +92,8 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
     if (store_->add(count, 1) == size_) publish(all, given);
     await({all}, given, topic, check, limit);
     const std::string result = store_->get_to_str(all);
-    if (result[0] == kRefusal) leave_with(result.substr(1));
+    if (result.starts_with(kRefusal)) leave_with(result.substr(1));
+    auto texts = separated(result, size_);
     store_->set(read[rank_], store_bytes(""));
     if (rank_ == 0) {
       await(read, read, topic, check, limit);
@@ -87,7 +101,7 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
       forget(read);
       forget({all, count});
     }
-    return separated(result);
+    return texts;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -132,6 +146,7 @@ void TextExchange::await(const std::vector<std::string>& keys,
                          const std::vector<std::string>& of_ranks, const std::string& topic,
                          const Check& check, std::chrono::milliseconds timeout) {
   Deadline deadline(timeout);
+  const tcp_store::AnswerLimit answers(deadline);
   std::exception_ptr lost;
   WaitNotice notice;
   const auto look = time_to_next_look(static_cast<bool>(check), size_);

@@ -27,7 +27,8 @@ class TextExchange {
   /// can be used once. Rank 0, which may serve the store, returns after all have read, and leaves
   /// none of the texts in the store. TimeoutError names the ranks that did not come and what they
   /// were awaited for (`topic`); CommError when a rank refused. `check`, if given, is called while
-  /// waiting and may throw. `timeout`: the one of the constructor where absent.
+  /// waiting and may throw. `timeout`: the one of the constructor where absent; a store of ours
+  /// that does not answer is a TimeoutError soon after it, and cannot be used any more.
   std::vector<std::string> exchange(
       const std::string& topic, const std::string& text, const Check& check = {},
       std::optional<std::chrono::milliseconds> timeout = std::nullopt);
@@ -62,7 +63,7 @@ class TextExchange {
 
  private:
   void publish(const std::string& all, const std::vector<std::string>& given);
-  // Until all `keys` are there. The ranks that are waited for have not written theirs of `of_ranks`.
+  // Until all `keys` are there. A rank r whose key of_ranks[r] is missing is named in messages.
   void await(const std::vector<std::string>& keys, const std::vector<std::string>& of_ranks,
              const std::string& topic, const Check& check, std::chrono::milliseconds timeout);
   bool come_within(std::chrono::milliseconds limit, const std::vector<std::string>& keys);

@@ -1,17 +1,26 @@
-// Our store and LibTorch's understand each other.
+// Our store and LibTorch's understand each other; and what ranks do with it before they have a
+// backend.
 #include <lockstep/comm/store_client.h>
 
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
+#include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
 #include <lockstep/comm/network.h>
 #include <lockstep/comm/store_waits.h>
+#include <lockstep/comm/text_exchange.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 #include <tests/support/tcp_store.h>
 
 namespace lockstep {
@@ -90,6 +99,51 @@ TEST(StoreServer, UnderstandsLibTorchsClient) {
   options.waitWorkers = false;
   const Store theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   use(*theirs, *ours);
+}
+
+// As where rank 0 is stopped: the store takes queries and answers none.
+TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
+  const int fd = listen_on("127.0.0.1", 0);
+  std::jthread silent([fd] {
+    const int connection = accept(fd, nullptr, nullptr);
+    char bytes[10];
+    if (recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes)) {
+      send(connection, bytes + 6, 4, MSG_NOSIGNAL);  // to the greeting
+    }
+    while (recv(connection, bytes, sizeof(bytes), 0) > 0) {
+    }
+    close(connection);
+  });
+  const auto start = Clock::now();
+  {
+    const tcp_store::ConnectionOptions options{.port = bound_port(fd),
+                                               .timeout = std::chrono::minutes(1)};
+    TextExchange exchange(c10::make_intrusive<StoreClient>(options), 0, 2, options.timeout);
+    EXPECT_THAT(testing::message_of<TimeoutError>(
+                    [&] { exchange.exchange("topic", "", {}, std::chrono::milliseconds(300)); }),
+                ::testing::HasSubstr("for an answer of the store at 127.0.0.1"));
+  }
+  EXPECT_LT(seconds_since(start), 20);
+  close(fd);
+}
+
+TEST(TextExchange, TakesNoTextsOfAnotherProgram) {
+  const std::string one_text = "t" + tcp_store::Message().add_texts({"a"}).bytes();
+  const std::string two_texts = "t" + tcp_store::Message().add_texts({"a", "b"}).bytes();
+  for (const std::string& strange :
+       {std::string(), std::string("x"), std::string("t"), std::string("t garbage"), one_text,
+        two_texts + "more", "t" + std::string(8, '\xff')}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    store->set("topic/all", store_bytes(strange));
+    TextExchange exchange(store, 1, 2, std::chrono::seconds(10));
+    EXPECT_EQ(testing::message_of<CommError>([&] { exchange.exchange("topic", ""); }),
+              "another program has written into the store of this job")
+        << strange;
+  }
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  store->set("topic/all", store_bytes(two_texts));
+  EXPECT_EQ(TextExchange(store, 1, 2, std::chrono::seconds(10)).exchange("topic", ""),
+            (std::vector<std::string>{"a", "b"}));
 }
 
 std::atomic<int> names_looked_up = 0;

@@ -4,10 +4,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <ctime>
+#include <fstream>
 #include <functional>
+#include <latch>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -136,6 +143,31 @@ TEST_F(Store, DropsStrangers) {
   EXPECT_EQ(store_.count_keys(), 0);
 }
 
+// A forked child has copies of the store's sockets, which stay open when the store closes its own.
+TEST_F(Store, RestsAfterAClientLeftWhileAChildLives) {
+  const int client = connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
+  const Message ping = Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kMagic);
+  ASSERT_EQ(send(client, ping.bytes().data(), ping.bytes().size(), MSG_NOSIGNAL),
+            std::ssize(ping.bytes()));
+  std::uint32_t answer = 0;
+  ASSERT_EQ(recv(client, &answer, sizeof(answer), MSG_WAITALL), ssize_t{sizeof(answer)});
+  const pid_t child = fork();
+  if (child == 0) {
+    sleep(60);
+    _exit(0);
+  }
+  shutdown(client, SHUT_RDWR);
+  close(client);
+  EXPECT_EQ(store_.add("n", 1), 1);  // the store has seen before that the client has left
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(milliseconds(300));
+  const double busy = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  EXPECT_LT(busy, 0.15) << "the store's thread does not rest";
+  EXPECT_EQ(store_.add("n", 1), 2);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST(StoreConnection, SaysThatTheStoreHasGone) {
   const int fd = listen_on("127.0.0.1", 0);
   auto server = std::make_unique<Server>(fd);
@@ -168,6 +200,13 @@ class FakeStore {
   std::thread thread_;
 };
 
+// What a store answers to a connection that greets it.
+bool answer_greeting(int connection) {
+  char bytes[10];
+  return recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes) &&
+         send(connection, bytes + 6, 4, MSG_NOSIGNAL) == 4;
+}
+
 template <class Error, class Call>
 std::string text_of(Call&& call) {
   try {
@@ -190,12 +229,7 @@ TEST(StoreConnection, DoesNotWaitForEverForASilentListener) {
 }
 
 TEST(StoreConnection, DoesNotWaitForEverForAStoreThatGoesSilent) {
-  FakeStore fake([](int connection) {
-    char bytes[10];
-    if (recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes)) {
-      send(connection, bytes + 6, 4, MSG_NOSIGNAL);
-    }
-  });
+  FakeStore fake([](int connection) { answer_greeting(connection); });
   const std::function<void(Connection&)> calls[] = {
       [](Connection& store) { store.check({"k"}); },
       [](Connection& store) { store.get({"k"}); },
@@ -213,6 +247,92 @@ TEST(StoreConnection, DoesNotWaitForEverForAStoreThatGoesSilent) {
   }
 }
 
+void receive(int connection, std::size_t size) {
+  std::string bytes(size, '\0');
+  recv(connection, bytes.data(), size, MSG_WAITALL);
+}
+
+template <class Value>
+void answer(int connection, Value value) {
+  send(connection, &value, sizeof(value), MSG_NOSIGNAL);
+}
+
+// Another thread's wait may take as long as it likes.
+TEST(StoreConnection, CountsTheTimeForAnAnswerFromItsOwnQuery) {
+  const std::size_t wait_size = Message(Query::kWait).add_texts({"k"}).bytes().size();
+  const std::size_t check_size = Message(Query::kCheck).add_texts({"k"}).bytes().size();
+  std::latch waiting(1);
+  FakeStore fake([&](int connection) {
+    answer_greeting(connection);
+    receive(connection, wait_size);
+    waiting.count_down();
+    receive(connection, sizeof(Query::kCancelWait));
+    answer(connection, Waited::kCancelled);
+    receive(connection, check_size);
+    answer(connection, Found::kAll);
+  });
+  Connection store(to(fake.port(), milliseconds(500)));
+  std::thread waiter([&] { EXPECT_FALSE(store.wait({"k"}, milliseconds(1000))); });
+  waiting.wait();
+  EXPECT_NO_THROW(EXPECT_TRUE(store.check({"k"})));
+  waiter.join();
+}
+
+// For a stopped process the kernel of its host answers, but has no room for more.
+TEST(StoreConnection, WaitsWhereTheStoreHasNoRoomWhileItsHostAnswers) {
+  FakeStore fake([](int connection) {
+    answer_greeting(connection);
+    std::this_thread::sleep_for(milliseconds(1500));
+    std::string bytes(1 << 20, '\0');
+    while (recv(connection, bytes.data(), bytes.size(), 0) > 0) {
+    }
+    close(connection);
+  });
+  auto options = to(fake.port());
+  options.host_timeout = milliseconds(300);
+  Connection store(options);
+  EXPECT_NO_THROW(store.set("k", std::string(std::size_t{64} << 20, 'x')));
+}
+
+TEST(StoreConnection, WaitsNoLongerThanItsLimit) {
+  FakeStore silent([](int connection) { answer_greeting(connection); });
+  const std::function<void(Connection&)> calls[] = {
+      [](Connection& store) { store.check({"k"}); },
+      [](Connection& store) { store.wait({"k"}, std::chrono::minutes(1)); },
+  };
+  for (const auto& call : calls) {
+    Connection store(to(silent.port(), std::chrono::minutes(1)));
+    const auto start = Clock::now();
+    const Deadline deadline(milliseconds(200));
+    const AnswerLimit limit(deadline);
+    EXPECT_THAT(text_of<TimeoutError>([&] { call(store); }),
+                HasSubstr("rank 1 waited 2 s for an answer of the store"));
+    EXPECT_LT(seconds_since(start), 10);
+  }
+}
+
+// The allocators of the sanitizers end a process that has no memory left.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(StoreConnection, CannotBeUsedAfterAnAnswerForWhichThereIsNoMemory) {
+  FakeStore fake([](int connection) {
+    answer_greeting(connection);
+    receive(connection, Message(Query::kMultiGet).add_texts({"k"}).bytes().size());
+    answer(connection, std::uint64_t{1} << 30);
+  });
+  const auto errors = testing_support::run_processes(1, [&](int) {
+    Connection store(to(fake.port(), std::chrono::seconds(2)));
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * sysconf(_SC_PAGESIZE) + (std::size_t{1} << 28);
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+    if (text_of<std::bad_alloc>([&] { store.get({"k"}); }) == "no error") throw Error("it got it");
+    throw Error(text_of<std::system_error>([&] { store.check({"k"}); }));
+  });
+  EXPECT_THAT(errors[0], ::testing::StartsWith("the store at 127.0.0.1:"));
+}
+#endif
+
 TEST(StoreConnection, SaysWhatListensInsteadOfAStore) {
   FakeStore banner([](int connection) {
     constexpr char kText[] = "SSH-2.0-OpenSSH_9.2";
@@ -229,12 +349,7 @@ TEST(StoreConnection, SaysWhatListensInsteadOfAStore) {
 TEST(StoreConnection, TriesAgainWhereAStoreEnds) {
   int turn = 0;
   FakeStore second_time([&](int connection) {
-    char bytes[10];
-    if (turn++ > 0 && recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes)) {
-      send(connection, bytes + 6, 4, MSG_NOSIGNAL);
-    } else {
-      close(connection);
-    }
+    if (turn++ == 0 || !answer_greeting(connection)) close(connection);
   });
   Connection store(to(second_time.port()));
 }

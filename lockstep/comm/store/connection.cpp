@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -21,6 +22,16 @@ constexpr Milliseconds kRetryPause{20};
 constexpr Milliseconds kLookInterval{500};  // while connecting, for options.meanwhile
 constexpr std::uint64_t kLongestText = std::uint64_t{1} << 30;
 constexpr std::uint32_t kNonce = 0x4c6f636b;
+constexpr Milliseconds kLongestWait = std::chrono::hours(24 * 365);
+constexpr Milliseconds kLeastAnswerTime{2000};  // under an AnswerLimit
+
+// The deadline of this thread's AnswerLimit; null without one.
+thread_local const Deadline* answer_deadline = nullptr;
+
+Milliseconds time_under_limit() {
+  if (answer_deadline == nullptr) return Milliseconds::max();
+  return std::chrono::ceil<Milliseconds>(answer_deadline->remaining());
+}
 
 [[noreturn]] void throw_closed(int error, const std::string& at) {
   throw std::system_error(error == 0 ? ECONNRESET : error, std::generic_category(),
@@ -29,14 +40,37 @@ constexpr std::uint32_t kNonce = 0x4c6f636b;
 
 }  // namespace
 
+AnswerLimit::AnswerLimit(const Deadline& deadline)
+    : outer_(std::exchange(answer_deadline, &deadline)) {}
+
+AnswerLimit::~AnswerLimit() { answer_deadline = outer_; }
+
 // One query and its answer, before a deadline. Holds the connection, which it leaves broken when it
 // does not come to its end.
 class Connection::Exchange {
  public:
-  Exchange(Connection& connection, const Deadline& deadline)
-      : connection_(connection), deadline_(deadline), lock_(connection.mutex_) {
+  /// The answer may come `wait` later than other answers.
+  explicit Exchange(Connection& connection, Milliseconds wait = Milliseconds(0))
+      : connection_(connection),
+        lock_(connection.mutex_),
+        answer_time_(connection.answer_time(wait)),
+        deadline_(wait + answer_time_) {
     if (connection_.broken_) connection_.broken_();
   }
+  /// While connecting, which has a deadline of its own.
+  Exchange(Connection& connection, const Deadline& deadline)
+      : connection_(connection),
+        lock_(connection.mutex_),
+        answer_time_(connection.options_.timeout),
+        deadline_(deadline) {}
+
+  ~Exchange() {
+    if (std::uncaught_exceptions() == exceptions_before_ || connection_.broken_) return;
+    // A part of the answer may still come, and would be taken for the next one.
+    connection_.broken_ = [&connection = connection_] { throw_closed(EPROTO, connection.at()); };
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
 
   void send(const Message& message) {
     const std::string& bytes = message.bytes();
@@ -46,7 +80,11 @@ class Connection::Exchange {
       if (count >= 0) {
         sent += static_cast<std::size_t>(count);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        // The store has no room for more, as when its process is stopped: its host lives and
+        // answers.
+        limit_unacknowledged(connection_.fd_, Milliseconds(0));
         await(POLLOUT);
+        limit_unacknowledged(connection_.fd_, connection_.options_.host_timeout);
       } else if (errno != EINTR) {
         lose(errno);
       }
@@ -107,8 +145,8 @@ class Connection::Exchange {
 
   void await(short events) {
     if (is_ready(events, deadline_)) return;
-    const ConnectionOptions& options = connection_.options_;
-    give_up([text = str(options.who, " waited ", static_cast<double>(options.timeout.count()) / 1e3,
+    give_up([text = str(connection_.options_.who, " waited ",
+                        static_cast<double>(answer_time_.count()) / 1e3,
                         " s for an answer of the store at ", connection_.at(),
                         ": it is connected but silent; is its process stopped, its host out of "
                         "reach, or does another program listen there? (MASTER_ADDR, MASTER_PORT)")] {
@@ -140,8 +178,10 @@ class Connection::Exchange {
   }
 
   Connection& connection_;
-  const Deadline deadline_;
   const std::scoped_lock<std::mutex> lock_;
+  const Milliseconds answer_time_;  // for messages
+  const Deadline deadline_;         // begins when the lock is held
+  const int exceptions_before_ = std::uncaught_exceptions();
 };
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
@@ -157,6 +197,12 @@ Connection::Connection(ConnectionOptions options) : options_(std::move(options))
 Connection::~Connection() { close(fd_); }
 
 std::string Connection::at() const { return str(options_.host, ':', options_.port); }
+
+// How long the answer to a query may take that the store does not begin with before `wait`.
+Milliseconds Connection::answer_time(Milliseconds wait) const {
+  const Milliseconds time = std::min(options_.timeout, kLongestWait);
+  return std::min(time, std::max(time_under_limit() - wait, kLeastAnswerTime));
+}
 
 // A listener that closes the connection may be about to end, and the store to follow it: try again.
 void Connection::connect() {
@@ -202,35 +248,33 @@ bool Connection::greet(const Deadline& deadline) {
 }
 
 void Connection::set(const std::string& key, const std::string& value) {
-  Exchange(*this, Deadline(options_.timeout))
-      .send(Message(Query::kSet).add_text(key).add_text(value));
+  Exchange(*this).send(Message(Query::kSet).add_text(key).add_text(value));
 }
 
 std::string Connection::compare_set(const std::string& key, const std::string& expected,
                                     const std::string& desired) {
-  Exchange exchange(*this, Deadline(options_.timeout));
+  Exchange exchange(*this);
   exchange.send(
       Message(Query::kCompareSet).add_text(key).add_text(expected).add_text(desired));
   return exchange.receive_text();
 }
 
 std::int64_t Connection::add(const std::string& key, std::int64_t number) {
-  Exchange exchange(*this, Deadline(options_.timeout));
+  Exchange exchange(*this);
   exchange.send(Message(Query::kAdd).add_text(key).add(number));
   return exchange.receive<std::int64_t>();
 }
 
 bool Connection::check(const std::vector<std::string>& keys) {
-  Exchange exchange(*this, Deadline(options_.timeout));
+  Exchange exchange(*this);
   exchange.send(Message(Query::kCheck).add_texts(keys));
   return exchange.receive<Found>() == Found::kAll;
 }
 
 bool Connection::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
   // A store that lives answers at once to what cancels the wait.
-  constexpr Milliseconds kLongest = std::chrono::hours(24 * 365);
-  timeout = std::min(timeout, kLongest);
-  Exchange exchange(*this, Deadline(timeout + std::min(options_.timeout, kLongest)));
+  timeout = std::min({timeout, kLongestWait, time_under_limit()});
+  Exchange exchange(*this, timeout);
   exchange.send(Message(Query::kWait).add_texts(keys));
   if (exchange.has_answer_before(Deadline(timeout))) {
     return exchange.receive<Waited>() == Waited::kAllExist;
@@ -242,7 +286,7 @@ bool Connection::wait(const std::vector<std::string>& keys, std::chrono::millise
 }
 
 std::vector<std::string> Connection::get(const std::vector<std::string>& keys) {
-  Exchange exchange(*this, Deadline(options_.timeout));
+  Exchange exchange(*this);
   exchange.send(Message(Query::kMultiGet).add_texts(keys));
   std::vector<std::string> values;
   for (std::size_t i = 0; i < keys.size(); ++i) values.push_back(exchange.receive_text());
@@ -250,20 +294,19 @@ std::vector<std::string> Connection::get(const std::vector<std::string>& keys) {
 }
 
 std::int64_t Connection::count_keys() {
-  Exchange exchange(*this, Deadline(options_.timeout));
+  Exchange exchange(*this);
   exchange.send(Message(Query::kCountKeys));
   return exchange.receive<std::int64_t>();
 }
 
 bool Connection::remove(const std::string& key) {
-  Exchange exchange(*this, Deadline(options_.timeout));
+  Exchange exchange(*this);
   exchange.send(Message(Query::kDelete).add_text(key));
   return exchange.receive<std::int64_t>() > 0;
 }
 
 void Connection::append(const std::string& key, const std::string& value) {
-  Exchange(*this, Deadline(options_.timeout))
-      .send(Message(Query::kAppend).add_text(key).add_text(value));
+  Exchange(*this).send(Message(Query::kAppend).add_text(key).add_text(value));
 }
 
 }  // namespace lockstep::tcp_store

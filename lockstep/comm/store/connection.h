@@ -27,9 +27,27 @@ struct ConnectionOptions {
   std::function<void()> meanwhile;
 };
 
-/// Safe to use from several threads; one query at a time. TimeoutError when the store does not
-/// answer, std::system_error when it has closed the connection; after either the connection cannot
-/// be used any more, and every call throws the same.
+/// While one exists, the calls that its thread makes to connections wait until `deadline` at the
+/// longest, or two seconds longer for an answer that a living store gives at once. For a wait with
+/// a deadline of its own that consists of calls to a store. They may be nested; the inner one
+/// counts.
+class AnswerLimit {
+ public:
+  /// `deadline` must outlive the limit.
+  explicit AnswerLimit(const Deadline& deadline);
+  ~AnswerLimit();
+  AnswerLimit(const AnswerLimit&) = delete;
+  AnswerLimit& operator=(const AnswerLimit&) = delete;
+
+ private:
+  const Deadline* const outer_;
+};
+
+/// Safe to use from several threads; one query at a time, and the time for its answer begins when
+/// the query before it has ended. TimeoutError when the store does not answer, std::system_error
+/// when it has closed the connection; after either the connection cannot be used any more, and
+/// every call throws the same. Neither can it after any other exception, such as std::bad_alloc:
+/// calls throw std::system_error.
 class Connection {
  public:
   /// Connects, tries again while nobody listens there, and asks for a first answer. TimeoutError at
@@ -61,13 +79,14 @@ class Connection {
 
   void connect();
   bool greet(const Deadline& deadline);
+  std::chrono::milliseconds answer_time(std::chrono::milliseconds wait) const;
   std::string at() const;
 
   ConnectionOptions options_;
   std::mutex mutex_;  // guards what follows
   int fd_ = -1;
-  std::string received_;         // and not yet read
-  std::size_t read_ = 0;         // of received_
+  std::string received_;          // bytes received from the socket
+  std::size_t read_ = 0;          // how many bytes of received_ have been read
   std::function<void()> broken_;  // throws why, once the connection cannot be used
 };
 

@@ -116,10 +116,10 @@ class Server::Loop {
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
       Descriptor socket(fd);
       try {
-        watch(EPOLL_CTL_ADD, fd, EPOLLIN);
         clients_.emplace(fd, Client{std::move(socket)});
+        watch(EPOLL_CTL_ADD, fd, EPOLLIN);
       } catch (const std::exception&) {
-        // No memory for it: its end closes the connection.
+        clients_.erase(fd);  // there is no memory for this client; its end closes the connection
       }
     }
   }
@@ -132,6 +132,8 @@ class Server::Loop {
     } catch (const std::exception&) {
     }
     table_.cancel(fd);
+    // Closing is not enough: a forked child has a copy of the socket, which would keep it watched.
+    epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd, nullptr);
     clients_.erase(fd);
   }
 
