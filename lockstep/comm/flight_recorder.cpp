@@ -209,8 +209,9 @@ bool is_job_folder(const std::filesystem::directory_entry& entry) {
   });
 }
 
-// Nobody else tidies up here. What cannot be removed, as another rank may just do it, stays.
-void keep_newest_jobs(const std::filesystem::path& folder) {
+// Nobody else tidies up here. What cannot be removed, as another rank may just do it, stays, and so
+// does `own`: a job that has run for long is older by name than jobs that began after it.
+void keep_newest_jobs(const std::filesystem::path& folder, const std::filesystem::path& own) {
   std::error_code error;
   std::vector<std::filesystem::path> jobs;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -218,7 +219,7 @@ void keep_newest_jobs(const std::filesystem::path& folder) {
   }
   std::sort(jobs.begin(), jobs.end());
   for (std::size_t i = 0; i + kJobsKept < jobs.size(); ++i) {
-    std::filesystem::remove_all(jobs[i], error);
+    if (jobs[i] != own) std::filesystem::remove_all(jobs[i], error);
   }
 }
 
@@ -242,7 +243,7 @@ std::filesystem::path FlightRecorder::dump(const std::filesystem::path& director
   make_own_directory(directory);
   const std::filesystem::path path = directory / str("rank_", rank_);
   write_file_atomically(path, pickle());
-  if (parent == user_flight_directory()) keep_newest_jobs(parent);
+  if (parent == user_flight_directory()) keep_newest_jobs(parent, directory);
   return path;
 }
 

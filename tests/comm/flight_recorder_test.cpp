@@ -146,6 +146,18 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
   }
 }
 
+// A job that has run for weeks fails after many that began later.
+TEST(FlightRecorder, KeepsItsOwnJobHoweverOldItIs) {
+  const testing::TemporaryDirectory folder;
+  testing::ScopedEnvironment environment;
+  environment.set("TMPDIR", folder.path().string());
+  const auto user = user_flight_directory();
+  for (int second = 10; second < 40; ++second) {
+    std::filesystem::create_directories(user / str("20260102T0304", second, "Z-77"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(FlightRecorder(0, 1).dump(user / "20251224T120000Z-77")));
+}
+
 // Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is
 // found is whole: its number and its count belong together.
 TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {
