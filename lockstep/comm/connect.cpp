@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -108,8 +109,9 @@ std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options) {
   constexpr std::int64_t kDefaultSeconds = 10;
   constexpr std::int64_t kMostSeconds = 1'000'000;
   if (options.host_timeout) {
-    if (options.host_timeout->count() >= 0) return *options.host_timeout;
-    throw ConfigError("host_timeout must not be negative");
+    if (options.host_timeout->count() < 0) throw ConfigError("host_timeout must not be negative");
+    return std::min<std::chrono::milliseconds>(*options.host_timeout,
+                                               std::chrono::seconds(kMostSeconds));
   }
   const auto seconds = environment_integer("LOCKSTEP_HOST_TIMEOUT").value_or(kDefaultSeconds);
   if (seconds >= 0 && seconds <= kMostSeconds) return std::chrono::seconds(seconds);

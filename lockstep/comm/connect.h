@@ -22,7 +22,8 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
 /// Collective over the members. Chooses and connects the backend; alone, a group of one.
 ProcessGroup connect(Membership membership);
 
-/// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. ConfigError for a negative one.
+/// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. ConfigError for a negative
+/// one; more than 1,000,000 s in the options are that many.
 std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options);
 
 /// Throws ConfigError, in the name of `call`, for options that cannot be.

@@ -7,6 +7,7 @@
 
 #include <latch>
 
+#include <lockstep/comm/connect.h>
 #include <lockstep/comm/network.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -53,6 +54,15 @@ TEST(InitProcessGroup, RefusesUnknownBackends) {
     EXPECT_THROW(init_process_group({.backend = "nccl", .environment = WorkerEnvironment{}}),
                  ConfigError);
   }
+}
+
+// The sum of a moment and the longest of all times overflows.
+TEST(InitProcessGroup, WaitsForAHostForTwelveDaysAtMost) {
+  EXPECT_EQ(host_timeout({.host_timeout = std::chrono::milliseconds::max()}),
+            std::chrono::seconds(1'000'000));
+  EXPECT_EQ(host_timeout({.host_timeout = std::chrono::milliseconds(1)}),
+            std::chrono::milliseconds(1));
+  EXPECT_THROW(host_timeout({.host_timeout = std::chrono::milliseconds(-1)}), ConfigError);
 }
 
 struct Contradiction {
