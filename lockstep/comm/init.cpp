@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-// A group of two ranks needs 24 on each rank at most. Rank 0's store has a connection to each rank, and so has Gloo.
+// A group of two ranks needs at most 24 open files on each rank. Rank 0's store has a connection to
+// each rank, and so has Gloo.
 constexpr int kOpenFiles = 32;
 constexpr int kOpenFilesPerRank = 2;
 

@@ -25,7 +25,7 @@ Prepared of_kind(CallKind kind) {
   return prepared;
 }
 
-// Sums of complex numbers, and what else is linear, are those of their parts.
+// Linear reductions of complex numbers reduce the real and imaginary parts separately.
 bool reduces_parts(const torch::Tensor& tensor, ReduceOp op) {
   using Kind = ReduceOp::Kind;
   return tensor.is_complex() && (op.kind == Kind::kSum || op.kind == Kind::kAverage ||

@@ -40,14 +40,16 @@ bool on_several_hosts(const WorkerEnvironment& environment) {
   return environment.local_world_size < environment.world_size;
 }
 
-// Where the store may close it: ours must listen on for another attempt, if this one fails.
+// The server closes the descriptor it gets, so it gets a copy. The original stays open for another
+// attempt.
 int duplicate(int listen_fd) {
   const int copy = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) throw CommError(str("cannot duplicate a socket: ", errno_text(errno)));
   return copy;
 }
 
-// Where the store lies, said by one rank of each host, and by one at least where rank 0 is missing.
+// One rank of each host says which store it waits for. Rank 1 says it, too, in case rank 0 is
+// missing on its host.
 std::function<void()> notice_of(const WorkerEnvironment& environment,
                                 std::chrono::milliseconds timeout) {
   if (environment.local_rank != 0 && environment.rank != 1) return {};

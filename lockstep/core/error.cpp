@@ -49,7 +49,7 @@ int exit_code(const std::exception& error) {
 std::string first_line(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const std::string_view line = without_place(first_text(error.what()));
-  // What LibTorch's allocator throws: a number of bytes, among much else.
+  // LibTorch's allocator throws a long text; only the number of bytes in it is of use.
   constexpr std::string_view kAsked = "can't allocate memory: you tried to allocate ";
   if (const auto at = line.find(kAsked); at != std::string_view::npos) {
     const std::string_view bytes = line.substr(at + kAsked.size());

@@ -35,7 +35,7 @@ std::string holder_of(int fd) {
   return holder.empty() ? "another process" : holder;
 }
 
-// For the message of whoever comes next; without it the lock is as good.
+// The next process shows this text in its error message. The lock works without it.
 void write_holder(int fd) {
   const std::string text = str("process ", getpid(), " on ", host_name(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, text.data(), text.size(), 0) < 0) {

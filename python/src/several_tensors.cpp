@@ -70,7 +70,8 @@ lockstep::WorkPtr all_reduce(lockstep::ProcessGroup& group, const Tensors& tenso
   const at::Tensor reduced = reduced_here(tensors, op);
   return std::make_shared<FinishedWork>(
       group.async_all_reduce(reduced, op), [tensors, reduced, op]() mutable {
-        // The ranks' average is that of their sums.
+        // The reduction averaged the ranks' sums over the ranks only; divide by the tensors of each
+        // rank, too.
         if (op == lockstep::ReduceOp::kAverage) reduced.div_(static_cast<double>(tensors.size()));
         for (const at::Tensor& tensor : tensors) tensor.copy_(reduced);
       });
