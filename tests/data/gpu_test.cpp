@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 
+#include <atomic>
+#include <memory>
 #include <vector>
 
 #include <lockstep/data/image_buffer.h>
@@ -91,6 +93,45 @@ TEST_F(LoaderOnAGpu, BatchesOnTheirWayAreInPinnedMemory) {
       make_image_buffer({.batch_size = 2, .device = torch::Device(torch::kCUDA, 0)}, {3, 4, 5});
   EXPECT_TRUE(buffer.images.is_pinned());
   EXPECT_TRUE(buffer.labels.is_pinned());
+}
+
+// Text with lengths, as a program's own struct.
+struct Words {
+  torch::Tensor words;
+  std::vector<torch::Tensor> lengths;
+};
+
+class Sentences final : public BatchDataset<Words> {
+ public:
+  std::int64_t size() const override { return 40; }
+  void get(const BatchRequest& request, Words& batch) const override {
+    if (batch.words.defined() && !batch.words.is_pinned()) unpinned = true;
+    const auto numbers =
+        torch::tensor(torch::IntArrayRef(request.indices.data(), request.indices.size()));
+    batch.words = numbers.unsqueeze(1).expand({-1, 5});
+    batch.lengths = {numbers.remainder(5), numbers.to(torch::kFloat16)};
+  }
+  mutable std::atomic<bool> unpinned = false;
+};
+
+TEST_F(LoaderOnAGpu, BatchesOfAnyStructureArePinnedAndMovedAsAWhole) {
+  for (const int threads : {0, 2}) {
+    const auto data = std::make_shared<const Sentences>();
+    BatchLoader loader(
+        data, EvaluationSampler(40),
+        {.batch_size = 3, .threads = threads, .device = torch::Device(torch::kCUDA, 0)});
+    std::int64_t next = 0;
+    for (const Words& batch : loader) {
+      const auto numbers = torch::arange(next, next + batch.words.size(0));
+      next += batch.words.size(0);
+      ASSERT_TRUE(batch.words.is_cuda());
+      EXPECT_TRUE(torch::equal(batch.words.cpu(), numbers.unsqueeze(1).expand({-1, 5})));
+      EXPECT_TRUE(torch::equal(batch.lengths.at(0).cpu(), numbers.remainder(5)));
+      EXPECT_TRUE(torch::equal(batch.lengths.at(1).cpu(), numbers.to(torch::kFloat16)));
+    }
+    EXPECT_EQ(next, 40);
+    EXPECT_FALSE(data->unpinned) << "buffers on their way to a GPU are pinned";
+  }
 }
 
 }  // namespace
