@@ -227,7 +227,9 @@ void Watchdog::State::judge(Lock& lock) {
     if (!end_ && !stop_ && is_cut_off(lock, rank) && !end_) {
       const auto silence = std::chrono::duration<double>(Clock::now() - peers_[i].seen).count();
       end_without(lock, str(name(rank), " died or is cut off (no sign of life for ",
-                            static_cast<int>(silence), " s, and its host does not answer)"));
+                            static_cast<int>(silence), " s, and ",
+                            peers_[i].reported ? "its host" : "the store's host",
+                            " does not answer)"));
     }
   }
   compare_calls(lock);
@@ -257,13 +259,15 @@ bool Watchdog::State::asks_for_all(int rank) const {
 }
 
 // Asks the host of a peer that has been silent for so long that it may not be there any more. A host
-// that answers is asked again after as long. Cut off from the store, this rank asks at once.
+// that answers is asked again after as long. Cut off from the store, this rank asks at once; where a
+// peer's host is, it can then no longer learn.
 bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const auto now = Clock::now();
   const auto limit = options_.host_timeout;
-  if (limit.count() == 0 || peer.status.left || peer.status.doorbell.empty()) return false;
-  if (peer.gone_since || now - peer.asked < limit) return false;
+  if (limit.count() == 0 || peer.status.left || peer.gone_since) return false;
+  if (!peer.reported) return store_cut_off_;
+  if (peer.status.doorbell.empty() || now - peer.asked < limit) return false;
   if (!store_cut_off_ && (store_gone_ || now - peer.seen < limit || !asks_for_all(rank))) return false;
   peer.asked = now;
   const std::string place = peer.status.doorbell;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <latch>
+#include <system_error>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -269,6 +270,7 @@ class FaultyStore final : public c10d::Store {
   }
 
   std::atomic<bool> gone = false;
+  std::atomic<bool> cut_off = false;
   std::atomic<bool> full = false;
   std::atomic<bool> mute = false;
   std::latch muted{1};
@@ -277,6 +279,7 @@ class FaultyStore final : public c10d::Store {
 
  private:
   void answer() {
+    if (cut_off) throw std::system_error(std::make_error_code(std::errc::timed_out));
     if (gone) C10_THROW_ERROR(DistNetworkError, "connection closed");
     if (full) throw Error("no room for another key");
     if (!mute.exchange(false)) return;
@@ -286,6 +289,19 @@ class FaultyStore final : public c10d::Store {
   }
   c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
 };
+
+// The link may break before a rank has read where its peers' hosts are.
+TEST(Watchdog, APeerThatWasNeverHeardOfIsCutOffWithTheStore) {
+  const auto store = c10::make_intrusive<FaultyStore>();
+  store->cut_off = true;
+  auto options = quick();
+  options.host_timeout = milliseconds(50);
+  Watchdog watchdog(store, 1, 2, options);
+  watchdog.started(barrier(), 3);
+  EXPECT_TRUE(eventually(watchdog, [&] { return !end_of(watchdog).empty(); }));
+  EXPECT_THAT(end_of(watchdog), HasSubstr("CommError: rank 0 died or is cut off (no sign of life"));
+  EXPECT_THAT(end_of(watchdog), HasSubstr("the store's host does not answer)"));
+}
 
 const char* const kStoreIsGone = "rank 0 died or left the group (its store is gone)";
 
