@@ -259,8 +259,8 @@ bool Watchdog::State::asks_for_all(int rank) const {
 }
 
 // Asks the host of a peer that has been silent for so long that it may not be there any more. A host
-// that answers is asked again after as long. Cut off from the store, this rank asks at once; where a
-// peer's host is, it can then no longer learn.
+// that answers is asked again after as long. Cut off from the store, this rank asks at once; then it
+// can no longer learn where a peer's host is.
 bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const auto now = Clock::now();

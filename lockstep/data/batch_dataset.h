@@ -7,11 +7,10 @@
 //   class Market final : public BatchDataset<Quotes> {
 //    public:
 //     std::int64_t size() const override { return days_; }
-//     void get(const BatchRequest& request, Quotes& batch) const override { ... request.indices ...
-//     }
+//     void get(const BatchRequest& request, Quotes& batch) const override { ... }
 //   };
-//   BatchLoader loader(std::make_shared<const Market>(), RandomSampler(days), {.batch_size = 64,
-//   .threads = 2}); for (const Quotes& batch : loader) ...
+//   BatchLoader loader(std::make_shared<const Market>(), RandomSampler(days), {.batch_size = 64});
+//   for (const Quotes& batch : loader) ...
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 
 namespace lockstep::testing {
 
-// Of a type that a program can't change: its tensors are taught beside it.
+// Stands for a type of another library, which each_tensor() beside it teaches.
 class Sealed {
  public:
   torch::Tensor& inside() { return inside_; }
