@@ -149,6 +149,9 @@ TEST_F(Store, RestsAfterAClientLeftWhileAChildLives) {
   const Message ping = Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kMagic);
   ASSERT_EQ(send(client, ping.bytes().data(), ping.bytes().size(), MSG_NOSIGNAL),
             std::ssize(ping.bytes()));
+  // The descriptor does not block: MSG_WAITALL alone would not wait.
+  pollfd polled{client, POLLIN, 0};
+  ASSERT_EQ(poll(&polled, 1, 30'000), 1);
   std::uint32_t answer = 0;
   ASSERT_EQ(recv(client, &answer, sizeof(answer), MSG_WAITALL), ssize_t{sizeof(answer)});
   const pid_t child = fork();

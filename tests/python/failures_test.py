@@ -75,13 +75,25 @@ def monitored(rank, world, wait_all_ranks):
         store.set("given up", "1")
 
 
-def monitored_over_gloo(rank, world, port):
-    """Gloo carries fewer tags than shared memory. Only a TCPStore tells the way between hosts."""
+def monitored_over_gloo(rank, world, meeting):
+    """Gloo carries fewer tags than shared memory. Only a TCPStore tells the way between hosts.
+
+    Rank 0 hosts it: a store's thread in the process that forks the ranks may hold a lock of the C library
+    at that moment, and a child would wait for it for ever.
+    """
     os.environ["LOCKSTEP_HOST_ID"] = str(rank)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    meeting = dist.FileStore(meeting, world)
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+    else:
+        store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), is_master=False)
     dist.init_process_group("lockstep", store=store, rank=rank, world_size=world)
     dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
     dist.destroy_process_group()
+    meeting.set(f"left {rank}", "")
+    if rank == 0:
+        meeting.wait([f"left {each}" for each in range(world)])
 
 
 def monitored_while_one_dies(rank, world):
@@ -153,8 +165,7 @@ class Failures(Ranks):
                 self.run_ranks(monitored, 3, wait_all_ranks)
 
     def test_monitored_barrier_over_gloo(self):
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self.run_ranks(monitored_over_gloo, 3, store.port, backend=None)
+        self.run_ranks(monitored_over_gloo, 3, str(self.folder / "store"), backend=None)
 
     def test_monitored_barrier_while_a_rank_dies(self):
         ranks = self.start(monitored_while_one_dies, 3)
