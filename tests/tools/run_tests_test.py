@@ -1,0 +1,56 @@
+"""run_tests.py on tests that fail always, once, by a crash or with a sanitizer's report."""
+import re
+import unittest
+
+from small_tree import run_tool
+
+ONCE = """add_test({name} sh -c "[ -e {mark} ] || {{ echo {words} >{mark}; cat {mark}; exit 1; }}")\n"""
+
+
+def once(name, words="unlucky"):
+    """A test that fails at its first run."""
+    return ONCE.format(name=name, mark=re.sub("[:/]", "_", name), words=words)
+
+
+def run(tests):
+    return run_tool("run_tests.py", {"CTestTestfile.cmake": tests})
+
+
+class RunTests(unittest.TestCase):
+    def test_passes(self):
+        status, output = run("add_test(comm.a true)\nadd_test(core.b true)\n")
+        self.assertEqual(status, 0)
+        self.assertNotIn("Second run", output)
+
+    def test_no_tests_are_an_error(self):
+        self.assertNotEqual(run("")[0], 0)
+
+    def test_names_what_passed_in_the_second_run(self):
+        status, output = run(once("comm.a") + once("thread:comm_plain.B.C/0") + "add_test(core.d true)\n")
+        self.assertEqual(status, 0, output)
+        self.assertIn("Second run of 2 ", output)
+        for name in "comm.a", "thread:comm_plain.B.C/0":
+            self.assertIn(f"  {name} is flaky", output)
+        self.assertEqual(output.count("Test #3: core.d"), 1, output)
+
+    def test_fails_where_a_test_fails_twice(self):
+        status, output = run(once("comm.a") + "add_test(system.b false)\n")
+        self.assertNotEqual(status, 0)
+        self.assertIn("  comm.a is flaky", output)
+        self.assertIn("  system.b failed in both", output)
+
+    def test_fails_at_once(self):
+        for what, tests in {
+            "a test that keeps no deadline": once("comm.a") + once("core.b"),
+            "a crash": """add_test(comm.a sh -c "kill -SEGV $$")\n""",
+            "a data race": once("thread:comm.a", "WARNING: ThreadSanitizer: data race"),
+            "too many": "".join(once(f"comm.{name}") for name in "abcdef"),
+        }.items():
+            with self.subTest(what):
+                status, output = run(tests)
+                self.assertNotEqual(status, 0, output)
+                self.assertNotIn("Second run", output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Runs ctest, and gives tests of whole systems a second chance.
+
+Usage: run_tests.py FOLDER [ctest's arguments]
+
+A test that starts processes, kills them or keeps deadlines can lose a race against a machine that is busy
+with something else. Where at most MOST_REPEATED tests failed, and each is of this kind, they run once more,
+one at a time. A crash, a report of a sanitizer and the tests of everything else fail at once: what happens
+seldom there is still a defect.
+
+The summary at the end names each test that passed only at its second run. Ends with 0 if every test passed.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+MOST_REPEATED = 5
+WHOLE_SYSTEMS = re.compile(r"((address|thread):)?(comm\w*|launch|cli\w*|python|oracle|system|install)\.")
+REPORT = re.compile(r"(WARNING: ThreadSanitizer|ERROR: (Address|Leak)Sanitizer|: runtime error: )")
+# In ctest's last list; its other words tell of a crash.
+FAILURE = re.compile(r"\s+\d+ - (\S+) \((.+)\)$")
+WITHOUT_CRASH = {"Failed", "Timeout"}
+
+
+def run(folder, arguments):
+    """ctest's status, and the tests that failed: [(name, ctest's word for how, output)]."""
+    report = folder / "tests.xml"
+    report.unlink(missing_ok=True)
+    ctest = subprocess.Popen(["ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error",
+                              "--output-junit", str(report), *arguments], stdout=subprocess.PIPE, text=True,
+                             errors="replace")
+    how = {}
+    in_list = False
+    for line in ctest.stdout:
+        print(line, end="", flush=True)
+        in_list = in_list or line.startswith("The following tests FAILED")
+        if in_list and (failure := FAILURE.match(line.rstrip())):
+            how[failure[1]] = failure[2]
+    status = ctest.wait()
+    output = {}
+    if report.exists():
+        for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+            output[case.get("name")] = case.findtext("system-out") or ""
+    return status, [(name, word, output.get(name, "")) for name, word in how.items()]
+
+
+def may_run_again(name, how, output):
+    return WHOLE_SYSTEMS.match(name) is not None and how in WITHOUT_CRASH and REPORT.search(output) is None
+
+
+def main(folder, *arguments):
+    folder = pathlib.Path(folder).resolve()
+    status, failed = run(folder, arguments)
+    if status == 0 or not 0 < len(failed) <= MOST_REPEATED or not all(may_run_again(*each) for each in failed):
+        return status
+    names = [name for name, _, _ in failed]
+    print(f"\nSecond run of {len(names)} of the tests that start processes or keep deadlines:\n", flush=True)
+    exactly = "^(" + "|".join(re.escape(name) for name in names) + ")$"
+    status, again = run(folder, ["-R", exactly])
+    still = {name for name, _, _ in again}
+    print("\nOf two runs:")
+    for name in names:
+        print(f"  {name} " + ("failed in both" if name in still else "is flaky: it passed in the second"))
+    return status
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))
