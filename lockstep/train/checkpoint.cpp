@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -125,6 +126,18 @@ StateDict tensors_of(const Safetensors& content) {
   return state;
 }
 
+// A file holds one tensor under a name, and the last one would replace the others.
+void require_distinct_names(const StateDict& state, const std::string& what_fails) {
+  std::set<std::string_view> names;
+  for (const auto& [name, tensor] : state) {
+    if (names.insert(name).second) continue;
+    throw CheckpointError(lockstep::str(
+        what_fails, ": two tensors have the name '", name,
+        "'; give each its own, as optimizers of two nets get by taking their parameters' names "
+        "from one module that holds both nets"));
+  }
+}
+
 // What is remembered of each parameter: "exp_avg, exp_avg_sq, step" or "nothing".
 std::string remembered(const StateDict& state) {
   std::set<std::string> kinds;
@@ -179,6 +192,7 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
                      const StateDict& training, const CheckpointInfo& info) {
   StateDict state = state_dict(module);
   for (auto& entry : named_for_file(training)) state.push_back(std::move(entry));
+  require_distinct_names(state, "cannot write the checkpoint " + path.string());
   std::vector<torch::Tensor> kept;
   TensorViews views;
   for (const auto& [name, tensor] : state) {
@@ -219,6 +233,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   check_optimizer(given, own, path.string());
   drop_lone_grad_scaler(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
+  require_distinct_names(own, "cannot load the checkpoint " + path.string());
   copy_state(given, own, path.string());
   warn_of_divergence(module, path.string(), content.has_checksums);
   return info;

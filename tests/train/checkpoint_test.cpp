@@ -264,6 +264,71 @@ TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
   EXPECT_THAT(log.lines()[1], HasSubstr("has no checksums, so damage to it would go unnoticed"));
 }
 
+// As two nets of one kind have them, each with an optimizer.
+TEST_F(Checkpoint, RefusesTwoTensorsOfOneName) {
+  Net other;
+  Optimizer other_optimizer(*other, kMomentum);
+  NamedTensors both = optimizer.state();
+  for (const auto& entry : other_optimizer.state()) both.push_back(entry);
+  const auto refusal = ::testing::AllOf(
+      HasSubstr(path.string()),
+      HasSubstr("two tensors have the name 'optimizer.momentum_buffer.linear.weight'; give each"));
+  EXPECT_THAT(message_of<CheckpointError>([&] { save_checkpoint(path, *net, both, kInfo); }),
+              refusal);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  save_checkpoint(path, *net, optimizer.state(), kInfo);
+  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, both, ""); }), refusal);
+
+  // A part of the module may be named like the prefix of what the optimizer remembers.
+  struct Odd : torch::nn::Module {
+    torch::nn::Linear part = register_module("optimizer", torch::nn::Linear(1, 1));
+  } odd;
+  const NamedTensors state = {{"weight", torch::zeros({1, 1})}};
+  EXPECT_THAT(message_of<CheckpointError>([&] { save_checkpoint(path, odd, state, kInfo); }),
+              HasSubstr("two tensors have the name 'optimizer.weight'"));
+}
+
+// The whole module's names tell them apart.
+TEST_F(Checkpoint, HoldsTwoNetsAndTheirOptimizers) {
+  struct PairImpl : torch::nn::Module {
+    Net first = register_module("first", Net());
+    Net second = register_module("second", Net());
+  };
+  struct Nets {
+    Nets() {
+      for (const auto& [name, parameter] : trainable_parameters(*pair)) {
+        (name.starts_with("first.") ? of_first : of_second).emplace_back(name, parameter);
+      }
+    }
+    std::shared_ptr<PairImpl> pair = std::make_shared<PairImpl>();
+    NamedTensors of_first = {};
+    NamedTensors of_second = {};
+  };
+  const auto both_states = [](const Optimizer& first, const Optimizer& second) {
+    NamedTensors state = first.state();
+    for (const auto& entry : second.state()) state.push_back(entry);
+    return state;
+  };
+  Nets nets;
+  Optimizer first(nets.of_first, kMomentum);
+  Optimizer second(nets.of_second, AdamOptions{});
+  train_a_little(nets.pair->first, first);
+  train_a_little(nets.pair->second, second);
+  const NamedTensors saved = both_states(first, second);
+  save_checkpoint(path, *nets.pair, saved, kInfo);
+
+  Nets others;
+  Optimizer other_first(others.of_first, kMomentum);
+  Optimizer other_second(others.of_second, AdamOptions{});
+  const NamedTensors loaded = both_states(other_first, other_second);
+  load_checkpoint(path, *others.pair, loaded, "");
+  ASSERT_EQ(loaded.size(), saved.size());
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    EXPECT_TRUE(loaded[i].second.equal(saved[i].second)) << saved[i].first;
+  }
+  EXPECT_TRUE(others.pair->second->linear->weight.equal(nets.pair->second->linear->weight));
+}
+
 TEST_F(Checkpoint, SaysWhyItCannotBeWritten) {
   const auto blocked = directory.path() / "file" / "checkpoint.safetensors";
   std::ofstream(directory.path() / "file") << "not a folder";
