@@ -10,9 +10,12 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/batch_sampler.h>
 #include <lockstep/data/check_images.h>
+#include <lockstep/data/cifar10.h>
+#include <lockstep/data/cifar100.h>
 #include <lockstep/data/data_partitioner.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/mnist.h>
 #include <lockstep/data/pack_images.h>
 #include <lockstep/data/packed_images.h>
 #include <lockstep/data/random_sampler.h>
@@ -21,6 +24,7 @@
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/sampler_cursor.h>
 #include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/torch_data_sampler.h>
 #include <lockstep/data/weighted_sampler.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>

@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <lockstep/lockstep.h>
@@ -58,9 +61,12 @@ void go_on() {
 
   Loader after(dataset, RandomSampler(dataset.size()), list, {.batch_size = 50, .threads = 1});
   after.restore(sampler_position(saved));
+  check(after.steps_left() == 8, "what is left, in batches of this loader");
   std::int64_t left = 0;
   while (after.next(batch)) left += batch.size;
   check(left == 400, "the epoch goes on where it was");
+  after.set_epoch(/*epoch=*/3, /*first_step=*/10);
+  check(after.steps_left() == 2 && after.steps_per_epoch() == 12, "the last two of twelve batches");
 }
 
 // A data set of one's own that makes samples, and batches of its own structure.
@@ -78,8 +84,11 @@ struct Reviews {
 class Feedback final : public SampleDataset<Review> {
  public:
   std::int64_t size() const override { return 1000; }
-  Review get(std::int64_t index, const SampleKey&) const override {
-    return {.words = torch::arange(1, 2 + index % 7), .stars = index % 5};
+  Review get(std::int64_t index, const SampleKey& key) const override {
+    const torch::Tensor words = torch::arange(1, 2 + index % 7);
+    PhiloxStream random = key.stream();
+    const std::int64_t begin = random.below(static_cast<std::uint32_t>(words.size(0)));
+    return {.words = words.slice(/*dim=*/0, begin), .stars = index % 5};  // begins at some word
   }
 };
 
@@ -100,18 +109,25 @@ Reviews pad_words(const std::vector<Review>& samples) {
 void load_reviews() {
   BatchLoader loader(collate(std::make_shared<const Feedback>(), pad_words), RandomSampler(1000),
                      {.batch_size = 32, .threads = 2});
-  std::int64_t reviews = 0;
+  std::int64_t reviews = 0, words = 0;
   for (const Reviews& batch : loader) {
     check(batch.words.ne(0).sum(1).equal(batch.lengths), "words are padded to the longest");
     reviews += batch.stars.size(0);
+    words += batch.lengths.sum().item<std::int64_t>();
   }
   check(reviews == 1000, "every review comes once");
+
+  BatchLoader again(collate(std::make_shared<const Feedback>(), pad_words), RandomSampler(1000),
+                    {.batch_size = 10});
+  for (const Reviews& batch : again) words -= batch.lengths.sum().item<std::int64_t>();
+  check(words == 0, "random choices are the same for any batch size and number of threads");
 }
 
 // Or one that makes whole batches at once.
 struct Signals {
-  torch::Tensor waves;  // float32 [batch, 50]
-  torch::Tensor odd;    // int64 [batch]
+  torch::Tensor waves;             // float32 [batch, 50]
+  torch::Tensor odd;               // int64 [batch]
+  std::vector<std::string> names;  // [batch]
 };
 
 class Waves final : public BatchDataset<Signals> {
@@ -122,14 +138,57 @@ class Waves final : public BatchDataset<Signals> {
         torch::tensor(torch::IntArrayRef(request.indices.data(), request.indices.size()));
     batch.waves = torch::sin(torch::linspace(0, 6.28, 50).unsqueeze(0) + phase.unsqueeze(1));
     batch.odd = phase.remainder(2);
+    batch.names.clear();  // it holds those of an earlier batch
+    for (const std::int64_t index : request.indices) {
+      batch.names.push_back("wave " + std::to_string(index));
+    }
   }
 };
 
 void load_waves() {
   BatchLoader loader(std::make_shared<const Waves>(), RandomSampler(1000),
                      {.batch_size = 32, .threads = 2});
-  for (const Signals& batch : loader)
+  for (const Signals& batch : loader) {
     check(batch.waves.size(1) == 50, "a batch is what get() made");
+    check(std::ssize(batch.names) == batch.waves.size(0), "there is a name for each wave");
+  }
+}
+
+// Every class equally often, from a data set that has many more images of class 0.
+void balance() {
+  const torch::Tensor labels = (torch::arange(1000) >= 900).to(torch::kInt64);
+  const ImageDataset dataset =
+      image_dataset(torch::zeros({1000, 1, 8, 8}, torch::kUInt8), labels, 2, "unequal classes");
+  std::vector<double> weights;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    weights.push_back(dataset.label(i) == 0 ? 1.0 / 900 : 1.0 / 100);
+  }
+  Loader loader(dataset, WeightedRandomSampler(weights, {.seed = 1}), {Normalize{{0.5}, {0.5}}},
+                {.batch_size = 100});
+  std::int64_t ones = 0;
+  for (const Batch& batch : loader) ones += batch.labels.sum().item<std::int64_t>();
+  check(ones > 400 && ones < 600, "each class comes about as often");
+}
+
+// A data loader of torch::data takes its indices from one of our samplers.
+class Squares final : public torch::data::datasets::Dataset<Squares> {
+ public:
+  torch::data::Example<> get(std::size_t index) override {
+    const torch::Tensor number = torch::tensor(static_cast<std::int64_t>(index));
+    return {number, number.square()};
+  }
+  std::optional<std::size_t> size() const override { return 100; }
+};
+
+void load_by_torch_data() {
+  TorchDataSampler sampler(DistributedSampler(100, {.rank = 0, .world_size = 2}));
+  auto loader = torch::data::make_data_loader(Squares(), sampler, /*batch_size=*/10);
+  std::int64_t samples = 0;
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    sampler.set_epoch(epoch);
+    for (const auto& batch : *loader) samples += static_cast<std::int64_t>(batch.size());
+  }
+  check(samples == 2 * 50, "each rank sees its share");
 }
 
 void mix() {
@@ -158,7 +217,10 @@ int main() {
   go_on();
   load_reviews();
   load_waves();
+  balance();
+  load_by_torch_data();
   mix();
   pack();
-  std::cout << "loading: samples, positions, own batches, mixes and packs are as the guide says\n";
+  std::cout << "loading: samples, positions, own batches, weights, mixes and packs are as the guide "
+               "says\n";
 }
