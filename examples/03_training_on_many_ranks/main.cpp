@@ -107,6 +107,67 @@ void leave_parts_out(ProcessGroup& group) {
   }
 }
 
+void set_requires_grad(torch::nn::Module& module, bool trains) {
+  for (auto& parameter : module.parameters()) parameter.set_requires_grad(trains);
+}
+
+// Two nets that train in turn, each with a wrapper and an optimizer of its own: WGAN-GP.
+void train_in_turn(ProcessGroup& group) {
+  torch::nn::Sequential generator(torch::nn::Linear(4, 32), torch::nn::ReLU(),
+                                  torch::nn::Linear(32, 20));
+  torch::nn::Sequential critic(torch::nn::Linear(20, 32), torch::nn::Tanh(),
+                               torch::nn::Linear(32, 1));
+  DistributedDataParallel ddp_generator(generator, group);
+  DistributedDataParallel ddp_critic(critic, group);
+  lockstep::Optimizer generator_optimizer(*generator, lockstep::AdamOptions{.lr = 1e-3});
+  lockstep::Optimizer critic_optimizer(*critic, lockstep::AdamOptions{.lr = 1e-3});
+  for (int step = 0; step < 3; ++step) {
+    const torch::Tensor real = Batch(group, step).x;
+    const torch::Tensor fake = generator->forward(torch::randn({16, 4})).detach();
+    const torch::Tensor between = torch::lerp(real, fake, torch::rand({16, 1})).requires_grad_();
+    critic_optimizer.zero_grad();
+    const torch::Tensor sum = ddp_critic.forward(between).sum();
+    const torch::Tensor slope = torch::autograd::grad({sum}, {between}, /*grad_outputs=*/{},
+                                                      /*retain_graph=*/true, /*create_graph=*/true)[0];
+    const torch::Tensor penalty = (slope.norm(2, 1) - 1).square().mean();
+    const torch::Tensor loss = ddp_critic.forward(fake).mean() - ddp_critic.forward(real).mean();
+    (loss + 10 * penalty).backward();  // one for both
+    critic_optimizer.step();
+
+    set_requires_grad(*critic, false);  // gradients pass through it, and none of its own are made
+    generator_optimizer.zero_grad();
+    const torch::Tensor made = ddp_generator.forward(torch::randn({16, 4}));
+    (-ddp_critic.forward(made).mean()).backward();  // averages the generator's gradients
+    generator_optimizer.step();
+    set_requires_grad(*critic, true);
+  }
+  require_equal_replicas(group, *generator);
+  require_equal_replicas(group, *critic);
+}
+
+// A layer whose gradient has a few rows only.
+struct WordsImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& words) { return output(table(words).mean(1)); }
+  torch::nn::Embedding table = register_module(
+      "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(1000, 16).sparse(true)));
+  torch::nn::Linear output = register_module("output", torch::nn::Linear(16, 3));
+};
+TORCH_MODULE(Words);
+
+void train_sparsely(ProcessGroup& group) {
+  Words net;
+  DistributedDataParallel ddp(net, group);
+  lockstep::Optimizer optimizer(*net, lockstep::SgdOptions{.lr = 0.1});  // no momentum, no weight decay
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    const torch::Tensor words = torch::randint(1000, {16, 5}, torch::kInt64);
+    cross_entropy(ddp.forward(words), Batch(group, step).y).backward();
+    optimizer.step();
+  }
+  require(net->table->weight.grad().is_sparse(), "a sparse mean");
+  require_equal_replicas(group, *net);
+}
+
 void normalise_together(ProcessGroup& group) {
   Net net;
   DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
@@ -213,6 +274,8 @@ int main(int argc, char** argv) {
   accumulate(group);
   step_in_groups(group);
   leave_parts_out(group);
+  train_in_turn(group);
+  train_sparsely(group);
   normalise_together(group);
   compress(group);
   end_together(group);
