@@ -68,8 +68,8 @@ lockstep::Evaluation evaluate(ProcessGroup& group, Net& net, torch::Device devic
   return sums.mean();
 }
 
-// Trains from `file`, if it is there, to the end, or for `most_steps`, and writes `file` every few steps,
-// after each epoch and at the end. Returns the parameters.
+// Trains from `file`, if it is there, to the end, or for `most_steps`, and writes `file` every few
+// steps, after each epoch and at the end. Returns the parameters.
 torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file, std::int64_t most_steps) {
   const torch::Device device = torch::kCPU;
   torch::manual_seed(kSeed);
@@ -213,8 +213,8 @@ lockstep::NamedTensors parameters_of(const torch::nn::Module& module, const std:
   return parameters;
 }
 
-// Steps two nets with two optimizers, from `file` if it is there, and writes `file`. Returns all that
-// is saved, in one.
+// Steps two nets with two optimizers, from `file` if it is there, and writes `file`. Returns all
+// that is saved, in one.
 torch::Tensor train_two_nets(ProcessGroup& group, const std::filesystem::path& file, int steps) {
   torch::manual_seed(kSeed);
   Nets nets;
@@ -277,7 +277,8 @@ int main(int argc, char** argv) {
     train(*first, folder / "fewer.safetensors", /*most_steps=*/1000);
   }
 
-  const torch::Tensor sharded = train_sharded(group, folder / "sharded.safetensors", /*most_steps=*/60);
+  const auto sharded_file = folder / "sharded.safetensors";
+  const torch::Tensor sharded = train_sharded(group, sharded_file, /*most_steps=*/60);
   for (int run = 0; run < 8; ++run) {
     got = train_sharded(group, folder / "sharded-parts.safetensors", /*most_steps=*/7);
   }
