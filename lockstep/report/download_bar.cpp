@@ -1,17 +1,10 @@
 #include <lockstep/report/download_bar.h>
 
-#include <algorithm>
+#include <optional>
 
 #include <lockstep/report/text.h>
 
 namespace lockstep {
-namespace {
-
-constexpr Milliseconds kBetweenDrawings{100};
-constexpr int kWidestBar = 40;
-constexpr int kNarrowestBar = 8;
-
-}  // namespace
 
 DownloadBar::~DownloadBar() {
   if (line_open_) out_ << '\n' << std::flush;
@@ -35,19 +28,11 @@ void DownloadBar::operator()(const std::string& file, std::uint64_t done, std::u
 }
 
 void DownloadBar::draw(const std::string& file, std::uint64_t done, std::uint64_t total) {
-  std::string amount = "  " + bytes_text(static_cast<double>(done));
+  std::string amount = bytes_text(static_cast<double>(done));
   if (total > 0) amount += " of " + bytes_text(static_cast<double>(total));
-  const int columns = std::max(terminal_.columns() - 1, 0);
-  std::string text = file + amount;
-  const int bar = std::min(columns - static_cast<int>(text.size()) - 1, kWidestBar);
-  if (total > 0 && bar >= kNarrowestBar) {
-    text = file + " " +
-           draw_bar(static_cast<double>(done) / static_cast<double>(total), bar, terminal_) +
-           amount;
-  } else {
-    text = text.substr(0, static_cast<std::size_t>(columns));
-  }
-  out_ << kClearLine << text << std::flush;
+  std::optional<double> fraction;
+  if (total > 0) fraction = static_cast<double>(done) / static_cast<double>(total);
+  out_ << kClearLine << bar_line(file, fraction, amount, terminal_) << std::flush;
   line_open_ = true;
 }
 

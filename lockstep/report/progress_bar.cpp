@@ -12,10 +12,8 @@ namespace {
 
 constexpr double kSecondsBetweenDrawings = 0.1;
 constexpr double kLossDecay = 0.9;  // about the mean of the last ten steps
-constexpr int kWidestBar = 40;
-constexpr int kNarrowestBar = 8;
 
-int columns_of(const std::vector<std::string>& fields) {
+int columns_of_all(const std::vector<std::string>& fields) {
   int columns = 0;
   for (const std::string& field : fields) columns += static_cast<int>(field.size()) + 2;
   return columns;
@@ -66,9 +64,9 @@ std::string ProgressBar::line(const StepReport& report) const {
 
   // The last column stays free: writing into it would wrap the line in some terminals.
   const int room = terminal_.columns() - 1 - static_cast<int>(name.size());
-  while (!fields.empty() && columns_of(fields) > room) fields.pop_back();
+  while (!fields.empty() && columns_of_all(fields) > room) fields.pop_back();
   std::string text = name;
-  const int bar = std::min(room - columns_of(fields) - 1, kWidestBar);
+  const int bar = std::min(room - columns_of_all(fields) - 1, kWidestBar);
   if (bar >= kNarrowestBar) text.append(" ").append(draw_bar(done, bar, terminal_));
   for (const std::string& field : fields) text.append("  ").append(field);
   return fields.empty()

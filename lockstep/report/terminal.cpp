@@ -55,4 +55,13 @@ std::string draw_bar(double fraction, int width, const Terminal& terminal) {
   return kGreen + done + kReset + kFaint + rest + kReset;
 }
 
+std::string bar_line(const std::string& name, std::optional<double> fraction,
+                     const std::string& amount, const Terminal& terminal) {
+  const int columns = std::max(terminal.columns() - 1, 0);
+  const std::string text = name + "  " + amount;
+  const int bar = std::min(columns - static_cast<int>(text.size()) - 1, kWidestBar);
+  if (!fraction || bar < kNarrowestBar) return text.substr(0, static_cast<std::size_t>(columns));
+  return name + " " + draw_bar(*fraction, bar, terminal) + "  " + amount;
+}
+
 }  // namespace lockstep
