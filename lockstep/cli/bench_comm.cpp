@@ -63,8 +63,9 @@ void add_explain_options(CLI::App& command, BenchCommArguments& to) {
 void run(const BenchCommArguments& arguments) {
   const BenchCommSettings settings = resolve(arguments);
   if (settings.worker) return bench_comm_rank(settings);
-  require_success(
-      launch_ranks({.nproc_per_node = settings.world_size}, [&] { bench_comm_rank(settings); }));
+  require_success(launch_ranks(
+      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
+      [&] { bench_comm_rank(settings); }));
 }
 
 }  // namespace

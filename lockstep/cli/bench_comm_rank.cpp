@@ -19,6 +19,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/memory.h>
+#include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -189,6 +190,7 @@ void bench_comm_rank(const BenchCommSettings& settings) {
   at::set_num_threads(1);
   ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});
+  joined_group();
   if (settings.explain) return explain_rank(settings, group);
   Measurement(settings, group).run();
 }

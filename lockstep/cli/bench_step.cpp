@@ -65,8 +65,9 @@ void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
 void run(const BenchStepArguments& arguments) {
   const BenchStepSettings settings = resolve(arguments);
   if (settings.worker) return bench_step_rank(settings);
-  require_success(
-      launch_ranks({.nproc_per_node = settings.world_size}, [&] { bench_step_rank(settings); }));
+  require_success(launch_ranks(
+      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
+      [&] { bench_step_rank(settings); }));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -201,6 +202,7 @@ void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make)
   at::set_num_threads(settings.threads);
   const ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});
+  joined_group();
   StepMeasurement(settings, group, make).run();
 }
 

@@ -121,7 +121,8 @@ RecipeData load_data(const TrainSettings& settings, const LoadRequest& request) 
 }
 
 void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
-  const LaunchResult result = launch_ranks({.nproc_per_node = settings.world_size}, rank_main);
+  const LaunchResult result = launch_ranks(
+      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
   // A rank that was killed leaves its progress bar where the error will stand.
   if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
   require_success(result);

@@ -14,6 +14,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/sampler.h>
+#include <lockstep/launch/launcher.h>
 #include <lockstep/launch/process_clock.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/console.h>
@@ -110,6 +111,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const torch::Device device = choose_device(settings.accelerator, worker);
   ProcessGroup group = init_process_group(
       {.backend = settings.backend, .timeout = settings.timeout, .device = device});
+  joined_group();
   warn_of_slow_precision(settings.precision, device, group.rank());
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 

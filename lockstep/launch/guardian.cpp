@@ -21,9 +21,9 @@ namespace lockstep {
 namespace {
 
 // SIGCHLD may be taken by another thread of the program; then the next look finds the end.
-constexpr Milliseconds kLookInterval{200};
+constexpr Milliseconds kGuardLookInterval{200};
 // After SIGKILL only the kernel's own clean-up is awaited.
-constexpr Milliseconds kKillTimeout{1000};
+constexpr Milliseconds kDescendantsKillTimeout{1000};
 
 // What the guardian leaves for the launcher, in memory that both map.
 class ResultSlot {
@@ -116,7 +116,7 @@ std::vector<pid_t> running_descendants_but(pid_t spared) {
 }
 
 void kill_descendants(SignalInbox& inbox, pid_t spared) {
-  const Deadline deadline(kKillTimeout);
+  const Deadline deadline(kDescendantsKillTimeout);
   for (auto running = running_descendants_but(spared); !running.empty() && !deadline.expired();
        running = running_descendants_but(spared)) {
     for (const pid_t process : running) kill(process, SIGKILL);
@@ -151,7 +151,7 @@ LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
   relay.close_pipes();  // only the guardian hands them on
   int status = 0;
   while (waitpid(guardian, &status, WNOHANG) == 0) {
-    const auto signal = inbox.next(kLookInterval);
+    const auto signal = inbox.next(kGuardLookInterval);
     if (signal && signal->number != SIGCHLD) SignalInbox::pass_on(*signal, guardian);
   }
   if (!slot.is_empty()) return slot.take();

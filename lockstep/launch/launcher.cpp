@@ -16,6 +16,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/launch/arrivals.h>
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/launch/guardian.h>
 #include <lockstep/launch/meeting_point.h>
@@ -68,7 +69,9 @@ Pipe open_pipe() {
 class Ranks {
  public:
   explicit Ranks(const LaunchOptions& options)
-      : job_{options, getpid(), secret_of_job(options)}, meeting_point_(options) {}
+      : job_{options, getpid(), secret_of_job(options)},
+        meeting_point_(options),
+        arrivals_(options.nproc_per_node) {}
   ~Ranks() {
     for (const RankProcess& process : processes_) close(process.report_fd);
   }
@@ -97,6 +100,7 @@ class Ranks {
       for (const RankProcess& other : processes_) close(other.report_fd);
       write_rank_environment(job_, local_rank, meeting_point_);
       inbox.restore_in_child();
+      arrivals_.become(local_rank);
       run_rank(rank_main, pipe.write_end);
     }
     close(pipe.write_end);
@@ -109,11 +113,13 @@ class Ranks {
   }
 
   std::vector<RankProcess>& processes() { return processes_; }
+  const Arrivals& arrivals() const { return arrivals_; }
 
  private:
   const JobEnvironment job_;
   const pid_t process_group_ = getpgrp();
   MeetingPoint meeting_point_;
+  Arrivals arrivals_;
   std::vector<RankProcess> processes_;
 };
 
@@ -135,6 +141,10 @@ void check_options(const LaunchOptions& options) {
   check.in_range("node_rank", options.node_rank, 0, options.nnodes - 1);
   if (options.nnodes > 1) check.in_range("master_port", options.master_port, 1, 65535);
   check.at_least("grace", static_cast<double>(options.grace.count()), 0);
+  check.at_least("join_timeout", static_cast<double>(options.join_timeout.count()), 0);
+  if (options.ranks_exec && options.join_timeout.count() != 0) {
+    throw ConfigError("launch: join_timeout must be 0 with ranks_exec: another program cannot tell that it has joined");
+  }
 }
 
 }  // namespace
@@ -151,7 +161,7 @@ LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()
   OutputRelay relay(options);
   const auto supervise = [&](pid_t launcher) {
     const OrphanKeeper orphans(options.ranks_exec);
-    Supervisor supervisor(ranks.processes(), inbox, options, launcher);
+    Supervisor supervisor(ranks.processes(), ranks.arrivals(), inbox, options, launcher);
     try {
       for (int rank = 0; rank < options.nproc_per_node; ++rank) {
         ranks.start(rank, rank_main, inbox, relay);

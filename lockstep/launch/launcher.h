@@ -41,6 +41,11 @@ struct LaunchOptions {
   bool ranks_exec = false;
 
   RankOutput rank_output = RankOutput::kWholeLines;
+
+  /// Each rank calls joined_group() within this time, else the run fails and names those that have
+  /// not. What it adds to the ranks' own deadlines: a rank that is stopped sees none. Time for which
+  /// the caller itself is stopped does not count. 0: no limit, as `ranks_exec` needs it.
+  Milliseconds join_timeout{0};
 };
 
 struct LaunchResult {
@@ -70,5 +75,9 @@ struct LaunchResult {
 /// several hosts without LOCKSTEP_SECRET (off loopback); Error when the system refuses more
 /// processes.
 LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void()>& rank_main);
+
+/// Called by a rank after init_process_group() (see LaunchOptions::join_timeout). Does nothing in a
+/// process that no launch_ranks() started.
+void joined_group();
 
 }  // namespace lockstep

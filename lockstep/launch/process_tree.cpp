@@ -55,6 +55,10 @@ std::vector<pid_t> running_descendants() {
   return found;
 }
 
+bool is_stopped(pid_t process) {
+  return read_process(std::filesystem::path("/proc") / std::to_string(process)).state == 'T';
+}
+
 OrphanKeeper::OrphanKeeper(bool keep) {
   int already = 0;
   if (!keep || prctl(PR_GET_CHILD_SUBREAPER, &already) != 0 || already != 0) return;

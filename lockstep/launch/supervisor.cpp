@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/process_tree.h>
 
 namespace lockstep {
@@ -22,6 +23,8 @@ constexpr Milliseconds kEchoWindow{400};
 constexpr Milliseconds kKillTimeout{1000};
 // SIGCHLD may be taken by another thread of the program; then the next look finds the end.
 constexpr Milliseconds kLookInterval{200};
+// A rank's own error at the same deadline says more, and comes first.
+constexpr Milliseconds kJoinMargin{2000};
 
 bool died_of(const RankProcess& rank, int signal) {
   return rank.failed() && WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == signal;
@@ -168,10 +171,46 @@ const RankProcess* Supervisor::first_failure() const {
   return first;
 }
 
-LaunchResult Supervisor::run() {
-  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr && !is_abandoned()) {
-    receive(kLookInterval);
+void Supervisor::wait_for_news() {
+  const auto begin = Clock::now();
+  receive(kLookInterval);
+  waited_ += std::min<Clock::duration>(Clock::now() - begin, 2 * kLookInterval);
+}
+
+std::vector<const RankProcess*> Supervisor::late() const {
+  std::vector<const RankProcess*> late;
+  if (join_timeout_.count() == 0 || waited_ < join_timeout_ + kJoinMargin) return late;
+  for (std::size_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+    const RankProcess& rank = ranks_[local_rank];
+    if (!rank.ended && !arrivals_.has_come(static_cast<int>(local_rank))) late.push_back(&rank);
   }
+  return late;
+}
+
+// Who is stopped is the reason why the others wait.
+void Supervisor::note_late() {
+  const std::vector<const RankProcess*> late = this->late();
+  if (late.empty()) return;
+  std::vector<int> waiting, stopped;
+  for (const RankProcess* rank : late) {
+    (is_stopped(rank->pid) ? stopped : waiting).push_back(rank->rank);
+  }
+  const auto names = [](const std::vector<int>& ranks) {
+    return str(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
+  };
+  const std::vector<int>& named = stopped.empty() ? waiting : stopped;
+  first_late_ = named.front();
+  late_text_ = str(names(named), named.size() == 1 ? " has" : " have", " not joined the group within ",
+                   std::chrono::duration<double>(join_timeout_).count(), " s",
+                   stopped.empty() ? "" : ": stopped by a signal, and not continued");
+}
+
+LaunchResult Supervisor::run() {
+  while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr && !is_abandoned() &&
+         late().empty()) {
+    wait_for_news();
+  }
+  if (first_failure() == nullptr && stop_signal_ == 0) note_late();
   if (const RankProcess* failure = first_failure(); failure != nullptr && is_echo(*failure)) {
     const Deadline deadline(kEchoWindow);
     while (!all_ended() && !deadline.expired() && stop_signal_ == 0 && !is_abandoned() &&
@@ -183,7 +222,7 @@ LaunchResult Supervisor::run() {
     kill_all();
     return result();
   }
-  const bool failed = stop_signal_ != 0 || first_failure() != nullptr;
+  const bool failed = stop_signal_ != 0 || first_failure() != nullptr || first_late_ >= 0;
   if (!all_ended() || (failed && !nothing_runs())) stop_running();
   return result();
 }
@@ -206,6 +245,10 @@ LaunchResult Supervisor::result() const {
     result.interrupted_by = interrupted_by;
     result.exit_code = 128 + interrupted_by;
     result.message = "interrupted by " + signal_text(interrupted_by);
+  } else if (first_late_ >= 0) {
+    result.failed_rank = first_late_;
+    result.exit_code = 1;
+    result.message = late_text_;
   } else if (failure != nullptr) {
     result.failed_rank = failure->rank;
     result.exit_code = exit_code_of(*failure);

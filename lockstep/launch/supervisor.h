@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/launch/arrivals.h>
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/signal_inbox.h>
@@ -37,11 +38,13 @@ struct RankProcess {
 /// is gone, all gets SIGKILL at once; 0 where this process is the launcher itself.
 class Supervisor {
  public:
-  Supervisor(std::vector<RankProcess>& ranks, SignalInbox& inbox, const LaunchOptions& options,
-             pid_t launcher = 0)
+  Supervisor(std::vector<RankProcess>& ranks, const Arrivals& arrivals, SignalInbox& inbox,
+             const LaunchOptions& options, pid_t launcher = 0)
       : ranks_(ranks),
+        arrivals_(arrivals),
         inbox_(inbox),
         grace_(options.grace),
+        join_timeout_(options.join_timeout),
         ranks_exec_(options.ranks_exec),
         launcher_(launcher) {}
 
@@ -56,6 +59,10 @@ class Supervisor {
   void reap();
   void reap_orphans();
   void receive(Milliseconds timeout);
+  void wait_for_news();
+  /// Those that run and have not joined their group, once all have been given the time for it.
+  std::vector<const RankProcess*> late() const;
+  void note_late();
   void signal_running(int signal);
   void stop_running();
   int exit_code_of(const RankProcess& failure) const;
@@ -64,14 +71,19 @@ class Supervisor {
   LaunchResult result() const;
 
   std::vector<RankProcess>& ranks_;
+  const Arrivals& arrivals_;
   SignalInbox& inbox_;
   const Milliseconds grace_;
+  const Milliseconds join_timeout_;
   const bool ranks_exec_;
   const pid_t launcher_;
   int stop_signal_ = 0;       ///< The first signal that asked to stop.
   bool sent_to_all_ = false;  ///< The ranks have got it, too.
   bool hurry_ = false;        ///< The user asks (again) while we stop.
   std::optional<Clock::time_point> stopped_at_;
+  Clock::duration waited_{0};  ///< for the ranks' end, without the time for which we were stopped
+  std::string late_text_;      ///< Which ranks did not join in time; empty if all did.
+  int first_late_ = -1;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include <lockstep/comm/network.h>
 #include <lockstep/comm/worker_environment.h>
@@ -188,6 +189,42 @@ void wait_until_ended(pid_t process) {
   if (fd < 0) return;  // gone already
   pollfd ended{fd, POLLIN, 0};
   poll(&ended, 1, -1);
+}
+
+// Its own deadlines pass unnoticed, and the others', who have joined, wait for longer.
+TEST(Launcher, NamesAStoppedRankThatNeverJoins) {
+  const auto start = Clock::now();
+  const LaunchResult result =
+      launch_ranks({.nproc_per_node = 3, .join_timeout = Milliseconds(300)}, [] {
+        if (my_rank() == 1) raise(SIGSTOP);
+        joined_group();
+        hang();
+      });
+  EXPECT_EQ(result.message,
+            "rank 1 has not joined the group within 0.3 s: stopped by a signal, and not continued");
+  EXPECT_EQ(result.failed_rank, 1);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_LT(seconds_since(start), 20);
+}
+
+TEST(Launcher, NamesRanksThatDoNotJoin) {
+  const LaunchResult result =
+      launch_ranks({.nproc_per_node = 2, .join_timeout = Milliseconds(10)}, [] { hang(); });
+  EXPECT_EQ(result.message, "ranks 0, 1 have not joined the group within 0.01 s");
+}
+
+TEST(Launcher, GivesRanksThatHaveJoinedAllTheTime) {
+  const LaunchResult result =
+      launch_ranks({.nproc_per_node = 2, .join_timeout = Milliseconds(1)}, [] {
+        joined_group();
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+      });
+  EXPECT_TRUE(result.ok()) << result.message;
+}
+
+TEST(Launcher, RefusesADeadlineForRanksThatCannotTell) {
+  EXPECT_THROW(launch_ranks({.nproc_per_node = 2, .ranks_exec = true, .join_timeout = Milliseconds(1)}, [] {}),
+               ConfigError);
 }
 
 // What a rank notices because another ended is not the cause, even where it was noticed earlier.
