@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/parallel/misuse_hint.h>
@@ -109,7 +111,11 @@ void Reducer::State::expect_backward() {
   forward_seen_ = true;
   if (torch::GradMode::is_enabled()) {
     // Backwards of forwards under no_sync() are told by their graphs alone: they may never begin here.
-    if (synchronize) ++forwards_;
+    // Nor does a backward begin where all parameters rest, as those of a critic while its generator trains.
+    const bool trains = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+      return slot.parameter.tensor.requires_grad();
+    });
+    if (synchronize && trains) ++forwards_;
     forward_graphs_.begin();
   }
   ending_group_on_error([&] {

@@ -280,6 +280,10 @@ TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
       const auto guard = ddp.no_sync();
       for (int batch = 0; batch < 3; ++batch) ddp(input).sum().backward();
     }
+    // A frozen critic, while the generator trains: its backward reaches no parameter.
+    for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+    for (int step = 0; step < 3; ++step) ddp(torch::ones({1, 2}, torch::requires_grad())).sum().backward();
+    for (auto& parameter : net->parameters()) parameter.set_requires_grad(true);
     net->forward(input).sum().backward();
     group.barrier();
   });
