@@ -1,0 +1,27 @@
+// Proves, before anything runs, that a table trains the whole model and comes to its end.
+#pragma once
+
+#include <vector>
+
+#include <lockstep/parallel/pipeline/table.h>
+
+namespace lockstep::pipeline {
+
+struct TableFacts {
+  /// For each worker the most activations that it holds at once, one for each stage and micro-batch
+  /// between its forward and the end of its backward.
+  std::vector<int> peak_activations;
+  double bubble = 0;  ///< With unit_cost(), 0 to 1.
+};
+
+/// ConfigError, with the worker and the action, unless
+///   * every stage has, on its own worker, one forward and one backward for each micro-batch, whole or
+///     split, the latter in this order;
+///   * gradients of weights are added in the order of the micro-batches, which makes all schedules agree
+///     bit for bit, and a reduction comes after the last of them;
+///   * with messages in the table, each that a stage needs is sent and received once, by the workers of
+///     the two stages, and each worker receives from another in the order in which that one sends;
+///   * no workers wait for each other in a circle.
+TableFacts check(const Table& table);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,39 @@
+// When each action of a table begins and ends, from how long each takes: on paper before anything runs,
+// and from measured durations afterwards.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <lockstep/parallel/pipeline/table.h>
+
+namespace lockstep::pipeline {
+
+struct Interval {
+  Action action;
+  double begin = 0;
+  double end = 0;
+};
+
+struct Timeline {
+  std::vector<std::vector<Interval>> workers;  ///< as in the table
+  double end = 0;                              ///< of the last action; the first begins at 0
+
+  /// How much of all workers' time nothing was computed in, 0 to 1: what is neither F, B, I nor W.
+  double bubble() const;
+};
+
+/// How long an action takes, in any unit.
+using Costs = std::function<double(const Action&)>;
+
+/// A forward takes 1, the gradients of inputs and of weights take 1 each, a message or a reduction
+/// nothing: what the formulas of the papers assume.
+double unit_cost(const Action& action);
+
+/// Every action begins when its worker has done what stands before it and what it needs of others has
+/// ended. A receive waits for the send's end; with no messages in the table a stage waits for its
+/// neighbour itself. ConfigError where workers wait for each other in a circle, which says who waits
+/// for what.
+Timeline replay(const Table& table, const Costs& costs = unit_cost);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,111 @@
+// The checker on tables with one defect each.
+#include <lockstep/parallel/pipeline/check.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/replay.h>
+#include <lockstep/parallel/pipeline/schedules.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(const Table& table) {
+  try {
+    check(table);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+struct Defect {
+  const char* csv;
+  const char* message;
+};
+
+TEST(PipelineCheck, SaysWhatIsWrong) {
+  for (const auto& [csv, message] : {
+           Defect{"0F0,0F1,0B0\n", "worker 0: the backward of stage 0 for micro-batch 1 must be whole"},
+           Defect{"0F0,0B0,0B1\n", "worker 0: 0B1 stands before 0F1, or without it"},
+           Defect{"0B0,0F0\n", "worker 0: 0B0 stands before 0F0"},
+           Defect{"0F0,0W0,0I0\n", "worker 0: 0W0 stands before 0I0"},
+           Defect{"0F0,0I0\n", "must be whole, or split"},
+           Defect{"0F0,0B0,0I0,0W0\n", "0W0 is out of the order"},
+           Defect{"0F0,0F0,0B0\n", "worker 0: 0F0 stands there twice"},
+           Defect{"0F0,0F1,0B1,0B0\n", "worker 0: 0B1 is out of the order of the micro-batches"},
+           Defect{"0F0,0F1,0B0,0REDUCE_GRAD,0B1\n", "0REDUCE_GRAD stands before the last gradient"},
+           Defect{"0F0,0B0\n2F0,2B0\n", "nobody holds stage 1"},
+           Defect{"0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n", "worker 1: 1RECV_F0 is missing"},
+           Defect{"0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0\n", "0SEND_F0 stays on the worker"},
+           Defect{"0F0,0B0,0SEND_B0\n", "0SEND_B0 has nobody on the other side"},
+       }) {
+    EXPECT_THAT(error_of(table_of(csv, "mine")), HasSubstr(message)) << csv;
+  }
+  EXPECT_THAT(error_of(Table{}), HasSubstr("has 0 micro-batches, 0 stages and 0 workers"));
+}
+
+TEST(PipelineCheck, NamesWhoWaitsForWhom) {
+  const std::string error = error_of(table_of("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "mine"));
+  EXPECT_EQ(error, "table mine does not come to its end: worker 0 at 0B0 for 1B0; worker 1 at 1F1 for 0F1");
+}
+
+TEST(PipelineCheck, RefusesMessagesOutOfOrder) {
+  Table table = with_messages(gpipe(2, 2));
+  std::vector<Action>& actions = table.workers[1];
+  actions = table_of("1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n", "").workers[0];
+  EXPECT_THAT(error_of(table), HasSubstr("worker 1: 1RECV_F1 is out of the order in which worker 0 sends"));
+}
+
+// Whatever is taken out of a table, or exchanged where it matters, the rest is refused.
+TEST(PipelineCheck, RefusesATableWithoutOneOfItsActions) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    const Table whole = with_messages(schedule_of(name, 3, 4));
+    for (std::size_t worker = 0; worker < whole.workers.size(); ++worker) {
+      for (std::size_t i = 0; i < whole.workers[worker].size(); ++i) {
+        Table table = whole;
+        table.workers[worker].erase(table.workers[worker].begin() + static_cast<std::ptrdiff_t>(i));
+        EXPECT_NE(error_of(table), "") << name << ": " << text(whole.workers[worker][i]);
+      }
+    }
+  }
+}
+
+TEST(PipelineCheck, RefusesEveryExchangeThatBreaksAnOrder) {
+  std::mt19937 random(7);
+  int refused = 0;
+  for (int trial = 0; trial < 3000; ++trial) {
+    const char* const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"};
+    const int workers = 1 + static_cast<int>(random() % 8);
+    const int micro_batches = 1 + static_cast<int>(random() % 32);
+    Table table = with_messages(schedule_of(names[random() % 5], workers, micro_batches));
+    std::vector<Action>& actions = table.workers[random() % table.workers.size()];
+    const std::size_t a = random() % actions.size(), b = random() % actions.size();
+    std::swap(actions[a], actions[b]);
+    const std::string error = error_of(table);
+    if (!error.empty()) {
+      ++refused;
+      continue;
+    }
+    // What passes must be a table that trains as before.
+    Timeline timeline;
+    ASSERT_NO_THROW(timeline = replay(table));
+    std::map<int, int> next;
+    for (const auto& row : timeline.workers) {
+      for (const Interval& each : row) {
+        const Kind kind = each.action.kind;
+        if (kind != Kind::kBackward && kind != Kind::kBackwardWeight) continue;
+        ASSERT_EQ(each.action.micro_batch, next[each.action.stage]++);
+      }
+    }
+  }
+  EXPECT_GT(refused, 2000);
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline

@@ -1,0 +1,105 @@
+#include <lockstep/parallel/pipeline/schedules.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/replay.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Le;
+
+constexpr const char* kNames[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"};
+
+TEST(PipelineSchedules, AreTheTablesOfThePapers) {
+  EXPECT_EQ(csv(gpipe(2, 3)), "0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2\n");
+  EXPECT_EQ(csv(one_forward_one_backward(2, 3)),
+            "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
+  EXPECT_EQ(csv(zero_bubble_h1(2, 3)),
+            "0F0,0F1,0I0,0W0,0F2,0I1,0W1,0I2,0W2\n1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1W2\n");
+  EXPECT_EQ(csv(interleaved(2, 2, 2)), "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
+  EXPECT_THAT(zero_bubble_v(3, 4).worker_of, ElementsAre(0, 1, 2, 2, 1, 0));
+}
+
+// With what travels, what is reduced, and any stage whose backward is not split.
+TEST(PipelineSchedules, PassTheCheckForAnySize) {
+  for (const char* name : kNames) {
+    for (int workers = 1; workers <= 8; ++workers) {
+      for (int micro_batches = 1; micro_batches <= 32; ++micro_batches) {
+        for (const int each : {1, 2, 3}) {
+          const Table table = schedule_of(name, workers, micro_batches, each);
+          ASSERT_NO_THROW(check(table)) << name << ' ' << workers << ' ' << micro_batches;
+          if (micro_batches > 9) continue;
+          const Table whole = with_whole_backward(table, (workers + micro_batches) % table.stages());
+          ASSERT_NO_THROW(check(with_messages(with_reductions(whole))))
+              << name << ' ' << workers << ' ' << micro_batches;
+        }
+      }
+    }
+  }
+}
+
+// Messages cost nothing here, so that they change no time.
+TEST(PipelineSchedules, MessagesKeepTheTimes) {
+  for (const char* name : kNames) {
+    const Table table = schedule_of(name, 4, 8);
+    EXPECT_EQ(replay(with_messages(table)).end, replay(table).end) << name;
+  }
+}
+
+double idle_of(const Table& table) {
+  const Timeline timeline = replay(table);
+  return timeline.bubble() * timeline.end;
+}
+
+// In units of a forward, for each worker; a backward takes two. Stages of interleaved and zbv are halves.
+TEST(PipelineSchedules, HaveTheBubblesOfTheFormulas) {
+  for (int p = 1; p <= 8; ++p) {
+    const int m = 4 * p;
+    EXPECT_NEAR(idle_of(gpipe(p, m)), 3 * (p - 1), 1e-9);
+    EXPECT_NEAR(idle_of(one_forward_one_backward(p, m)), 3 * (p - 1), 1e-9);
+    EXPECT_NEAR(idle_of(interleaved(p, 2, m)) / 2, 3 * (p - 1) / 2., 1e-9);
+    EXPECT_NEAR(idle_of(interleaved(p, 3, m)) / 3, 3 * (p - 1) / 3., 1e-9);
+    EXPECT_NEAR(idle_of(zero_bubble_h1(p, m)), p - 1, 1e-9);
+    EXPECT_NEAR(idle_of(zero_bubble_v(p, m)) / 2, (p - 1) / 2., 1e-9);
+  }
+  // The issue of the papers: against the time of the work alone.
+  EXPECT_NEAR(idle_of(one_forward_one_backward(2, 8)) / 24, 0.125, 1e-9);
+  EXPECT_NEAR(idle_of(zero_bubble_h1(2, 8)) / 24, 1 / 24., 1e-9);
+}
+
+TEST(PipelineSchedules, HoldNoMoreActivationsThanTheyPromise) {
+  for (int p = 1; p <= 8; ++p) {
+    for (const int m : {1, p, 3 * p + 1}) {
+      EXPECT_THAT(check(gpipe(p, m)).peak_activations, Each(m));
+      const auto held = check(one_forward_one_backward(p, m)).peak_activations;
+      for (int w = 0; w < p; ++w) EXPECT_EQ(held[static_cast<std::size_t>(w)], std::min(m, p - w));
+      EXPECT_THAT(check(zero_bubble_h1(p, m)).peak_activations, Each(Le(p)));
+      EXPECT_THAT(check(zero_bubble_v(p, m)).peak_activations, Each(Le(2 * p)));
+    }
+  }
+}
+
+TEST(PipelineSchedules, RefuseNonsense) {
+  EXPECT_THROW(gpipe(0, 4), ConfigError);
+  EXPECT_THROW(zero_bubble_v(2, 0), ConfigError);
+  EXPECT_THROW(interleaved(2, 0, 4), ConfigError);
+  try {
+    schedule_of("zbh1", 2, 4);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no schedule \"zbh1\""));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline

@@ -1,0 +1,91 @@
+#include <lockstep/parallel/pipeline/table.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/check.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PipelineAction, IsWrittenAsPyTorchWritesIt) {
+  for (const char* name : {"0F0", "12B3", "2I10", "2W7", "1SEND_F3", "2RECV_F3", "2SEND_B3",
+                           "1RECV_B3", "4REDUCE_GRAD"}) {
+    EXPECT_EQ(text(action_of(name)), name);
+  }
+  EXPECT_EQ(action_of("2RECV_F13"), (Action{Kind::kReceiveForward, 2, 13}));
+  EXPECT_EQ(action_of("4REDUCE_GRAD"), (Action{Kind::kReduce, 4, -1}));
+}
+
+TEST(PipelineAction, SaysWhatIsNone) {
+  for (const char* name : {"", "F0", "0F", "0X1", "0F1x", "-1F0", "0F-1", "0SEND_F", "0REDUCE_GRAD1",
+                           "99999999999F0"}) {
+    EXPECT_THAT(error_of([&] { action_of(name); }),
+                HasSubstr("\"" + std::string(name) + "\" is no action of a pipeline"))
+        << name;
+  }
+}
+
+TEST(PipelineTable, IsReadFromPyTorchsFile) {
+  const Table table = table_of("0F0, 0F1,,0B0 ,0B1\r\n,1F0,1B0,1F1,1B1,\n\n", "mine");
+  EXPECT_EQ(table.name, "mine");
+  EXPECT_EQ(table.micro_batches, 2);
+  EXPECT_THAT(table.worker_of, ElementsAre(0, 1));
+  EXPECT_EQ(csv(table), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  EXPECT_EQ(table_of(csv(table), "mine"), table);
+}
+
+TEST(PipelineTable, RefusesAStageInTwoLines) {
+  EXPECT_THAT(error_of([] { table_of("0F0\n0B0\n", "mine"); }),
+              HasSubstr("stage 0 stands in the lines of workers 0 and 1"));
+}
+
+TEST(PipelineTable, MessagesFollowWhatMakesThemAndPrecedeWhatNeedsThem) {
+  const Table table = table_of("0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1I1,1W0,1W1\n", "mine");
+  EXPECT_EQ(csv(with_messages(table)),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1I0,1SEND_B0,1RECV_F1,1F1,1I1,1SEND_B1,1W0,1W1\n");
+}
+
+// Worker 1 needs the second message first: it takes the first one, too, because it comes first.
+TEST(PipelineTable, MessagesAreReceivedInTheOrderInWhichTheyAreSent) {
+  const Table table = table_of("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n", "mine");
+  EXPECT_THAT(csv(with_messages(table)), HasSubstr("\n1RECV_F0,1RECV_F1,1F1,1F0,1B0,"));
+}
+
+TEST(PipelineTable, NothingIsSentToTheSameWorker) {
+  const Table table = table_of("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n", "mine");
+  EXPECT_EQ(csv(with_messages(table)),
+            "0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n"
+            "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0\n");
+}
+
+TEST(PipelineTable, ReductionsFollowTheLastGradient) {
+  const Table table = table_of("0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1I1,1W0,1W1\n", "mine");
+  EXPECT_EQ(csv(with_messages(with_reductions(table))),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
+            "1RECV_F0,1F0,1I0,1SEND_B0,1RECV_F1,1F1,1I1,1SEND_B1,1W0,1W1,1REDUCE_GRAD\n");
+}
+
+TEST(PipelineTable, ABackwardThatCannotBeSplitStandsWhereItsInputsStood) {
+  const Table table = table_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n", "mine");
+  const Table whole = with_whole_backward(table, 1);
+  EXPECT_EQ(csv(whole), "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1B0,1F1,1B1\n");
+  EXPECT_NO_THROW(check(whole));
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline
