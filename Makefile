@@ -11,8 +11,10 @@ RUN_TESTS = tools/run_tests.py
 TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 3)))
 # Unoptimised, in few translation units and without tests: the check asks whether it compiles and links.
 CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
-             -DLOCKSTEP_BENCHMARKS=OFF "-DLOCKSTEP_UNITY_ROOMS=comm;data;models;optim;parallel;recipes;train"
+             -DLOCKSTEP_BENCHMARKS=OFF -DLOCKSTEP_UNITY_FILES=0
 PYTHON = .deps/venv/bin/python
+# So many files of a room are one translation unit: 1 for who changes files, more for a build from nothing.
+UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all build bench format clean bootstrap layers sanitizers \
@@ -69,7 +71,7 @@ dali: build  ## install NVIDIA DALI, for --loader dali, and build with it
 .deps/cmake-args: bootstrap
 	@:
 build/$(PRESET)/build.ninja: .deps/cmake-args
-	xargs -d '\n' cmake --fresh --preset $(PRESET) <.deps/cmake-args
+	xargs -d '\n' cmake --fresh -DLOCKSTEP_UNITY_FILES=$(UNITY_FILES) --preset $(PRESET) <.deps/cmake-args
 
 layers:
 	@python3 tools/check_layers.py
@@ -77,7 +79,7 @@ layers:
 sanitizers: bootstrap
 	@mkdir -p build
 	for preset in asan tsan; do \
-	  cmake --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
+	  cmake -DLOCKSTEP_UNITY_FILES=$(UNITY_FILES) --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
 	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
 	done
 

@@ -12,11 +12,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kColumns = 9;
-constexpr std::array<int, kColumns> kWidths = {-14, -16, 9, -9, 9,
+constexpr std::size_t kCommColumns = 9;
+constexpr std::array<int, kCommColumns> kCommWidths = {-14, -16, 9, -9, 9,
                                                9,   9,   9, 9};  // negative: to the left
 
-std::string line_of(const std::array<std::string, kColumns>& cells) { return padded_cells(cells, kWidths); }
+std::string line_of(const std::array<std::string, kCommColumns>& cells) { return padded_cells(cells, kCommWidths); }
 
 }  // namespace
 

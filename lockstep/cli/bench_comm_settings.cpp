@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCommand = "bench comm";
+constexpr const char* kBenchComm = "bench comm";
 constexpr double kDefaultSeconds = 0.5;
 constexpr const char* kDefaultBytes = "1MiB";  // of --explain
 // Sums of ones, by which results are checked, are exact in every type up to here.
-constexpr int kMostRanks = 127;
+constexpr int kMostCommRanks = 127;
 
 std::vector<BenchCollective> resolve_collectives(const std::string& text) {
   if (text == "all") return all_bench_collectives();
@@ -24,7 +24,7 @@ std::vector<BenchCollective> resolve_collectives(const std::string& text) {
   names.emplace_back("all");
   std::vector<BenchCollective> collectives;
   for (const std::string& word : words_of(text)) {
-    OptionCheck(kCommand).one_of("--collective", word, names);
+    OptionCheck(kBenchComm).one_of("--collective", word, names);
     if (word == "all") return all_bench_collectives();
     collectives.push_back(*bench_collective_from_name(word));
   }
@@ -37,7 +37,7 @@ std::vector<Algorithm> resolve_algorithms(const std::string& text) {
   names.emplace_back("all");
   std::vector<Algorithm> algorithms;
   for (const std::string& word : words_of(text)) {
-    OptionCheck(kCommand).one_of("--algorithm", word, names);
+    OptionCheck(kBenchComm).one_of("--algorithm", word, names);
     // What kAuto stands for is among the others.
     if (word == "all") return {all_algorithms().begin() + 1, all_algorithms().end()};
     algorithms.push_back(*algorithm_from_name(word));
@@ -52,7 +52,7 @@ DataType resolve_type(const std::string& name) {
     if (name == data_type_name(type)) return type;
     names.emplace_back(data_type_name(type));
   }
-  OptionCheck(kCommand).one_of("--dtype", name, names);
+  OptionCheck(kBenchComm).one_of("--dtype", name, names);
   return DataType::kFloat32;
 }
 
@@ -71,7 +71,7 @@ ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
       names.emplace_back(algorithm_name(each));
   }
   const std::string& name = arguments.algorithm == "auto" ? "ring" : arguments.algorithm;
-  OptionCheck(kCommand).one_of("--algorithm of --explain", name, names);
+  OptionCheck(kBenchComm).one_of("--algorithm of --explain", name, names);
   explain.algorithm = *algorithm_from_name(name);
   explain.bytes = parse_bytes("bench comm: --bytes", arguments.bytes.value_or(kDefaultBytes));
   if (arguments.out) explain.svg = *arguments.out;
@@ -82,7 +82,7 @@ ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
 void check_combination(const BenchCommArguments& arguments,
                        const std::vector<BenchCollective>& collectives) {
   const auto refuse = [](bool given, const char* text) {
-    if (given) throw ConfigError(str(kCommand, ": ", text));
+    if (given) throw ConfigError(str(kBenchComm, ": ", text));
   };
   if (arguments.explain) {
     refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
@@ -109,13 +109,13 @@ void check_combination(const BenchCommArguments& arguments,
 
 BenchCommSettings resolve(const BenchCommArguments& arguments) {
   BenchCommSettings settings;
-  const OptionCheck check(kCommand);
+  const OptionCheck check(kBenchComm);
   settings.collectives = resolve_collectives(arguments.collective);
   check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
   settings.backend = arguments.backend;
   settings.worker = worker_environment();
   settings.world_size =
-      resolve_world_size(kCommand, arguments.nproc_per_node, settings.worker, kMostRanks);
+      resolve_world_size(kBenchComm, arguments.nproc_per_node, settings.worker, kMostCommRanks);
   settings.processors = static_cast<int>(available_cpus().size());
   settings.sizes = resolve_sizes(arguments.sizes);
   settings.type = resolve_type(arguments.dtype);
@@ -143,8 +143,8 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   check_combination(arguments, settings.collectives);
   if (arguments.json) settings.json = *arguments.json;
   if (settings.speaks()) {
-    check_output_file(kCommand, "--json", settings.json);
-    if (settings.explain) check_output_file(kCommand, "--out", settings.explain->svg);
+    check_output_file(kBenchComm, "--json", settings.json);
+    if (settings.explain) check_output_file(kBenchComm, "--out", settings.explain->svg);
   }
   return settings;
 }

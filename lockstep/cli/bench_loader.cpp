@@ -28,7 +28,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCommand = "bench loader";
+constexpr const char* kBenchLoader = "bench loader";
 
 struct BenchLoaderArguments {
   std::string dataset = "cifar10";
@@ -59,7 +59,7 @@ struct BenchLoaderRow {
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
   std::vector<LoaderEngineKind> engines;
   for (const std::string& word : words_of(text)) {
-    OptionCheck(kCommand).one_of("--loader", word, {"native", "cuda", "dali"});
+    OptionCheck(kBenchLoader).one_of("--loader", word, {"native", "cuda", "dali"});
     engines.push_back(parse_loader_engine(word));
   }
   return engines;
@@ -71,7 +71,7 @@ std::vector<int> threads_of(const std::string& text) {
     std::istringstream stream(word);
     int number = -1;
     if (!(stream >> number) || !stream.eof() || number < 0 || number > 1024) {
-      throw ConfigError(str(kCommand, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
+      throw ConfigError(str(kBenchLoader, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
     }
     threads.push_back(number);
   }
@@ -132,7 +132,7 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
                    .engine = engine,
                    .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
                    .on_corrupt_image =
-                       parse_corrupt_image_option(kCommand, arguments.on_corrupt_image),
+                       parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
                    .cpus = {}})});
     }
   }
@@ -176,17 +176,17 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
 }
 
 void run(const BenchLoaderArguments& arguments) {
-  const OptionCheck check(kCommand);
+  const OptionCheck check(kBenchLoader);
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
-  parse_corrupt_image_option(kCommand, arguments.on_corrupt_image);
+  parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image);
   const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
   const std::vector<int> threads = threads_of(arguments.threads);
   check.at_least("--batch-size", arguments.batch_size, 1);
   check.at_least("--rounds", arguments.rounds, 1);
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
-  if (!arguments.json.empty()) check_output_file(kCommand, "--json", arguments.json);
-  const LoaderData data = open_loader_data(kCommand, {.source = arguments.dataset,
+  if (!arguments.json.empty()) check_output_file(kBenchLoader, "--json", arguments.json);
+  const LoaderData data = open_loader_data(kBenchLoader, {.source = arguments.dataset,
                                                       .source_option = "--dataset",
                                                       .operators = arguments.operators,
                                                       .size = arguments.size,

@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kColumns = 8;
-constexpr std::array<int, kColumns> kWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // negative: to the left
+constexpr std::size_t kStepColumns = 8;
+constexpr std::array<int, kStepColumns> kStepWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // negative: to the left
 
-std::string line_of(const std::array<std::string, kColumns>& cells) { return padded_cells(cells, kWidths); }
+std::string step_line(const std::array<std::string, kStepColumns>& cells) { return padded_cells(cells, kStepWidths); }
 
 // The value of each round on the rank where it is largest.
 std::vector<double> of_slowest(const StepRounds& times, double StepRound::*value) {
@@ -137,7 +137,7 @@ std::string to_json(const std::vector<BenchStepRow>& rows) {
 }
 
 std::string bench_step_heading() {
-  return line_of(
+  return step_line(
       {"strategy", "bucket", "step ms", "single", "overhead", "quartiles", "in step", "exposed"});
 }
 
@@ -146,7 +146,7 @@ std::string table_line(const BenchStepRow& row) {
                                                       fixed_text(row.overhead_ms->high, 3)
                                                 : "-";
   const auto& cap = row.variant.bucket_cap_mb;
-  return line_of({name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
+  return step_line({name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
                   fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single),
                   text_of(row.overhead_ms), quartiles, text_of(row.in_step_overhead_ms),
                   text_of(row.exposed_ms)});

@@ -9,16 +9,16 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCommand = "bench step";
+constexpr const char* kBenchStep = "bench step";
 constexpr const char* kWhole = "whole";
-constexpr int kMostRanks = 1024;
+constexpr int kMostStepRanks = 1024;
 
 double parse_mebibytes(const std::string& word) {
   double value = 0;
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, value);
   if (error != std::errc() || stop != end || !(value > 0) || value > 1e6) {
-    throw ConfigError(str(kCommand,
+    throw ConfigError(str(kBenchStep,
                           ": --bucket-cap-mb must be MiB above 0, as in 25 or 1,5,25, or ", kWhole,
                           ", got '", word, "'"));
   }
@@ -27,10 +27,10 @@ double parse_mebibytes(const std::string& word) {
 
 // With an optimizer on each rank, all of them would step the one shared copy.
 void check_memory(const std::string& strategy, const std::string& memory) {
-  OptionCheck(kCommand).one_of("--parameter-memory", memory, {"auto", "as-is", "flat", "shared"});
+  OptionCheck(kBenchStep).one_of("--parameter-memory", memory, {"auto", "as-is", "flat", "shared"});
   const char* const wrong = strategy == "zero1" ? "as-is" : "shared";
   if (memory == wrong) {
-    throw ConfigError(str(kCommand, ": --parameter-memory ", wrong, " is not for --strategy ",
+    throw ConfigError(str(kBenchStep, ": --parameter-memory ", wrong, " is not for --strategy ",
                           strategy, "; give auto, flat or ",
                           strategy == "zero1" ? "shared" : "as-is"));
   }
@@ -39,7 +39,7 @@ void check_memory(const std::string& strategy, const std::string& memory) {
 std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
   std::vector<StepVariant> variants;
   for (const std::string& strategy : words_of(arguments.strategy)) {
-    OptionCheck(kCommand).one_of("--strategy", strategy, {"ddp", "zero1"});
+    OptionCheck(kBenchStep).one_of("--strategy", strategy, {"ddp", "zero1"});
     for (const std::string& word : words_of(arguments.bucket_cap_mb)) {
       for (const std::string& memory : words_of(arguments.parameter_memory)) {
         check_memory(strategy, memory);
@@ -60,7 +60,7 @@ std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
 }  // namespace
 
 BenchStepSettings resolve(const BenchStepArguments& arguments) {
-  const OptionCheck check(kCommand);
+  const OptionCheck check(kBenchStep);
   BenchStepSettings settings;
   check.one_of("--model", arguments.model, {"mnist", "resnet18"});
   settings.model = arguments.model;
@@ -69,7 +69,7 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   settings.backend = arguments.backend;
   settings.worker = worker_environment();
   settings.world_size =
-      resolve_world_size(kCommand, arguments.nproc_per_node, settings.worker, kMostRanks);
+      resolve_world_size(kBenchStep, arguments.nproc_per_node, settings.worker, kMostStepRanks);
   settings.batch_per_rank = arguments.batch_per_rank.value_or(arguments.model == "mnist" ? 64 : 8);
   check.in_range("--batch-per-rank", static_cast<double>(settings.batch_per_rank), 1, 1e6);
   check.in_range("--threads", arguments.threads, 1, 1024);
@@ -88,7 +88,7 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   settings.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
   if (arguments.json) settings.json = *arguments.json;
-  if (settings.speaks()) check_output_file(kCommand, "--json", settings.json);
+  if (settings.speaks()) check_output_file(kBenchStep, "--json", settings.json);
   return settings;
 }
 

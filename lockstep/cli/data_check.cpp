@@ -29,7 +29,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCommand = "data check";
+constexpr const char* kDataCheck = "data check";
 
 struct CheckArguments {
   DataChoice choice;
@@ -68,9 +68,9 @@ void write_json(const CheckArguments& arguments, const ImageDataset& dataset,
 
 void run(const CheckArguments& arguments) {
   const int threads = arguments.threads.value_or(static_cast<int>(available_cpus().size()));
-  OptionCheck(kCommand).in_range("--threads", threads, 0, 1024);
-  check_output_file(kCommand, "--json", arguments.json);
-  const ImageDataset dataset = open_data(kCommand, arguments.choice);
+  OptionCheck(kDataCheck).in_range("--threads", threads, 0, 1024);
+  check_output_file(kDataCheck, "--json", arguments.json);
+  const ImageDataset dataset = open_data(kDataCheck, arguments.choice);
   const Clock::time_point begin = Clock::now();
   const ImagesCheck result = check(dataset, threads);
   const double seconds = seconds_since(begin);
@@ -83,7 +83,7 @@ void run(const CheckArguments& arguments) {
             << ", in " << seconds_text(seconds) << '\n';
   if (!arguments.json.empty()) write_json(arguments, dataset, result, threads, seconds);
   if (result.corrupt.empty()) return;
-  throw CommandFailure(1, str(kCommand, ": ", counted(result.corrupt.size(), "of "), total,
+  throw CommandFailure(1, str(kDataCheck, ": ", counted(result.corrupt.size(), "of "), total,
                               " images cannot be decoded; move them away, or leave them out with "
                               "--on-corrupt-image skip"));
 }

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-void run(const std::string& name) {
+void get_data(const std::string& name) {
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   std::cout << find_or_download_data({.name = name, .progress = std::ref(bar)}).string() << '\n';
 }
@@ -31,7 +31,7 @@ void add_data_get_command(CLI::App& data) {
   command->add_option("NAME", *name, "One of " + join(known_data_names()))
       ->required()
       ->check(not_empty());
-  command->callback([name] { run(*name); });
+  command->callback([name] { get_data(*name); });
 }
 
 }  // namespace lockstep

@@ -50,7 +50,7 @@ std::string text_of(const Place& place) {
              cache ? " to " + *cache : "");
 }
 
-void run(const std::string& json_file) {
+void list_data(const std::string& json_file) {
   auto json = nlohmann::ordered_json::array();
   for (const std::string& name : known_data_names()) {
     const Place place = find(name);
@@ -72,7 +72,7 @@ void add_data_list_command(CLI::App& data) {
   command->add_option("--json", *json_file, "Also write the list to this file")
       ->type_name("FILE")
       ->check(not_empty());
-  command->callback([json_file] { run(*json_file); });
+  command->callback([json_file] { list_data(*json_file); });
 }
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCommand = "data pack";
+constexpr const char* kDataPack = "data pack";
 
 struct PackArguments {
   DataChoice choice;
@@ -54,7 +54,7 @@ ImageSize parse_size(const std::string& text) {
     int value = 0;
     const auto [stop, error] = std::from_chars(begin, end, value);
     if (error != std::errc() || stop != end || value < 1 || value > kMaximumPackSide) {
-      throw ConfigError(str(kCommand, ": --size must be HEIGHTxWIDTH of 1 to ", kMaximumPackSide,
+      throw ConfigError(str(kDataPack, ": --size must be HEIGHTxWIDTH of 1 to ", kMaximumPackSide,
                             " pixels, got '", text, "'"));
     }
     return value;
@@ -67,19 +67,19 @@ ImageSize parse_size(const std::string& text) {
 }
 
 PackImagesOptions resolve(const PackArguments& arguments) {
-  const OptionCheck check(kCommand);
+  const OptionCheck check(kDataPack);
   PackImagesOptions options;
   options.keep_files = arguments.encoded;
   options.threads = arguments.threads.value_or(static_cast<int>(available_cpus().size()));
   check.in_range("--threads", options.threads, 0, 1024);
-  options.on_corrupt_image = parse_corrupt_image_option(kCommand, arguments.on_corrupt_image);
+  options.on_corrupt_image = parse_corrupt_image_option(kDataPack, arguments.on_corrupt_image);
   if (arguments.resize && !arguments.size.empty()) {
-    throw ConfigError(str(kCommand,
+    throw ConfigError(str(kDataPack,
                           ": --resize (the shorter side) and --size (both) exclude each "
                           "other"));
   }
   if (arguments.encoded && (arguments.resize || !arguments.size.empty())) {
-    throw ConfigError(str(kCommand, ": --encoded keeps files as they are; leave ",
+    throw ConfigError(str(kDataPack, ": --encoded keeps files as they are; leave ",
                           arguments.resize ? "--resize" : "--size", " or --encoded out"));
   }
   if (arguments.resize) {
@@ -138,8 +138,8 @@ PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,
 
 void run(const PackArguments& arguments) {
   const PackImagesOptions options = resolve(arguments);
-  const auto out = check_output_files(kCommand, "OUT", arguments.out, arguments.json);
-  const ImageDataset dataset = open_data(kCommand, arguments.choice);
+  const auto out = check_output_files(kDataPack, "OUT", arguments.out, arguments.json);
+  const ImageDataset dataset = open_data(kDataPack, arguments.choice);
   const Clock::time_point begin = Clock::now();
   const PackedSize size = pack(dataset, out, options);
   const double seconds = seconds_since(begin);

@@ -27,7 +27,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCommand = "data preview";
+constexpr const char* kDataPreview = "data preview";
 
 struct PreviewArguments {
   LoaderDataChoice choice{.source_option = "SOURCE"};
@@ -41,9 +41,9 @@ struct PreviewArguments {
 
 std::filesystem::path check_files(const PreviewArguments& arguments) {
   if (!arguments.out.ends_with(".png")) {
-    throw ConfigError(str(kCommand, ": --out must end in .png, got '", arguments.out, "'"));
+    throw ConfigError(str(kDataPreview, ": --out must end in .png, got '", arguments.out, "'"));
   }
-  return check_output_files(kCommand, "--out", arguments.out, arguments.json);
+  return check_output_files(kDataPreview, "--out", arguments.out, arguments.json);
 }
 
 void write_json(const PreviewArguments& arguments, const LoaderData& data, const Preview& preview) {
@@ -77,13 +77,13 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
 }
 
 void run(PreviewArguments& arguments) {
-  OptionCheck(kCommand).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
+  OptionCheck(kDataPreview).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
   arguments.options.engine = parse_loader_engine(arguments.engine);
-  arguments.options.mix = parse_mix_option(kCommand, arguments.mix);
+  arguments.options.mix = parse_mix_option(kDataPreview, arguments.mix);
   arguments.options.on_corrupt_image =
-      parse_corrupt_image_option(kCommand, arguments.on_corrupt_image);
+      parse_corrupt_image_option(kDataPreview, arguments.on_corrupt_image);
   const auto out = check_files(arguments);
-  const LoaderData data = open_loader_data(kCommand, arguments.choice);
+  const LoaderData data = open_loader_data(kDataPreview, arguments.choice);
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
   write_file_atomically(out, preview.sheet.png());
   const auto counted = [](std::int64_t count, const char* what) {

@@ -49,7 +49,7 @@ std::string to_text(const Profile& profile) {
                        profile.joined_at, '\n', profile.process);
 }
 
-Profile from_text(const std::string& text) {
+Profile profile_of(const std::string& text) {
   Profile profile;
   std::istringstream in(text);
   for (auto* field :
@@ -89,7 +89,7 @@ Profile own_profile(const ProcessGroupOptions& options, int world_rank, const st
 std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own) {
   std::vector<Profile> profiles;
   for (const auto& text : exchange.exchange("choice of the backend", to_text(own))) {
-    profiles.push_back(from_text(text));
+    profiles.push_back(profile_of(text));
   }
   const Profile& first = profiles[0];
   for (std::size_t rank = 1; rank < profiles.size(); ++rank) {

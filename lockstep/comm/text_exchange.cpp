@@ -24,7 +24,7 @@ constexpr const char* kToldKey = "refused/told";  // how many ranks know
 constexpr std::chrono::milliseconds kTimeToTell{500};
 // A wait comes back to see whether a rank has refused, and to call its check. With a check it comes
 // back sooner, but all ranks together at most some thousand times a second.
-constexpr std::chrono::milliseconds kLook{500};
+constexpr std::chrono::milliseconds kTextLook{500};
 constexpr std::chrono::milliseconds kLookWithCheck{5};
 constexpr std::chrono::microseconds kLookWithCheckPerRank{250};
 
@@ -52,7 +52,7 @@ std::vector<std::string> separated(const std::string& all, int size) {
 }
 
 std::chrono::milliseconds time_to_next_look(bool with_check, int size) {
-  if (!with_check) return kLook;
+  if (!with_check) return kTextLook;
   return std::max(kLookWithCheck,
                   std::chrono::ceil<std::chrono::milliseconds>(size * kLookWithCheckPerRank));
 }

@@ -19,7 +19,7 @@ using watching::kSilentLooks;
 
 constexpr const char* kAbortKey = "abort";
 constexpr const char* kLeftKey = "left";  // counts the ranks that left
-constexpr const char* kRunning = "-";     // under kAbortKey, until a reason stands there
+constexpr const char* kNoReason = "-";     // under kAbortKey, until a reason stands there
 constexpr std::chrono::milliseconds kUrgentBeat{50};
 constexpr std::chrono::milliseconds kFarewellLimit{300};
 constexpr std::chrono::milliseconds kAnnouncementLimit{600};
@@ -144,8 +144,8 @@ void Watchdog::State::publish(Lock& lock, bool leaves) {
   const std::string end = end_ && !end_published_ ? end_->to_text() : "";
   const bool first = looks_ == 0;
   if (with_store(lock, [&] {
-        if (first) store_->compareSet(kAbortKey, "", kRunning);
-        if (!end.empty()) store_->compareSet(kAbortKey, kRunning, end);
+        if (first) store_->compareSet(kAbortKey, "", kNoReason);
+        if (!end.empty()) store_->compareSet(kAbortKey, kNoReason, end);
         store_->set(status_key(rank_), store_bytes(status));
       })) {
     end_published_ = end_published_ || !end.empty();
@@ -178,7 +178,7 @@ void Watchdog::State::read(Lock& lock) {
   });
   if (!found) return;
   looked_ = Clock::now();
-  if (!texts.back().empty() && texts.back() != kRunning) {
+  if (!texts.back().empty() && texts.back() != kNoReason) {
     const auto told = End::from_text(texts.back(), static_cast<int>(peers_.size()));
     // The store holds the reason that was written first; another rank may have written it.
     end_ = told.value_or(End{rank_, false,

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // One image on its way, with the memory that it is decoded in.
-class Slot {
+class CheckedSlot {
  public:
   void fill(const ImageDataset& dataset, std::int64_t index) {
     damage_.reset();
@@ -53,7 +53,7 @@ std::vector<std::int64_t> ImagesCheck::sound() const {
 
 ImagesCheck check_images(const ImageDataset& dataset, const CheckImagesOptions& options) {
   OptionCheck("check_images").in_range("threads", options.threads, 0, 1024);
-  std::vector<Slot> slots(static_cast<std::size_t>(2 * options.threads + 1));
+  std::vector<CheckedSlot> slots(static_cast<std::size_t>(2 * options.threads + 1));
   BatchRing ring(
       [&](int slot, std::int64_t index) {
         slots[static_cast<std::size_t>(slot)].fill(dataset, index);

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kSubfolder = "cifar-10-batches-bin";
 constexpr std::int64_t kRecordsPerFile = 10'000;
 // Twice a right file: what is only a little too large is for the parser to explain.
-constexpr std::size_t kMaximumBytes = kRecordsPerFile * kCifarRecordBytes * 2;
+constexpr std::size_t kMaximumCifarBytes = kRecordsPerFile * kCifarRecordBytes * 2;
 
 struct Description {
   const char* name;
@@ -42,7 +42,7 @@ ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split s
   const std::filesystem::path folder = folder_with(directory, kSubfolder, description.files.front());
   std::vector<ImageShard> shards;
   for (const std::string& name : description.files) {
-    const DataFile file = open_data_file(folder, name, kMaximumBytes);
+    const DataFile file = open_data_file(folder, name, kMaximumCifarBytes);
     const CifarRecords records = parse_cifar10(file.bytes, kRecordsPerFile, file.path);
     ImageShard shard;
     shard.images = records.records + 1;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kErrorBytes = 1024;
+constexpr std::size_t kDownloadErrorBytes = 1024;
 
 struct Module {
   lockstep_download_v2 download = nullptr;
@@ -105,7 +105,7 @@ Arrival download(const RemoteFile& file, const fs::path& directory,
   create_folder(directory);
   Arrival arrival(directory / file.name);
   ProgressCall call{progress, file.name, nullptr};
-  std::array<char, kErrorBytes> error{};
+  std::array<char, kDownloadErrorBytes> error{};
   const int status =
       loaded.download(file.url.c_str(), arrival.temporary().c_str(), file.md5.c_str(),
                       file.maximum_bytes, on_progress, &call, error.data(), error.size());
@@ -147,7 +147,7 @@ void unpack_files(const fs::path& archive, const fs::path& directory,
   for (const std::string& name : names) name_texts.push_back(name.c_str());
   std::vector<const char*> paths;
   for (const Arrival& arrival : arrivals) paths.push_back(arrival.temporary().c_str());
-  std::array<char, kErrorBytes> error{};
+  std::array<char, kDownloadErrorBytes> error{};
   if (loaded.unpack(archive.c_str(), names.size(), name_texts.data(), paths.data(), maximum_bytes,
                     error.data(), error.size()) != 0) {
     throw DataError(str("cannot unpack ", archive.string(), ": ", error.data()));

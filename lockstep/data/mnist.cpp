@@ -10,15 +10,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kClasses = 10;
+constexpr std::int64_t kDigits = 10;
 // Bounds memory, not the format: EMNIST, the largest of the family, has 814,255 images of 28x28.
-constexpr std::size_t kMaximumBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaximumIdxBytes = std::size_t{1} << 30;
 
 void check_labels(const IdxLabels& labels, const std::string& path) {
   for (std::int64_t i = 0; i < labels.count; ++i) {
-    if (labels.labels[i] >= kClasses) {
+    if (labels.labels[i] >= kDigits) {
       throw DataError(str(path, ": label ", i, " is ", int{labels.labels[i]}, ", expected 0 to ",
-                          kClasses - 1));
+                          kDigits - 1));
     }
   }
 }
@@ -42,11 +42,11 @@ FileNames file_names(Split split) {
 
 ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
   const FileNames names = file_names(split);
-  const DataFile label_file = open_data_file(directory, names.labels, kMaximumBytes);
+  const DataFile label_file = open_data_file(directory, names.labels, kMaximumIdxBytes);
   const IdxLabels labels = parse_idx_labels(label_file.bytes, label_file.path);
   check_labels(labels, label_file.path);
 
-  const DataFile image_file = open_data_file(directory, names.images, kMaximumBytes);
+  const DataFile image_file = open_data_file(directory, names.images, kMaximumIdxBytes);
   const IdxImages images = parse_idx_images(image_file.bytes, image_file.path);
   if (images.count != labels.count) {
     throw DataError(str(image_file.path, " holds ", images.count, " images, but ", label_file.path,
@@ -62,7 +62,7 @@ ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
   shard.keep_alive =
       std::make_shared<const Pair>(Pair{image_file.keep_alive, label_file.keep_alive});
   return ImageDataset(split == Split::kTrain ? "MNIST train" : "MNIST test",
-                      {1, images.height, images.width}, kClasses, {std::move(shard)},
+                      {1, images.height, images.width}, kDigits, {std::move(shard)},
                       {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
 }
 

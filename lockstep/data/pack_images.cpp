@@ -23,7 +23,7 @@ namespace {
 }
 
 // One image on its way, with the memory that it was made in.
-class Slot {
+class PackedSlot {
  public:
   void fill(const ImageDataset& dataset, std::int64_t index, const PackImagesOptions& options) {
     dataset.read(index, reader_);
@@ -118,7 +118,7 @@ PackedSize pack_sound(const ImageDataset& dataset, const std::filesystem::path& 
   info.class_names = dataset.class_names();
   PackWriter writer(path, info, dataset.size());
 
-  std::vector<Slot> slots(static_cast<std::size_t>(2 * options.threads + 1));
+  std::vector<PackedSlot> slots(static_cast<std::size_t>(2 * options.threads + 1));
   BatchRing ring(
       [&](int slot, std::int64_t index) {
         slots[static_cast<std::size_t>(slot)].fill(dataset, index, options);

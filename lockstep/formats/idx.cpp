@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kLabelsMagic = 0x00000801;
 constexpr std::uint32_t kImagesMagic = 0x00000803;
-constexpr std::uint64_t kMaximumSide = 65536;
+constexpr std::uint64_t kMaximumIdxSide = 65536;
 
 std::uint32_t big_endian_32(std::span<const std::byte> bytes, std::size_t offset) {
   std::uint32_t value = 0;
@@ -51,7 +51,7 @@ std::array<std::uint64_t, Dimensions> read_header(std::span<const std::byte> byt
     dimensions[i] = big_endian_32(bytes, 4 + 4 * i);
     // With sides of at most 2^16 the product of three dimensions stays below 2^64.
     const bool side = i > 0;
-    if (dimensions[i] == 0 || (side && dimensions[i] > kMaximumSide)) {
+    if (dimensions[i] == 0 || (side && dimensions[i] > kMaximumIdxSide)) {
       throw DataError(str(name, ": dimension ", i, " of the header is ", dimensions[i],
                           ", which cannot be right"));
     }

@@ -28,7 +28,7 @@ namespace {
 constexpr int kMaximumScans = 100;
 // The densest Huffman-coded image has one bit for the DC value of a block. With components sampled
 // 4x1, 1x4 and 1x1 the nine blocks of an MCU cover 32x32 pixels: 910 pixels a byte.
-constexpr std::int64_t kMaximumPixelsPerByte = 1024;
+constexpr std::int64_t kMaximumJpegPixelsPerByte = 1024;
 // libjpeg gives as many rows at a time as a component's vertical sampling factor, at most 4.
 constexpr int kRowsAtOnce = 4;
 // Smooth upsampling by two looks at the chroma sample on each side.
@@ -245,7 +245,7 @@ const ImageHeader& JpegDecoder::open(std::span<const std::byte> bytes, std::stri
   }
   // Arithmetic coding needs less than a bit for a block.
   check_image_size(header, state.options, bytes.size(),
-                   codec.arith_code != FALSE ? INT_MAX : kMaximumPixelsPerByte, name);
+                   codec.arith_code != FALSE ? INT_MAX : kMaximumJpegPixelsPerByte, name);
   state.header = header;
   return state.header;
 }

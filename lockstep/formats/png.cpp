@@ -16,8 +16,8 @@ namespace lockstep {
 namespace {
 
 // Deflate's densest code is 2 bits for a match of 258 bytes; the densest pixels have one bit.
-constexpr std::int64_t kMaximumPixelsPerByte = 1032 * 8;
-constexpr png_uint_32 kMaximumSide = 65'535;  // what JPEG's headers and packs hold
+constexpr std::int64_t kMaximumPngPixelsPerByte = 1032 * 8;
+constexpr png_uint_32 kMaximumPngSide = 65'535;  // what JPEG's headers and packs hold
 
 // Whatever gives neither size nor colour is passed over unread: a text or a colour profile may be
 // compressed to a bomb. libpng takes them by their names, five bytes each.
@@ -125,7 +125,7 @@ void PngDecoder::State::read_header() {
     png_set_benign_errors(codec, 0);  // none of them is benign in the chunks that are read
     png_set_keep_unknown_chunks(codec, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_keep_unknown_chunks(codec, PNG_HANDLE_CHUNK_NEVER, kIgnoredChunks, 1);
-    png_set_user_limits(codec, kMaximumSide, kMaximumSide);
+    png_set_user_limits(codec, kMaximumPngSide, kMaximumPngSide);
     png_read_info(codec, info);
   });
   fresh = true;
@@ -207,7 +207,7 @@ const ImageHeader& PngDecoder::open(std::span<const std::byte> bytes, std::strin
                            static_cast<int>(png_get_image_width(state.codec, state.info)),
                            static_cast<int>(png_get_image_height(state.codec, state.info)),
                            palette ? 1 : png_get_channels(state.codec, state.info)};
-  check_image_size(header, state.options, bytes.size(), kMaximumPixelsPerByte, name);
+  check_image_size(header, state.options, bytes.size(), kMaximumPngPixelsPerByte, name);
   state.header = header;
   return state.header;
 }

@@ -24,7 +24,7 @@
 namespace lockstep::tcp_store {
 namespace {
 
-constexpr std::size_t kChunk = 64 * 1024;
+constexpr std::size_t kServerChunk = 64 * 1024;
 constexpr std::size_t kEventsAtOnce = 64;
 // Pause when the process has no descriptor left; clients wait in the listening socket's queue.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{10};
@@ -139,7 +139,7 @@ class Server::Loop {
 
   // False when the client has gone.
   bool receive(Client& client) {
-    std::array<char, kChunk> chunk;
+    std::array<char, kServerChunk> chunk;
     const ssize_t count = recv(client.socket.get(), chunk.data(), chunk.size(), 0);
     if (count == 0) return false;
     if (count < 0) return errno == EINTR || errno == EAGAIN;
