@@ -13,7 +13,9 @@ TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 3)))
 CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
              -DLOCKSTEP_BENCHMARKS=OFF -DLOCKSTEP_UNITY_FILES=0
 PYTHON = .deps/venv/bin/python
-# So many files of a room are one translation unit: 1 for who changes files, more for a build from nothing.
+# Files in a translation unit of a room, given when a tree is configured for the first time: 1 is best for
+# work on single files, more for a build from nothing. The asan tree always compiles each file by itself, in
+# which a missing #include shows.
 UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
@@ -71,7 +73,8 @@ dali: build  ## install NVIDIA DALI, for --loader dali, and build with it
 .deps/cmake-args: bootstrap
 	@:
 build/$(PRESET)/build.ninja: .deps/cmake-args
-	xargs -d '\n' cmake --fresh -DLOCKSTEP_UNITY_FILES=$(UNITY_FILES) --preset $(PRESET) <.deps/cmake-args
+	xargs -d '\n' cmake --fresh -DLOCKSTEP_UNITY_FILES=$(UNITY_FILES) --preset $(PRESET) \
+	  <.deps/cmake-args
 
 layers:
 	@python3 tools/check_layers.py
@@ -79,7 +82,9 @@ layers:
 sanitizers: bootstrap
 	@mkdir -p build
 	for preset in asan tsan; do \
-	  cmake -DLOCKSTEP_UNITY_FILES=$(UNITY_FILES) --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
+	  unity=-DLOCKSTEP_UNITY_FILES=$(UNITY_FILES); \
+	  if [ $$preset = asan ] || [ -e build/$$preset/CMakeCache.txt ]; then unity=; fi; \
+	  cmake $$unity --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
 	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
 	done
 

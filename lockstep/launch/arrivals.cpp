@@ -17,8 +17,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "processes share it");
 std::atomic<bool>* own_arrival = nullptr;
 
 std::atomic<bool>* map_shared(std::size_t count) {
-  void* memory =
-      mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error(str("cannot map memory to share with the ranks: ", errno_text(errno)));
   }

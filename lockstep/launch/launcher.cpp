@@ -143,7 +143,8 @@ void check_options(const LaunchOptions& options) {
   check.at_least("grace", static_cast<double>(options.grace.count()), 0);
   check.at_least("join_timeout", static_cast<double>(options.join_timeout.count()), 0);
   if (options.ranks_exec && options.join_timeout.count() != 0) {
-    throw ConfigError("launch: join_timeout must be 0 with ranks_exec: another program cannot tell that it has joined");
+    throw ConfigError("launch: join_timeout must be 0 with ranks_exec: another program cannot tell "
+                      "that it has joined");
   }
 }
 

@@ -42,9 +42,11 @@ struct LaunchOptions {
 
   RankOutput rank_output = RankOutput::kWholeLines;
 
-  /// Each rank calls joined_group() within this time, else the run fails and names those that have
-  /// not. What it adds to the ranks' own deadlines: a rank that is stopped sees none. Time for which
-  /// the caller itself is stopped does not count. 0: no limit, as `ranks_exec` needs it.
+  /// Each rank calls joined_group() within this time after its start, else the run fails and names
+  /// those that have not. It is for ranks that cannot notice their own deadlines: one that a signal
+  /// has stopped is named two seconds after this time, any other after twice this time and five
+  /// seconds. Time for which the caller itself is stopped does not count. 0: no limit, which
+  /// `ranks_exec` needs.
   Milliseconds join_timeout{0};
 };
 
@@ -68,7 +70,7 @@ struct LaunchResult {
 /// (comm/secret.h). Returns when all have ended: by themselves, or once the first failed or SIGINT,
 /// SIGTERM or SIGHUP reached the caller (which is passed on), within `grace` and 2.5 seconds.
 /// Failures that only follow from another rank's are not reported. A rank cannot outlive its
-/// launcher, not even one ended by SIGKILL.
+/// launcher, not even one ended by SIGKILL. `join_timeout` limits how long ranks may take to meet.
 ///
 /// Call from the main thread while no other thread exists: threads do not survive a fork, and an
 /// OpenMP region before it makes the ranks hang. ConfigError for bad options, a busy port, and

@@ -23,8 +23,10 @@ constexpr Milliseconds kEchoWindow{400};
 constexpr Milliseconds kKillTimeout{1000};
 // SIGCHLD may be taken by another thread of the program; then the next look finds the end.
 constexpr Milliseconds kLookInterval{200};
-// A rank's own error at the same deadline says more, and comes first.
-constexpr Milliseconds kJoinMargin{2000};
+// A stopped rank cannot notice its own deadline. The others can, and their errors say more: the
+// launcher gives them time for it, and for a start on a slow machine.
+constexpr Milliseconds kStoppedMargin{2000};
+constexpr Milliseconds kJoinMargin{5000};
 
 bool died_of(const RankProcess& rank, int signal) {
   return rank.failed() && WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == signal;
@@ -177,40 +179,32 @@ void Supervisor::wait_for_news() {
   waited_ += std::min<Clock::duration>(Clock::now() - begin, 2 * kLookInterval);
 }
 
-std::vector<const RankProcess*> Supervisor::late() const {
-  std::vector<const RankProcess*> late;
-  if (join_timeout_.count() == 0 || waited_ < join_timeout_ + kJoinMargin) return late;
+// Stopped ranks are why the others wait, so only they are named where there are any.
+bool Supervisor::note_late() {
+  if (join_timeout_.count() == 0 || waited_ < join_timeout_ + kStoppedMargin) return false;
+  std::vector<int> missing, stopped;
   for (std::size_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
     const RankProcess& rank = ranks_[local_rank];
-    if (!rank.ended && !arrivals_.has_come(static_cast<int>(local_rank))) late.push_back(&rank);
+    if (rank.ended || arrivals_.has_come(static_cast<int>(local_rank))) continue;
+    missing.push_back(rank.rank);
+    if (is_stopped(rank.pid)) stopped.push_back(rank.rank);
   }
-  return late;
-}
-
-// Who is stopped is the reason why the others wait.
-void Supervisor::note_late() {
-  const std::vector<const RankProcess*> late = this->late();
-  if (late.empty()) return;
-  std::vector<int> waiting, stopped;
-  for (const RankProcess* rank : late) {
-    (is_stopped(rank->pid) ? stopped : waiting).push_back(rank->rank);
-  }
-  const auto names = [](const std::vector<int>& ranks) {
-    return str(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
-  };
-  const std::vector<int>& named = stopped.empty() ? waiting : stopped;
+  const bool all_had_time = waited_ >= 2 * join_timeout_ + kJoinMargin;
+  const std::vector<int>& named = stopped.empty() ? missing : stopped;
+  if (named.empty() || (stopped.empty() && !all_had_time)) return false;
   first_late_ = named.front();
-  late_text_ = str(names(named), named.size() == 1 ? " has" : " have", " not joined the group within ",
+  late_text_ = str(named.size() == 1 ? "rank " : "ranks ", join(named),
+                   named.size() == 1 ? " has" : " have", " not joined the group within ",
                    std::chrono::duration<double>(join_timeout_).count(), " s",
                    stopped.empty() ? "" : ": stopped by a signal, and not continued");
+  return true;
 }
 
 LaunchResult Supervisor::run() {
   while (!all_ended() && stop_signal_ == 0 && first_failure() == nullptr && !is_abandoned() &&
-         late().empty()) {
+         !note_late()) {
     wait_for_news();
   }
-  if (first_failure() == nullptr && stop_signal_ == 0) note_late();
   if (const RankProcess* failure = first_failure(); failure != nullptr && is_echo(*failure)) {
     const Deadline deadline(kEchoWindow);
     while (!all_ended() && !deadline.expired() && stop_signal_ == 0 && !is_abandoned() &&

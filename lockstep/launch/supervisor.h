@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ class Supervisor {
         arrivals_(arrivals),
         inbox_(inbox),
         grace_(options.grace),
-        join_timeout_(options.join_timeout),
+        join_timeout_(std::min<Milliseconds>(options.join_timeout, kLongest)),
         ranks_exec_(options.ranks_exec),
         launcher_(launcher) {}
 
@@ -60,9 +61,8 @@ class Supervisor {
   void reap_orphans();
   void receive(Milliseconds timeout);
   void wait_for_news();
-  /// Those that run and have not joined their group, once all have been given the time for it.
-  std::vector<const RankProcess*> late() const;
-  void note_late();
+  /// Whether ranks have not joined their group in time; then the result names them.
+  bool note_late();
   void signal_running(int signal);
   void stop_running();
   int exit_code_of(const RankProcess& failure) const;
@@ -71,6 +71,8 @@ class Supervisor {
   LaunchResult result() const;
 
   std::vector<RankProcess>& ranks_;
+  static constexpr std::chrono::hours kLongest{24 * 36525};  // what a sum in nanoseconds can hold
+
   const Arrivals& arrivals_;
   SignalInbox& inbox_;
   const Milliseconds grace_;

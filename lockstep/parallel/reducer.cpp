@@ -111,7 +111,8 @@ void Reducer::State::expect_backward() {
   forward_seen_ = true;
   if (torch::GradMode::is_enabled()) {
     // Backwards of forwards under no_sync() are told by their graphs alone: they may never begin here.
-    // Nor does a backward begin where all parameters rest, as those of a critic while its generator trains.
+    // Nor does a backward begin where all parameters are frozen, as a critic's while its generator
+    // trains.
     const bool trains = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
       return slot.parameter.tensor.requires_grad();
     });

@@ -133,8 +133,8 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
     if (names.insert(name).second) continue;
     throw CheckpointError(lockstep::str(
         what_fails, ": two tensors have the name '", name,
-        "'; give each its own, as optimizers of two nets get by taking their parameters' names "
-        "from one module that holds both nets"));
+        "'; give each its own name; for two nets, register both in one module and make each "
+        "optimizer from that module's parameter names"));
   }
 }
 

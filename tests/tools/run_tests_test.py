@@ -18,7 +18,7 @@ def run(tests):
 
 class RunTests(unittest.TestCase):
     def test_passes(self):
-        status, output = run("add_test(comm.a true)\nadd_test(core.b true)\n")
+        status, output = run("add_test(system.a true)\nadd_test(core.b true)\n")
         self.assertEqual(status, 0)
         self.assertNotIn("Second run", output)
 
@@ -26,25 +26,29 @@ class RunTests(unittest.TestCase):
         self.assertNotEqual(run("")[0], 0)
 
     def test_names_what_passed_in_the_second_run(self):
-        status, output = run(once("comm.a") + once("thread:comm_plain.B.C/0") + "add_test(core.d true)\n")
+        status, output = run(once("system.a") + once("thread:comm_plain.After/Killed.C/0") + "add_test(core.d true)\n")
         self.assertEqual(status, 0, output)
         self.assertIn("Second run of 2 ", output)
-        for name in "comm.a", "thread:comm_plain.B.C/0":
+        for name in "system.a", "thread:comm_plain.After/Killed.C/0":
             self.assertIn(f"  {name} is flaky", output)
         self.assertEqual(output.count("Test #3: core.d"), 1, output)
 
     def test_fails_where_a_test_fails_twice(self):
-        status, output = run(once("comm.a") + "add_test(system.b false)\n")
+        status, output = run(once("launch.a") + "add_test(system.b false)\n")
         self.assertNotEqual(status, 0)
-        self.assertIn("  comm.a is flaky", output)
+        self.assertIn("  launch.a is flaky", output)
         self.assertIn("  system.b failed in both", output)
 
     def test_fails_at_once(self):
         for what, tests in {
-            "a test that keeps no deadline": once("comm.a") + once("core.b"),
-            "a crash": """add_test(comm.a sh -c "kill -SEGV $$")\n""",
-            "a data race": once("thread:comm.a", "WARNING: ThreadSanitizer: data race"),
-            "too many": "".join(once(f"comm.{name}") for name in "abcdef"),
+            "a test that keeps no deadline": once("system.a") + once("core.b"),
+            "a wrong sum": once("comm.All/Collectives.Sums/3"),
+            "a crash": """add_test(system.a sh -c "kill -SEGV $$")\n""",
+            "a crash of a rank": once("system.a", "rank 1 was killed by signal 11: a crash"),
+            "a data race": once("thread:comm.Faults.A", "WARNING: ThreadSanitizer: data race"),
+            "a crash under a sanitizer": once("thread:comm.Faults.A", "==7==ERROR: ThreadSanitizer: SEGV"),
+            "a name that is not understood": once("system.a") + "add_test([=[system.b (c) d]=] false)\n",
+            "too many": "".join(once(f"system.{name}") for name in "abcdef"),
         }.items():
             with self.subTest(what):
                 status, output = run(tests)

@@ -39,15 +39,17 @@ void check_places(const Table& table) {
     std::set<Action> seen;
     for (const Action& action : table.workers[worker]) {
       const bool known = action.stage >= 0 && action.stage < table.stages();
-      if (!known || table.worker_of[static_cast<std::size_t>(action.stage)] != static_cast<int>(worker)) {
-        refuse(table, worker, str(text(action), " is of a stage that it does not hold"));
+      if (!known ||
+          table.worker_of[static_cast<std::size_t>(action.stage)] != static_cast<int>(worker)) {
+        refuse(table, worker, text(action) + " names a stage that this worker does not hold");
       }
       const int first = action.kind == Kind::kReduce ? -1 : 0;
       const int end = action.kind == Kind::kReduce ? 0 : table.micro_batches;
       if (action.micro_batch < first || action.micro_batch >= end) {
-        refuse(table, worker, str(text(action), " is of a micro-batch that there is not"));
+        refuse(table, worker,
+               str(text(action), " names none of the ", table.micro_batches, " micro-batches"));
       }
-      if (!seen.insert(action).second) refuse(table, worker, text(action) + " stands there twice");
+      if (!seen.insert(action).second) refuse(table, worker, text(action) + " occurs twice");
     }
   }
 }
@@ -56,17 +58,21 @@ void check_places(const Table& table) {
 std::set<Action> check_compute(const Table& table) {
   std::set<Action> all;
   for (std::size_t worker = 0; worker < table.workers.size(); ++worker) {
-    std::map<int, int> next_gradient;
+    std::map<int, int> next_forward, next_gradient;
     for (const Action& action : table.workers[worker]) {
       const auto [kind, stage, i] = action;
       const auto require = [&](Kind before) {
         const Action needed{before, stage, i};
         if (all.contains(needed)) return;
-        refuse(table, worker, str(text(action), " stands before ", text(needed), ", or without it"));
+        refuse(table, worker,
+               str(text(action), " stands before ", text(needed), ", or without it"));
       };
       if (is_gradient(kind)) require(Kind::kForward);
       if (kind == Kind::kBackwardWeight) require(Kind::kBackwardInput);
-      if (is_weight_gradient(kind) && next_gradient[stage]++ != i) {
+      const bool in_order = kind == Kind::kForward     ? next_forward[stage]++ == i
+                            : is_weight_gradient(kind) ? next_gradient[stage]++ == i
+                                                       : true;
+      if (!in_order) {
         refuse(table, worker, str(text(action), " is out of the order of the micro-batches"));
       }
       if (kind == Kind::kReduce && next_gradient[stage] != table.micro_batches) {
@@ -75,8 +81,14 @@ std::set<Action> check_compute(const Table& table) {
       all.insert(action);
     }
   }
+  const bool reduces = std::any_of(
+      all.begin(), all.end(), [](const Action& action) { return action.kind == Kind::kReduce; });
   for (int stage = 0; stage < table.stages(); ++stage) {
     const auto worker = static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(stage)]);
+    const Action reduction{Kind::kReduce, stage, -1};
+    if (reduces && !all.contains(reduction)) {
+      refuse(table, worker, text(reduction) + " is missing, which other stages have");
+    }
     for (int i = 0; i < table.micro_batches; ++i) {
       const bool whole = all.contains({Kind::kBackward, stage, i});
       const bool inputs = all.contains({Kind::kBackwardInput, stage, i});
@@ -85,8 +97,9 @@ std::set<Action> check_compute(const Table& table) {
         refuse(table, worker, text({Kind::kForward, stage, i}) + " is missing");
       }
       if (whole == inputs || inputs != weights) {
-        refuse(table, worker, str("the backward of stage ", stage, " for micro-batch ", i,
-                                  " must be whole, or split into inputs and weights"));
+        refuse(table, worker,
+               str("the backward of stage ", stage, " for micro-batch ", i,
+                   " must be whole, or split into inputs and weights"));
       }
     }
   }
@@ -99,10 +112,12 @@ struct Message {
   Action receive;
 };
 
-void check_message(const Table& table, const std::set<Action>& all, const Message& message, bool needed) {
+void check_message(const Table& table, const std::set<Action>& all, const Message& message,
+                   bool needed) {
   for (const Action& action : {message.send, message.receive}) {
     if (all.contains(action) == needed) continue;
-    const auto worker = static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(action.stage)]);
+    const auto worker =
+        static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(action.stage)]);
     refuse(table, worker, text(action) + (needed ? " is missing" : " stays on the worker"));
   }
 }
@@ -112,12 +127,16 @@ void check_order(const Table& table) {
   std::map<std::pair<int, int>, std::vector<Action>> sent, received;  // as receives, for (from, to)
   for (const auto& actions : table.workers) {
     for (const Action& action : actions) {
-      const auto worker_of = [&](int stage) { return table.worker_of[static_cast<std::size_t>(stage)]; };
+      const auto worker_of = [&](int stage) {
+        return table.worker_of[static_cast<std::size_t>(stage)];
+      };
       const auto [kind, stage, i] = action;
       if (kind == Kind::kSendForward) {
-        sent[{worker_of(stage), worker_of(stage + 1)}].push_back({Kind::kReceiveForward, stage + 1, i});
+        sent[{worker_of(stage), worker_of(stage + 1)}].push_back(
+            {Kind::kReceiveForward, stage + 1, i});
       } else if (kind == Kind::kSendBackward) {
-        sent[{worker_of(stage), worker_of(stage - 1)}].push_back({Kind::kReceiveBackward, stage - 1, i});
+        sent[{worker_of(stage), worker_of(stage - 1)}].push_back(
+            {Kind::kReceiveBackward, stage - 1, i});
       } else if (kind == Kind::kReceiveForward) {
         received[{worker_of(stage - 1), worker_of(stage)}].push_back(action);
       } else if (kind == Kind::kReceiveBackward) {
@@ -127,11 +146,12 @@ void check_order(const Table& table) {
   }
   for (const auto& [pair, order] : sent) {
     const std::vector<Action>& other = received[pair];
-    const auto [first, second] = std::mismatch(order.begin(), order.end(), other.begin(), other.end());
+    const auto [first, second] =
+        std::mismatch(order.begin(), order.end(), other.begin(), other.end());
     if (first == order.end() && second == other.end()) continue;
     refuse(table, static_cast<std::size_t>(pair.second),
-           str(text(*second), " is out of the order in which worker ", pair.first, " sends, whose next is ",
-               text(*first)));
+           str(text(*second), " is out of the order in which worker ", pair.first,
+               " sends, whose next is ", text(*first)));
   }
 }
 
@@ -146,15 +166,21 @@ void check_messages(const Table& table, const std::set<Action>& all) {
                                       table.worker_of[static_cast<std::size_t>(stage) + 1];
     for (int i = 0; i < table.micro_batches; ++i) {
       if (!last) {
-        check_message(table, all, {{Kind::kSendForward, stage, i}, {Kind::kReceiveForward, stage + 1, i}}, crosses);
-        check_message(table, all, {{Kind::kSendBackward, stage + 1, i}, {Kind::kReceiveBackward, stage, i}}, crosses);
+        check_message(table, all,
+                      {{Kind::kSendForward, stage, i}, {Kind::kReceiveForward, stage + 1, i}},
+                      crosses);
+        check_message(table, all,
+                      {{Kind::kSendBackward, stage + 1, i}, {Kind::kReceiveBackward, stage, i}},
+                      crosses);
       }
       // The ends of the model have no neighbour.
-      for (const Action& beyond : {Action{Kind::kSendForward, table.stages() - 1, i},
-                                   Action{Kind::kReceiveBackward, table.stages() - 1, i},
-                                   Action{Kind::kSendBackward, 0, i}, Action{Kind::kReceiveForward, 0, i}}) {
+      for (const Action& beyond :
+           {Action{Kind::kSendForward, table.stages() - 1, i},
+            Action{Kind::kReceiveBackward, table.stages() - 1, i},
+            Action{Kind::kSendBackward, 0, i}, Action{Kind::kReceiveForward, 0, i}}) {
         if (!all.contains(beyond)) continue;
-        const auto worker = static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(beyond.stage)]);
+        const auto worker =
+            static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(beyond.stage)]);
         refuse(table, worker, text(beyond) + " has nobody on the other side");
       }
     }

@@ -115,7 +115,8 @@ class Replay {
       }
     }
     if (waiting.empty()) return;
-    throw ConfigError(str("table ", table_.name, " does not come to its end: ", join(waiting, "; ")));
+    throw ConfigError(
+        str("table ", table_.name, " does not come to its end: ", join(waiting, "; ")));
   }
 
   const Table& table_;

@@ -1,5 +1,5 @@
-// When each action of a table begins and ends, from how long each takes: on paper before anything runs,
-// and from measured durations afterwards.
+// When each action of a table begins and ends, from how long each takes: on paper before anything
+// runs, and from measured durations afterwards.
 #pragma once
 
 #include <functional>
@@ -30,10 +30,10 @@ using Costs = std::function<double(const Action&)>;
 /// nothing: what the formulas of the papers assume.
 double unit_cost(const Action& action);
 
-/// Every action begins when its worker has done what stands before it and what it needs of others has
-/// ended. A receive waits for the send's end; with no messages in the table a stage waits for its
-/// neighbour itself. ConfigError where workers wait for each other in a circle, which says who waits
-/// for what.
+/// Every action begins when its worker has done what stands before it and what it needs of others
+/// has ended. A receive waits for the send's end; with no messages in the table a stage waits for
+/// its neighbour itself. ConfigError where workers wait for each other in a circle, which says who
+/// waits for what.
 Timeline replay(const Table& table, const Costs& costs = unit_cost);
 
 }  // namespace lockstep::pipeline

@@ -48,8 +48,8 @@ Table one_stage_each(const char* name, int workers, int micro_batches) {
   return table;
 }
 
-// What a table for more micro-batches leaves of a row for fewer. It waits for less than before, in the
-// same order, so it is as free of deadlocks.
+// What a table for more micro-batches leaves of a row for fewer. It waits for less than before, in
+// the same order, so it is as free of deadlocks.
 std::vector<Action> first_of(std::vector<Action> actions, int micro_batches) {
   std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= micro_batches; });
   return actions;
@@ -82,7 +82,8 @@ Table one_forward_one_backward(int workers, int micro_batches) {
   return table;
 }
 
-// The last worker, which is the first to run out of forwards, keeps most gradients of weights for the end.
+// The last worker, which is the first to run out of forwards, keeps most gradients of weights for
+// the end.
 Table zero_bubble_h1(int workers, int micro_batches) {
   Table table = one_stage_each("zb-h1", workers, micro_batches);
   for (int worker = 0; worker < workers; ++worker) {
@@ -99,8 +100,8 @@ Table zero_bubble_h1(int workers, int micro_batches) {
   return table;
 }
 
-// The micro-batches go through in groups of as many as there are workers: a group through the worker's
-// first stage, then through its second, and backwards in the reverse order of stages.
+// The micro-batches go through in groups of as many as there are workers: a group through the
+// worker's first stage, then through its second, and backwards in the reverse order of stages.
 Table interleaved(int workers, int stages_per_worker, int micro_batches) {
   check_sizes("interleaved", workers, micro_batches);
   OptionCheck("pipeline interleaved").at_least("stages_per_worker", stages_per_worker, 1);
@@ -120,7 +121,8 @@ Table interleaved(int workers, int stages_per_worker, int micro_batches) {
         }
       }
     }
-    const auto ahead = static_cast<std::size_t>(2 * (workers - 1 - worker) + (stages_per_worker - 1) * workers + 1);
+    const auto ahead = static_cast<std::size_t>(2 * (workers - 1 - worker) +
+                                                (stages_per_worker - 1) * workers + 1);
     Row row(rounded);
     for (std::size_t i = 0; i < forwards.size() + ahead; ++i) {
       if (i >= ahead) row.add(backwards[i - ahead]);
@@ -176,7 +178,8 @@ Table schedule_of(std::string_view name, int workers, int micro_batches, int sta
   if (name == "interleaved") return interleaved(workers, stages_per_worker, micro_batches);
   if (name == "zb-h1") return zero_bubble_h1(workers, micro_batches);
   if (name == "zbv") return zero_bubble_v(workers, micro_batches);
-  throw ConfigError(str("there is no schedule \"", name, "\" of a pipeline; expected gpipe, 1f1b, interleaved, zb-h1 or zbv"));
+  throw ConfigError(str("there is no schedule \"", name,
+                        "\" of a pipeline; expected gpipe, 1f1b, interleaved, zb-h1 or zbv"));
 }
 
 }  // namespace lockstep::pipeline

@@ -26,10 +26,14 @@ constexpr std::array<std::pair<Kind, std::string_view>, 9> kNames{{
 }};
 
 std::string_view name_of(Kind kind) {
-  const auto found =
-      std::find_if(kNames.begin(), kNames.end(), [&](const auto& each) { return each.first == kind; });
+  const auto found = std::find_if(kNames.begin(), kNames.end(),
+                                  [&](const auto& each) { return each.first == kind; });
   return found->second;
 }
+
+// Far more than any model has, and no number overflows.
+constexpr int kMostStages = 100'000;
+constexpr int kMostMicroBatches = 1'000'000;
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
@@ -114,9 +118,12 @@ Action action_of(std::string_view text) {
     std::string_view number = rest.substr(name.size());
     action.kind = kind;
     action.micro_batch = kind == Kind::kReduce ? -1 : take_number(number);
-    if (number.empty() && (kind == Kind::kReduce || action.micro_batch >= 0)) return action;
+    const bool numbered = kind == Kind::kReduce || action.micro_batch >= 0;
+    if (!number.empty() || !numbered) continue;
+    if (action.stage < kMostStages && action.micro_batch < kMostMicroBatches) return action;
   }
-  throw ConfigError(str("\"", text, "\" is no action of a pipeline; expected the like of 2F0, 2B0, 2I0, 2W0, "
+  throw ConfigError(str("\"", text,
+                        "\" is no action of a pipeline; expected the like of 2F0, 2B0, 2I0, 2W0, "
                         "1SEND_F0, 2RECV_F0, 2SEND_B0, 1RECV_B0 or 2REDUCE_GRAD"));
 }
 
@@ -134,7 +141,6 @@ Table table_of(std::string_view csv, std::string name) {
   Table table{std::move(name), 0, {}, {}};
   while (!csv.empty()) {
     std::string_view line = take_until(csv, '\n');
-    if (trimmed(line).empty()) continue;
     const auto worker = static_cast<int>(table.workers.size());
     std::vector<Action>& actions = table.workers.emplace_back();
     while (!line.empty()) {
@@ -147,25 +153,30 @@ Table table_of(std::string_view csv, std::string name) {
       if (table.worker_of.size() <= stage) table.worker_of.resize(stage + 1, -1);
       int& holder = table.worker_of[stage];
       if (holder != -1 && holder != worker) {
-        throw ConfigError(str("table ", table.name, ": stage ", stage, " stands in the lines of workers ",
-                              holder, " and ", worker));
+        throw ConfigError(str("table ", table.name, ": stage ", stage,
+                              " stands in the lines of workers ", holder, " and ", worker));
       }
       holder = worker;
     }
   }
+  while (!table.workers.empty() && table.workers.back().empty()) table.workers.pop_back();
   return table;
 }
 
 Table with_messages(const Table& table) {
   // For each pair of workers the receives, in the order of the sends.
-  std::map<std::pair<int, int>, std::vector<Action>> receives;
+  struct Receives {
+    std::vector<Action> all;
+    std::size_t placed = 0;
+  };
+  std::map<std::pair<int, int>, Receives> receives;
   for (std::size_t from = 0; from < table.workers.size(); ++from) {
     for (const Action& action : table.workers[from]) {
       LOCKSTEP_CHECK(!is_message(action.kind), "table ", table.name, " has messages already");
       if (const auto send = send_after(table, action)) {
         const Action receive = receive_of(*send);
         const int to = table.worker_of[static_cast<std::size_t>(receive.stage)];
-        receives[{static_cast<int>(from), to}].push_back(receive);
+        receives[{static_cast<int>(from), to}].all.push_back(receive);
       }
     }
   }
@@ -177,10 +188,12 @@ Table with_messages(const Table& table) {
     for (const Action& action : table.workers[worker]) {
       if (const auto needed = receive_before(table, action)) {
         const bool forward = needed->kind == Kind::kReceiveForward;
-        const auto sender = static_cast<std::size_t>(forward ? needed->stage - 1 : needed->stage + 1);
-        for (const Action& receive : receives[{table.worker_of[sender], static_cast<int>(worker)}]) {
-          if (received.contains(*needed)) break;
-          if (received.insert(receive).second) actions.push_back(receive);
+        const auto sender =
+            static_cast<std::size_t>(forward ? needed->stage - 1 : needed->stage + 1);
+        Receives& from = receives[{table.worker_of[sender], static_cast<int>(worker)}];
+        while (!received.contains(*needed) && from.placed < from.all.size()) {
+          actions.push_back(from.all[from.placed++]);
+          received.insert(actions.back());
         }
       }
       actions.push_back(action);
@@ -196,6 +209,7 @@ Table with_reductions(const Table& table) {
     std::map<int, std::size_t> last;  // of each stage's gradients
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const Kind kind = actions[i].kind;
+      LOCKSTEP_CHECK(!is_message(kind), "table ", table.name, " has messages already");
       if (kind == Kind::kBackward || kind == Kind::kBackwardWeight) last[actions[i].stage] = i;
     }
     std::vector<Action> with;
@@ -217,7 +231,8 @@ Table with_whole_backward(const Table& table, int stage) {
       return action.stage == stage && action.kind == Kind::kBackwardWeight;
     });
     for (Action& action : actions) {
-      if (action.stage == stage && action.kind == Kind::kBackwardInput) action.kind = Kind::kBackward;
+      if (action.stage == stage && action.kind == Kind::kBackwardInput)
+        action.kind = Kind::kBackward;
     }
   }
   return result;

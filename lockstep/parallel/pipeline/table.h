@@ -1,8 +1,8 @@
-// A pipeline's schedule as data: what each worker does, in which order. Without LibTorch and without
-// communication, so that a table can be checked (check.h), timed on paper (replay.h), drawn and run.
+// A pipeline's schedule as data: what each worker does, in which order. Without LibTorch and
+// without communication, so that a table can be checked (check.h) and timed on paper (replay.h).
 //
-// The model is cut into stages, 0 first; a worker (a device, a thread or a rank) holds one or more of
-// them, and the batch goes through as micro-batches. What a worker does is written as PyTorch's
+// The model is cut into stages, 0 first; a worker (a device, a thread or a rank) holds one or more
+// of them, and the batch goes through as micro-batches. What a worker does is written as PyTorch's
 // torch.distributed.pipelining writes it, stage, kind, micro-batch: "2F0", "2B0", "1SEND_F3".
 #pragma once
 
@@ -48,20 +48,24 @@ struct Table {
 
 /// A line for each worker, its actions between commas, as PyTorch reads and writes tables.
 std::string csv(const Table& table);
-/// The reverse: the stages are on the workers whose lines name them. Empty cells are skipped.
-/// ConfigError for a cell that is no action, and for a stage that stands in two lines.
+/// The reverse: the stages are on the workers whose lines name them. Empty cells are skipped, and
+/// an empty line is a worker that does nothing, but for those at the end. ConfigError for a cell
+/// that is no action, and for a stage that stands in two lines.
 Table table_of(std::string_view csv, std::string name);
 
 /// The same with the messages that its stages need: each worker sends as soon as it has something,
-/// and receives just before it uses it, from each other worker in the order in which that one sends.
-/// Where neighbouring stages share a worker there is no message. LOCKSTEP_CHECK: there are none yet.
+/// and receives just before it uses it, from each other worker in the order in which that one
+/// sends. A send does not wait for its receive: with sends that do, workers could wait for each
+/// other. Where neighbouring stages share a worker there is no message. LOCKSTEP_CHECK: there are
+/// none yet.
 Table with_messages(const Table& table);
 
 /// The same with a reduction of each stage's gradients as soon as its last micro-batch is through.
+/// Comes before with_messages(), so that no message waits for it (LOCKSTEP_CHECK).
 Table with_reductions(const Table& table);
 
-/// The same where the backward of `stage` is not split, because its layers cannot be: the whole of it
-/// stands where that of its inputs stood.
+/// The same where the backward of `stage` is not split, because its layers cannot be: the whole of
+/// it stands where that of its inputs stood.
 Table with_whole_backward(const Table& table, int stage);
 
 }  // namespace lockstep::pipeline

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include <lockstep/core/error.h>
@@ -31,13 +32,16 @@ struct Defect {
 
 TEST(PipelineCheck, SaysWhatIsWrong) {
   for (const auto& [csv, message] : {
-           Defect{"0F0,0F1,0B0\n", "worker 0: the backward of stage 0 for micro-batch 1 must be whole"},
+           Defect{"0F0,0F1,0B0\n",
+                  "worker 0: the backward of stage 0 for micro-batch 1 must be whole"},
            Defect{"0F0,0B0,0B1\n", "worker 0: 0B1 stands before 0F1, or without it"},
            Defect{"0B0,0F0\n", "worker 0: 0B0 stands before 0F0"},
            Defect{"0F0,0W0,0I0\n", "worker 0: 0W0 stands before 0I0"},
            Defect{"0F0,0I0\n", "must be whole, or split"},
            Defect{"0F0,0B0,0I0,0W0\n", "0W0 is out of the order"},
-           Defect{"0F0,0F0,0B0\n", "worker 0: 0F0 stands there twice"},
+           Defect{"0F0,0F0,0B0\n", "worker 0: 0F0 occurs twice"},
+           Defect{"0F1,0F0,0B0,0B1\n", "worker 0: 0F1 is out of the order of the micro-batches"},
+           Defect{"0F0,0B0,0REDUCE_GRAD\n1F0,1B0\n", "worker 1: 1REDUCE_GRAD is missing"},
            Defect{"0F0,0F1,0B1,0B0\n", "worker 0: 0B1 is out of the order of the micro-batches"},
            Defect{"0F0,0F1,0B0,0REDUCE_GRAD,0B1\n", "0REDUCE_GRAD stands before the last gradient"},
            Defect{"0F0,0B0\n2F0,2B0\n", "nobody holds stage 1"},
@@ -52,20 +56,23 @@ TEST(PipelineCheck, SaysWhatIsWrong) {
 
 TEST(PipelineCheck, NamesWhoWaitsForWhom) {
   const std::string error = error_of(table_of("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "mine"));
-  EXPECT_EQ(error, "table mine does not come to its end: worker 0 at 0B0 for 1B0; worker 1 at 1F1 for 0F1");
+  EXPECT_EQ(
+      error,
+      "table mine does not come to its end: worker 0 at 0B0 for 1B0; worker 1 at 1F1 for 0F1");
 }
 
 TEST(PipelineCheck, RefusesMessagesOutOfOrder) {
   Table table = with_messages(gpipe(2, 2));
   std::vector<Action>& actions = table.workers[1];
   actions = table_of("1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n", "").workers[0];
-  EXPECT_THAT(error_of(table), HasSubstr("worker 1: 1RECV_F1 is out of the order in which worker 0 sends"));
+  EXPECT_THAT(error_of(table),
+              HasSubstr("worker 1: 1RECV_F1 is out of the order in which worker 0 sends"));
 }
 
 // Whatever is taken out of a table, or exchanged where it matters, the rest is refused.
 TEST(PipelineCheck, RefusesATableWithoutOneOfItsActions) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
-    const Table whole = with_messages(schedule_of(name, 3, 4));
+    const Table whole = with_messages(with_reductions(schedule_of(name, 3, 4)));
     for (std::size_t worker = 0; worker < whole.workers.size(); ++worker) {
       for (std::size_t i = 0; i < whole.workers[worker].size(); ++i) {
         Table table = whole;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/check.h>
@@ -26,7 +25,8 @@ TEST(PipelineSchedules, AreTheTablesOfThePapers) {
             "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
   EXPECT_EQ(csv(zero_bubble_h1(2, 3)),
             "0F0,0F1,0I0,0W0,0F2,0I1,0W1,0I2,0W2\n1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1W2\n");
-  EXPECT_EQ(csv(interleaved(2, 2, 2)), "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
+  EXPECT_EQ(csv(interleaved(2, 2, 2)),
+            "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
   EXPECT_THAT(zero_bubble_v(3, 4).worker_of, ElementsAre(0, 1, 2, 2, 1, 0));
 }
 
@@ -39,7 +39,8 @@ TEST(PipelineSchedules, PassTheCheckForAnySize) {
           const Table table = schedule_of(name, workers, micro_batches, each);
           ASSERT_NO_THROW(check(table)) << name << ' ' << workers << ' ' << micro_batches;
           if (micro_batches > 9) continue;
-          const Table whole = with_whole_backward(table, (workers + micro_batches) % table.stages());
+          const Table whole =
+              with_whole_backward(table, (workers + micro_batches) % table.stages());
           ASSERT_NO_THROW(check(with_messages(with_reductions(whole))))
               << name << ' ' << workers << ' ' << micro_batches;
         }
@@ -61,7 +62,8 @@ double idle_of(const Table& table) {
   return timeline.bubble() * timeline.end;
 }
 
-// In units of a forward, for each worker; a backward takes two. Stages of interleaved and zbv are halves.
+// In units of a forward, for each worker; a backward takes two. Stages of interleaved and zbv are
+// halves.
 TEST(PipelineSchedules, HaveTheBubblesOfTheFormulas) {
   for (int p = 1; p <= 8; ++p) {
     const int m = 4 * p;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/check.h>
 
@@ -31,8 +33,8 @@ TEST(PipelineAction, IsWrittenAsPyTorchWritesIt) {
 }
 
 TEST(PipelineAction, SaysWhatIsNone) {
-  for (const char* name : {"", "F0", "0F", "0X1", "0F1x", "-1F0", "0F-1", "0SEND_F", "0REDUCE_GRAD1",
-                           "99999999999F0"}) {
+  for (const char* name : {"", "F0", "0F", "0X1", "0F1x", "-1F0", "0F-1", "0SEND_F",
+                           "0REDUCE_GRAD1", "99999999999F0", "2147483647F0", "0F2147483647"}) {
     EXPECT_THAT(error_of([&] { action_of(name); }),
                 HasSubstr("\"" + std::string(name) + "\" is no action of a pipeline"))
         << name;
@@ -46,6 +48,12 @@ TEST(PipelineTable, IsReadFromPyTorchsFile) {
   EXPECT_THAT(table.worker_of, ElementsAre(0, 1));
   EXPECT_EQ(csv(table), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
   EXPECT_EQ(table_of(csv(table), "mine"), table);
+}
+
+TEST(PipelineTable, AnEmptyLineIsAWorkerThatRests) {
+  const Table table = table_of("0F0,0B0\n\n1F0,1B0\n\n", "mine");
+  EXPECT_THAT(table.worker_of, ElementsAre(0, 2));
+  EXPECT_EQ(csv(table), "0F0,0B0\n\n1F0,1B0\n");
 }
 
 TEST(PipelineTable, RefusesAStageInTwoLines) {
