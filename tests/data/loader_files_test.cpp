@@ -25,10 +25,10 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+const Normalize kPhotoNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 const Augmentation kPhoto = {
     RandomResizedCrop{32}, RandomRotation{.degrees = 20, .interpolation = Interpolation::kBilinear},
-    ColorJitter{0.4, 0.4, 0.4, 0.1}, kNormalize};
+    ColorJitter{0.4, 0.4, 0.4, 0.1}, kPhotoNormalize};
 
 Loader loader_of(const ImageDataset& dataset, const LoaderOptions& options) {
   return Loader(dataset, DistributedSampler(dataset.size(), {.seed = 3}), kPhoto, options);
@@ -138,7 +138,7 @@ class LoaderDamagedPack : public ::testing::TestWithParam<int> {
     folder.write("damaged.pack", bytes);
   }
   Loader loader_of(const std::filesystem::path& file, OnCorruptImage on_corrupt_image) const {
-    const Augmentation plain = {CenterCrop{48}, kNormalize};
+    const Augmentation plain = {CenterCrop{48}, kPhotoNormalize};
     return Loader(load_packed_images(file), EvaluationSampler(PhotoFolder::kPhotos), plain,
                   {.batch_size = 4, .threads = GetParam(), .on_corrupt_image = on_corrupt_image});
   }

@@ -30,7 +30,7 @@ ImageDataset photos(std::int64_t count) {
 }
 
 // 81 places, flipped or not, of which none is empty.
-const Augmentation kAugmentation = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},
+const Augmentation kRepeatedAugmentation = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},
                                     Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
 
 struct Shown {
@@ -55,7 +55,7 @@ std::vector<Shown> shown(const std::vector<Batch>& batches) {
 template <class S>
 std::vector<Shown> epoch_of(const ImageDataset& dataset, const S& sampler, LoaderOptions options = {}) {
   options.seed = 2;
-  Loader loader(dataset, sampler, kAugmentation, options);
+  Loader loader(dataset, sampler, kRepeatedAugmentation, options);
   return shown(read_epoch(loader, 1));
 }
 
@@ -91,13 +91,13 @@ TEST(RepeatedSamples, OfAllSamplersAreAugmentedAnew) {
 TEST(RepeatedSamples, GoOnInMidEpochAsIfTheyHadNotStopped) {
   const ImageDataset dataset = photos(6);
   const WeightedRandomSampler sampler({1, 1, 8, 1, 4, 1}, {.num_samples = 40, .seed = 5});
-  Loader before(dataset, sampler, kAugmentation, {.batch_size = 4, .threads = 2});
+  Loader before(dataset, sampler, kRepeatedAugmentation, {.batch_size = 4, .threads = 2});
   const std::vector<Batch> whole = read_epoch(before, 3);
   for (const std::int64_t steps : {1, 4, 9}) {
     before.set_epoch(3);
     Batch batch;
     for (std::int64_t step = 0; step < steps; ++step) ASSERT_TRUE(before.next(batch));
-    Loader after(dataset, sampler, kAugmentation, {.batch_size = 4});
+    Loader after(dataset, sampler, kRepeatedAugmentation, {.batch_size = 4});
     after.restore(sampler_position(to_settings(before.position())));
     expect_equal(read_rest(after), {whole.begin() + steps, whole.end()});
     expect_equal(read_epoch(after, 3, steps), {whole.begin() + steps, whole.end()});
@@ -125,12 +125,12 @@ TEST(RestoredLoader, ShowsTheSamePixelsOnAnyNumberOfRanks) {
   const auto sampler_of = [](int rank, int ranks) {
     return DistributedSampler(48, {.rank = rank, .world_size = ranks, .seed = 6});
   };
-  Loader one(dataset, sampler_of(0, 1), kAugmentation, {.batch_size = 1, .seed = 2});
+  Loader one(dataset, sampler_of(0, 1), kRepeatedAugmentation, {.batch_size = 1, .seed = 2});
   const std::vector<Shown> order = shown(read_epoch(one, 1));
   for (const int ranks : {1, 2, 4, 5, 7}) {
     for (int rank = 0; rank < ranks; ++rank) {
       SCOPED_TRACE(lockstep::str("rank ", rank, " of ", ranks));
-      Loader loader(dataset, sampler_of(rank, ranks), kAugmentation,
+      Loader loader(dataset, sampler_of(rank, ranks), kRepeatedAugmentation,
                     {.batch_size = 4, .threads = 1, .seed = 2});
       loader.restore({one.sampler().describe(), 1, 18});
       const std::int64_t share = (30 + ranks - 1) / ranks;

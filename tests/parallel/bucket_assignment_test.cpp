@@ -7,14 +7,14 @@ namespace {
 
 using Buckets = std::vector<std::vector<std::size_t>>;
 
-struct Case {
+struct BucketCase {
   const char* name;
   std::vector<std::int64_t> elements;  // float32, 4 bytes each
   BucketCaps caps;
   Buckets expected;
 };
 
-class BucketAssignment : public testing::TestWithParam<Case> {};
+class BucketAssignment : public testing::TestWithParam<BucketCase> {};
 
 TEST_P(BucketAssignment, FillsInReverseOrderOfRegistration) {
   std::vector<torch::Tensor> parameters;
@@ -25,11 +25,11 @@ TEST_P(BucketAssignment, FillsInReverseOrderOfRegistration) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, BucketAssignment,
-    testing::Values(Case{"none", {}, {8, 16}, {}},
-                    Case{"one_larger_than_the_cap", {100}, {8, 16}, {{0}}},
-                    Case{"first_is_small", {1, 1, 1, 1, 1, 1, 1}, {8, 16}, {{6, 5}, {4, 3, 2, 1}, {0}}},
-                    Case{"a_tensor_is_never_split", {2, 100, 2}, {4, 16}, {{2}, {1}, {0}}},
-                    Case{"empty_tensors_ride_along", {1, 0, 1}, {4, 8}, {{2}, {1, 0}}}),
+    testing::Values(BucketCase{"none", {}, {8, 16}, {}},
+                    BucketCase{"one_larger_than_the_cap", {100}, {8, 16}, {{0}}},
+                    BucketCase{"first_is_small", {1, 1, 1, 1, 1, 1, 1}, {8, 16}, {{6, 5}, {4, 3, 2, 1}, {0}}},
+                    BucketCase{"a_tensor_is_never_split", {2, 100, 2}, {4, 16}, {{2}, {1}, {0}}},
+                    BucketCase{"empty_tensors_ride_along", {1, 0, 1}, {4, 8}, {{2}, {1, 0}}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(BucketAssignment, KeepsTypesApart) {

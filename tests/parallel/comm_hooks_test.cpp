@@ -150,17 +150,17 @@ Tensor mean_of(const Tensor& like, std::size_t place, int step, int size) {
   return sum / size;
 }
 
-double relative_difference(const Tensor& a, const Tensor& b) {
+double relative_error(const Tensor& a, const Tensor& b) {
   const Tensor wide = b.to(torch::kFloat64);
   return ((a.to(torch::kFloat64) - wide).norm() / wide.norm().clamp_min(1e-20)).item<double>();
 }
 
-struct Case {
+struct HookCase {
   const char* backend;
   int size;
 };
 
-class CommHooks : public testing::TestWithParam<Case> {
+class CommHooks : public testing::TestWithParam<HookCase> {
  protected:
   void run(const std::function<void(ProcessGroup, int rank)>& body) {
     const auto [backend, size] = GetParam();
@@ -171,7 +171,7 @@ class CommHooks : public testing::TestWithParam<Case> {
 
 // Two ranks on Gloo are those of the oracle.
 INSTANTIATE_TEST_SUITE_P(Cases, CommHooks,
-                         testing::Values(Case{"shm", 2}, Case{"shm", 3}, Case{"gloo", 3}),
+                         testing::Values(HookCase{"shm", 2}, HookCase{"shm", 3}, HookCase{"gloo", 3}),
                          [](const auto& info) {
                            return info.param.backend + std::to_string(info.param.size);
                          });
@@ -459,7 +459,7 @@ TEST_P(CommHooks, PowerSgdSendsWhatHasLowRankExactly) {
             Tensor mean = torch::zeros_like(results[i]);
             for (int of = 0; of < group.size(); ++of)
               mean += low_rank(results[i], i, of) / group.size();
-            EXPECT_LT(relative_difference(results[i], mean),
+            EXPECT_LT(relative_error(results[i], mean),
                       epsilon == 0 && type == torch::kFloat64 ? 1e-13 : 3e-6)
                 << "rank " << approximation << " parameter " << i << " step " << step;
           }
@@ -488,7 +488,7 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
         group.broadcast(first);
         EXPECT_TRUE(torch::equal(first, results[i])) << "ranks differ";
       }
-      EXPECT_GT(relative_difference(sent[0], wanted[0]), 0.1) << "rank 1 cannot send it all";
+      EXPECT_GT(relative_error(sent[0], wanted[0]), 0.1) << "rank 1 cannot send it all";
     }
     for (auto& [name, error] : power_sgd.state_dict(model)) {
       if (!name.starts_with("error.p")) continue;
@@ -499,7 +499,7 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
       sent[i] += of_shape;
     }
     for (std::size_t i = 0; i < 4; ++i)
-      EXPECT_LT(relative_difference(sent[i], wanted[i]), 1e-6) << i;
+      EXPECT_LT(relative_error(sent[i], wanted[i]), 1e-6) << i;
   });
 }
 
@@ -544,9 +544,9 @@ TEST(PowerSgd, StartsAfterTheGivenStepsAndCounts) {
               EXPECT_EQ(power_sgd.statistics().iterations, step);
               const auto results = training.random_step(step);
               const bool exact =
-                  relative_difference(results[0], mean_of(results[0], 0, step, 2)) < 1e-6;
+                  relative_error(results[0], mean_of(results[0], 0, step, 2)) < 1e-6;
               EXPECT_EQ(exact, step < 2) << step;
-              EXPECT_LT(relative_difference(results[1], mean_of(results[1], 1, step, 2)), 1e-6)
+              EXPECT_LT(relative_error(results[1], mean_of(results[1], 1, step, 2)), 1e-6)
                   << "a vector";
               EXPECT_EQ(power_sgd.statistics().elements_before_compression,
                         std::max(0, step - 1) * 605);
@@ -592,7 +592,7 @@ TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
         for (std::size_t i = 0; i < again.size(); ++i) {
           EXPECT_EQ(again[i].first, here[i].first);
           // Over Gloo the order of additions depends on the place in the buffer.
-          EXPECT_LT(relative_difference(again[i].second, here[i].second), 1e-4)
+          EXPECT_LT(relative_error(again[i].second, here[i].second), 1e-4)
               << again[i].first << ": the rebuild lost it";
         }
       }
@@ -618,13 +618,13 @@ TEST(PowerSgd, RecoversFromZeroAndFromInfinity) {
                 };
               };
               EXPECT_TRUE(training.step(ones(0))[0].eq(0).all().item<bool>());
-              EXPECT_LT(relative_difference(training.step(ones(2))[0], torch::full({20, 30}, 2)),
+              EXPECT_LT(relative_error(training.step(ones(2))[0], torch::full({20, 30}, 2)),
                         1e-6);
               const double infinite =
                   group.rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
               EXPECT_TRUE(training.step(ones(infinite))[0].isnan().all().item<bool>())
                   << "seen on both ranks";
-              EXPECT_LT(relative_difference(training.step(ones(2))[0], torch::full({20, 30}, 2)),
+              EXPECT_LT(relative_error(training.step(ones(2))[0], torch::full({20, 30}, 2)),
                         1e-6);
             }),
         no_errors(2));
@@ -654,7 +654,7 @@ TEST(PowerSgd, RecoversFromAQThatOverflows) {
       }
       for (int step = 0; step < 2; ++step) {
         const Tensor result = filled(then == Then::kIsResumed ? resumed : training, 2);
-        EXPECT_LT(relative_difference(result, torch::full({64, 64}, 2)), 3e-3)
+        EXPECT_LT(relative_error(result, torch::full({64, 64}, 2)), 3e-3)
             << static_cast<int>(then) << " step " << step;
       }
     };
@@ -676,8 +676,8 @@ TEST(PowerSgd, CompressesInsideOfACastAndWithoutErrorFeedback) {
             bucket.gradients[0].fill_(1 + group.rank());
             bucket.gradients[1].fill_(-3);
             hook(bucket)->wait();
-            EXPECT_LT(relative_difference(bucket.gradients[0], torch::full({20, 30}, 1.5)), 3e-3);
-            EXPECT_LT(relative_difference(bucket.gradients[1], torch::full({20, 30}, -3)), 3e-3);
+            EXPECT_LT(relative_error(bucket.gradients[0], torch::full({20, 30}, 1.5)), 3e-3);
+            EXPECT_LT(relative_error(bucket.gradients[1], torch::full({20, 30}, -3)), 3e-3);
           }),
       no_errors(2));
 }
@@ -799,8 +799,8 @@ TEST(PostLocalSgd, AveragesParametersEveryPeriod) {
 // --- Through DistributedDataParallel
 // ----------------------------------------------------------------
 
-struct NetImpl : torch::nn::Module {
-  NetImpl()
+struct HookNetImpl : torch::nn::Module {
+  HookNetImpl()
       : fc1(register_module("fc1", torch::nn::Linear(6, 8))),
         fc2(register_module("fc2", torch::nn::Linear(8, 3))) {
     const torch::NoGradGuard no_grad;
@@ -810,14 +810,14 @@ struct NetImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) { return fc2(torch::tanh(fc1(x))); }
   torch::nn::Linear fc1, fc2;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(HookNet);
 
 // Largest relative difference of the gradients from `factor` times the mean's, over some steps: the
 // buckets (two of them) are rebuilt after the first.
 double difference_from_mean(ProcessGroup group, const CommHook& hook, double factor = 1) {
   const DdpOptions options{.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4};
-  Net plain_net, hooked_net;
-  DistributedDataParallel<Net> plain(plain_net, group, options), hooked(hooked_net, group, options);
+  HookNet plain_net, hooked_net;
+  DistributedDataParallel<HookNet> plain(plain_net, group, options), hooked(hooked_net, group, options);
   hooked.register_comm_hook(hook);
   double largest = 0;
   for (int step = 0; step < 3; ++step) {
@@ -828,7 +828,7 @@ double difference_from_mean(ProcessGroup group, const CommHook& hook, double fac
       ddp->forward(x).pow(2).sum().backward();
     }
     for (std::size_t i = 0; i < plain_net->parameters().size(); ++i) {
-      largest = std::max(largest, relative_difference(hooked_net->parameters()[i].grad(),
+      largest = std::max(largest, relative_error(hooked_net->parameters()[i].grad(),
                                                       factor * plain_net->parameters()[i].grad()));
     }
   }

@@ -18,8 +18,8 @@ using testing_support::no_errors;
 using testing_support::run_group;
 
 // Convolution, batch norm (buffers) and linear layers; parameters in channels-last where asked.
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(bool with_norm = false)
+struct DdpNetImpl : torch::nn::Module {
+  explicit DdpNetImpl(bool with_norm = false)
       : conv(register_module("conv", torch::nn::Conv2d(3, 8, 3))),
         fc1(register_module("fc1", torch::nn::Linear(8 * 6 * 6, 32))),
         fc2(register_module("fc2", torch::nn::Linear(32, 4))) {
@@ -34,14 +34,14 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear fc1, fc2;
   torch::nn::BatchNorm2d norm{nullptr};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(DdpNet);
 
 // The modules' initialisation draws from the global generator, which the threads share.
-Net make_net(std::uint64_t seed, bool with_norm = false) {
+DdpNet make_net(std::uint64_t seed, bool with_norm = false) {
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
   torch::manual_seed(seed);
-  return Net(with_norm);
+  return DdpNet(with_norm);
 }
 
 struct Data {
@@ -57,7 +57,7 @@ struct Data {
   torch::Tensor x, y;
 };
 
-torch::Tensor loss_of(Net& net, const torch::Tensor& x, const torch::Tensor& y) {
+torch::Tensor loss_of(DdpNet& net, const torch::Tensor& x, const torch::Tensor& y) {
   return torch::nn::functional::cross_entropy(net->forward(x), y);
 }
 
@@ -65,7 +65,7 @@ double relative_difference(const torch::Tensor& a, const torch::Tensor& b) {
   return ((a - b).norm() / b.norm().clamp_min(1e-20)).item<double>();
 }
 
-void expect_same_gradients(Net& net, Net& oracle, double tolerance) {
+void expect_same_gradients(DdpNet& net, DdpNet& oracle, double tolerance) {
   const auto expected = oracle->named_parameters();
   for (const auto& item : net->named_parameters()) {
     const double difference = relative_difference(item.value().grad(), expected[item.key()].grad());
@@ -73,31 +73,31 @@ void expect_same_gradients(Net& net, Net& oracle, double tolerance) {
   }
 }
 
-struct Case {
+struct DdpCase {
   std::string backend;
   int size;
   bool channels_last;
   double bucket_cap_mb;
 };
 
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const DdpCase& c, std::ostream* out) {
   *out << c.backend << ' ' << c.size << (c.channels_last ? " channels-last " : " ") << c.bucket_cap_mb;
 }
 
-class Ddp : public testing::TestWithParam<Case> {};
+class Ddp : public testing::TestWithParam<DdpCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, Ddp,
-                         testing::Values(Case{"shm", 2, false, 25}, Case{"shm", 2, true, 25},
-                                         Case{"shm", 3, false, 0.001}, Case{"shm", 4, true, 0.01},
-                                         Case{"gloo", 2, false, 0.01}, Case{"shm", 1, false, 25}));
+                         testing::Values(DdpCase{"shm", 2, false, 25}, DdpCase{"shm", 2, true, 25},
+                                         DdpCase{"shm", 3, false, 0.001}, DdpCase{"shm", 4, true, 0.01},
+                                         DdpCase{"gloo", 2, false, 0.01}, DdpCase{"shm", 1, false, 25}));
 
 // Oracle (a) of the foundation: N ranks with a batch of B in all are one process with a batch of B.
 TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
-  const Case& c = GetParam();
+  const DdpCase& c = GetParam();
   const Data data;
-  Net oracle = make_net(1);
+  DdpNet oracle = make_net(1);
   loss_of(oracle, data.x, data.y).backward();
   const auto errors = run_group(c.size, c.backend, [&](ProcessGroup group) {
-    Net net = make_net(100 + static_cast<std::uint64_t>(group.rank()));  // all differ; rank 0's wins
+    DdpNet net = make_net(100 + static_cast<std::uint64_t>(group.rank()));  // all differ; rank 0's wins
     if (group.rank() == 0) {
       const torch::NoGradGuard no_grad;
       const auto source = oracle->named_parameters();
@@ -128,7 +128,7 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
 // Without it each rank normalises by its own samples, and the gradients are other ones.
 TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
   const Data data;
-  Net oracle = make_net(1, /*with_norm=*/true);
+  DdpNet oracle = make_net(1, /*with_norm=*/true);
   torch::optim::SGD expected(oracle->parameters(), 0.05);
   for (int step = 0; step < 3; ++step) {
     expected.zero_grad();
@@ -136,7 +136,7 @@ TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
     expected.step();
   }
   const auto errors = run_group(3, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1, /*with_norm=*/true);
+    DdpNet net = make_net(1, /*with_norm=*/true);
     DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.01, .sync_batch_norm = true});
     torch::optim::SGD optimizer(net->parameters(), 0.05);
     const auto [x, y] = data.share(group.rank(), group.size());
@@ -162,7 +162,7 @@ TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
 TEST(DdpTraining, KeepsReplicasBitwiseEqualOverManySteps) {
   const Data data;
   const auto errors = run_group(3, "shm", [&](ProcessGroup group) {
-    Net net = make_net(static_cast<std::uint64_t>(group.rank()), /*with_norm=*/true);
+    DdpNet net = make_net(static_cast<std::uint64_t>(group.rank()), /*with_norm=*/true);
     DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.01});
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
     const auto [x, y] = data.share(group.rank(), group.size());
@@ -184,7 +184,7 @@ TEST(DdpTraining, KeepsReplicasBitwiseEqualOverManySteps) {
 TEST(DdpTraining, BuffersFollowRankZero) {
   const Data data;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(5, /*with_norm=*/true);
+    DdpNet net = make_net(5, /*with_norm=*/true);
     {
       const torch::NoGradGuard no_grad;
       net->norm->running_mean.fill_(group.rank() + 1);
@@ -209,10 +209,10 @@ TEST(DdpTraining, BuffersFollowRankZero) {
 
 TEST(DdpTraining, NoSyncAccumulates) {
   const Data data;
-  Net oracle = make_net(1);
+  DdpNet oracle = make_net(1);
   loss_of(oracle, data.x, data.y).backward();
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1);
+    DdpNet net = make_net(1);
     DistributedDataParallel ddp(net, group);
     const auto [x, y] = data.share(group.rank(), group.size());
     const auto halves_x = x.chunk(2), halves_y = y.chunk(2);
@@ -229,7 +229,7 @@ TEST(DdpTraining, NoSyncAccumulates) {
 
 TEST(DdpTraining, GradientsLiveInSymmetricBuckets) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1);
+    DdpNet net = make_net(1);
     DdpCore core(*net, group);
     core.before_forward();
     net->forward(torch::ones({1, 3, 8, 8})).sum().backward();
@@ -278,13 +278,13 @@ TEST(DdpTraining, TiedWeightsAndSharedModulesCountOnce) {
 
 TEST(DdpTraining, ASecondWrapperReplacesTheFirst) {
   const Data data;
-  Net oracle = make_net(1);
+  DdpNet oracle = make_net(1);
   loss_of(oracle, data.x, data.y).backward();
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1);
-    auto ddp = std::make_unique<DistributedDataParallel<Net>>(net, group);
+    DdpNet net = make_net(1);
+    auto ddp = std::make_unique<DistributedDataParallel<DdpNet>>(net, group);
     // The new one is made before the old one goes, as an assignment does it.
-    ddp = std::make_unique<DistributedDataParallel<Net>>(net, group);
+    ddp = std::make_unique<DistributedDataParallel<DdpNet>>(net, group);
     const auto [x, y] = data.share(group.rank(), group.size());
     torch::nn::functional::cross_entropy(ddp->forward(x), y).backward();
     expect_same_gradients(net, oracle, 1e-6);
@@ -298,7 +298,7 @@ TEST(DdpErrors, RefusesAHookOfSomebodyElse) {
     void operator()(const torch::autograd::Variable&) override {}
   };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1);
+    DdpNet net = make_net(1);
     torch::autograd::impl::set_post_acc_grad_hooks(net->fc1->bias, std::make_unique<Foreign>());
     DistributedDataParallel ddp(net, group);
   });
@@ -307,7 +307,7 @@ TEST(DdpErrors, RefusesAHookOfSomebodyElse) {
 
 TEST(DdpErrors, NamesParametersWithoutGradient) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1);
+    DdpNet net = make_net(1);
     DistributedDataParallel ddp(net, group);
     auto y = ddp.forward(torch::ones({1, 3, 8, 8}));
     // Rank 1's loss leaves all but one parameter out.
@@ -324,27 +324,27 @@ TEST(DdpErrors, NamesParametersWithoutGradient) {
 TEST(DdpErrors, NamesTheFirstTensorThatDiffers) {
   struct Wrong {
     const char* what;
-    std::function<void(Net&)> change;  // of rank 1's net
+    std::function<void(DdpNet&)> change;  // of rank 1's net
     std::vector<const char*> expected;
   };
   const std::vector<Wrong> cases = {
-      {"shape", [](Net& net) { net->replace_module("fc1", torch::nn::Linear(288, 31)); },
+      {"shape", [](DdpNet& net) { net->replace_module("fc1", torch::nn::Linear(288, 31)); },
        {"parameter 'fc1.weight' Float [32, 288]", "parameter 'fc1.weight' Float [31, 288]"}},
-      {"dtype", [](Net& net) { net->fc2->to(torch::kFloat64); },
+      {"dtype", [](DdpNet& net) { net->fc2->to(torch::kFloat64); },
        {"parameter 'fc2.weight' Float [4, 32]", "parameter 'fc2.weight' Double [4, 32]"}},
-      {"name", [](Net& net) { net->register_parameter("extra", torch::ones({2})); },
+      {"name", [](DdpNet& net) { net->register_parameter("extra", torch::ones({2})); },
        {"rank 0 has", "parameter 'extra' Float [2]"}},
       {"strides",
-       [](Net& net) {
+       [](DdpNet& net) {
          net->conv->weight.set_data(net->conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
        },
        {"'conv.weight' Float [8, 3, 3, 3] with strides [27, 1, 9, 3]"}},
-      {"frozen", [](Net& net) { net->fc2->bias.set_requires_grad(false); }, {"(frozen)"}},
+      {"frozen", [](DdpNet& net) { net->fc2->bias.set_requires_grad(false); }, {"(frozen)"}},
   };
   for (const Wrong& wrong : cases) {
     SCOPED_TRACE(wrong.what);
     const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-      Net net = make_net(1);
+      DdpNet net = make_net(1);
       if (group.rank() == 1) wrong.change(net);
       DistributedDataParallel ddp(net, group);
     });
@@ -357,7 +357,7 @@ TEST(DdpErrors, NamesTheFirstTensorThatDiffers) {
 
 TEST(DdpErrors, RefusesOptionsThatCannotBe) {
   auto group = init_process_group({.environment = WorkerEnvironment{}});
-  Net net = make_net(1);
+  DdpNet net = make_net(1);
   EXPECT_THROW(DdpCore(*net, group, {.bucket_cap_mb = 0}), ConfigError);
   for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
   EXPECT_THROW(DdpCore(*net, group), ConfigError);
@@ -372,7 +372,7 @@ TEST(DdpErrors, ABackwardThatThrewIsNotForgotten) {
     }
   };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net = make_net(1);
+    DdpNet net = make_net(1);
     DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 0.001, .first_bucket_cap_mb = 0.001});
     ddp.core().before_forward();
     auto hidden = net->fc1(Thrower::apply(net->conv(torch::ones({1, 3, 8, 8})).flatten(1)));

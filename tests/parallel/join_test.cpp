@@ -20,8 +20,8 @@ using testing_support::run_group;
 // Rank r's batches, by their numbers of samples.
 using Batches = std::vector<std::vector<std::int64_t>>;
 
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct JoinNetImpl : torch::nn::Module {
+  JoinNetImpl() {
     const torch::NoGradGuard no_grad;
     linear->weight.fill_(0.5);
     linear->bias.fill_(0.25);
@@ -30,14 +30,14 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear linear = register_module("linear", torch::nn::Linear(3, 2));
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(2));
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(JoinNet);
 
 torch::Tensor batch_of(int rank, std::size_t step, std::int64_t samples) {
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(rank) * 100 + step);
   return torch::randn({samples, 3}, generator, torch::kFloat64);
 }
 
-struct Case {
+struct JoinCase {
   const char* name;
   const char* backend;
   JoinMode mode;
@@ -47,29 +47,29 @@ struct Case {
   std::string report;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name << ' ' << c.backend; }
+void PrintTo(const JoinCase& c, std::ostream* out) { *out << c.name << ' ' << c.backend; }
 
 const Batches kUneven = {{4, 4}, {4, 4, 4, 2}, {4, 4, 4}};
 const char* const kWeightedReport =
     "rank 0 had 2 batches, rank 2 had 3 batches, others had up to 4; they took part in the rest with gradients of zero";
 
-class JoinTest : public testing::TestWithParam<Case> {};
+class JoinTest : public testing::TestWithParam<JoinCase> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, JoinTest,
     testing::Values(
-        Case{"weighted", "shm", JoinMode::kWeighted, kUneven, {}, 4, kWeightedReport},
-        Case{"weighted", "gloo", JoinMode::kWeighted, kUneven, {.bucket_cap_mb = 1e-5}, 4, kWeightedReport},
-        Case{"weighted_unused", "shm", JoinMode::kWeighted, kUneven, {.find_unused_parameters = true}, 4,
+        JoinCase{"weighted", "shm", JoinMode::kWeighted, kUneven, {}, 4, kWeightedReport},
+        JoinCase{"weighted", "gloo", JoinMode::kWeighted, kUneven, {.bucket_cap_mb = 1e-5}, 4, kWeightedReport},
+        JoinCase{"weighted_unused", "shm", JoinMode::kWeighted, kUneven, {.find_unused_parameters = true}, 4,
              kWeightedReport},
-        Case{"weighted_static", "shm", JoinMode::kWeighted, kUneven, {.static_graph = true}, 4, kWeightedReport},
-        Case{"weighted_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {}, 2,
+        JoinCase{"weighted_static", "shm", JoinMode::kWeighted, kUneven, {.static_graph = true}, 4, kWeightedReport},
+        JoinCase{"weighted_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {}, 2,
              "rank 0 had 0 batches, others had up to 2; they took part in the rest with gradients of zero"},
-        Case{"static_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {.static_graph = true}, 2,
+        JoinCase{"static_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {.static_graph = true}, 2,
              "rank 0 had 0 batches, others had up to 2; they took part in the rest with gradients of zero"},
-        Case{"shortest", "shm", JoinMode::kShortest, kUneven, {}, 2,
+        JoinCase{"shortest", "shm", JoinMode::kShortest, kUneven, {}, 2,
              "rank 0 had 2 batches, others had more; all ranks stopped after 2 steps"},
-        Case{"even", "shm", JoinMode::kShortest, {{4, 4}, {4, 4}}, {}, 2, ""},
-        Case{"alone", "shm", JoinMode::kWeighted, {{4, 3}}, {}, 2, ""}));
+        JoinCase{"even", "shm", JoinMode::kShortest, {{4, 4}, {4, 4}}, {}, 2, ""},
+        JoinCase{"alone", "shm", JoinMode::kWeighted, {{4, 3}}, {}, 2, ""}));
 
 // The loss is linear in the samples, apart from the normalisation, which each rank does for itself.
 double loss_scale(std::size_t step) { return 1.0 + static_cast<double>(step); }
@@ -79,15 +79,15 @@ torch::Tensor loss_of(const torch::Tensor& output, std::size_t step) {
 }
 
 TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
-  const Case& c = GetParam();
+  const JoinCase& c = GetParam();
   const int size = static_cast<int>(c.batches.size());
   const auto samples_of = [&](int rank, std::size_t step) {
     const auto& own = c.batches[static_cast<std::size_t>(rank)];
     return step < own.size() ? own[step] : 0;
   };
   // One process that does it all: the mean over all samples of a step.
-  std::vector<Net> replicas(static_cast<std::size_t>(size));
-  Net oracle;
+  std::vector<JoinNet> replicas(static_cast<std::size_t>(size));
+  JoinNet oracle;
   oracle->to(torch::kFloat64);
   torch::optim::SGD expected(oracle->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   for (std::size_t step = 0; step < c.steps; ++step) {
@@ -105,7 +105,7 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
   }
 
   const auto errors = run_group(size, c.backend, [&](ProcessGroup group) {
-    Net net;
+    JoinNet net;
     net->to(torch::kFloat64);
     DistributedDataParallel ddp(net, group, c.options);
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -144,7 +144,7 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
 // While it went on alone, rank 1 gave the buffers.
 TEST(Join, BuffersAreRankZerosAgainAfterwards) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
-    Net net;
+    JoinNet net;
     DistributedDataParallel ddp(net, group);
     Join join(ddp.core(), JoinMode::kWeighted);
     for (int step = 0; join.next(step < 1 + group.rank() ? 4 : 0); ++step) {
@@ -160,7 +160,7 @@ TEST(Join, BuffersAreRankZerosAgainAfterwards) {
 
 TEST(JoinErrors, SaysWhatCannotBe) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net;
+    JoinNet net;
     DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
     EXPECT_THROW(Join(ddp.core(), JoinMode::kWeighted), ConfigError);
     Join join(ddp.core(), JoinMode::kShortest);
@@ -173,7 +173,7 @@ TEST(JoinErrors, SaysWhatCannotBe) {
 TEST(JoinErrors, TheShortRankIsLogged) {
   const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    Net net;
+    JoinNet net;
     DistributedDataParallel ddp(net, group);
     Join join(ddp.core(), JoinMode::kShortest);
     if (join.next(group.rank() == 0 ? 4 : 0)) throw Error("goes on");

@@ -25,7 +25,7 @@ Tensor random(at::IntArrayRef shape, std::uint64_t seed, torch::ScalarType type)
   return torch::randn(shape, generator, torch::kFloat64).mul_(3).add_(2).to(type);
 }
 
-struct Case {
+struct BatchNormCase {
   const char* name;
   std::vector<std::int64_t> batches;  // of the ranks
   std::vector<std::int64_t> shape;    // of one sample
@@ -34,15 +34,15 @@ struct Case {
   bool channels_last = false;
 };
 
-class SyncBatchNormTest : public testing::TestWithParam<Case> {};
+class SyncBatchNormTest : public testing::TestWithParam<BatchNormCase> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, SyncBatchNormTest,
-    testing::Values(Case{"Images", {4, 4}, {3, 5, 5}}, Case{"UnevenBatches", {1, 6, 3}, {3, 4, 4}},
-                    Case{"OneRankHasNothing", {0, 5}, {2, 3, 3}}, Case{"Vectors", {2, 3}, {7}},
-                    Case{"Volumes", {2, 1}, {2, 3, 2, 2}},
-                    Case{"Float32", {3, 2}, {3, 6, 6}, torch::kFloat32, 2e-6},
-                    Case{"ChannelsLast", {3, 2}, {4, 6, 6}, torch::kFloat32, 2e-6, true},
-                    Case{"BFloat16", {3, 2}, {3, 6, 6}, torch::kBFloat16, 2e-2}),
+    testing::Values(BatchNormCase{"Images", {4, 4}, {3, 5, 5}}, BatchNormCase{"UnevenBatches", {1, 6, 3}, {3, 4, 4}},
+                    BatchNormCase{"OneRankHasNothing", {0, 5}, {2, 3, 3}}, BatchNormCase{"Vectors", {2, 3}, {7}},
+                    BatchNormCase{"Volumes", {2, 1}, {2, 3, 2, 2}},
+                    BatchNormCase{"Float32", {3, 2}, {3, 6, 6}, torch::kFloat32, 2e-6},
+                    BatchNormCase{"ChannelsLast", {3, 2}, {4, 6, 6}, torch::kFloat32, 2e-6, true},
+                    BatchNormCase{"BFloat16", {3, 2}, {3, 6, 6}, torch::kBFloat16, 2e-2}),
     [](const auto& info) { return info.param.name; });
 
 template <class Impl>
@@ -66,7 +66,7 @@ void expect_near(const Tensor& got, const Tensor& expected, double tolerance, co
 }
 
 template <class Impl>
-void check(const Case& c) {
+void check(const BatchNormCase& c) {
   std::vector<std::int64_t> shape = c.shape;
   std::int64_t total = 0;
   for (const auto batch : c.batches) total += batch;

@@ -22,7 +22,7 @@ using testing_support::no_errors;
 using testing_support::run_group;
 
 // Two layers of odd sizes, one with its own strides, and one that may be left out.
-struct NetImpl : torch::nn::Module {
+struct ZeroNetImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, bool with_extra = true) {
     x = torch::tanh(conv(x)).flatten(1);
     if (with_extra) x = x + extra(x);
@@ -32,12 +32,12 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear extra = register_module("extra", torch::nn::Linear(45, 45));
   torch::nn::Linear head = register_module("head", torch::nn::Linear(45, 7));
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(ZeroNet);
 
 // The same values in every net. LibTorch's generator would be shared by the ranks' threads.
-Net make_net(torch::ScalarType dtype = torch::kFloat32) {
+ZeroNet make_zero_net(torch::ScalarType dtype = torch::kFloat32) {
   const torch::NoGradGuard no_grad;
-  Net net;
+  ZeroNet net;
   double phase = 0;
   for (auto& parameter : net->parameters()) {
     const auto numbers = torch::arange(parameter.numel(), torch::kFloat64) * 12.9 + ++phase;
@@ -63,7 +63,7 @@ DdpOptions ddp_options(ParameterMemory memory) {
 // A net in DistributedDataParallel and what steps it.
 struct Sharded {
   Sharded(const ProcessGroup& group, ParameterMemory memory, const OptimizerOptions& options,
-          Net of = make_net())
+          ZeroNet of = make_zero_net())
       : net(std::move(of)),
         ddp(net, group, ddp_options(memory)),
         optimizer(ddp.core(), *net, options) {}
@@ -73,13 +73,13 @@ struct Sharded {
     backward(x);
     optimizer.step();
   }
-  Net net;
-  DistributedDataParallel<Net> ddp;
+  ZeroNet net;
+  DistributedDataParallel<ZeroNet> ddp;
   ZeroRedundancyOptimizer optimizer;
 };
 
 struct Plain {
-  Plain(const ProcessGroup& group, const OptimizerOptions& options, Net of = make_net())
+  Plain(const ProcessGroup& group, const OptimizerOptions& options, ZeroNet of = make_zero_net())
       : net(std::move(of)),
         ddp(net, group, ddp_options(ParameterMemory::kAsIs)),
         optimizer(*net, options) {}
@@ -89,8 +89,8 @@ struct Plain {
     backward(x);
     optimizer.step();
   }
-  Net net;
-  DistributedDataParallel<Net> ddp;
+  ZeroNet net;
+  DistributedDataParallel<ZeroNet> ddp;
   Optimizer optimizer;
 };
 
@@ -109,7 +109,7 @@ void require_same(const torch::nn::Module& got, const torch::nn::Module& expecte
   }
 }
 
-struct Case {
+struct ZeroCase {
   const char* name;
   std::string backend;
   int size;
@@ -119,18 +119,18 @@ struct Case {
 constexpr auto kFlat = ParameterMemory::kFlat;
 constexpr auto kShared = ParameterMemory::kShared;
 
-class Zero : public ::testing::TestWithParam<Case> {
+class Zero : public ::testing::TestWithParam<ZeroCase> {
  protected:
   static void run(const std::function<void(ProcessGroup)>& body) {
     EXPECT_EQ(run_group(GetParam().size, GetParam().backend, body), no_errors(GetParam().size));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Cases, Zero,
-                         ::testing::Values(Case{"shm2", "shm", 2, kFlat, 0},
-                                           Case{"shared3", "shm", 3, kShared, 0},
-                                           Case{"gloo3", "gloo", 3, kFlat, 1e-6},
-                                           Case{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
-                                           Case{"one", "auto", 1, kFlat, 0}),
+                         ::testing::Values(ZeroCase{"shm2", "shm", 2, kFlat, 0},
+                                           ZeroCase{"shared3", "shm", 3, kShared, 0},
+                                           ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
+                                           ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+                                           ZeroCase{"one", "auto", 1, kFlat, 0}),
                          [](const auto& info) { return info.param.name; });
 
 const std::vector<OptimizerOptions>& all_options() {
@@ -147,11 +147,11 @@ const std::vector<OptimizerOptions>& all_options() {
 class ZeroSteps : public Zero {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, ZeroSteps,
-    ::testing::Values(Case{"shm2", "shm", 2, kFlat, 0}, Case{"shm3", "shm", 3, kFlat, 0},
-                      Case{"shared2", "shm", 2, kShared, 0}, Case{"shared3", "shm", 3, kShared, 0},
-                      Case{"gloo2", "gloo", 2, kFlat, 0}, Case{"gloo3", "gloo", 3, kFlat, 1e-6},
-                      Case{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
-                      Case{"one", "auto", 1, kFlat, 0}, Case{"one_shared", "auto", 1, kShared, 0}),
+    ::testing::Values(ZeroCase{"shm2", "shm", 2, kFlat, 0}, ZeroCase{"shm3", "shm", 3, kFlat, 0},
+                      ZeroCase{"shared2", "shm", 2, kShared, 0}, ZeroCase{"shared3", "shm", 3, kShared, 0},
+                      ZeroCase{"gloo2", "gloo", 2, kFlat, 0}, ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
+                      ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+                      ZeroCase{"one", "auto", 1, kFlat, 0}, ZeroCase{"one_shared", "auto", 1, kShared, 0}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(ZeroSteps, EqualThoseOfAnOptimizerForEachRank) {
@@ -174,8 +174,8 @@ TEST_P(Zero, TakesOtherTypes) {
   run([](ProcessGroup group) {
     for (const auto dtype : {torch::kBFloat16, torch::kFloat64}) {
       const AdamWOptions options{.lr = 0.01};
-      Plain plain(group, options, make_net(dtype));
-      Sharded sharded(group, GetParam().memory, options, make_net(dtype));
+      Plain plain(group, options, make_zero_net(dtype));
+      Sharded sharded(group, GetParam().memory, options, make_zero_net(dtype));
       for (int step = 0; step < 5; ++step) {
         const auto x = batch_of(group.rank(), step, dtype);
         plain.step(x);
@@ -244,7 +244,7 @@ TEST_P(Zero, ParametersStayUntilAllRanksStep) {
 TEST_P(Zero, SkipsAStepWithTheOthers) {
   run([](ProcessGroup group) {
     Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
-    const Net before = make_net();
+    const ZeroNet before = make_zero_net();
     GradScaler scaler({.init_scale = 4});
     auto x = batch_of(group.rank(), 0);
     if (group.rank() == group.size() - 1) x[0].fill_(std::numeric_limits<float>::infinity());
@@ -368,11 +368,11 @@ TEST_P(Zero, SkipsParametersThatNobodyUses) {
     const AdamWOptions options{.lr = 0.01, .weight_decay = 0.1};
     DdpOptions with_search = ddp_options(ParameterMemory::kAsIs);
     with_search.find_unused_parameters = true;
-    Net plain = make_net();
+    ZeroNet plain = make_zero_net();
     DistributedDataParallel plain_ddp(plain, group, with_search);
     Optimizer plain_optimizer(*plain, options);
     with_search.parameter_memory = GetParam().memory;
-    Net net = make_net();
+    ZeroNet net = make_zero_net();
     DistributedDataParallel ddp(net, group, with_search);
     ZeroRedundancyOptimizer optimizer(ddp.core(), *net, options);
     for (int step = 0; step < 9; ++step) {
@@ -415,7 +415,7 @@ TEST_P(Zero, StepsWithRanksThatHaveNoBatch) {
 TEST_P(Zero, LeavesFrozenParametersAlone) {
   run([](ProcessGroup group) {
     const auto frozen = [] {
-      Net net = make_net();
+      ZeroNet net = make_zero_net();
       net->extra->weight.requires_grad_(false);
       return net;
     };
@@ -427,7 +427,7 @@ TEST_P(Zero, LeavesFrozenParametersAlone) {
       sharded.step(batch_of(group.rank(), step));
     }
     require_same(*sharded.net, *plain.net, GetParam().tolerance, "at the end");
-    EXPECT_TRUE(torch::equal(sharded.net->extra->weight, make_net()->extra->weight));
+    EXPECT_TRUE(torch::equal(sharded.net->extra->weight, make_zero_net()->extra->weight));
   });
 }
 
@@ -453,7 +453,7 @@ NamedTensors clones(const NamedTensors& state) {
 std::pair<Saved, std::vector<torch::Tensor>> uninterrupted(const OptimizerOptions& options) {
   Saved saved;
   std::vector<torch::Tensor> end;
-  const auto copy_parameters = [](const Net& net) {
+  const auto copy_parameters = [](const ZeroNet& net) {
     std::vector<torch::Tensor> copies;
     for (const auto& parameter : net->parameters()) copies.push_back(parameter.detach().clone());
     return copies;
@@ -471,7 +471,7 @@ std::pair<Saved, std::vector<torch::Tensor>> uninterrupted(const OptimizerOption
   return {saved, end};
 }
 
-void set_parameters(const Net& net, const std::vector<torch::Tensor>& values) {
+void set_parameters(const ZeroNet& net, const std::vector<torch::Tensor>& values) {
   const torch::NoGradGuard no_grad;
   const auto parameters = net->parameters();
   for (std::size_t i = 0; i < values.size(); ++i) parameters[i].copy_(values[i]);
@@ -481,14 +481,14 @@ TEST_P(Zero, GoesOnFromAStateOfTwoRanks) {
   for (const OptimizerOptions& options : {all_options()[2], all_options()[4]}) {
     const auto [saved, end] = uninterrupted(options);
     run([&, &saved = saved, &end = end](ProcessGroup group) {
-      const Net net = make_net();
+      const ZeroNet net = make_zero_net();
       set_parameters(net, saved.parameters);
       Sharded sharded(group, GetParam().memory, options, net);
       // Before a backward, after which the buckets will be others.
       const int root = group.size() - 1;
       sharded.optimizer.load_state_dict(group.rank() == root ? saved.state : NamedTensors{}, root);
       train_alike(sharded, 5, 10);
-      const Net expected = make_net();
+      const ZeroNet expected = make_zero_net();
       set_parameters(expected, end);
       require_same(*sharded.net, *expected, 1e-5, "at the end");
       // And once more, in the middle of a run. Parameters may be everybody's.
@@ -576,7 +576,7 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
 
 // --- Parameter groups ----------------------------------------------------------------------------
 
-std::vector<ParameterGroup> groups_of(const Net& net, OptimizerOptions options) {
+std::vector<ParameterGroup> groups_of(const ZeroNet& net, OptimizerOptions options) {
   return group_parameters(*net, [&](const std::string& name, const torch::Tensor& parameter) {
     std::visit(
         [&](auto& of_kind) {
@@ -592,10 +592,10 @@ std::vector<ParameterGroup> groups_of(const Net& net, OptimizerOptions options) 
 TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
   run([](ProcessGroup group) {
     for (const OptimizerOptions& options : all_options()) {
-      Net plain = make_net();
+      ZeroNet plain = make_zero_net();
       DistributedDataParallel plain_ddp(plain, group, ddp_options(ParameterMemory::kAsIs));
       Optimizer plain_optimizer(groups_of(plain, options));
-      Net net = make_net();
+      ZeroNet net = make_zero_net();
       DistributedDataParallel ddp(net, group, ddp_options(GetParam().memory));
       ZeroRedundancyOptimizer optimizer(ddp.core(), *net, groups_of(net, options));
       EXPECT_EQ(optimizer.groups(), 4U);
@@ -644,7 +644,7 @@ TEST(ZeroMisuse, GroupsThatCannotBe) {
   };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     for (const Wrong& wrong : wrongs) {
-      Net net = make_net();
+      ZeroNet net = make_zero_net();
       DistributedDataParallel ddp(net, group, ddp_options(kFlat));
       auto groups = groups_of(net, SgdOptions{});
       wrong.change(groups);
