@@ -19,7 +19,7 @@
 #include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using nlohmann::json;
@@ -529,4 +529,4 @@ TEST_F(DataCommand, ASignalLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

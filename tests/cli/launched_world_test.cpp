@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/scoped_environment.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 TEST(LaunchedWorld, SaysWhoContradictsTheOption) {
@@ -48,4 +48,4 @@ TEST(LaunchedWorld, SaysWhoContradictsTheOption) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -15,7 +15,7 @@
 #include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(Commands, Limits, ::testing::ValuesIn(kCommands),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -15,7 +15,7 @@
 #include <lockstep/data/sampler.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::ElementsAre;
@@ -224,4 +224,4 @@ TEST(Preview, SaysWhatItCannotShow) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -17,7 +17,7 @@
 
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 struct ProgramResult {
   int exit_code = -1;  ///< 128 + signal when it was killed
@@ -123,4 +123,4 @@ inline ProgramResult run_to_end(const std::vector<std::string>& command,
   return ProgramRun(command, environment, before_exec).wait();
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

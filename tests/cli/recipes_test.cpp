@@ -8,7 +8,7 @@
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 nlohmann::json train(std::vector<std::string> arguments, const std::string& data) {
@@ -55,4 +55,4 @@ TEST(Mnist, ReachesItsAccuracy) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

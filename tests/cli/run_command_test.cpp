@@ -10,7 +10,7 @@
 #include <tests/cli/started_run.h>
 #include <tests/launch/channel.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
@@ -287,4 +287,4 @@ TEST(RunCommand, KeepsTheRanksInItsProcessGroup) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

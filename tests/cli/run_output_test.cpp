@@ -12,7 +12,7 @@
 #include <tests/cli/started_run.h>
 #include <tests/launch/channel.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::ElementsAre;
@@ -184,4 +184,4 @@ TEST(RunOutput, IsNotMergedWhereDescriptorsAreScarce) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -15,7 +15,7 @@
 #include <tests/cli/program_run.h>
 #include <tests/launch/channel.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 using Words = std::vector<std::string>;
 
@@ -67,4 +67,4 @@ inline Words with(Words words, const Words& more) {
 /// Path of `channel` for programs, which know no descriptors of two digits.
 inline std::string path_of(const testing_support::Channel& channel) { return str("/proc/self/fd/", channel.writer()); }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -20,7 +20,7 @@
 #include <tests/support/http_server.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
@@ -576,4 +576,4 @@ TEST_F(TrainCommand, ClearsTheBarOfADeadRankBeforeTheError) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

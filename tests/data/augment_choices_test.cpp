@@ -12,7 +12,7 @@
 
 #include <tests/data/augment_statistics.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 constexpr std::uint64_t kDraws = 6000;
@@ -234,4 +234,4 @@ TEST(AugmentationChoices, ColoursThatStayTakeNoNumber) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -15,7 +15,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -477,4 +477,4 @@ TEST(AugmentationPlan, TheOrderOfBytesDoesNotMatterInAnyType) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// The largest distance between the share of samples up to a number and cdf(number), in units of the
 /// distance that one of a thousand sets of samples exceeds (Kolmogorov, Smirnov).
@@ -44,4 +44,4 @@ inline double chi_square(const std::vector<int>& counts) {
   return sum / (freedom * std::pow(1 - variance + 3.09 * std::sqrt(variance), 3));
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -17,7 +17,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // An image as the reference works on it: whole, once per operator, in doubles at the end.
@@ -482,4 +482,4 @@ TEST(Resampler, EqualsOnePixelAtATime) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -9,7 +9,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // torchvision.transforms.v2, as it is written there.
@@ -120,4 +120,4 @@ TEST(MixLabels, RefusesWhatIsNoClass) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -19,7 +19,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // Buffers that hold the number of the batch that fills them.
@@ -185,4 +185,4 @@ TEST(BatchRing, RefusesBadOptions) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

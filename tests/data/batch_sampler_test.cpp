@@ -8,7 +8,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Batches = std::vector<std::vector<std::int64_t>>;
@@ -75,4 +75,4 @@ TEST(BatchSampler, RefusesWhatIsNoBatch) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

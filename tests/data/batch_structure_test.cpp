@@ -13,7 +13,7 @@
 
 #include <lockstep/data/loaded_batch.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 // Stands for a type of another library, which each_tensor() beside it teaches.
 class Sealed {
@@ -137,4 +137,4 @@ TEST(LoadedBatch, TakesABatchApartAndPutsItTogetherAgain) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

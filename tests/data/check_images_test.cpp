@@ -18,7 +18,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -156,4 +156,4 @@ TEST_F(CheckImages, AProcessWarnsOfTheFirstOddFile) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -10,7 +10,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -68,4 +68,4 @@ TEST(Cifar100Dataset, RefusesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

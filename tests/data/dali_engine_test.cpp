@@ -27,7 +27,7 @@
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -325,4 +325,4 @@ TEST(DaliEngine, SaysHowToGetDali) {
 #endif
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

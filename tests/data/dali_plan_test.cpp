@@ -14,7 +14,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -270,4 +270,4 @@ TEST(DaliPipeline, SaysWhatIsMissingAndHowToGetIt) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -12,7 +12,7 @@
 #include <lockstep/data/sampler_cursor.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -142,4 +142,4 @@ TEST(DataPartitioner, RefusesFractionsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -27,7 +27,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 namespace fs = std::filesystem;
@@ -340,4 +340,4 @@ TEST_F(DataSource, WhatAnotherProcessFetchedMeanwhileWillDo) {
 #endif
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -9,7 +9,7 @@
 #include <lockstep/core/strings.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 TEST(ImageDataset, SaysWhatIsWrongWithItsShards) {
@@ -80,4 +80,4 @@ TEST(ImageDataset, RefusesWhatASourceGetsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

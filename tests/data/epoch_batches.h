@@ -8,7 +8,7 @@
 
 #include <lockstep/data/loader.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// What is left of the epoch.
 inline std::vector<Batch> read_rest(Loader& loader) {
@@ -36,4 +36,4 @@ inline void expect_equal(const std::vector<Batch>& a, const std::vector<Batch>& 
   }
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

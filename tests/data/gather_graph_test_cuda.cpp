@@ -11,7 +11,7 @@
 #include <lockstep/data/augment/cuda/gather_kernel.h>
 #include <lockstep/data/augment/cuda/gather_plan.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // The maps of an epoch's batch, as bytes that travel.
@@ -68,4 +68,4 @@ TEST(GatherKernel, IsReplayedInAGraph) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

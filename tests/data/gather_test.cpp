@@ -14,7 +14,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST(CudaEngine, NeedsAGpu) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

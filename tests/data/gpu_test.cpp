@@ -12,7 +12,7 @@
 #include <lockstep/data/loader.h>
 #include <lockstep/data/tensor_dataset.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 class LoaderOnAGpu : public ::testing::Test {
@@ -135,4 +135,4 @@ TEST_F(LoaderOnAGpu, BatchesOfAnyStructureArePinnedAndMovedAsAWhole) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -8,7 +8,7 @@
 #include <lockstep/data/loader.h>
 #include <lockstep/data/synthetic_digits.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 Loader digits(Split split, std::int64_t batch_size) {
@@ -46,4 +46,4 @@ TEST(SyntheticDigits, ALinearModelStaysUnder97Percent) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

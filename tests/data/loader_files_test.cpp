@@ -18,7 +18,7 @@
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -197,4 +197,4 @@ TEST(LoaderFiles, KeepTheirMemoryFromEpochToEpoch) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -18,7 +18,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 const Augmentation kNormalize = {Normalize{{0.1307}, {0.3081}}};
@@ -336,4 +336,4 @@ TEST(Loader, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -11,7 +11,7 @@
 #include <tests/data/augment_statistics.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 constexpr std::uint64_t kBatches = 6000;
@@ -124,4 +124,4 @@ TEST(MixChoice, RefusesAnAlphaThatHasNoDistribution) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -24,7 +24,7 @@
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -321,4 +321,4 @@ TEST(PackedPhotographs, GiveTheSameNumbersAsTheirFiles) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// 21 pictures in three classes, each of its own size: JPEG files, some progressive, and PNG files,
 /// called CLASS/NUMBER.jpg or .png.
@@ -33,4 +33,4 @@ class PhotoFolder : public TemporaryDirectory {
   static constexpr int kPhotos = 21;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

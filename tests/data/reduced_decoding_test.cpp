@@ -18,7 +18,7 @@
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Decoding = ImageReader::Decoding;
@@ -179,4 +179,4 @@ TEST(ReducedDecoding, LeavesAnEvenColourAsItIs) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

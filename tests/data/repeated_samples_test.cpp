@@ -13,7 +13,7 @@
 #include <tests/data/epoch_batches.h>
 #include <tests/support/data_bytes.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // `count` images of 3x8x8 with labels 0, 1, ...
@@ -149,4 +149,4 @@ TEST(RestoredLoader, ShowsTheSamePixelsOnAnyNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

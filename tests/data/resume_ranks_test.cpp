@@ -11,7 +11,7 @@
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/sampler_cursor.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -137,4 +137,4 @@ TEST(ResumeWithOtherRanks, TheSameRanksGoOnAsIfTheyHadNotStopped) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

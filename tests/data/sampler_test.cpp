@@ -26,7 +26,7 @@
 #include <lockstep/data/weighted_sampler.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -383,4 +383,4 @@ TEST(Samplers, RefuseWhatCannotBeDrawn) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

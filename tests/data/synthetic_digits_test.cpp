@@ -8,7 +8,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 constexpr int kPixels = 28 * 28;
@@ -60,4 +60,4 @@ TEST(SyntheticDigits, RefuseBadOptions) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

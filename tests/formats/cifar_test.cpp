@@ -9,7 +9,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 TEST(Cifar10, ReadsRecords) {
@@ -48,4 +48,4 @@ TEST(Cifar10, RefusesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -11,7 +11,7 @@
 #include <lockstep/core/philox.h>
 #include <tests/formats/fuzz/seeds.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 bool run_on_exact_copy(const Seed& seed, const std::string& text) {
@@ -101,4 +101,4 @@ INSTANTIATE_TEST_SUITE_P(Parsers, Fuzz,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -9,7 +9,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 constexpr std::size_t kMaximumBytes = 1 << 20;
@@ -76,4 +76,4 @@ TEST(Gunzip, RefusesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

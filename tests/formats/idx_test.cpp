@@ -9,7 +9,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 TEST(Idx, ReadsImages) {
@@ -74,4 +74,4 @@ TEST(Idx, RefusesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

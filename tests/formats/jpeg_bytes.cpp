@@ -9,7 +9,7 @@
 
 #include <lockstep/core/philox.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 int channels_of(JpegColors colors) {
@@ -142,4 +142,4 @@ std::vector<JpegSpec> jpeg_kinds(int width, int height) {
   return kinds;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

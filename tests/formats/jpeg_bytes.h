@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// What a file's values mean.
 enum class JpegColors { kGrey, kYcc, kRgb, kCmyk, kYcck };
@@ -42,4 +42,4 @@ std::vector<std::uint8_t> plain_libjpeg(std::string_view file, int eighths = 8);
 /// One of each kind, of `width` * `height` pixels.
 std::vector<JpegSpec> jpeg_kinds(int width, int height);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

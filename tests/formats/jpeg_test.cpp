@@ -19,7 +19,7 @@
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -439,4 +439,4 @@ TEST(JpegScale, ARegionIsCoveredAtEveryScale) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -10,7 +10,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 std::string written(const PackInfo& info, const std::vector<PackRecord>& records) {
@@ -68,4 +68,4 @@ std::string with_right_checksums(std::string pack, PackLength length) {
   return pack;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

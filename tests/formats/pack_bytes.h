@@ -5,7 +5,7 @@
 
 #include <lockstep/formats/pack.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// `count` records of pixels of 3x4x5, or with `own_sizes` of growing widths.
 std::string pixel_pack(int count, bool own_sizes = false, const std::string& name = "pixels");
@@ -20,4 +20,4 @@ enum class PackLength { kLeftAsItIs, kMadeRight };
 /// find them: so that what a checksum would have caught meets the checks behind it.
 std::string with_right_checksums(std::string pack, PackLength length = PackLength::kLeftAsItIs);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -20,7 +20,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -264,4 +264,4 @@ TEST(PackWriter, AFullDiskIsSaidAndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -8,7 +8,7 @@
 #include <lockstep/core/philox.h>
 #include <tests/support/data_bytes.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 int channels_of(int color_type) {
@@ -135,4 +135,4 @@ std::string png_chunk(const std::string& type, const std::string& content) {
          big_endian({libdeflate_crc32(0, checked.data(), checked.size())});
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

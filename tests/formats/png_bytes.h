@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 struct PngSpec {
   const char* name = "rgb 8";
@@ -30,4 +30,4 @@ std::vector<PngSpec> png_kinds(int width, int height);
 /// A chunk of a PNG file, with a right checksum.
 std::string png_chunk(const std::string& type, const std::string& content);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -17,7 +17,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -249,4 +249,4 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -12,7 +12,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 std::string text_of(const TensorView& view) {
@@ -271,4 +271,4 @@ TEST(Safetensors, DoesNotWriteWhatItWouldNotRead) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

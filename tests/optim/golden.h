@@ -11,7 +11,7 @@
 
 #include <torch/nn.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 inline constexpr std::int64_t kGoldenSteps = 20;
 inline const std::vector<std::vector<std::int64_t>> kGoldenShapes = {{7, 3}, {5}, {2, 2, 3, 3}, {}};
@@ -65,4 +65,4 @@ inline torch::Tensor joined(const std::vector<torch::Tensor>& tensors) {
   return torch::cat(flat);
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

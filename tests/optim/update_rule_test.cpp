@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-using lockstep::testing::golden_gradient;
-using lockstep::testing::golden_parameters;
-using lockstep::testing::golden_values;
-using lockstep::testing::joined;
-using lockstep::testing::kGoldenSteps;
+using lockstep::testing_support::golden_gradient;
+using lockstep::testing_support::golden_parameters;
+using lockstep::testing_support::golden_values;
+using lockstep::testing_support::joined;
+using lockstep::testing_support::kGoldenSteps;
 
 struct Case {
   const char* golden;

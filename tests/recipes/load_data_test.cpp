@@ -14,7 +14,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
@@ -32,7 +32,7 @@ class LoadData : public ::testing::Test {
   }
   void write_mnist(std::uint32_t side = 28) {
     for (const std::string split : {"train", "t10k"}) {
-      lockstep::testing::write_mnist(directory_, "data/" + split, 20, side);
+      lockstep::testing_support::write_mnist(directory_, "data/" + split, 20, side);
     }
     environment_.set("LOCKSTEP_DATA", (directory_ / "data").string());
   }
@@ -112,4 +112,4 @@ TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

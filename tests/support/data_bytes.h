@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// `content` as one gzip member.
 inline std::string gzip(std::string_view content) {
@@ -77,4 +77,4 @@ inline std::string safetensors(std::string_view header, std::string_view data = 
   return little_endian_64(header.size()) + std::string(header) + std::string(data);
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 using HttpFiles = std::map<std::string, std::string>;
 
@@ -92,4 +92,4 @@ class HttpServer {
   std::thread thread_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// The text of the `Thrown` that `function` throws. Other exceptions pass through and fail the
 /// test.
@@ -17,4 +17,4 @@ std::string message_of(const Function& function) {
   return "nothing was thrown";
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

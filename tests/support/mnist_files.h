@@ -6,7 +6,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// One split ("train" or "t10k", after a folder if need be): `count` images of side x side and their labels.
 inline void write_mnist(const TemporaryDirectory& folder, const std::string& split,
@@ -15,4 +15,4 @@ inline void write_mnist(const TemporaryDirectory& folder, const std::string& spl
   folder.write(split + "-labels-idx1-ubyte", idx_labels(count));
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// $LOCKSTEP_DATA/`name` where it exists.
 inline std::optional<std::filesystem::path> real_data(const char* name) {
@@ -16,9 +16,9 @@ inline std::optional<std::filesystem::path> real_data(const char* name) {
   return path;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support
 
 #define LOCKSTEP_SKIP_WITHOUT(name)                                                       \
-  if (!::lockstep::testing::real_data(name)) {                                            \
+  if (!::lockstep::testing_support::real_data(name)) {                                            \
     GTEST_SKIP() << "needs the data set " name ": set LOCKSTEP_DATA to the folder of it"; \
   }

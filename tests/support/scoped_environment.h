@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 class ScopedEnvironment {
  public:
@@ -40,4 +40,4 @@ class ScopedEnvironment {
   std::map<std::string, std::optional<std::string>> before_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 class TemporaryDirectory {
  public:
@@ -62,4 +62,4 @@ inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -65,7 +65,7 @@ class Checkpoint : public ::testing::Test {
  protected:
   Checkpoint() : optimizer(*net, kMomentum) {}
 
-  lockstep::testing::TemporaryDirectory directory;
+  lockstep::testing_support::TemporaryDirectory directory;
   const std::filesystem::path path = directory.path() / "checkpoint.safetensors";
   Net net;
   Optimizer optimizer;
@@ -219,7 +219,7 @@ TEST_F(Checkpoint, RefusesAMissingADamagedAndAForeignFile) {
 }
 
 TEST_F(Checkpoint, RefusesDamagedWeights) {
-  using lockstep::testing::read_text;
+  using lockstep::testing_support::read_text;
   train_a_little(net, optimizer);
   save_checkpoint(path, *net, optimizer.state(), kInfo);
   const std::string whole = read_text(path);
@@ -238,7 +238,7 @@ TEST_F(Checkpoint, RefusesDamagedWeights) {
 }
 
 TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
-  using lockstep::testing::read_text;
+  using lockstep::testing_support::read_text;
   const testing_support::CapturedLog log;
   {
     torch::NoGradGuard no_grad;

@@ -47,7 +47,7 @@ TEST(TrainerRanks, ClipGradientsOfTheirTrueSize) {
 
 TEST(TrainerRanks, GoOnWithTheLossScaleOnAllRanks) {
   for (const char* strategy : {"ddp", "zero1"}) {
-    const lockstep::testing::TemporaryDirectory directory;
+    const lockstep::testing_support::TemporaryDirectory directory;
     TrainerOptions run = in_float16(1);
     const StateDict whole = train_ranks(kRanks, "shm", strategy, run).state;
     EXPECT_GT(distance(whole, initial_state()), 1e-3) << "some steps must not overflow";
@@ -215,7 +215,7 @@ TEST(TrainerProcesses, DrawTheirOwnRandomNumbersInEachStep) {
 }
 
 TEST(TrainerProcesses, GoOnExactlyWithDropoutInFloat16) {
-  const lockstep::testing::TemporaryDirectory directory;
+  const lockstep::testing_support::TemporaryDirectory directory;
   const auto errors = run_group_processes(kRanks, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
     TrainerOptions run = in_float16(1);

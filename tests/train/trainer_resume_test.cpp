@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
-  const lockstep::testing::TemporaryDirectory directory;
+  const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions interrupted = options(3);
   interrupted.checkpoint = directory.path() / "c.safetensors";
   CountingListener listener;
@@ -36,7 +36,7 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
 
 // Ended in the middle of the second epoch and gone on with, a run is as one that was not.
 void expect_to_go_on_exactly(TrainerOptions run) {
-  const lockstep::testing::TemporaryDirectory directory;
+  const lockstep::testing_support::TemporaryDirectory directory;
   const Outcome whole = train(run);
   run.checkpoint = directory.path() / "c.safetensors";
   run.max_steps = 8;
@@ -49,7 +49,7 @@ void expect_to_go_on_exactly(TrainerOptions run) {
 TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) { expect_to_go_on_exactly(options(2)); }
 
 TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
-  const lockstep::testing::TemporaryDirectory directory;
+  const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions first = options(2);
   first.checkpoint = directory.path() / "c.safetensors";
   first.max_steps = 8;  // two steps of the second epoch: 40 images
@@ -82,7 +82,7 @@ TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
 }
 
 TEST(TrainerResume, NamesEveryValueThatDiffers) {
-  const lockstep::testing::TemporaryDirectory directory;
+  const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions first = options(3);
   first.max_steps = 2;
   first.checkpoint = directory.path() / "c.safetensors";
@@ -111,13 +111,13 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
 // At the end of its last epoch, or where max_steps ended it.
 TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
   for (const std::int64_t steps : {12, 8}) {
-    const lockstep::testing::TemporaryDirectory directory;
+    const lockstep::testing_support::TemporaryDirectory directory;
     TrainerOptions done = options(2);
     done.max_steps = steps;
     done.checkpoint = directory.path() / "c.safetensors";
     const Outcome first = train(done);
     EXPECT_FALSE(first.report.already_complete);
-    const std::string file = lockstep::testing::read_text(done.checkpoint);
+    const std::string file = lockstep::testing_support::read_text(done.checkpoint);
     CountingListener listener;
     done.listeners = {&listener};
     done.resume = true;
@@ -126,7 +126,7 @@ TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
     EXPECT_EQ(listener.events, "bE") << "nothing is trained";
     expect_equal_bits(again.state, first.state);
     EXPECT_EQ(again.report.test->loss, first.report.test->loss);
-    EXPECT_EQ(lockstep::testing::read_text(done.checkpoint), file);
+    EXPECT_EQ(lockstep::testing_support::read_text(done.checkpoint), file);
   }
 }
 
@@ -137,7 +137,7 @@ TEST(TrainerResume, NeedsACheckpoint) {
 }
 
 TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
-  const lockstep::testing::TemporaryDirectory directory;
+  const lockstep::testing_support::TemporaryDirectory directory;
   std::vector<Outcome> whole(2);
   std::vector<Outcome> resumed(2);
   const auto run = [&](std::vector<Outcome>& outcomes, std::int64_t epochs, bool resume) {
@@ -176,7 +176,7 @@ TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
   for (const Second& second :
        {Second{2, "shm", "zero1"}, Second{4, "shm", "zero1"}, Second{1, "auto", "zero1"},
         Second{2, "gloo", "zero1"}, Second{1, "auto", "single"}, Second{2, "shm", "ddp"}}) {
-    const lockstep::testing::TemporaryDirectory directory;
+    const lockstep::testing_support::TemporaryDirectory directory;
     TrainerOptions two = first;
     two.checkpoint = directory.path() / "c.safetensors";
     two.max_epochs = 1;

@@ -5,6 +5,6 @@
 #include <tests/formats/fuzz/targets.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  lockstep::testing::LOCKSTEP_FUZZ_TARGET({reinterpret_cast<const std::byte*>(data), size});
+  lockstep::testing_support::LOCKSTEP_FUZZ_TARGET({reinterpret_cast<const std::byte*>(data), size});
   return 0;
 }

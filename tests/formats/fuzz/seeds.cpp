@@ -9,7 +9,7 @@
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // "grey 8" becomes "png_grey_8".
@@ -59,4 +59,4 @@ std::vector<Seed> fuzz_seeds() {
   return seeds;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 
 #include <tests/formats/fuzz/targets.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 struct Seed {
   const char* target;  ///< the function fuzz_TARGET
@@ -18,4 +18,4 @@ struct Seed {
 
 std::vector<Seed> fuzz_seeds();
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -16,7 +16,7 @@
 #include <tests/formats/pack_bytes.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // Volatile: the compiler must not drop the reads that a sanitizer shall see.
@@ -180,4 +180,4 @@ bool fuzz_safetensors(std::span<const std::byte> bytes) {
   });
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 /// Each returns whether the parser accepted the bytes.
 bool fuzz_cifar(std::span<const std::byte> bytes);
@@ -19,4 +19,4 @@ bool fuzz_pack(std::span<const std::byte> bytes);
 bool fuzz_png(std::span<const std::byte> bytes);
 bool fuzz_safetensors(std::span<const std::byte> bytes);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

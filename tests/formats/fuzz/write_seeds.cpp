@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: write_seeds FOLDER\n";
     return 2;
   }
-  for (const lockstep::testing::Seed& seed : lockstep::testing::fuzz_seeds()) {
+  for (const lockstep::testing_support::Seed& seed : lockstep::testing_support::fuzz_seeds()) {
     const std::filesystem::path folder = std::filesystem::path(argv[1]) / seed.target;
     std::filesystem::create_directories(folder);
     std::ofstream file(folder / seed.name, std::ios::binary);
