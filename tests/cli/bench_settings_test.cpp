@@ -88,7 +88,7 @@ class BenchCommSettingsTest : public ::testing::Test {
       environment.set(name, std::nullopt);
     }
   }
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
 };
 
 TEST_F(BenchCommSettingsTest, HaveDefaults) {
@@ -179,7 +179,7 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
 }
 
 TEST_F(BenchCommSettingsTest, ExplainOneAlgorithm) {
-  const testing::TemporaryDirectory folder;
+  const testing_support::TemporaryDirectory folder;
   BenchCommArguments arguments;
   arguments.explain = true;
   arguments.out = (folder.path() / "ring.svg").string();

@@ -81,7 +81,7 @@ class BenchStepSettingsTest : public ::testing::Test {
       environment.set(name, std::nullopt);
     }
   }
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
 };
 
 TEST_F(BenchStepSettingsTest, HaveDefaultsOfTheModel) {

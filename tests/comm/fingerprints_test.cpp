@@ -110,7 +110,7 @@ TEST(Fingerprints, EndWithTheGroup) {
 }
 
 TEST(Fingerprints, AreWantedByTheEnvironment) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_DEBUG", "detail");
   EXPECT_TRUE(fingerprints_wanted());
   environment.set("LOCKSTEP_DEBUG", "much");

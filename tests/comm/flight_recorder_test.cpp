@@ -82,7 +82,7 @@ TEST(FlightRecorder, ForgetsRemovedGroupsOnceTheirOperationsAreOverwritten) {
 }
 
 TEST(FlightRecorder, DumpsIntoAFolderOfThisUserAlone) {
-  const testing::TemporaryDirectory folder;
+  const testing_support::TemporaryDirectory folder;
   FlightRecorder recorder(3, 4);
   const auto directory = folder.path() / "deep" / "flight";
   const auto path = recorder.dump(directory);
@@ -97,7 +97,7 @@ TEST(FlightRecorder, DumpsIntoAFolderOfThisUserAlone) {
 }
 
 TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
-  const testing::TemporaryDirectory folder;
+  const testing_support::TemporaryDirectory folder;
   const FlightRecorder recorder(0, 1);
   std::filesystem::create_directory(folder.path() / "elsewhere");
   std::filesystem::create_directory_symlink(folder.path() / "elsewhere", folder.path() / "link");
@@ -107,8 +107,8 @@ TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
 
 // That the folder of one job is ours is not enough: who owns the one around it can exchange it.
 TEST(FlightRecorder, RefusesTheFolderOfJobsWhereItIsALink) {
-  const testing::TemporaryDirectory folder;
-  testing::ScopedEnvironment environment;
+  const testing_support::TemporaryDirectory folder;
+  testing_support::ScopedEnvironment environment;
   environment.set("TMPDIR", folder.path().string());
   const auto user = user_flight_directory();
   EXPECT_EQ(user.parent_path(), folder.path());
@@ -123,8 +123,8 @@ TEST(FlightRecorder, RefusesTheFolderOfJobsWhereItIsALink) {
 }
 
 TEST(FlightRecorder, KeepsTheNewestJobs) {
-  const testing::TemporaryDirectory folder;
-  testing::ScopedEnvironment environment;
+  const testing_support::TemporaryDirectory folder;
+  testing_support::ScopedEnvironment environment;
   environment.set("TMPDIR", folder.path().string());
   const auto user = user_flight_directory();
   const auto name_of = [](int second) { return str("20260102T0304", second, "Z-77"); };
@@ -148,8 +148,8 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
 
 // A job that has run for weeks fails after many that began later.
 TEST(FlightRecorder, KeepsItsOwnJobHoweverOldItIs) {
-  const testing::TemporaryDirectory folder;
-  testing::ScopedEnvironment environment;
+  const testing_support::TemporaryDirectory folder;
+  testing_support::ScopedEnvironment environment;
   environment.set("TMPDIR", folder.path().string());
   const auto user = user_flight_directory();
   for (int second = 10; second < 40; ++second) {

@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST_P(LeadersChoice, IsTheSameOnAllRanks) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_LEADERS", GetParam().environment);
   const int fd = listen_on("127.0.0.1", 0);
   const auto errors = testing_support::run_threads(4, [&](int rank) {

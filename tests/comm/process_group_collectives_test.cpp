@@ -417,7 +417,7 @@ TEST(PeerViews, AreOfAllocatedMemoryAndHoldIt) {
 TEST_P(Collectives, RefuseToAllocateWhatCannotBe) {
   run([](ProcessGroup group) {
     const auto refusal = [&](at::IntArrayRef shape) {
-      return testing::message_of<ConfigError>([&] { group.allocate(shape, torch::kFloat32); });
+      return testing_support::message_of<ConfigError>([&] { group.allocate(shape, torch::kFloat32); });
     };
     EXPECT_THAT(refusal({std::int64_t{1} << 48}),
                 ::testing::MatchesRegex("[^\n]*allocate: 1125899906842624 bytes [^\n]* has [0-9]+ "

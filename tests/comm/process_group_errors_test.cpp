@@ -130,7 +130,7 @@ TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     for (const WrongCall& wrong : kWrongCalls) {
       if (group.rank() != 1) continue;
-      EXPECT_THAT(testing::message_of<ConfigError>([&] { wrong.call(group); }),
+      EXPECT_THAT(testing_support::message_of<ConfigError>([&] { wrong.call(group); }),
                   HasSubstr(wrong.expected))
           << wrong.name;
     }
@@ -145,7 +145,7 @@ TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
 TEST(ProcessGroupErrors, AWrongNumberOfObjectsIsToldToAllRanks) {
   const auto errors = run_group(3, "shm", [](ProcessGroup group) {
     const std::vector<std::string> objects(group.rank() == 1 ? 2 : 0, "object");
-    EXPECT_EQ(testing::message_of<ConfigError>([&] { group.scatter_object(objects, 1); }),
+    EXPECT_EQ(testing_support::message_of<ConfigError>([&] { group.scatter_object(objects, 1); }),
               "rank 1: scatter_object: got 2 objects, expected 3, one for each rank");
     EXPECT_EQ(group.scatter_object({"a", "", "c"}, 1),
               (std::vector<std::string>{"a", "", "c"})[static_cast<std::size_t>(group.rank())]);
@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "gloo", "hierar
                          [](const auto& info) { return info.param; });
 
 TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_NAN_CHECK", "1");
   std::latch seen(2);
   const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
@@ -307,7 +307,7 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
 
 // Rank 1 calls what shared memory does with messages, which it does not compare by itself.
 TEST_P(Failures, ADesynchronisedProgramEndsWithTheSameWordsEverywhere) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_DEBUG", "detail");
   std::latch seen(3);
   const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
@@ -364,7 +364,7 @@ TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
 }
 
 TEST_P(Failures, LeaveTheFlightRecorder) {
-  const testing::TemporaryDirectory directory;
+  const testing_support::TemporaryDirectory directory;
   std::latch seen(2);
   const int fd = listen_on("127.0.0.1", 0);
   const auto errors = run_threads(2, [&](int rank) {
@@ -378,7 +378,7 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
     if (rank == 0) {
       auto work = group.async_all_reduce(torch::ones({4}));
       const auto message =
-          testing::message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); });
+          testing_support::message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); });
       EXPECT_THAT(message,
                   AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("; flight recorder in ")));
       EXPECT_TRUE(work->is_completed());
@@ -397,7 +397,7 @@ TEST_P(Failures, AMonitoredBarrierNamesTheMissing) {
     group.monitored_barrier();
     std::string message;
     if (group.rank() != 1) {
-      message = testing::message_of<TimeoutError>(
+      message = testing_support::message_of<TimeoutError>(
           [&] { group.monitored_barrier(std::chrono::milliseconds(300)); });
       EXPECT_EQ(message,
                 lockstep::str("rank ", group.rank(),

@@ -101,8 +101,8 @@ TEST_P(Processes, AForkedChildLeavesTheGroupToItsParent) {
 }
 
 TEST(FlightRecorderFolders, OfTwoJobsAreTwo) {
-  const testing::TemporaryDirectory directory;
-  testing::ScopedEnvironment environment;
+  const testing_support::TemporaryDirectory directory;
+  testing_support::ScopedEnvironment environment;
   environment.set("TMPDIR", directory.path().string());
   environment.set("LOCKSTEP_FLIGHT_RECORDER", std::nullopt);
   for (const int size : {3, 2}) {
@@ -127,7 +127,7 @@ TEST(FlightRecorderFolders, OfTwoJobsAreTwo) {
 
 // LibTorch's store would tell on the terminal, with a backtrace, that it has lost rank 0.
 TEST(StandardError, IsLeftToTheProgram) {
-  const testing::TemporaryDirectory directory;
+  const testing_support::TemporaryDirectory directory;
   const auto file_of = [&](int rank) { return directory.path() / std::to_string(rank); };
   const auto errors = run_group_processes(3, "gloo", [&](ProcessGroup group) {
     group.barrier();

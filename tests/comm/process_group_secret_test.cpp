@@ -70,9 +70,9 @@ TEST(Secret, OfAnotherIsNamedByTheRankOfTheWorld) {
 }
 
 TEST(Secret, OfFewCharactersIsRefused) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_SECRET", "12345");
-  EXPECT_THAT(testing::message_of<ConfigError>(job_secret),
+  EXPECT_THAT(testing_support::message_of<ConfigError>(job_secret),
               HasSubstr("LOCKSTEP_SECRET has 5 characters, expected at least 16"));
 }
 
@@ -129,7 +129,7 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
       store.get("a");
       store.get("b");
     };
-    EXPECT_THAT(testing::message_of<CommError>(read_both),
+    EXPECT_THAT(testing_support::message_of<CommError>(read_both),
                 HasSubstr("who does not know LOCKSTEP_SECRET"));
   }
   SecretStore stranger(plain, std::string(32, 'x'));
@@ -139,7 +139,7 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
 
 // Whoever reaches the port can read there what another rank has given as its proof.
 TEST(Secret, IsNotProvenByTheProofOfAnotherRank) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_SECRET", kSecret);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = run_threads(2, [&](int rank) {
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(All, SecretGroups, ::testing::Values("shm", "gloo"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(SecretGroups, CommunicateOverASealedStore) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_SECRET", kSecret);
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = run_threads(2, [&](int rank) {
@@ -185,13 +185,13 @@ TEST_P(SecretGroups, CommunicateOverASealedStore) {
 
 // A machine that is reached from others, and a port that asks nobody who he is.
 TEST(Secret, IsDemandedWhereStrangersReachThePort) {
-  testing::ScopedEnvironment variables;
+  testing_support::ScopedEnvironment variables;
   variables.set("LOCKSTEP_SECRET", std::nullopt);
   const int fd = listen_on("127.0.0.1", 0);
   for (const int rank : {0, 1}) {
     auto environment = environment_of(rank, 2, fd);
     environment.master_addr = "0.0.0.0";
-    const auto message = testing::message_of<ConfigError>(
+    const auto message = testing_support::message_of<ConfigError>(
         [&] { rendezvous(environment, std::chrono::seconds(10)); });
     EXPECT_THAT(message, HasSubstr(lockstep::str("0.0.0.0:", bound_port(fd), " could join")));
     EXPECT_THAT(message, HasSubstr("with the same LOCKSTEP_SECRET in their environment"));
@@ -201,7 +201,7 @@ TEST(Secret, IsDemandedWhereStrangersReachThePort) {
 }
 
 TEST(Secret, IsEnoughWhereStrangersReachThePort) {
-  testing::ScopedEnvironment variables;
+  testing_support::ScopedEnvironment variables;
   variables.set("LOCKSTEP_SECRET", kSecret);
   const int fd = listen_on("127.0.0.1", 0);
   const auto errors = run_threads(2, [&](int rank) {
@@ -214,7 +214,7 @@ TEST(Secret, IsEnoughWhereStrangersReachThePort) {
 
 // torchrun's own store is as open as torchrun has made it.
 TEST(Secret, IsMissedInTheStoreOfALauncher) {
-  testing::ScopedEnvironment variables;
+  testing_support::ScopedEnvironment variables;
   variables.set("LOCKSTEP_SECRET", std::nullopt);
   const CapturedLog log;
   const int fd = listen_on("127.0.0.1", 0);
@@ -236,7 +236,7 @@ TEST(RollCall, NamesTheRanksOfTheWorld) {
   });
   EXPECT_EQ(errors, no_errors(2));
   auto empty = c10::make_intrusive<c10d::HashStore>();
-  const auto message = testing::message_of<TimeoutError>(
+  const auto message = testing_support::message_of<TimeoutError>(
       [&] { call_the_roll(empty, 0, 2, std::chrono::milliseconds(100), 7); });
   EXPECT_EQ(message, "rank 7 waited 0.1 s for the group's own rank 1 of 2 in the roll call");
 }

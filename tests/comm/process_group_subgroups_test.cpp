@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-using testing::message_of;
+using testing_support::message_of;
 using ::testing::StartsWith;
 using namespace testing_support;
 

@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::message_of;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::run_threads;
@@ -113,7 +113,7 @@ TEST(InitProcessGroup, ReadsItsVariablesBeforeItMeetsTheOthers) {
   };
   const int fd = listen_on("127.0.0.1", 0);
   for (const Case& each : cases) {
-    testing::ScopedEnvironment environment;
+    testing_support::ScopedEnvironment environment;
     environment.set(each.variable, each.text);
     const ProcessGroupOptions options{.timeout = std::chrono::milliseconds(300),
                                       .environment = testing_support::environment_of(1, 2, fd)};
@@ -149,7 +149,7 @@ TEST(InitProcessGroup, NamesRanksThatWantDifferentThings) {
 }
 
 // Of rank 0 of two.
-void set_place(testing::ScopedEnvironment& environment, std::uint16_t port) {
+void set_place(testing_support::ScopedEnvironment& environment, std::uint16_t port) {
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
            {"RANK", "0"},
            {"WORLD_SIZE", "2"},
@@ -164,7 +164,7 @@ void set_place(testing::ScopedEnvironment& environment, std::uint16_t port) {
 // After an attempt that failed another may follow, on the same inherited socket.
 TEST(InitProcessGroup, JoinsTheEnvironmentsGroupOnce) {
   const int fd = listen_on("127.0.0.1", 0);
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   set_place(environment, bound_port(fd));
   environment.set("LOCKSTEP_LISTEN_FD", std::to_string(fd));
   ProcessGroupOptions options{.timeout = std::chrono::milliseconds(100)};
@@ -182,7 +182,7 @@ TEST(InitProcessGroup, JoinsTheEnvironmentsGroupOnce) {
 }
 
 TEST(InitProcessGroup, AloneJoinsOnceAsWell) {
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   environment.set("RANK", std::nullopt);
   environment.set("WORLD_SIZE", std::nullopt);
   const auto group = init_process_group();
@@ -194,7 +194,7 @@ TEST(InitProcessGroup, AloneJoinsOnceAsWell) {
 // Nobody clears what a failed attempt left there.
 TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
   const int fd = listen_on("127.0.0.1", 0);
-  testing::ScopedEnvironment environment;
+  testing_support::ScopedEnvironment environment;
   set_place(environment, bound_port(fd));
   environment.set("TORCHELASTIC_USE_AGENT_STORE", "True");
   const auto store = testing_support::tcp_store(0, fd);

@@ -137,7 +137,7 @@ TEST(ShmEngine, RefusesToAllocateMoreThanTheHostHasLeft) {
   Group group(2);
   const auto errors = run_threads(2, [&](int rank) {
     auto engine = group.engine(rank);
-    EXPECT_THAT(testing::message_of<ConfigError>(
+    EXPECT_THAT(testing_support::message_of<ConfigError>(
                     [&] { engine->allocate(std::size_t{1} << 50, std::chrono::seconds(5)); }),
                 ::testing::StartsWith(str("rank ", rank,
                                           ": allocate: 1125899906842624 bytes for each of the ",

@@ -119,7 +119,7 @@ TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
     const tcp_store::ConnectionOptions options{.port = bound_port(fd),
                                                .timeout = std::chrono::minutes(1)};
     TextExchange exchange(c10::make_intrusive<StoreClient>(options), 0, 2, options.timeout);
-    EXPECT_THAT(testing::message_of<TimeoutError>(
+    EXPECT_THAT(testing_support::message_of<TimeoutError>(
                     [&] { exchange.exchange("topic", "", {}, std::chrono::milliseconds(300)); }),
                 ::testing::HasSubstr("for an answer of the store at 127.0.0.1"));
   }
@@ -136,7 +136,7 @@ TEST(TextExchange, TakesNoTextsOfAnotherProgram) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     store->set("topic/all", store_bytes(strange));
     TextExchange exchange(store, 1, 2, std::chrono::seconds(10));
-    EXPECT_EQ(testing::message_of<CommError>([&] { exchange.exchange("topic", ""); }),
+    EXPECT_EQ(testing_support::message_of<CommError>([&] { exchange.exchange("topic", ""); }),
               "another program has written into the store of this job")
         << strange;
   }

@@ -59,7 +59,7 @@ TEST_F(Environment, Flags) {
   }
   for (const char* text : {"ture", "2", "detail", " 1"}) {
     setenv(kName, text, 1);
-    EXPECT_THAT(testing::message_of<ConfigError>([] { environment_flag(kName); }),
+    EXPECT_THAT(testing_support::message_of<ConfigError>([] { environment_flag(kName); }),
                 ::testing::AllOf(::testing::HasSubstr(kName),
                                  ::testing::EndsWith(lockstep::str("got '", text, "'"))));
   }

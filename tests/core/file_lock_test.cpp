@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-using testing::message_of;
-using testing::TemporaryDirectory;
+using testing_support::message_of;
+using testing_support::TemporaryDirectory;
 
 bool is_free(const std::filesystem::path& path) {
   return message_of<ConfigError>([&] { FileLock lock(path, "x"); }) == "nothing was thrown";

@@ -33,8 +33,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::read_text;
-using testing::TemporaryDirectory;
+using testing_support::read_text;
+using testing_support::TemporaryDirectory;
 
 template <class Thrown, class Function>
 std::string message_of(Function function) {

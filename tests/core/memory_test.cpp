@@ -38,7 +38,7 @@ class HostTree : public ::testing::Test {
   HostMemory memory() const { return host_memory(folder_.path()); }
 
  private:
-  testing::TemporaryDirectory folder_;
+  testing_support::TemporaryDirectory folder_;
 };
 
 TEST_F(HostTree, WithoutLimits) {
@@ -69,7 +69,7 @@ TEST_F(HostTree, CachesOfAGroupAreNotUsed) {
 }
 
 TEST(Memory, IsUnlimitedWhereNothingTells) {
-  const testing::TemporaryDirectory empty;
+  const testing_support::TemporaryDirectory empty;
   EXPECT_EQ(host_memory(empty.path()).left(), std::numeric_limits<std::int64_t>::max());
 }
 

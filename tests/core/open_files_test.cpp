@@ -24,7 +24,7 @@ TEST(OpenFiles, RaisesTheLimitAsFarAsItMay) {
   EXPECT_EQ(open_files().rlim_cur, 32U) << "enough already";
   require_open_files(48, "the test");
   EXPECT_EQ(open_files().rlim_cur, 48U);
-  EXPECT_EQ(testing::message_of<ConfigError>([] { require_open_files(65, "the test"); }),
+  EXPECT_EQ(testing_support::message_of<ConfigError>([] { require_open_files(65, "the test"); }),
             "the test needs 65 open files, but this process may have 48; raise the limit "
             "(ulimit -n 65)");
   EXPECT_EQ(open_files().rlim_cur, 48U);

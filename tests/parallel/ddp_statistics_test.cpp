@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group;
-using testing::TemporaryDirectory;
+using testing_support::TemporaryDirectory;
 
 // Two buckets, of one layer each: backward fills that of the second layer first.
 struct TwoLayersImpl : torch::nn::Module {

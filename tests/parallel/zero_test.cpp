@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::message_of;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 

@@ -15,7 +15,7 @@ using nlohmann::json;
 using std::chrono::microseconds;
 
 TEST(ChromeTrace, HoldsTheSpansOfAllRanks) {
-  const testing::TemporaryDirectory folder;
+  const testing_support::TemporaryDirectory folder;
   const auto path = folder.path() / "trace.json";
   const Clock::time_point start{};
   const std::vector<Span> spans = {
