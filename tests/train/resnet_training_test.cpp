@@ -12,16 +12,16 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kImages = 16;
+constexpr std::int64_t kSmallSet = 16;
 constexpr std::int64_t kClasses = 4;
 constexpr ImageShape kShape = {3, 32, 32};
 
 // Each class has a brightness of its own, under a pattern.
 ImageDataset photographs() {
   const std::int64_t bytes = kShape.elements();
-  auto content = std::make_shared<std::vector<std::uint8_t>>(kImages * (bytes + 1));
-  std::uint8_t* const labels = content->data() + kImages * bytes;
-  for (std::int64_t i = 0; i < kImages; ++i) {
+  auto content = std::make_shared<std::vector<std::uint8_t>>(kSmallSet * (bytes + 1));
+  std::uint8_t* const labels = content->data() + kSmallSet * bytes;
+  for (std::int64_t i = 0; i < kSmallSet; ++i) {
     labels[i] = static_cast<std::uint8_t>(i % kClasses);
     for (std::int64_t at = 0; at < bytes; ++at) {
       (*content)[static_cast<std::size_t>(i * bytes + at)] =
@@ -33,7 +33,7 @@ ImageDataset photographs() {
                         .image_stride = bytes,
                         .labels = labels,
                         .label_stride = 1,
-                        .count = kImages,
+                        .count = kSmallSet,
                         .keep_alive = content}});
 }
 
@@ -43,7 +43,7 @@ TEST(ResNetTraining, LearnsASmallSet) {
                           ClassificationLoss::kCrossEntropy);
   to_channels_last(task.module());
   Loader loader(
-      photographs(), DistributedSampler(kImages, {}),
+      photographs(), DistributedSampler(kSmallSet, {}),
       {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
       {.batch_size = 8, .channels_last = true});
   Trainer trainer({.max_epochs = 6,
