@@ -16,7 +16,9 @@ constexpr std::size_t kCommColumns = 9;
 constexpr std::array<int, kCommColumns> kCommWidths = {-14, -16, 9, -9, 9,
                                                9,   9,   9, 9};  // negative: to the left
 
-std::string line_of(const std::array<std::string, kCommColumns>& cells) { return padded_cells(cells, kCommWidths); }
+std::string line_of(const std::array<std::string, kCommColumns>& cells) {
+  return padded_cells(cells, kCommWidths);
+}
 
 }  // namespace
 

@@ -14,7 +14,9 @@ namespace {
 constexpr std::size_t kStepColumns = 8;
 constexpr std::array<int, kStepColumns> kStepWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // negative: to the left
 
-std::string step_line(const std::array<std::string, kStepColumns>& cells) { return padded_cells(cells, kStepWidths); }
+std::string step_line(const std::array<std::string, kStepColumns>& cells) {
+  return padded_cells(cells, kStepWidths);
+}
 
 // The value of each round on the rank where it is largest.
 std::vector<double> of_slowest(const StepRounds& times, double StepRound::*value) {

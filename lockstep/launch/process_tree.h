@@ -11,8 +11,8 @@ namespace lockstep {
 /// (zombies do not). Empty where there is no /proc.
 std::vector<pid_t> running_descendants();
 
-/// A signal (SIGSTOP, SIGTSTP) has stopped the process, and none has continued it. False where there
-/// is no /proc.
+/// A signal (SIGSTOP, SIGTSTP) has stopped the process, and none has continued it. False where
+/// there is no /proc.
 bool is_stopped(pid_t process);
 
 /// While it lives, a descendant whose parent ends becomes this process's child instead of init's,

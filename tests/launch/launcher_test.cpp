@@ -223,8 +223,9 @@ TEST(Launcher, GivesRanksThatHaveJoinedAllTheTime) {
 }
 
 TEST(Launcher, RefusesADeadlineForRanksThatCannotTell) {
-  EXPECT_THROW(launch_ranks({.nproc_per_node = 2, .ranks_exec = true, .join_timeout = Milliseconds(1)}, [] {}),
-               ConfigError);
+  const LaunchOptions options{
+      .nproc_per_node = 2, .ranks_exec = true, .join_timeout = Milliseconds(1)};
+  EXPECT_THROW(launch_ranks(options, [] {}), ConfigError);
 }
 
 // What a rank notices because another ended is not the cause, even where it was noticed earlier.
