@@ -15,11 +15,6 @@ namespace {
   throw ConfigError(str("table ", table.name, ", worker ", worker, ": ", what));
 }
 
-bool is_gradient(Kind kind) { return kind == Kind::kBackward || kind == Kind::kBackwardInput; }
-bool is_weight_gradient(Kind kind) {
-  return kind == Kind::kBackward || kind == Kind::kBackwardWeight;
-}
-
 void check_shape(const Table& table) {
   if (table.micro_batches < 1 || table.worker_of.empty() || table.workers.empty()) {
     throw ConfigError(str("table ", table.name, " has ", table.micro_batches, " micro-batches, ",
@@ -130,13 +125,11 @@ void check_order(const Table& table) {
       const auto worker_of = [&](int stage) {
         return table.worker_of[static_cast<std::size_t>(stage)];
       };
-      const auto [kind, stage, i] = action;
-      if (kind == Kind::kSendForward) {
-        sent[{worker_of(stage), worker_of(stage + 1)}].push_back(
-            {Kind::kReceiveForward, stage + 1, i});
-      } else if (kind == Kind::kSendBackward) {
-        sent[{worker_of(stage), worker_of(stage - 1)}].push_back(
-            {Kind::kReceiveBackward, stage - 1, i});
+      const Kind kind = action.kind;
+      const int stage = action.stage;
+      if (kind == Kind::kSendForward || kind == Kind::kSendBackward) {
+        const Action receive = receive_of(action);
+        sent[{worker_of(stage), worker_of(receive.stage)}].push_back(receive);
       } else if (kind == Kind::kReceiveForward) {
         received[{worker_of(stage - 1), worker_of(stage)}].push_back(action);
       } else if (kind == Kind::kReceiveBackward) {
@@ -156,9 +149,8 @@ void check_order(const Table& table) {
 }
 
 void check_messages(const Table& table, const std::set<Action>& all) {
-  const bool any = std::any_of(all.begin(), all.end(), [](const Action& action) {
-    return action.kind != Kind::kReduce && action.kind > Kind::kBackwardWeight;
-  });
+  const bool any = std::any_of(all.begin(), all.end(),
+                               [](const Action& action) { return is_message(action.kind); });
   if (!any) return;
   for (int stage = 0; stage < table.stages(); ++stage) {
     const bool last = stage + 1 == table.stages();

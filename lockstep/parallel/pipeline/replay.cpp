@@ -11,8 +11,7 @@ namespace lockstep::pipeline {
 namespace {
 
 bool is_compute(Kind kind) {
-  return kind == Kind::kForward || kind == Kind::kBackward || kind == Kind::kBackwardInput ||
-         kind == Kind::kBackwardWeight;
+  return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
 }
 
 // Replays as far as it goes: each round lets every worker go on until it must wait for another one.

@@ -58,11 +58,6 @@ std::string_view take_until(std::string_view& text, char separator) {
   return part;
 }
 
-bool is_message(Kind kind) {
-  return kind == Kind::kSendForward || kind == Kind::kReceiveForward ||
-         kind == Kind::kSendBackward || kind == Kind::kReceiveBackward;
-}
-
 bool crosses_workers(const Table& table, int stage, int neighbour) {
   return neighbour >= 0 && neighbour < table.stages() &&
          table.worker_of[static_cast<std::size_t>(stage)] !=
@@ -75,8 +70,7 @@ std::optional<Action> send_after(const Table& table, const Action& action) {
   if (kind == Kind::kForward && crosses_workers(table, stage, stage + 1)) {
     return Action{Kind::kSendForward, stage, micro_batch};
   }
-  const bool has_gradient = kind == Kind::kBackward || kind == Kind::kBackwardInput;
-  if (has_gradient && crosses_workers(table, stage, stage - 1)) {
+  if (is_gradient(kind) && crosses_workers(table, stage, stage - 1)) {
     return Action{Kind::kSendBackward, stage, micro_batch};
   }
   return std::nullopt;
@@ -88,21 +82,19 @@ std::optional<Action> receive_before(const Table& table, const Action& action) {
   if (kind == Kind::kForward && crosses_workers(table, stage, stage - 1)) {
     return Action{Kind::kReceiveForward, stage, micro_batch};
   }
-  const bool needs_gradient = kind == Kind::kBackward || kind == Kind::kBackwardInput;
-  if (needs_gradient && crosses_workers(table, stage, stage + 1)) {
+  if (is_gradient(kind) && crosses_workers(table, stage, stage + 1)) {
     return Action{Kind::kReceiveBackward, stage, micro_batch};
   }
   return std::nullopt;
 }
 
-// The receive that takes what `send` sends.
+}  // namespace
+
 Action receive_of(const Action& send) {
   return send.kind == Kind::kSendForward
              ? Action{Kind::kReceiveForward, send.stage + 1, send.micro_batch}
              : Action{Kind::kReceiveBackward, send.stage - 1, send.micro_batch};
 }
-
-}  // namespace
 
 std::string text(const Action& action) {
   const std::string stage_and_kind = str(action.stage, name_of(action.kind));
@@ -210,7 +202,7 @@ Table with_reductions(const Table& table) {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const Kind kind = actions[i].kind;
       LOCKSTEP_CHECK(!is_message(kind), "table ", table.name, " has messages already");
-      if (kind == Kind::kBackward || kind == Kind::kBackwardWeight) last[actions[i].stage] = i;
+      if (is_weight_gradient(kind)) last[actions[i].stage] = i;
     }
     std::vector<Action> with;
     for (std::size_t i = 0; i < actions.size(); ++i) {

@@ -25,6 +25,19 @@ enum class Kind {
   kReduce,           ///< REDUCE_GRAD: its weights' gradients, over the replicas of the pipeline
 };
 
+constexpr bool is_message(Kind kind) {
+  return kind == Kind::kSendForward || kind == Kind::kReceiveForward ||
+         kind == Kind::kSendBackward || kind == Kind::kReceiveBackward;
+}
+/// What gives the gradients of a stage's inputs.
+constexpr bool is_gradient(Kind kind) {
+  return kind == Kind::kBackward || kind == Kind::kBackwardInput;
+}
+/// What gives the gradients of its weights.
+constexpr bool is_weight_gradient(Kind kind) {
+  return kind == Kind::kBackward || kind == Kind::kBackwardWeight;
+}
+
 struct Action {
   Kind kind = Kind::kForward;
   int stage = 0;
@@ -52,6 +65,9 @@ std::string csv(const Table& table);
 /// an empty line is a worker that does nothing, but for those at the end. ConfigError for a cell
 /// that is no action, and for a stage that stands in two lines.
 Table table_of(std::string_view csv, std::string name);
+
+/// The receive that takes what `send`, a kSendForward or kSendBackward, sends.
+Action receive_of(const Action& send);
 
 /// The same with the messages that its stages need: each worker sends as soon as it has something,
 /// and receives just before it uses it, from each other worker in the order in which that one

@@ -3,25 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/check.h>
+#include <tests/support/messages.h>
 
 namespace lockstep::pipeline {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
+using testing_support::message_of;
 
 TEST(PipelineAction, IsWrittenAsPyTorchWritesIt) {
   for (const char* name : {"0F0", "12B3", "2I10", "2W7", "1SEND_F3", "2RECV_F3", "2SEND_B3",
@@ -35,7 +26,7 @@ TEST(PipelineAction, IsWrittenAsPyTorchWritesIt) {
 TEST(PipelineAction, SaysWhatIsNone) {
   for (const char* name : {"", "F0", "0F", "0X1", "0F1x", "-1F0", "0F-1", "0SEND_F",
                            "0REDUCE_GRAD1", "99999999999F0", "2147483647F0", "0F2147483647"}) {
-    EXPECT_THAT(error_of([&] { action_of(name); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { action_of(name); }),
                 HasSubstr("\"" + std::string(name) + "\" is no action of a pipeline"))
         << name;
   }
@@ -57,7 +48,7 @@ TEST(PipelineTable, AnEmptyLineIsAWorkerThatRests) {
 }
 
 TEST(PipelineTable, RefusesAStageInTwoLines) {
-  EXPECT_THAT(error_of([] { table_of("0F0\n0B0\n", "mine"); }),
+  EXPECT_THAT(message_of<ConfigError>([] { table_of("0F0\n0B0\n", "mine"); }),
               HasSubstr("stage 0 stands in the lines of workers 0 and 1"));
 }
 
