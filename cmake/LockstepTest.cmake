@@ -1,7 +1,9 @@
 # lockstep_test(NAME [TORCH header] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
 #
-# One GoogleTest program tests_NAME per room and tier; every TEST in it is a ctest entry with that
-# one label (default: NAME). Groups that fail on purpose leave their last operations in the build.
+# One GoogleTest program tests_NAME per room and tier, whose entries in ctest have that one label (default:
+# NAME): every TEST, or with TORCH every test suite, in which each test has a process of its own as well
+# (tests/support/suite_main.cpp). TIMEOUT is that of a test. Groups that fail on purpose leave their last
+# operations in the build.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
@@ -11,24 +13,43 @@ if(LOCKSTEP_SANITIZE)
   string(REGEX REPLACE ",.*" ":" _lockstep_test_prefix "${LOCKSTEP_SANITIZE},")
 endif()
 
+if(LOCKSTEP_WITH_TORCH)
+  add_library(lockstep_suite_main STATIC ${PROJECT_SOURCE_DIR}/tests/support/suite_main.cpp)
+  target_link_libraries(lockstep_suite_main PRIVATE lockstep_flags PUBLIC GTest::gmock)
+endif()
+
 function(lockstep_test name)
   cmake_parse_arguments(arg "" "TORCH;LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
   set_target_properties(tests_${name} PROPERTIES LOCKSTEP_TEST ON)
   target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  if(arg_TORCH)
-    lockstep_unite_files(tests_${name})
-    lockstep_use_torch_pch(tests_${name} ${arg_TORCH})
-  endif()
+  target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock)
+  lockstep_unite_files(tests_${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
   if(NOT arg_LABEL)
     set(arg_LABEL ${name})
   endif()
-  gtest_discover_tests(tests_${name} TEST_PREFIX "${_lockstep_test_prefix}${name}." NO_PRETTY_VALUES
-                       DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL}
-                       ENVIRONMENT "LOCKSTEP_FLIGHT_RECORDER=${PROJECT_BINARY_DIR}/flight")
+  set(environment "LOCKSTEP_FLIGHT_RECORDER=${PROJECT_BINARY_DIR}/flight")
+  set(prefix "${_lockstep_test_prefix}${name}.")
+  if(arg_TORCH)
+    lockstep_use_torch_pch(tests_${name} ${arg_TORCH})
+    target_link_libraries(tests_${name} PRIVATE lockstep_suite_main)
+    set(entries ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_suites.cmake)
+    add_custom_command(TARGET tests_${name} POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:tests_${name}> -D PREFIX=${prefix} -D FILE=${entries}
+              -D FOLDER=${CMAKE_CURRENT_BINARY_DIR} -D LIMIT=${arg_TIMEOUT} -D LABELS=${arg_LABEL}
+              -D ENVIRONMENT=${environment} -P ${PROJECT_SOURCE_DIR}/cmake/LockstepDiscoverSuites.cmake
+      BYPRODUCTS ${entries} VERBATIM)
+    # Where the program is not built, ctest names it as a test that cannot run.
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_include.cmake
+         "if(EXISTS [==[${entries}]==])\n  include([==[${entries}]==])\nelse()\n"
+         "  add_test(tests_${name}_NOT_BUILT tests_${name}_NOT_BUILT)\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_include.cmake)
+  else()
+    target_link_libraries(tests_${name} PRIVATE GTest::gtest_main)
+    gtest_discover_tests(tests_${name} TEST_PREFIX "${prefix}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL} ENVIRONMENT "${environment}")
+  endif()
 endfunction()

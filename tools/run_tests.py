@@ -20,7 +20,7 @@ MOST_REPEATED = 5
 WHOLE_SYSTEMS = re.compile(
     r"((address|thread):)?((launch|cli\w*|python|system|install)\.|comm\w*\.(\w+/)?\w*("
     r"Absence|Connect|Death|Doorbell|Fail|Fault|Idle|InitProcessGroup|Kill|Network|Processes|Rendezvous|"
-    r"RollCall|Stall|Stop|Store|Watchdog)\w*\.)")
+    r"RollCall|Stall|Stop|Store|Watchdog)\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
 # In ctest's last list; its other words tell of a crash.

@@ -1,8 +1,8 @@
-// What the engine's words order, for ThreadSanitizer: a word that is published with too weak a memory order
-// shows there as a data race. One thread plays all ranks of the group. Another plays a peer that looks at one
-// word only, as the protocol allows it to (control.h), and then touches what that word stands for. Nothing
-// else orders the two threads. They touch memory by plain assignments: what g++ makes of a memset() of known size
-// is invisible to ThreadSanitizer.
+// What the engine's words order, for ThreadSanitizer: a word that is published with too weak a
+// memory order shows there as a data race. One thread plays all ranks of the group. Another plays a
+// peer that looks at one word only, as the protocol allows it to (control.h), and then touches what
+// that word stands for. Nothing else orders the two threads. They touch memory by plain
+// assignments: what g++ makes of a memset() of known size is invisible to ThreadSanitizer.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -50,7 +50,8 @@ struct World {
     engines[0]->post({.kind = CallKind::kSend, .root = 1, .count = kMessageBytes}, 0, sent.data());
   }
   std::shared_ptr<Transfer> receive() {
-    return engines[1]->post({.kind = CallKind::kRecv, .root = 0, .count = kMessageBytes}, 0, received.data());
+    return engines[1]->post({.kind = CallKind::kRecv, .root = 0, .count = kMessageBytes}, 0,
+                            received.data());
   }
 
   RankState& state(int rank) const { return control.state(rank); }
@@ -75,12 +76,12 @@ float number_at(const std::byte* data) {
   return number;
 }
 
-struct Case {
+struct Publication {
   const char* name;
   std::function<void(World&)> ranks;  // what the ranks do
   std::function<void(World&)> peer;   // what the peer may do then
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Publication& c, std::ostream* out) { *out << c.name; }
 
 void read_arrival(World& world) {
   look_until(world.state(0).arrival(0).count, 1);
@@ -109,14 +110,15 @@ void write_arrival_again(World& world) {
   world.state(1).arrival(0).data[0] = std::byte{0};
 }
 
-const Case kCases[] = {
+const Publication kPublications[] = {
     {"Arrival", [](World& world) { world.post_all_reduce(0); }, read_arrival},
     {"ArrivalOfATinyCall", reduce_in_a_straight_line, read_arrival},
     {"Arrived", [](World& world) { world.post_all_reduce(0); },
      [](World& world) { read_description(world, world.state(0).arrived); }},
     {"ArrivedAtATinyCall", reduce_in_a_straight_line,
      [](World& world) { read_description(world, world.state(0).arrived); }},
-    {"Worked", reduce_on_both, [](World& world) { read_description(world, world.state(0).worked); }},
+    {"Worked", reduce_on_both,
+     [](World& world) { read_description(world, world.state(0).worked); }},
     {"WorkedOnATinyCall", reduce_in_a_straight_line,
      [](World& world) { read_description(world, world.state(0).worked); }},
     {"Released", reduce_on_both, write_arrival_again},
@@ -152,7 +154,7 @@ const Case kCases[] = {
      }},
 };
 
-class ShmMemoryOrder : public ::testing::TestWithParam<Case> {};
+class ShmMemoryOrder : public ::testing::TestWithParam<Publication> {};
 
 TEST_P(ShmMemoryOrder, HoldsBetweenAWordAndWhatItStandsFor) {
   World world;
@@ -162,7 +164,7 @@ TEST_P(ShmMemoryOrder, HoldsBetweenAWordAndWhatItStandsFor) {
   peer.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Words, ShmMemoryOrder, ::testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Words, ShmMemoryOrder, ::testing::ValuesIn(kPublications),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ShmMemoryOrder, HoldsBetweenTheEndOfATransferAndItsBytes) {
@@ -180,8 +182,8 @@ TEST(ShmMemoryOrder, HoldsBetweenTheEndOfATransferAndItsBytes) {
   peer.join();
 }
 
-// A peer that counts itself among the sleepers after rank 0 has looked for sleepers sees what rank 0 published
-// before. Relaxed accesses say when that is without ordering anything else.
+// A peer that counts itself among the sleepers after rank 0 has looked for sleepers sees what rank
+// 0 published before. Relaxed accesses say when that is without ordering anything else.
 TEST(ShmMemoryOrder, HoldsBetweenTheWakerAndWhoWouldSleep) {
   World world;
   std::atomic<bool> has_looked = false;

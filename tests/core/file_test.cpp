@@ -16,13 +16,15 @@
 
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace {
 std::function<int(int)> on_fsync;
 }  // namespace
 
-// Takes the place of the C library's in this program, so that a test sees what is flushed, and when.
+// Takes the place of the C library's in this program, so that a test sees what is flushed, and
+// when.
 extern "C" int fsync(int fd) {
   return on_fsync ? on_fsync(fd) : static_cast<int>(syscall(SYS_fsync, fd));
 }
@@ -33,18 +35,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing_support::message_of;
 using testing_support::read_text;
 using testing_support::TemporaryDirectory;
-
-template <class Thrown, class Function>
-std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Thrown& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(MappedFile, ShowsTheWholeFileAndSurvivesMoving) {
   const TemporaryDirectory directory;

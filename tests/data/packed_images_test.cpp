@@ -52,7 +52,7 @@ std::vector<std::uint8_t> planar(const ImageView& image) {
   return pixels;
 }
 
-std::vector<std::uint8_t> pixels_of(const ImageDataset& dataset, std::int64_t index) {
+std::vector<std::uint8_t> planar_pixels(const ImageDataset& dataset, std::int64_t index) {
   ImageReader reader;
   dataset.read(index, reader);
   return planar(reader.pixels({0, 0, reader.shape().height, reader.shape().width}));
@@ -88,7 +88,7 @@ TEST_F(PackedImages, AreThoseOfTheFolder) {
       packed.read(i, reader);
       EXPECT_EQ(reader.is_decoded(), !keep_files);
       EXPECT_EQ(packed.label(i), i < 4 ? 0 : 1);
-      EXPECT_EQ(pixels_of(packed, i), pixels_of(images, i)) << "image " << i;
+      EXPECT_EQ(planar_pixels(packed, i), planar_pixels(images, i)) << "image " << i;
     }
   }
 }
@@ -121,8 +121,9 @@ TEST_F(PackedImages, AreResizedAsTheListWouldDoIt) {
       const auto [channels, height, width] = reader.shape();
       const ImageSize size = resized(resize, height, width);
       Resampler resampler;
-      EXPECT_EQ(pixels_of(packed, i), planar(resampler.resize(reader.pixels({0, 0, height, width}),
-                                                              size.height, size.width)));
+      EXPECT_EQ(
+          planar_pixels(packed, i),
+          planar(resampler.resize(reader.pixels({0, 0, height, width}), size.height, size.width)));
       packed.read(i, reader);
       if (resize.shorter_side) {
         EXPECT_EQ(std::min(reader.shape().height, reader.shape().width), resize.size.height);
@@ -156,7 +157,7 @@ TEST_F(PackedImages, OfImagesInMemoryKeepTheirShapeAndClasses) {
   EXPECT_EQ(packed.num_classes(), 10);
   EXPECT_EQ(packed.class_names(), digits.class_names());
   for (std::int64_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(pixels_of(packed, i), pixels_of(digits, i));
+    EXPECT_EQ(planar_pixels(packed, i), planar_pixels(digits, i));
     EXPECT_EQ(packed.label(i), i);
   }
   EXPECT_THAT(message_of<ConfigError>(
@@ -288,7 +289,7 @@ TEST_F(PackedImages, AnyThreadMayRead) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (std::int64_t i = 0; i < packed.size(); ++i) {
-        EXPECT_EQ(pixels_of(packed, i), pixels_of(images, i));
+        EXPECT_EQ(planar_pixels(packed, i), planar_pixels(images, i));
       }
     });
   }

@@ -39,7 +39,7 @@ Pixels decode(JpegDecoder& decoder, const ImageRegion& region, int eighths = 8) 
   return pixels;
 }
 
-Pixels decode_whole(const std::string& file, const ImageDecoderOptions& options = {}) {
+Pixels decode_whole_jpeg(const std::string& file, const ImageDecoderOptions& options = {}) {
   JpegDecoder decoder(options);
   return decode(decoder, whole(decoder.open(as_bytes(file), "x.jpg")));
 }
@@ -253,13 +253,13 @@ std::vector<Damage> damaged_files() {
 TEST(JpegDecoder, NamesTheFileAndWhatIsWrongWithIt) {
   ::testing::internal::CaptureStderr();
   for (const Damage& damage : damaged_files()) {
-    EXPECT_THAT(message_of<DataError>([&] { decode_whole(damage.file); }),
+    EXPECT_THAT(message_of<DataError>([&] { decode_whole_jpeg(damage.file); }),
                 AllOf(StartsWith("x.jpg: "), HasSubstr(damage.message)))
         << damage.name;
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   const std::string half = encode_jpeg({.width = 64, .height = 48}).substr(0, 700);
-  EXPECT_THAT(message_of<DataError>([&] { decode_whole(half); }),
+  EXPECT_THAT(message_of<DataError>([&] { decode_whole_jpeg(half); }),
               MatchesRegex("x.jpg: cannot decode JPEG: Premature end of JPEG file "
                            "\\(near byte [67][0-9][0-9] of 700\\)"));
 }
@@ -276,7 +276,7 @@ TEST(JpegDecoder, RefusesTwoChannels) {
   file = replaced(file, "\xff\xda\x00\x0c\x03"s, "\xff\xda\x00\x0a\x02"s);
   file = replaced(file, "\x03\x11\x00\x3f"s, "\x00\x3f"s);
   EXPECT_EQ(
-      message_of<DataError>([&] { decode_whole(file); }),
+      message_of<DataError>([&] { decode_whole_jpeg(file); }),
       "x.jpg: cannot decode JPEG: 2 channels of unknown meaning, expected grey, colour or CMYK");
 }
 
@@ -310,8 +310,8 @@ TEST(JpegDecoder, TheTablesOfOneImageDoNotServeTheNext) {
 TEST(JpegDecoder, ToleratesDamageOnRequest) {
   const std::string right = encode_jpeg({.width = 64, .height = 48});
   const std::string half = right.substr(0, right.size() / 2);
-  EXPECT_EQ(decode_whole(half, {.tolerate_damage = true}), plain_libjpeg(half));
-  EXPECT_THROW(decode_whole(right.substr(0, 200), {.tolerate_damage = true}), DataError)
+  EXPECT_EQ(decode_whole_jpeg(half, {.tolerate_damage = true}), plain_libjpeg(half));
+  EXPECT_THROW(decode_whole_jpeg(right.substr(0, 200), {.tolerate_damage = true}), DataError)
       << "without a header there is nothing to show";
 }
 
@@ -319,7 +319,7 @@ TEST(JpegDecoder, StrayBytesInTheHeaderHarmNobody) {
   const std::string right = encode_jpeg({.width = 64, .height = 48});
   std::string stray = right;
   stray.insert(20, "stray");  // between JFIF's marker and the tables
-  EXPECT_EQ(decode_whole(stray), plain_libjpeg(right));
+  EXPECT_EQ(decode_whole_jpeg(stray), plain_libjpeg(right));
 }
 
 TEST(JpegDecoder, ScansAreLimited) {
@@ -332,24 +332,25 @@ TEST(JpegDecoder, ScansAreLimited) {
   for (int i = 0; i < 200; ++i) many += scan;
   many += "\xff\xd9";
   // Repeating a scan is a damage too, which is met first by who does not tolerate it.
-  EXPECT_THAT(message_of<DataError>([&] { decode_whole(many, {.tolerate_damage = true}); }),
+  EXPECT_THAT(message_of<DataError>([&] { decode_whole_jpeg(many, {.tolerate_damage = true}); }),
               StartsWith("x.jpg: cannot decode JPEG: more than 100 scans (near byte "));
-  EXPECT_THROW(decode_whole(many), DataError);
+  EXPECT_THROW(decode_whole_jpeg(many), DataError);
 }
 
 TEST(JpegDecoder, MemoryIsLimited) {
   const std::string small = encode_jpeg({.width = 64, .height = 48});
   constexpr std::int64_t kPixels = 64 * 48;
-  EXPECT_NO_THROW(decode_whole(small, {.max_image_pixels = kPixels}));
-  EXPECT_EQ(message_of<DataError>([&] { decode_whole(small, {.max_image_pixels = kPixels - 1}); }),
-            "x.jpg: an image of 64x48 has 3072 pixels, at most 3071 are allowed; raise "
-            "max_image_pixels (--max-image-pixels)");
+  EXPECT_NO_THROW(decode_whole_jpeg(small, {.max_image_pixels = kPixels}));
+  EXPECT_EQ(
+      message_of<DataError>([&] { decode_whole_jpeg(small, {.max_image_pixels = kPixels - 1}); }),
+      "x.jpg: an image of 64x48 has 3072 pixels, at most 3071 are allowed; raise "
+      "max_image_pixels (--max-image-pixels)");
   // One column of pixels needs two columns of blocks, each coefficient of two bytes.
   const std::string column = encode_jpeg({.width = 1, .height = 60'000, .progressive = true});
   EXPECT_THAT(
-      message_of<DataError>([&] { decode_whole(column, {.max_image_pixels = 60'000}); }),
+      message_of<DataError>([&] { decode_whole_jpeg(column, {.max_image_pixels = 60'000}); }),
       StartsWith("x.jpg: cannot decode JPEG: needs more memory than is allowed (near byte"));
-  EXPECT_NO_THROW(decode_whole(column));
+  EXPECT_NO_THROW(decode_whole_jpeg(column));
 }
 
 TEST(JpegDecoder, MisuseIsADefect) {

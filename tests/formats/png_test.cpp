@@ -32,7 +32,7 @@ Pixels decode(PngDecoder& decoder, const ImageRegion& region) {
   return pixels;
 }
 
-Pixels decode_whole(const std::string& file, const ImageDecoderOptions& options = {}) {
+Pixels decode_whole_png(const std::string& file, const ImageDecoderOptions& options = {}) {
   PngDecoder decoder(options);
   return decode(decoder, whole(decoder.open(as_bytes(file), "x.png")));
 }
@@ -114,7 +114,7 @@ TEST(PngDecoder, NamesTheFileAndWhatIsWrongWithIt) {
            {"a bomb", with_header(8192, 8192), "claims 8192x8192 pixels, which"},
            {"too large", with_header(65'535, 65'535), "at most 89478485 are allowed"},
        }) {
-    EXPECT_THAT(message_of<DataError>([&] { decode_whole(test.file); }),
+    EXPECT_THAT(message_of<DataError>([&] { decode_whole_png(test.file); }),
                 AllOf(StartsWith("x.png: "), HasSubstr(test.message)))
         << test.name;
   }
@@ -134,9 +134,10 @@ TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
     std::string more_chunks = right.file;
     more_chunks.insert(end, png_chunk("IDAT", "more"));
     const std::size_t data = right.file.find("IDAT") + 4;
-    const std::string more_data = right.file.substr(0, data - 8) +
-                                  png_chunk("IDAT", right.file.substr(data, end - 4 - data) + "more") +
-                                  right.file.substr(end);
+    const std::string more_data =
+        right.file.substr(0, data - 8) +
+        png_chunk("IDAT", right.file.substr(data, end - 4 - data) + "more") +
+        right.file.substr(end);
     struct Case {
       const char* name;
       std::string file;
@@ -172,7 +173,7 @@ TEST(PngDecoder, PassesOverWhatIsNoPixel) {
   std::string file = right.file;
   file.insert(33, png_chunk("iCCP", "profile") + png_chunk("tEXt", pattern(100'000)) +
                       png_chunk("tRNS", "wrong") + png_chunk("loCk", "step"));
-  EXPECT_EQ(decode_whole(file), right.rgb);
+  EXPECT_EQ(decode_whole_png(file), right.rgb);
 }
 
 TEST(PngDecoder, DecodesOnAfterAnError) {
@@ -190,7 +191,7 @@ TEST(PngDecoder, DecodesOnAfterAnError) {
 // Clipped at 255, as PIL does it, all but the darkest of 256 levels would be white.
 TEST(PngDecoder, ShowsGreyOf16BitsByItsHighByteWherePilSaturates) {
   const PngBytes png = make_png({.width = 37, .height = 21, .color_type = 0, .depth = 16});
-  const Pixels pixels = decode_whole(png.file);
+  const Pixels pixels = decode_whole_png(png.file);
   EXPECT_EQ(pixels, png.rgb);
   EXPECT_GT(std::set<std::uint8_t>(pixels.begin(), pixels.end()).size(), 50U);
   EXPECT_LT(std::count(pixels.begin(), pixels.end(), 255), 37 * 21);
@@ -198,7 +199,7 @@ TEST(PngDecoder, ShowsGreyOf16BitsByItsHighByteWherePilSaturates) {
 
 TEST(EncodePng, IsReadBack) {
   const Pixels pixels = picture(37, 21, 3);
-  EXPECT_EQ(decode_whole(encode_png(pixels, 37, 21)), pixels);
+  EXPECT_EQ(decode_whole_png(encode_png(pixels, 37, 21)), pixels);
   EXPECT_THROW(encode_png(pixels, 37, 22), InternalError);
   EXPECT_THROW(encode_png(pixels, 0, 21), InternalError);
 }
@@ -233,8 +234,12 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
       {"BM\x36\0\0\0"s, "is a BMP image, expected JPEG or PNG; convert it"},
       {"II*\0\x08\0\0\0"s, "is a TIFF image, expected JPEG or PNG; convert it"},
       {"MM\0*\0\0\0\x08"s, "is a TIFF image, expected JPEG or PNG; convert it"},
-      {"\0\0\0\x1c" "ftypavif"s, "is an AVIF image, expected JPEG or PNG; convert it"},
-      {"\0\0\0\x18" "ftypheic"s, "is a HEIF image, expected JPEG or PNG; convert it"},
+      {"\0\0\0\x1c"
+       "ftypavif"s,
+       "is an AVIF image, expected JPEG or PNG; convert it"},
+      {"\0\0\0\x18"
+       "ftypheic"s,
+       "is a HEIF image, expected JPEG or PNG; convert it"},
       {"RIFF\x24\0\0\0WAVE"s, "neither JPEG nor PNG, it begins with 52 49 46 46 24 00 00 00"},
       {"WEBP", "neither JPEG nor PNG, it begins with 57 45 42 50"},
   };

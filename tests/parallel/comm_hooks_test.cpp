@@ -705,7 +705,8 @@ TEST(CommHooksErrors, SayWhatCannotBe) {
                      {{.min_compression_rate = 0}, "min_compression_rate must be above 0, got 0"},
                      {{.orthogonalization_epsilon = -1},
                       "orthogonalization_epsilon must be at least 0, got -1"}}) {
-              expect_error<ConfigError>([&] { PowerSgd(group, options); }, text);
+              expect_error<ConfigError>([&, &options = options] { PowerSgd(group, options); },
+                                        text);
             }
             expect_error<ConfigError>([&] { post_local_sgd_hook(group, std::nullopt, -1); },
                                       "got -1");

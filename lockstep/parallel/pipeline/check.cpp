@@ -57,7 +57,7 @@ std::set<Action> check_compute(const Table& table) {
     for (const Action& action : table.workers[worker]) {
       const auto [kind, stage, i] = action;
       const auto require = [&](Kind before) {
-        const Action needed{before, stage, i};
+        const Action needed{before, action.stage, action.micro_batch};
         if (all.contains(needed)) return;
         refuse(table, worker,
                str(text(action), " stands before ", text(needed), ", or without it"));

@@ -1,0 +1,34 @@
+# Run after a test program was linked, as a script: writes the file that tells ctest of its suites, one
+# entry for each. GoogleTest's own module makes an entry of each test, each with a process of its own.
+# Variables: PROGRAM, PREFIX, FILE, FOLDER, LIMIT (seconds for each test), LABELS, ENVIRONMENT.
+cmake_minimum_required(VERSION 3.24)
+execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status TIMEOUT 60)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${PROGRAM} --gtest_list_tests ended with ${status}")
+endif()
+# Semicolons and brackets would be list syntax; what follows # is the value of a parameter, of any form.
+string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")
+string(REGEX REPLACE "\n" ";" lines "${listed}")
+set(entries "")
+set(suite "")
+set(tests 0)
+macro(add_entry)
+  if(suite AND tests GREATER 0)
+    math(EXPR timeout "${LIMIT} * ${tests}")
+    string(APPEND entries
+           "add_test([==[${PREFIX}${suite}]==] [==[${PROGRAM}]==] [==[--suite=${suite}]==] --limit=${LIMIT})\n"
+           "set_tests_properties([==[${PREFIX}${suite}]==] PROPERTIES WORKING_DIRECTORY [==[${FOLDER}]==]"
+           " TIMEOUT ${timeout} SKIP_RETURN_CODE 77 LABELS [==[${LABELS}]==] ENVIRONMENT [==[${ENVIRONMENT}]==])\n")
+  endif()
+endmacro()
+foreach(line ${lines})
+  if(line MATCHES "^([^ ].*)\\.[ ]*$")
+    add_entry()
+    set(suite ${CMAKE_MATCH_1})
+    set(tests 0)
+  elseif(line MATCHES "^  [^ ]" AND NOT line MATCHES "^  DISABLED_")
+    math(EXPR tests "${tests} + 1")
+  endif()
+endforeach()
+add_entry()
+file(WRITE ${FILE} "${entries}")

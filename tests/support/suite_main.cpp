@@ -1,0 +1,104 @@
+// The main() of the tests with LibTorch. Loading LibTorch takes 0.4 s, longer than most tests: with
+// `--suite=NAME` the process loads it once, and then runs each test of the suite in a fork of its
+// own, where it can start threads, use OpenMP, fork or crash without a trace in the next. Without
+// `--suite` it is GoogleTest's usual main().
+//
+// Ends with 0 if all tests passed, and with 77 if it skipped them all.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+constexpr int kSkipped = 77;
+
+std::vector<std::string> tests_of(std::string_view suite_name) {
+  std::vector<std::string> names;
+  const auto& all = *testing::UnitTest::GetInstance();
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const testing::TestSuite& suite = *all.GetTestSuite(s);
+    if (suite.name() != suite_name) continue;
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const std::string test = suite.GetTestInfo(t)->name();
+      if (!test.starts_with("DISABLED_")) names.push_back(suite.name() + ("." + test));
+    }
+  }
+  return names;
+}
+
+[[noreturn]] void run_here(const std::string& name, unsigned limit) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  alarm(limit);
+  GTEST_FLAG_SET(filter, name);
+  const int failed = RUN_ALL_TESTS();
+  const bool skipped = testing::UnitTest::GetInstance()->skipped_test_count() > 0;
+  std::exit(failed != 0 ? failed : skipped ? kSkipped : 0);
+}
+
+/// The exit status of the test, which says on stdout how it ended if it did not do so by itself.
+int run_in_fork(const std::string& name, unsigned limit) {
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    std::perror("fork");
+    return 1;
+  }
+  if (pid == 0) run_here(name, limit);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  if (WTERMSIG(status) == SIGALRM) {
+    std::printf("%s ran longer than its limit of %u s\n", name.c_str(), limit);
+  } else {
+    std::printf("%s was killed by signal %d\n", name.c_str(), WTERMSIG(status));
+  }
+  return 1;
+}
+
+int run_suite(std::string_view suite, unsigned limit) {
+  const auto tests = tests_of(suite);
+  std::vector<std::string> failed, skipped;
+  for (const auto& test : tests) {
+    const int status = run_in_fork(test, limit);
+    if (status == kSkipped) skipped.push_back(test);
+    if (status != 0 && status != kSkipped) failed.push_back(test);
+  }
+  std::printf("\n%zu tests, %zu failed, %zu skipped\n", tests.size(), failed.size(),
+              skipped.size());
+  for (const auto& test : skipped) std::printf("  %s was skipped\n", test.c_str());
+  for (const auto& test : failed) std::printf("  %s failed\n", test.c_str());
+  if (tests.empty() || !failed.empty()) return 1;
+  return skipped.size() == tests.size() ? kSkipped : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  constexpr std::string_view kSuite = "--suite=";
+  constexpr std::string_view kLimit = "--limit=";
+  std::string suite;
+  unsigned limit = 60;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with(kSuite)) {
+      suite = argument.substr(kSuite.size());
+    } else if (argument.starts_with(kLimit)) {
+      limit = static_cast<unsigned>(std::strtoul(argv[i] + kLimit.size(), nullptr, 10));
+    } else {
+      std::fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]);
+      return 2;
+    }
+  }
+  return suite.empty() ? RUN_ALL_TESTS() : run_suite(suite, limit);
+}
