@@ -14,8 +14,8 @@ CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TES
              -DLOCKSTEP_BENCHMARKS=OFF -DLOCKSTEP_UNITY_FILES=0
 PYTHON = .deps/venv/bin/python
 # Files in a translation unit of a room, given when a tree is configured for the first time: 1 is best for
-# work on single files, more for a build from nothing. The asan tree always compiles each file by itself, in
-# which a missing #include shows.
+# work on single files, more for a build from nothing. The rooms of the asan tree always compile each file by
+# itself, in which a missing #include shows.
 UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
@@ -83,7 +83,7 @@ sanitizers: bootstrap
 	@mkdir -p build
 	for preset in asan tsan; do \
 	  unity=-DLOCKSTEP_UNITY_FILES=$(UNITY_FILES); \
-	  if [ $$preset = asan ] || [ -e build/$$preset/CMakeCache.txt ]; then unity=; fi; \
+	  if [ -e build/$$preset/CMakeCache.txt ]; then unity=; fi; \
 	  cmake $$unity --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
 	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
 	done

@@ -17,7 +17,9 @@ function(lockstep_room name)
   target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
   target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
                         PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
-  lockstep_unite_files(lockstep_${name})
+  if(NOT LOCKSTEP_SANITIZE MATCHES address)  # there each file by itself, in which a missing #include shows
+    lockstep_unite_files(lockstep_${name})
+  endif()
   if(arg_TORCH)
     target_link_libraries(lockstep_${name} PUBLIC ${LOCKSTEP_TORCH_TARGET})
     lockstep_use_torch_pch(lockstep_${name} ${arg_TORCH})

@@ -1,0 +1,33 @@
+// What suite_main_test.py runs: suites whose tests pass, fail, are skipped, crash, last too long, or
+// leave something behind.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace {
+
+int left_behind = 0;
+
+TEST(Passes, First) { EXPECT_EQ(left_behind++, 0); }
+TEST(Passes, SeesNothingOfTheFirst) { EXPECT_EQ(left_behind++, 0); }
+TEST(Passes, DISABLED_Never) { FAIL(); }
+
+TEST(FailsOnce, Passes) {}
+TEST(FailsOnce, Fails) { EXPECT_EQ(1, 2); }
+TEST(FailsOnce, PassesAfterwards) {}
+
+TEST(Skips, One) { GTEST_SKIP(); }
+TEST(SkipsOne, One) { GTEST_SKIP(); }
+TEST(SkipsOne, Two) {}
+
+TEST(Crashes, InTheMiddle) { raise(SIGSEGV); }
+TEST(Crashes, NotAfterwards) {}
+
+TEST(Lasts, TooLong) { sleep(20); }
+
+class Numbers : public testing::TestWithParam<int> {};
+TEST_P(Numbers, AreSmall) { EXPECT_LT(GetParam(), 3); }
+INSTANTIATE_TEST_SUITE_P(UpToThree, Numbers, testing::Values(1, 2, 3));
+
+}  // namespace
