@@ -19,31 +19,38 @@ configure() {  # configure FOLDER_OF_SOURCE BUILD ARGUMENT...
   cmake -S "$source/$folder" -B "$into" -G Ninja "-DCMAKE_CXX_FLAGS=${strict[*]}" "${@//@prefix@/$work/prefix}"
 }
 strict=(-Wall -Wextra -Wpedantic -Werror)  # as strict_compilation.py has them
-configure examples/01_distributed_data_parallel "$work/build" "$@" >"$work/configure.log"
-configure examples/02_communication "$work/communication" "$@" >"$work/configure-communication.log"
-configure examples/03_training_on_many_ranks "$work/training" "$@" >"$work/configure-training.log"
-configure examples/04_loading_data "$work/loading" "$@" >"$work/configure-loading.log"
-configure examples/05_training_loop "$work/loop" "$@" >"$work/configure-loop.log"
-cmake --build "$work/build" &
-first=$!
-cmake --build "$work/communication" -j 1
-wait "$first"
-# Without CMake, as pkg-config tells.
-flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
-# shellcheck disable=SC2086
-"${CXX:-g++}" -std=c++20 "$source/examples/01_distributed_data_parallel/main.cpp" $flags -o "$work/without-cmake"
-cmake --build "$work/training" &
-first=$!
-cmake --build "$work/loading" -j 1
-wait "$first"
-cmake --build "$work/loop"
+arguments=("$@")
+build() {  # build EXAMPLE BUILD
+  configure "examples/$1" "$work/$2" "${arguments[@]}" >"$work/configure-$2.log"
+  cmake --build "$work/$2" -j 1
+}
+build_without_cmake() {  # as pkg-config tells
+  local flags
+  flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
+  # shellcheck disable=SC2086
+  "${CXX:-g++}" -std=c++20 "$source/examples/01_distributed_data_parallel/main.cpp" $flags -o "$work/without-cmake"
+}
+build_downloader() {
+  cmake -S "$source/tests/install/downloader" -B "$work/downloader" -G Ninja \
+    "${arguments[@]//@prefix@/$work/prefix}" >"$work/configure-downloader.log"
+  cmake --build "$work/downloader" -j 1
+}
+# Two at a time: each takes a processor and up to 2 GB.
+{
+  build 01_distributed_data_parallel build
+  build 03_training_on_many_ranks training
+  build 05_training_loop loop
+} &
+others=$!
+build 02_communication communication
+build_without_cmake
+build 04_loading_data loading
+if [[ -f $build/lockstep_download.so ]]; then build_downloader; fi
+wait "$others"
 "$work/loading/loading_data" | grep 'are as the guide says'
 
 # The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
 if [[ -f $build/lockstep_download.so ]]; then
-  cmake -S "$source/tests/install/downloader" -B "$work/downloader" -G Ninja \
-    "${@//@prefix@/$work/prefix}" >"$work/configure-downloader.log"
-  cmake --build "$work/downloader"
   offline=(env -u LOCKSTEP_DATA -u LOCKSTEP_MODULE_DIR LOCKSTEP_MIRROR=http://127.0.0.1:1
            no_proxy=127.0.0.1 XDG_CACHE_HOME="$work/cache")
   "${offline[@]}" "$work/downloader/downloader"
