@@ -1,5 +1,5 @@
-// What suite_main_test.py runs: suites whose tests pass, fail, are skipped, crash, last too long, or
-// leave something behind.
+// What suite_main_test.py runs: suites whose tests pass, fail, are skipped, crash, last too long,
+// or leave something behind.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
