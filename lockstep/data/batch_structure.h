@@ -86,8 +86,8 @@ concept DictItem = !std::is_aggregate_v<T> && requires(T& item) {
   item.pair();
 };
 
-// Calls f for each item of `map`, a pair; in the order of the keys if it is a hash table, so that two
-// tables with the same keys are visited in the same order.
+// Calls f for each item of `map`, a pair; in the order of the keys if it is a hash table, so that
+// two tables with the same keys are visited in the same order.
 template <class T, class F>
 void for_each_item(T& map, F&& f) {
   if constexpr (HashMap<std::remove_const_t<T>>) {
@@ -161,8 +161,8 @@ void for_each_member(T& value, F&& f) {
 /// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; for a const
 /// `value` it is f(const torch::Tensor&). `value` is a tensor; a struct of up to 12 public members
 /// without base classes and constructors; a tuple, pair or array; an optional; a vector, map or
-/// other range; or any of these inside each other. Numbers, enumerations and strings are passed over.
-/// The tensors of a hash map come in the order of its keys.
+/// other range; or any of these inside each other. Numbers, enumerations and strings are passed
+/// over. The tensors of a hash map come in the order of its keys.
 ///
 /// Any other type is refused by the compiler, so that no tensor is overlooked; a function
 /// `template <class F> void each_tensor(Type&, F&& f)` in the type's namespace teaches its tensors.
