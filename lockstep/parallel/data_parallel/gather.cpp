@@ -49,7 +49,8 @@ GatheredTensor GatheredTensor::joined(const std::vector<torch::Tensor>& parts, t
     if (joinable(parts.front(), part)) continue;
     throw ConfigError(lockstep::str("DataParallel: tensor ", number, " of the output is ",
                                     described(parts.front()), " on one replica and ",
-                                    described(part), " on another; expected the same dtype and "
+                                    described(part),
+                                    " on another; expected the same dtype and "
                                     "sizes, but for the first dimension"));
   }
   if (!parts.front().defined()) return GatheredTensor(Form::kConcatenated, parts);

@@ -124,6 +124,13 @@ void Replicas::check(const Copy& copy, const ModuleParts& parts) const {
                                       "and tensors anew and assign them to the members"));
     }
   };
+  for (std::size_t i = 0; i < parts.modules.size() && i < copy.parts.modules.size(); ++i) {
+    if (parts.modules[i] != copy.parts.modules[i]) continue;
+    throw ConfigError(lockstep::str("DataParallel: the clone of ", module_->name(), " shares its ",
+                                    parts.modules[i]->name(),
+                                    " with the module; reset() must make its submodules "
+                                    "and tensors anew and assign them to the members"));
+  }
   require(parts.parameters, copy.parts.parameters, "parameter", parameter_name);
   require(parts.buffers, copy.parts.buffers, "buffer", buffer_name);
   if (parts.modules.size() != copy.parts.modules.size()) {

@@ -96,11 +96,14 @@ void ThreadTeam::work(const std::shared_ptr<State>& state, std::size_t member) {
   }
 }
 
+void ThreadTeam::refuse_members() const {
+  if (own_team != state_.get()) return;
+  throw ConfigError(
+      "a replica ran the DataParallel that it belongs to, which would wait for itself");
+}
+
 void ThreadTeam::run(const Task& task) {
-  if (own_team == state_.get()) {
-    throw ConfigError(
-        "a replica ran the DataParallel that it belongs to, which would wait for itself");
-  }
+  refuse_members();
   const std::scoped_lock one_run(running_);
   std::unique_lock lock(state_->mutex);
   state_->task = &task;

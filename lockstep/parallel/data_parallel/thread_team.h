@@ -35,6 +35,9 @@ class ThreadTeam {
   /// team can be used again afterwards. ConfigError when a member calls it.
   void run(const Task& task);
 
+  /// ConfigError when a member calls it: run() would throw that, too.
+  void refuse_members() const;
+
  private:
   struct State;
   static void work(const std::shared_ptr<State>& state, std::size_t member);
