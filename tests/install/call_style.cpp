@@ -29,6 +29,7 @@ void call_in_the_style_of_the_guides() {
                     ColorJitter{.hue = 0.1}, RandomErasing{.probability = 0.5}, Cutout{8},
                     Normalize{.mean = {0.5}, .std = {0.5}}},
        MixUp{.alpha = 0.2}, CutMix{.alpha = 1});
+  take(DataParallelOptions{.weights = {2, 1}});
   take(DdpOptions{.static_graph = true}, SgdOptions{.lr = 0.1}, AdamOptions{.lr = 0.1}, AdamWOptions{.lr = 0.1},
        GradScalerOptions{.init_scale = 1024}, PowerSgdOptions{.matrix_approximation_rank = 2},
        PeriodicModelAveragerOptions{.period = 4});
