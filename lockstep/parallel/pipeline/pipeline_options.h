@@ -54,7 +54,8 @@ struct PipelineOptions {
   /// Threads of one process on CPUs: how many OpenMP threads each worker computes with. 0: its
   /// share of those that the constructor's caller has, at least one.
   int threads_per_worker = 0;
-  /// How long a stage waits for another's message.
+  /// Threads of one process: how long a stage waits for another's message. Between ranks the
+  /// group's timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Called on the worker of a stage as soon as its gradients of a step are complete, while other
   /// stages still compute: adds them up over the replicas of the pipeline.

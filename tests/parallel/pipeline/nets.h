@@ -3,8 +3,8 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn.h>
 
 #include <atomic>

@@ -7,10 +7,13 @@
 #include <torch/nn.h>
 
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <functional>
-#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/optim/distinct.h>
