@@ -28,8 +28,8 @@ TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
     const Balance choice = balance(uneven_net(), torch::randn({64, 8}), 3, by);
     // Before it are three layers, behind it three.
     EXPECT_EQ(choice.sizes[0], 3);
-    EXPECT_EQ(choice.of_layers.size(), 7);
-    ASSERT_EQ(choice.costs.size(), 3);
+    EXPECT_EQ(choice.of_layers.size(), 7U);
+    ASSERT_EQ(choice.costs.size(), 3U);
     EXPECT_GT(choice.costs[1], choice.costs[0]);
     EXPECT_GT(choice.costs[1], choice.costs[2]);
     EXPECT_THAT(choice.text(), AllOf(HasSubstr(by == BalanceBy::kTime ? "balance by time: 3 + "
@@ -57,7 +57,7 @@ TEST(Balance, SplitsIntoStagesThatShareTheModules) {
   torch::nn::Sequential net = uneven_net();
   net->eval();
   const auto stages = split(net, {2, 4, 1});
-  ASSERT_EQ(stages.size(), 3);
+  ASSERT_EQ(stages.size(), 3U);
   EXPECT_THAT(stages[1]->named_parameters().keys(),
               ElementsAre("2.weight", "2.bias", "3.weight", "3.bias"));
   EXPECT_TRUE(stages[2]->parameters()[0].is_same(net->parameters().end()[-2]));

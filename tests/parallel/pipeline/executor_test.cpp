@@ -207,7 +207,7 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
   Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
   Timeline timeline;
   run(table, threads, mailboxes, &timeline);
-  ASSERT_EQ(timeline.workers.size(), 2);
+  ASSERT_EQ(timeline.workers.size(), 2U);
   for (std::size_t w = 0; w < 2; ++w) {
     ASSERT_EQ(timeline.workers[w].size(), table.workers[w].size());
     double now = 0;

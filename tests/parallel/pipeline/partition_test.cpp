@@ -42,7 +42,7 @@ TEST(PipelinePartition, CutsWhereTheLargestPartIsSmallest) {
   EXPECT_THAT(partition({1, 1, 1, 1}, 2), ElementsAre(2, 2));
   EXPECT_THAT(partition({8, 1, 1, 1}, 2), ElementsAre(1, 3));
   EXPECT_THAT(partition({1, 2, 3}, 3), ElementsAre(1, 1, 1));
-  EXPECT_THAT(partition({0, 0, 5}, 2).size(), 2);
+  EXPECT_EQ(partition({0, 0, 5}, 2).size(), 2U);
   EXPECT_THAT(partition({3, 4}, 1), ElementsAre(2));
 }
 

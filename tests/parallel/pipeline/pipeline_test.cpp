@@ -240,7 +240,7 @@ TEST(Pipeline, RecordsATimelineAndWritesIt) {
   Pipeline pipe = pipeline_of(net, {.micro_batches = kMicroBatches});
   pipe.step(net.criterion, net.x, net.y);
   const pipeline::Timeline& timeline = pipe.timeline();
-  ASSERT_EQ(timeline.workers.size(), 4);
+  ASSERT_EQ(timeline.workers.size(), 4U);
   EXPECT_EQ(timeline.workers[0].size(), pipe.table().workers[0].size());
   EXPECT_GT(timeline.bubble(), 0);
   EXPECT_LT(timeline.bubble(), 1);

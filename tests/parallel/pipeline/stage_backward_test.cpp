@@ -330,7 +330,7 @@ TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
   const torch::Tensor x = torch::randn({4, 5});
   StageBackward backward({linear->forward(x)}, {GradientSink()});
   const Tensors of_inputs = backward.backward_input({torch::ones({4, 5})});
-  ASSERT_EQ(of_inputs.size(), 1);
+  ASSERT_EQ(of_inputs.size(), 1U);
   EXPECT_FALSE(of_inputs[0].defined());
   EXPECT_FALSE(linear->weight.grad().defined());
   backward.backward_weight();
