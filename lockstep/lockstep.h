@@ -1,5 +1,5 @@
-// All that a training program needs: process groups, distributed data-parallel models, optimizers, data, and
-// the parts of a training loop.
+// All that a training program needs: process groups, distributed data-parallel models, pipelines of stages,
+// optimizers, data, and the parts of a training loop.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -36,6 +36,9 @@
 #include <lockstep/parallel/data_parallel.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
+#include <lockstep/parallel/pipeline/balance.h>
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/metrics.h>

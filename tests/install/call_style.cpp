@@ -32,7 +32,7 @@ void call_in_the_style_of_the_guides() {
   take(DataParallelOptions{.weights = {2, 1}});
   take(DdpOptions{.static_graph = true}, SgdOptions{.lr = 0.1}, AdamOptions{.lr = 0.1}, AdamWOptions{.lr = 0.1},
        GradScalerOptions{.init_scale = 1024}, PowerSgdOptions{.matrix_approximation_rank = 2},
-       PeriodicModelAveragerOptions{.period = 4});
+       PeriodicModelAveragerOptions{.period = 4}, PipelineOptions{.micro_batches = 8, .schedule = Schedule::kZbH1});
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
        ScheduleOptions{.kind = ScheduleKind::kStep}, CheckpointInfo{.epoch = 2},
        RunInfo{.world_size = 2}, EpochReport{.epoch = 1}, RunReport{.seconds_total = 1});
