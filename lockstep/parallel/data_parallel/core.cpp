@@ -25,12 +25,12 @@ std::vector<double> checked_weights(const std::vector<double>& weights, std::siz
   return weights;
 }
 
-std::shared_ptr<data_parallel::ThreadTeam> make_team(const std::vector<torch::Device>& devices) {
+std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices) {
   std::vector<std::string> names;
   for (const torch::Device device : devices) {
     names.push_back(lockstep::str("replica ", names.size(), " on ", device));
   }
-  auto team = make_process_owned<data_parallel::ThreadTeam>(std::move(names));
+  auto team = make_process_owned<ThreadTeam>(std::move(names));
   const int threads = at::get_num_threads();
   team->run(
       [&](std::size_t member) { data_parallel::divide_threads(threads, member, devices.size()); });

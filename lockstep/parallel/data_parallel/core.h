@@ -9,7 +9,7 @@
 
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/step.h>
-#include <lockstep/parallel/data_parallel/thread_team.h>
+#include <lockstep/parallel/thread_team.h>
 
 namespace lockstep {
 
@@ -40,7 +40,7 @@ class DataParallelCore {
   std::vector<torch::Device> devices_;
   std::vector<double> weights_;  // of each device
   std::optional<data_parallel::Replicas> replicas_;
-  std::shared_ptr<data_parallel::ThreadTeam> team_;
+  std::shared_ptr<ThreadTeam> team_;
 };
 
 }  // namespace lockstep

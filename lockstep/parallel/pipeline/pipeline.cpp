@@ -19,7 +19,7 @@
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
-#include <lockstep/parallel/pipeline/worker_threads.h>
+#include <lockstep/parallel/thread_team.h>
 
 namespace lockstep {
 namespace {
@@ -142,8 +142,10 @@ class Pipeline::Impl {
     const int threads = at::get_num_threads();
     const int each = options_.threads_per_worker > 0 ? options_.threads_per_worker
                                                      : std::max(1, threads / workers());
-    threads_ = std::make_unique<pipeline::WorkerThreads>(workers());
-    threads_->run([each](int) { prepare_thread(each); });
+    std::vector<std::string> names;
+    for (int w = 0; w < workers(); ++w) names.push_back(str("worker ", w));
+    threads_ = std::make_unique<ThreadTeam>(std::move(names));
+    threads_->run([each](std::size_t) { prepare_thread(each); });
     at::set_num_threads(threads);
   }
 
@@ -181,8 +183,7 @@ class Pipeline::Impl {
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
     const at::ThreadLocalState caller;  // autocast and the like
-    threads_->run([&](int w) {
-      const auto i = static_cast<std::size_t>(w);
+    threads_->run([&](std::size_t i) {
       const at::ThreadLocalStateGuard like_caller(caller);
       const c10::DeviceGuard device(devices_[i]);
       const auto perform = [&](const pipeline::Action& action) {
@@ -191,7 +192,7 @@ class Pipeline::Impl {
       };
       auto failed = pipeline::execute(table.workers[i], perform, recordings[i]);
       if (!failed) return;
-      failure.keep(w, std::move(*failed));
+      failure.keep(static_cast<int>(i), std::move(*failed));
       mailboxes_.abort();
     });
     timeline_ = pipeline::timeline_of(table, recordings);
@@ -219,7 +220,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   pipeline::Timeline timeline_;
-  std::unique_ptr<pipeline::WorkerThreads> threads_;  // last: they end before what they use
+  std::unique_ptr<ThreadTeam> threads_;  // last: they end before what they use
 };
 
 Pipeline::Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,

@@ -16,7 +16,7 @@
 #include <lockstep/parallel/pipeline/check.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
 #include <lockstep/parallel/pipeline/schedules.h>
-#include <lockstep/parallel/pipeline/worker_threads.h>
+#include <lockstep/parallel/thread_team.h>
 #include <tests/parallel/pipeline/random_table.h>
 #include <tests/support/messages.h>
 
@@ -132,16 +132,22 @@ class Toy {
   std::map<Action, Number> inputs_, gradients_, messages_;
 };
 
+std::vector<std::string> names_of_workers(int workers) {
+  std::vector<std::string> names;
+  for (int w = 0; w < workers; ++w) names.push_back(str("worker ", w));
+  return names;
+}
+
 // One step on threads. `before` is called before each action.
 Results run(
-    const Table& table, WorkerThreads& threads, Mailboxes<Number>& mailboxes,
+    const Table& table, ThreadTeam& threads, Mailboxes<Number>& mailboxes,
     Timeline* timeline = nullptr, const Perform& before = [](const Action&) {}) {
   Results results(table);
   StepFailure failure;
   std::vector<Recording> recordings(table.workers.size());
   mailboxes.reset();
-  threads.run([&](int worker) {
-    const auto w = static_cast<std::size_t>(worker);
+  threads.run([&](std::size_t w) {
+    const int worker = static_cast<int>(w);
     Toy toy(table, worker, mailboxes, results);
     auto failed = execute(
         table.workers[w],
@@ -163,7 +169,7 @@ Results run(
 TEST(PipelineExecutor, GivesTheSameForAllSchedules) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     for (const int workers : {1, 2, 3}) {
-      WorkerThreads threads(workers);
+      ThreadTeam threads(names_of_workers(workers));
       Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
       for (const int micro_batches : {1, 2, 7}) {
         const Table plain = schedule_of(name, workers, micro_batches);
@@ -185,7 +191,7 @@ TEST(PipelineExecutor, GivesTheSameForRandomTables) {
     const Table table =
         with_messages(random_table(random, workers, stages, 1 + static_cast<int>(random() % 6)));
     ASSERT_NO_THROW(check(table)) << csv(table);
-    WorkerThreads threads(workers);
+    ThreadTeam threads(names_of_workers(workers));
     Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
     EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
   }
@@ -196,14 +202,14 @@ TEST(PipelineExecutor, GivesTheSameForATableOfTheUser) {
       with_messages(table_of("0F0,2F0,0F1,2F1,2I1,2I0,2W0,0B0,2W1,0B1\n1F0,1F1,1B0,1B1\n", "mine"));
   // The gradient of micro-batch 1 comes first, and 1B1 stands behind 1B0.
   EXPECT_NO_THROW(check(table));
-  WorkerThreads threads(2);
+  ThreadTeam threads(names_of_workers(2));
   Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
   EXPECT_EQ(run(table, threads, mailboxes), expected_of(table));
 }
 
 TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
   const Table table = with_messages(one_forward_one_backward(2, 4));
-  WorkerThreads threads(2);
+  ThreadTeam threads(names_of_workers(2));
   Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
   Timeline timeline;
   run(table, threads, mailboxes, &timeline);
@@ -228,7 +234,7 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
 // well.
 TEST(PipelineExecutor, EndsAStepInWhichAWorkerFails) {
   const Table table = with_messages(zero_bubble_h1(3, 5));
-  WorkerThreads threads(3);
+  ThreadTeam threads(names_of_workers(3));
   Mailboxes<Number> mailboxes(3, std::chrono::seconds(30));
   for (const char* name : {"0F0", "0F4", "1RECV_F2", "1I3", "2W4", "2SEND_B1", "0W4"}) {
     const Action failing = action_of(name);
@@ -300,27 +306,6 @@ TEST(PipelineMailboxes, AnAbortWakesWhoWaitsAndAResetForgetsIt) {
   mailboxes.reset();
   mailboxes.send(0, 1, 2);
   EXPECT_EQ(mailboxes.receive(0, 1), 2);
-}
-
-TEST(PipelineWorkerThreads, DoEachJobOnceOnTheirOwnThread) {
-  WorkerThreads threads(4);
-  std::vector<std::thread::id> first(4);
-  std::vector<int> calls(4);
-  threads.run(
-      [&](int worker) { first[static_cast<std::size_t>(worker)] = std::this_thread::get_id(); });
-  for (int round = 0; round < 200; ++round) {
-    threads.run([&](int worker) {
-      const auto w = static_cast<std::size_t>(worker);
-      ++calls[w];
-      EXPECT_EQ(first[w], std::this_thread::get_id());
-    });
-  }
-  EXPECT_THAT(calls, testing::Each(200));
-  EXPECT_THROW(threads.run([](int worker) {
-    if (worker == 2) throw std::runtime_error("no");
-  }),
-               std::runtime_error);
-  EXPECT_NO_THROW(threads.run([](int) {}));
 }
 
 }  // namespace

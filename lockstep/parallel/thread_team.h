@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace lockstep::data_parallel {
+namespace lockstep {
 
 /// The threads start with the team and end with it; between two runs they sleep. Any thread may
 /// call run(), but for the members themselves; calls from several threads follow each other.
@@ -49,4 +49,4 @@ class ThreadTeam {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep

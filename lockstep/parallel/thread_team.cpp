@@ -1,4 +1,4 @@
-#include <lockstep/parallel/data_parallel/thread_team.h>
+#include <lockstep/parallel/thread_team.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep {
 namespace {
 
 // The team that this thread is a member of.
@@ -99,7 +99,7 @@ void ThreadTeam::work(const std::shared_ptr<State>& state, std::size_t member) {
 void ThreadTeam::refuse_members() const {
   if (own_team != state_.get()) return;
   throw ConfigError(
-      "a replica ran the DataParallel that it belongs to, which would wait for itself");
+      "a thread called the DataParallel or Pipeline that it works for, which would wait for itself");
 }
 
 void ThreadTeam::run(const Task& task) {
@@ -121,4 +121,4 @@ void ThreadTeam::run(const Task& task) {
   }
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep

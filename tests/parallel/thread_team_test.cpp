@@ -1,4 +1,4 @@
-#include <lockstep/parallel/data_parallel/thread_team.h>
+#include <lockstep/parallel/thread_team.h>
 
 #include <condition_variable>
 #include <set>
@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep {
 namespace {
 
 using testing::Each;
@@ -96,7 +96,8 @@ TEST(ThreadTeam, RefusesAMemberThatRunsIt) {
                 if (member == 1) team.run([](std::size_t) {});
               });
             }),
-            "b: a replica ran the DataParallel that it belongs to, which would wait for itself");
+            "b: a thread called the DataParallel or Pipeline that it works for, which would wait "
+            "for itself");
   EXPECT_NO_THROW(team.refuse_members());
 }
 
@@ -133,4 +134,4 @@ TEST(ThreadTeam, EndsWithoutARun) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep
