@@ -122,7 +122,8 @@ TEST_F(DataParallelFailure, OfAReplicaThatRunsTheWrapperIsNoDeadlock) {
   inside = [&](const Tensor& x) { dp.forward(x.abs()); };
   expect_failure(
       dp, [&] { dp.forward(batch_ending_with(-1)); },
-      "replica 1 on cpu: a replica ran the DataParallel that it belongs to, which would "
+      "replica 1 on cpu: a thread called the DataParallel or Pipeline that it works for, which "
+      "would "
       "wait for itself");
 }
 

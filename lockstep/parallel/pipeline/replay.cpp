@@ -149,8 +149,7 @@ Costs costs_of(const Timeline& measured) {
   std::map<Action, double> durations;
   for (const auto& intervals : measured.workers) {
     for (const Interval& each : intervals) {
-      const Kind kind = each.action.kind;
-      if (kind == Kind::kReceiveForward || kind == Kind::kReceiveBackward) continue;
+      if (is_message(each.action.kind)) continue;
       durations[each.action] = each.end - each.begin;
     }
   }

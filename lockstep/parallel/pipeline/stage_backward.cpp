@@ -176,15 +176,21 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   if (first_part.edges.empty()) return Tensors(inputs.size());
 
   std::vector<Border> borders;
+  std::vector<NodePtr> done;  // after the first part
   for (const NodePtr& node : nodes) {
-    if (Border::is_one(*node, to_inputs)) borders.emplace_back(node, to_inputs, captures);
+    if (Border::is_one(*node, to_inputs)) {
+      borders.emplace_back(node, to_inputs, captures);
+    } else if (to_inputs.contains(node.get())) {
+      done.push_back(node);
+    }
   }
   // The graph is kept, or the nodes at the border would lose what they need for the second part.
-  // What nothing but this call holds is released at its end.
   const Tensors captured = Engine::get_default_engine().execute(
       first_part.edges, first_part.gradients, /*keep_graph=*/true, /*create_graph=*/false,
       /*accumulate_grad=*/false, captures);
   for (Border& border : borders) border.defer(captured, to_inputs, weights_);
+  // Not by destruction alone: a tensor that a border has saved holds the node that made it.
+  for (const NodePtr& node : done) node->release_variables();
 
   Tensors of_inputs(inputs.size());
   std::size_t next_captured = 0;

@@ -30,7 +30,7 @@ using testing_support::parameters_of;
 using testing_support::run_group;
 using testing_support::run_group_processes;
 
-constexpr int kMicroBatches = 4;
+constexpr int kRankMicroBatches = 4;
 
 // What the nets are made with is the process's, which the ranks of a test share.
 template <class Function>
@@ -80,7 +80,7 @@ TEST_P(DistributedPipelines, LearnTheSameBitsAsOneProcess) {
   const bool two = schedule == Schedule::kZbV || schedule == Schedule::kInterleaved;
   const int ranks = two ? 2 : 4;
   const Net expected = make_net(name);
-  const double loss = accumulate(expected, kMicroBatches).item<double>();
+  const double loss = accumulate(expected, kRankMicroBatches).item<double>();
   const Tensors of_expected = parameters_of(expected);
   const double norm = get_total_norm([&] {
                         Tensors gradients;
@@ -93,7 +93,7 @@ TEST_P(DistributedPipelines, LearnTheSameBitsAsOneProcess) {
   const auto errors = run_group(ranks, backend, [&, schedule = schedule](ProcessGroup group) {
     at::set_num_threads(1);
     DistributedPipeline pipe(stages_of(net, schedule, group.rank(), ranks), group, torch::kCPU,
-                             {.micro_batches = kMicroBatches, .schedule = schedule});
+                             {.micro_batches = kRankMicroBatches, .schedule = schedule});
     const bool first = group.rank() == 0;
     const bool last = pipe.table().worker_of.back() == group.rank();
     const torch::Tensor nothing;
