@@ -66,10 +66,12 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
                    "Compute with LibTorch's operations alone (mnist only; default: convolution, "
                    "max-pool and ReLU run as one kernel on CPUs)");
-  add_integer(command, "--batch-size", to.batch_size, "Images per step, of all ranks together");
+  add_integer(command, "--batch-size", to.batch_size, "Images per batch, of all ranks together");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
   add_integer(command, "--max-steps", to.max_steps,
               "End after so many optimizer steps; the schedule goes by --max-epochs");
+  add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
+              "Batches whose gradients accumulate before an optimizer step (default 1)");
   add_integer(command, "--limit-test-batches", to.limit_test_batches,
               "Evaluate on at most so many batches of each rank; 0: do not evaluate");
   add_optimizer_options(command, to);

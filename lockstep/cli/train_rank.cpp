@@ -76,6 +76,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                                torch::Device device, int threads) {
   return {.max_epochs = settings.max_epochs,
           .max_steps = settings.max_steps,
+          .accumulate_grad_batches = settings.accumulate_grad_batches,
           .limit_test_batches = settings.limit_test_batches,
           .optimizer = settings.optimizer,
           .gradient_clip_norm = settings.gradient_clip_norm,

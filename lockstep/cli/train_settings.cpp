@@ -8,6 +8,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/optim/update_rule.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/train/strategy.h>
 
 namespace lockstep {
 namespace {
@@ -28,7 +29,7 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
     check_nproc_per_node("train", arguments.nproc_per_node, *settings.worker);
   }
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
-  check.one_of("--strategy", settings.strategy, {"single", "ddp", "zero1"});
+  check.one_of("--strategy", settings.strategy, strategy_names());
   if (settings.strategy == "single" && settings.world_size > 1) {
     throw ConfigError(lockstep::str("train: --strategy single is for one process, but there are ",
                                     settings.world_size, "; use --strategy ddp"));
@@ -142,6 +143,9 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   if (settings.max_steps) {
     check.at_least("--max-steps", static_cast<double>(*settings.max_steps), 1);
   }
+  settings.accumulate_grad_batches = arguments.accumulate_grad_batches;
+  check.in_range("--accumulate-grad-batches",
+                 static_cast<double>(settings.accumulate_grad_batches), 1, 1e9);
   settings.limit_test_batches = arguments.limit_test_batches;
   if (settings.limit_test_batches) {
     check.at_least("--limit-test-batches", static_cast<double>(*settings.limit_test_batches), 0);

@@ -33,6 +33,7 @@ struct TrainArguments {
   std::optional<std::int64_t> max_epochs;
   std::optional<std::int64_t> max_steps;
   std::optional<std::int64_t> limit_test_batches;
+  std::int64_t accumulate_grad_batches = 1;
   std::optional<std::string> optimizer;
   std::optional<double> lr;
   std::optional<double> weight_decay;
@@ -75,6 +76,7 @@ struct TrainSettings {
   std::int64_t max_epochs = 0;
   std::optional<std::int64_t> max_steps;
   std::optional<std::int64_t> limit_test_batches;
+  std::int64_t accumulate_grad_batches = 1;
   OptimizerOptions optimizer;
   std::optional<double> gradient_clip_norm;
   ScheduleOptions schedule;

@@ -65,6 +65,9 @@ std::string to_json(const RunReport& report) {
             {"seconds_to_first_step", report.seconds_to_first_step},
             {"seconds_total", report.seconds_total},
             {"peak_rss_bytes", report.peak_rss_bytes}};
+  if (info.accumulate_grad_batches > 1) {
+    json["accumulate_grad_batches"] = info.accumulate_grad_batches;
+  }
   for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
   if (report.test) {
     json["test"] = {{"loss", report.test->loss}, {"accuracy", report.test->accuracy}};

@@ -84,6 +84,9 @@ std::string run_line(const RunInfo& info) {
       ", " + plural(info.world_size, "process") + " x " + plural(info.threads_per_rank, "thread");
   if (info.device != "cpu") line += " on " + info.device;
   line += ", global batch " + count_text(static_cast<double>(info.global_batch));
+  if (info.accumulate_grad_batches > 1) {
+    line += " x " + count_text(static_cast<double>(info.accumulate_grad_batches));
+  }
   line += ", " + precision_text(info.precision) + ", " + plural(info.parameters, "parameter");
   if (!info.dataset.empty()) line += ", " + info.dataset;
   return line;

@@ -92,6 +92,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--schedule", "step", "--step-epochs", "inf"}, 2, "--step-epochs"},
       {{"mnist", "--warmup-epochs", "-1"}, 2, "--warmup-epochs must be from 0"},
       {{"mnist", "--max-steps", "0"}, 2, "--max-steps must be at least 1"},
+      {{"mnist", "--accumulate-grad-batches", "0"}, 2, "--accumulate-grad-batches must be from 1"},
       {{"mnist", "--limit-test-batches", "-1"}, 2, "--limit-test-batches must be at least 0"},
       {{"mnist", "--nproc-per-node", "0"}, 2, "--nproc-per-node"},
       {{"mnist", "--nproc-per-node", "2", "--strategy", "single"}, 2, "use --strategy ddp"},
@@ -271,6 +272,15 @@ TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
   EXPECT_FALSE(plain["fused_kernels"].get<bool>());
   // The same network with the same random numbers.
   EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
+}
+
+TEST_F(TrainCommand, AccumulatesGradients) {
+  const std::string file = in_scratch("accumulated.json");
+  const auto result = train({"mnist", "--accumulate-grad-batches", "3", "--batch-size", "8",
+                             "--max-epochs", "1", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("global batch 8 x 3"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {

@@ -89,6 +89,13 @@ TEST(ToJson, SaysNullWhereThereIsNoNumber) {
   EXPECT_EQ(nlohmann::json::parse(to_json(sample_report(0)))["epochs"], nlohmann::json::array());
 }
 
+TEST(ToJson, SaysHowManyBatchesAStepHas) {
+  RunReport report = sample_report(1);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("accumulate_grad_batches"));
+  report.info.accumulate_grad_batches = 3;
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["accumulate_grad_batches"], 3);
+}
+
 TEST_F(JsonReportTest, WritesAFileAndNothingElse) {
   JsonReport listener(folder_ / "new" / "report.json");
   listener.on_run_begin(sample_info());
