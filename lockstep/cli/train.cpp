@@ -9,6 +9,7 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train_rank.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
@@ -33,7 +34,14 @@ CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Inte
 }
 
 void add_world_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--strategy", to.strategy, "single, ddp or zero1 (default: ddp with several ranks)");
+  command.add_option("--strategy", to.strategy,
+                     join(strategy_names()) + " (default: ddp with several ranks, else single)");
+  add_integer(command, "--devices", to.devices,
+              "Replicas of the model in one process (dp only; default: one on each GPU, or one for "
+              "each processor, at most 8)");
+  command.add_option("--dp-loss", to.dp_loss,
+                     "Where the loss is computed: gathered (on the first device) or on-each (dp "
+                     "only, default gathered)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();

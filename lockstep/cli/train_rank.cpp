@@ -41,6 +41,31 @@ torch::Device choose_device(const std::string& accelerator, const WorkerEnvironm
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
 }
 
+// The devices of a process that computes on several. On CPUs without --devices the strategy knows how
+// many are useful.
+std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
+  const int gpu_count = static_cast<int>(torch::cuda::device_count());
+  std::vector<torch::Device> devices;
+  for (const int gpu : choose_gpus(settings.accelerator, gpu_count, settings.devices)) {
+    devices.emplace_back(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu));
+  }
+  if (!devices.empty()) return devices;
+  if (settings.accelerator == "auto" && settings.speaks()) {
+    std::cerr << "note: --strategy " << settings.strategy << " computes on the CPU: this process sees "
+              << (gpu_count == 0 ? "no GPU" : str("fewer GPUs than devices, ", gpu_count)) << std::endl;
+  }
+  return std::vector<torch::Device>(static_cast<std::size_t>(settings.devices.value_or(0)),
+                                    torch::Device(torch::kCPU));
+}
+
+// Where the batches go.
+torch::Device choose_first_device(const TrainSettings& settings,
+                                  const std::vector<torch::Device>& devices,
+                                  const WorkerEnvironment& worker) {
+  if (!settings.on_several_devices) return choose_device(settings.accelerator, worker);
+  return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
+}
+
 void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
   if (rank != 0 || precision != Precision::kFp16 || !device.is_cpu()) return;
   log_warning("float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would compute");
@@ -109,7 +134,9 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int threads = prepare_rank(worker, settings.threads);
   at::set_num_threads(threads);
-  const torch::Device device = choose_device(settings.accelerator, worker);
+  StrategyOptions strategy{.devices = {}, .dp_loss = settings.dp_loss};
+  if (settings.on_several_devices) strategy.devices = choose_devices(settings);
+  const torch::Device device = choose_first_device(settings, strategy.devices, worker);
   ProcessGroup group = init_process_group(
       {.backend = settings.backend, .timeout = settings.timeout, .device = device});
   joined_group();
@@ -145,7 +172,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
-  Trainer(std::move(trainer), make_strategy(settings.strategy, group))
+  Trainer(std::move(trainer), make_strategy(settings.strategy, group, strategy))
       .fit(*task, train_loader, test_loader);
 }
 

@@ -8,7 +8,6 @@
 #include <lockstep/core/options.h>
 #include <lockstep/optim/update_rule.h>
 #include <lockstep/report/json_report.h>
-#include <lockstep/train/strategy.h>
 
 namespace lockstep {
 namespace {
@@ -28,12 +27,31 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
     settings.world_size = settings.worker->world_size;
     check_nproc_per_node("train", arguments.nproc_per_node, *settings.worker);
   }
+}
+
+// How the ranks, and the devices of a rank, work together.
+void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
   check.one_of("--strategy", settings.strategy, strategy_names());
-  if (settings.strategy == "single" && settings.world_size > 1) {
-    throw ConfigError(lockstep::str("train: --strategy single is for one process, but there are ",
-                                    settings.world_size, "; use --strategy ddp"));
+  const bool is_dp = settings.strategy == "dp";
+  if ((is_dp || settings.strategy == "single") && settings.world_size > 1) {
+    throw ConfigError(lockstep::str("train: --strategy ", settings.strategy,
+                                    " is for one process, but there are ", settings.world_size,
+                                    "; use --strategy ddp"));
   }
+  if ((arguments.devices || arguments.dp_loss) && !is_dp) {
+    throw ConfigError(lockstep::str("train: ", arguments.devices ? "--devices" : "--dp-loss",
+                                    " belongs to --strategy dp"));
+  }
+  if (arguments.devices) check.in_range("--devices", *arguments.devices, 1, 256);
+  if (arguments.dp_loss) {
+    check.one_of("--dp-loss", *arguments.dp_loss, {"gathered", "on-each"});
+    settings.dp_loss = parse_dp_loss(*arguments.dp_loss);
+  }
+  settings.devices = arguments.devices;
+  settings.on_several_devices = is_dp;
+  settings.data_shares = settings.world_size;
 }
 
 // Users give what all ranks do together; each rank does its share.
@@ -44,7 +62,7 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   const int workers = arguments.workers.value_or(settings.world_size);
   check.in_range("--workers", workers, 0, 1 << 20);
   check.in_range("--threads", arguments.threads, 0, 4096);
-  const std::int64_t ranks = settings.world_size;
+  const std::int64_t ranks = settings.data_shares;
   if (settings.global_batch < ranks) {
     throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
                                     " is smaller than the number of ranks, ", ranks));
@@ -220,6 +238,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
   resolve_world(arguments, settings);
+  resolve_strategy(arguments, settings);
   resolve_shares(arguments, settings);
   resolve_optimization(arguments, settings);
   resolve_files(arguments, settings);

@@ -14,6 +14,7 @@
 #include <lockstep/data/loader_options.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/train/precision.h>
+#include <lockstep/train/strategy.h>
 
 namespace lockstep {
 
@@ -21,6 +22,8 @@ namespace lockstep {
 struct TrainArguments {
   std::string recipe;
   std::optional<std::string> strategy;
+  std::optional<int> devices;
+  std::optional<std::string> dp_loss;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";
   std::string backend = "auto";
@@ -61,9 +64,15 @@ struct TrainArguments {
 struct TrainSettings {
   const Recipe* recipe = nullptr;
   std::string strategy;
+  /// Of one process that computes on several; absent: as many as it finds useful. For strategies with
+  /// `on_several_devices`.
+  std::optional<int> devices;
+  bool on_several_devices = false;
+  DpLoss dp_loss = DpLoss::kGathered;
   /// The environment of the launcher that started this process; absent: we start the ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 1;
+  int data_shares = 1;  ///< the ranks, or groups of them, that divide a batch between them
   std::string accelerator;
   std::string backend;
   LoaderEngineKind loader = LoaderEngineKind::kNative;

@@ -65,6 +65,10 @@ std::string to_json(const RunReport& report) {
             {"seconds_to_first_step", report.seconds_to_first_step},
             {"seconds_total", report.seconds_total},
             {"peak_rss_bytes", report.peak_rss_bytes}};
+  if (!info.dp_loss.empty()) {
+    json["devices"] = info.devices;
+    json["dp_loss"] = info.dp_loss;
+  }
   if (info.accumulate_grad_batches > 1) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;
   }

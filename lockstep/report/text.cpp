@@ -79,6 +79,7 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 
 std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
+  if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
   if (info.world_size > 1) line += " over " + info.backend;
   line +=
       ", " + plural(info.world_size, "process") + " x " + plural(info.threads_per_rank, "thread");

@@ -32,7 +32,7 @@ struct Evaluation {
 /// What is known before the first step.
 struct RunInfo {
   std::string recipe{};
-  std::string strategy{};   ///< "single", "ddp", "zero1"
+  std::string strategy{};   ///< "single", "dp", "ddp", "zero1"
   std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
   std::string loader{};     ///< "native", "cuda", "dali"
   std::string precision{};  ///< "32", "bf16"
@@ -40,6 +40,8 @@ struct RunInfo {
   std::string dataset{};    ///< what is trained on, in words
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
+  int devices = 1;          ///< of this process: strategy dp has a replica on each
+  std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step

@@ -86,10 +86,31 @@ class Strategy {
   virtual void gather_module() {}
 };
 
+/// Where strategy dp computes the loss.
+enum class DpLoss {
+  kGathered,  ///< on the first device, of the outputs of all replicas
+  kOnEach,    ///< on each device, of its replica's output; the losses are averaged by samples
+};
+
+/// "gathered" or "on-each".
+std::string to_string(DpLoss loss);
+/// The inverse; ConfigError for another word.
+DpLoss parse_dp_loss(const std::string& name);
+
+/// What some of the strategies need to know; the others ignore it.
+struct StrategyOptions {
+  /// dp: a replica on each. GPUs of one type, or CPUs, which may occur several times. Empty: the
+  /// run's device, or where that is the CPU a replica for each processor, at most 8.
+  std::vector<torch::Device> devices{};
+  DpLoss dp_loss = DpLoss::kGathered;
+};
+
 /// "single" trains in one process (ConfigError in a larger group), "ddp" replicates the model and
 /// averages gradients, "zero1" shards the optimizer beside that, with parameters that all ranks
-/// share where they can (ZeroRedundancyOptimizer). ConfigError for another name.
-std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group);
+/// share where they can (ZeroRedundancyOptimizer). "dp" has a replica on each device of one process
+/// (DataParallel). ConfigError for another name.
+std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
+                                        const StrategyOptions& options = {});
 
 /// The names that make_strategy() knows.
 const std::vector<std::string>& strategy_names();

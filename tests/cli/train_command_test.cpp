@@ -96,7 +96,17 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--limit-test-batches", "-1"}, 2, "--limit-test-batches must be at least 0"},
       {{"mnist", "--nproc-per-node", "0"}, 2, "--nproc-per-node"},
       {{"mnist", "--nproc-per-node", "2", "--strategy", "single"}, 2, "use --strategy ddp"},
-      {{"mnist", "--strategy", "magic"}, 2, "--strategy"},
+      {{"mnist", "--strategy", "magic"}, 2, "--strategy must be one of single, dp, ddp, zero1"},
+      {{"mnist", "--nproc-per-node", "2", "--strategy", "dp"}, 2, "use --strategy ddp"},
+      {{"mnist", "--devices", "2"}, 2, "--devices belongs to --strategy dp"},
+      {{"mnist", "--dp-loss", "on-each"}, 2, "--dp-loss belongs to --strategy dp"},
+      {{"mnist", "--strategy", "dp", "--devices", "0"}, 2, "--devices must be from 1"},
+      {{"mnist", "--strategy", "dp", "--dp-loss", "each"},
+       2,
+       "--dp-loss must be one of gathered, on-each, got 'each'"},
+      {{"mnist", "--strategy", "dp", "--accelerator", "cuda", "--devices", "200"},
+       2,
+       "--accelerator cuda needs 200 GPUs"},
       {{"mnist", "--backend", "tcp"}, 2, "--backend"},
       {{"mnist", "--accelerator", "tpu"}, 2, "--accelerator"},
       {{"mnist", "--precision", "8"}, 2, "--precision"},
@@ -281,6 +291,30 @@ TEST_F(TrainCommand, AccumulatesGradients) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("global batch 8 x 3"));
   EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
+}
+
+TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
+  const std::string file = in_scratch("dp.json");
+  const std::vector<std::string> arguments = {"mnist",     "--strategy", "dp",        "--devices",
+                                              "2",         "--dp-loss",  "on-each",   "--max-steps",
+                                              "3",         "--json",     file,        "--batch-size",
+                                              "9"};
+  ProgramResult result = train(arguments, {{"CUDA_VISIBLE_DEVICES", ""}});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "note: --strategy dp computes on the CPU: this process sees no GPU\n");
+  EXPECT_THAT(result.out, HasSubstr("mnist: dp with 2 replicas, 1 process"));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["strategy"], "dp");
+  EXPECT_EQ(report["devices"], 2);
+  EXPECT_EQ(report["dp_loss"], "on-each");
+  EXPECT_GT(report["epochs"][0]["phases"]["forward"], 0.0);
+  EXPECT_GT(report["epochs"][0]["phases"]["backward"], 0.0);
+
+  std::vector<std::string> on_cpu = arguments;
+  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu"});
+  result = train(on_cpu);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {

@@ -96,6 +96,16 @@ TEST(ToJson, SaysHowManyBatchesAStepHas) {
   EXPECT_EQ(nlohmann::json::parse(to_json(report))["accumulate_grad_batches"], 3);
 }
 
+TEST(ToJson, SaysWhatReplicasThereAre) {
+  RunReport report = sample_report(1);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("devices"));
+  report.info.devices = 2;
+  report.info.dp_loss = "on-each";
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["devices"], 2);
+  EXPECT_EQ(json["dp_loss"], "on-each");
+}
+
 TEST_F(JsonReportTest, WritesAFileAndNothingElse) {
   JsonReport listener(folder_ / "new" / "report.json");
   listener.on_run_begin(sample_info());

@@ -53,6 +53,12 @@ TEST(Text, DescribesARun) {
   info.accumulate_grad_batches = 2;
   EXPECT_THAT(run_line(info), testing::HasSubstr("global batch 128 x 2, float32"));
   info = sample_info();
+  info.strategy = "dp";
+  info.world_size = 1;
+  info.devices = 2;
+  info.dp_loss = "gathered";
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas, 1 process"));
+  info = sample_info();
   info.strategy = "single";
   info.world_size = 1;
   info.threads_per_rank = 2;

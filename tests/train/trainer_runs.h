@@ -67,7 +67,8 @@ inline ProcessGroup group_of_one() {
 // Each run starts from the same weights, as ranks do from one seed.
 inline Outcome train(const TrainerOptions& trainer_options,
                      ProcessGroup group = group_of_one(), bool dropout = true,
-                     std::string strategy = "", std::int64_t global_batch = kGlobalBatch) {
+                     std::string strategy = "", std::int64_t global_batch = kGlobalBatch,
+                     const StrategyOptions& strategy_options = {}) {
   MnistNet net(MnistNetOptions{.dropout = dropout});
   torch::NoGradGuard no_grad;
   for (auto& parameter : net->parameters()) {
@@ -79,7 +80,7 @@ inline Outcome train(const TrainerOptions& trainer_options,
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
   Loader loader = train_loader(group, global_batch);
   if (strategy.empty()) strategy = group.size() == 1 ? "single" : "ddp";
-  Trainer trainer(trainer_options, make_strategy(strategy, group));
+  Trainer trainer(trainer_options, make_strategy(strategy, group, strategy_options));
   Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}};
   for (const auto& [name, tensor] : state_dict(*net)) {
     outcome.state.emplace_back(name, tensor.clone());

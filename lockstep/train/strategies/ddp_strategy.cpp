@@ -36,11 +36,11 @@ class ZeroStrategy final : public DdpStrategy {
 
 // Flat, because an optimizer over a few large tensors is faster than one over many
 // (docs/benchmarks/ddp.md).
-std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group) {
+std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions&) {
   return std::make_unique<DdpStrategy>("ddp", std::move(group), ParameterMemory::kFlat);
 }
 
-std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group) {
+std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions&) {
   const bool shares = group.backend() == "shm";
   return std::make_unique<ZeroStrategy>("zero1", std::move(group),
                                         shares ? ParameterMemory::kShared : ParameterMemory::kFlat);
