@@ -37,6 +37,7 @@
 #include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
+#include <lockstep/parallel/model_parallel.h>
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
