@@ -42,6 +42,12 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--dp-loss", to.dp_loss,
                      "Where the loss is computed: gathered (on the first device) or on-each (dp "
                      "only, default gathered)");
+  add_integer(command, "--stages", to.stages,
+              "Stages that the model is cut into (pipeline and hybrid only, default 2)");
+  add_integer(command, "--micro-batches", to.micro_batches,
+              "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, default 4)");
+  command.add_flag("--shard-optimizer", to.shard_optimizer,
+                   "Ranks with the same stages share out their optimizer's state (hybrid only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
@@ -83,7 +89,11 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--limit-test-batches", to.limit_test_batches,
               "Evaluate on at most so many batches of each rank; 0: do not evaluate");
   add_optimizer_options(command, to);
-  command.add_option("--schedule", to.schedule, "Of the learning rate: constant, step or cosine");
+  command
+      .add_option("--schedule", to.schedules,
+                  "Schedule of the learning rate (constant, step or cosine), or of a pipeline (" +
+                      join(schedule_names()) + "; default 1f1b); give the option twice for both")
+      ->allow_extra_args(false);
   command.add_option("--step-epochs", to.step_epochs,
                      "Of --schedule step: the rate falls after so many epochs (default 1)");
   command.add_option("--gamma", to.gamma,

@@ -50,10 +50,6 @@ std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
     devices.emplace_back(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu));
   }
   if (!devices.empty()) return devices;
-  if (settings.accelerator == "auto" && settings.speaks()) {
-    std::cerr << "note: --strategy " << settings.strategy << " computes on the CPU: this process sees "
-              << (gpu_count == 0 ? "no GPU" : str("fewer GPUs than devices, ", gpu_count)) << std::endl;
-  }
   return std::vector<torch::Device>(static_cast<std::size_t>(settings.devices.value_or(0)),
                                     torch::Device(torch::kCPU));
 }
@@ -64,6 +60,15 @@ torch::Device choose_first_device(const TrainSettings& settings,
                                   const WorkerEnvironment& worker) {
   if (!settings.on_several_devices) return choose_device(settings.accelerator, worker);
   return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
+}
+
+// Who asked for several devices hears that they are no GPUs.
+void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
+  const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
+  if (!wants_gpus || rank != 0 || settings.accelerator != "auto" || !device.is_cpu()) return;
+  const int gpu_count = static_cast<int>(torch::cuda::device_count());
+  std::cerr << "note: --strategy " << settings.strategy << " computes on the CPU: this process sees "
+            << (gpu_count == 0 ? "no GPU" : str("too few GPUs, ", gpu_count)) << std::endl;
 }
 
 void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
@@ -134,33 +139,37 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int threads = prepare_rank(worker, settings.threads);
   at::set_num_threads(threads);
-  StrategyOptions strategy{.devices = {}, .dp_loss = settings.dp_loss};
-  if (settings.on_several_devices) strategy.devices = choose_devices(settings);
-  const torch::Device device = choose_first_device(settings, strategy.devices, worker);
+  StrategyOptions strategy_options = settings.strategy_options;
+  if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
+  const torch::Device device = choose_first_device(settings, strategy_options.devices, worker);
   ProcessGroup group = init_process_group(
       {.backend = settings.backend, .timeout = settings.timeout, .device = device});
   joined_group();
+  tell_of_cpu(settings, device, group.rank());
   warn_of_slow_precision(settings.precision, device, group.rank());
+  std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
+  const DataShare share = strategy->data_share();
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 
   torch::manual_seed(settings.seed);
   const std::unique_ptr<Task> task =
-      settings.recipe->make_task({.fused_kernels = settings.fused_kernels});
+      settings.recipe->make_task({.fused_kernels = settings.fused_kernels,
+                                  .num_classes = data.train.num_classes()});
   if (settings.recipe->channels_last) to_channels_last(task->module());
 
   const LoaderOptions options = loader_options(settings, device);
   LoaderOptions train_options = options;
   train_options.mix = settings.mix;
   Loader train_loader(data.train,
-                      DistributedSampler(data.train.size(), {.rank = group.rank(),
-                                                             .world_size = group.size(),
+                      DistributedSampler(data.train.size(), {.rank = share.rank,
+                                                             .world_size = share.size,
                                                              .shuffle = true,
                                                              .seed = settings.seed}),
                       settings.recipe->train_augmentation, train_options);
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
     return std::make_unique<Loader>(test,
-                                    EvaluationSampler(test.size(), group.rank(), group.size()),
+                                    EvaluationSampler(test.size(), share.rank, share.size),
                                     settings.recipe->test_augmentation, options);
   };
 
@@ -172,7 +181,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
-  Trainer(std::move(trainer), make_strategy(settings.strategy, group, strategy))
+  Trainer(std::move(trainer), std::move(strategy))
       .fit(*task, train_loader, test_loader);
 }
 

@@ -24,6 +24,9 @@ struct TrainArguments {
   std::optional<std::string> strategy;
   std::optional<int> devices;
   std::optional<std::string> dp_loss;
+  std::optional<int> stages;
+  std::optional<int> micro_batches;
+  bool shard_optimizer = false;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";
   std::string backend = "auto";
@@ -46,7 +49,7 @@ struct TrainArguments {
   std::optional<double> eps;
   bool amsgrad = false;
   std::optional<double> gradient_clip_norm;
-  std::optional<std::string> schedule;
+  std::vector<std::string> schedules;  ///< of the learning rate, and of a pipeline
   std::optional<double> step_epochs;
   std::optional<double> gamma;
   std::optional<double> warmup_epochs;
@@ -64,15 +67,16 @@ struct TrainArguments {
 struct TrainSettings {
   const Recipe* recipe = nullptr;
   std::string strategy;
-  /// Of one process that computes on several; absent: as many as it finds useful. For strategies with
-  /// `on_several_devices`.
-  std::optional<int> devices;
+  StrategyOptions strategy_options;  ///< without the devices, which the rank finds
+  /// Whether a process computes on several devices, and on how many; no number: as many as it finds
+  /// useful.
   bool on_several_devices = false;
-  DpLoss dp_loss = DpLoss::kGathered;
+  std::optional<int> devices;
+  bool has_pipeline = false;  ///< the strategy needs a model in stages
   /// The environment of the launcher that started this process; absent: we start the ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 1;
-  int data_shares = 1;  ///< the ranks, or groups of them, that divide a batch between them
+  int data_shares = 1;  ///< the ranks, or pipelines of ranks, that divide a batch between them
   std::string accelerator;
   std::string backend;
   LoaderEngineKind loader = LoaderEngineKind::kNative;

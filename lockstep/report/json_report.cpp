@@ -69,6 +69,11 @@ std::string to_json(const RunReport& report) {
     json["devices"] = info.devices;
     json["dp_loss"] = info.dp_loss;
   }
+  if (info.stages > 0) {
+    json["stages"] = info.stages;
+    json["micro_batches"] = info.micro_batches;
+    json["schedule"] = info.schedule;
+  }
   if (info.accumulate_grad_batches > 1) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;
   }

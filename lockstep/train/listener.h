@@ -32,7 +32,7 @@ struct Evaluation {
 /// What is known before the first step.
 struct RunInfo {
   std::string recipe{};
-  std::string strategy{};   ///< "single", "dp", "ddp", "zero1"
+  std::string strategy{};   ///< "single", "dp", "ddp", "zero1", "pipeline", "hybrid"
   std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
   std::string loader{};     ///< "native", "cuda", "dali"
   std::string precision{};  ///< "32", "bf16"
@@ -42,6 +42,9 @@ struct RunInfo {
   int world_size = 1;
   int devices = 1;          ///< of this process: strategy dp has a replica on each
   std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
+  int stages = 0;           ///< of a pipeline
+  int micro_batches = 0;    ///< of a pipeline
+  std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step

@@ -41,9 +41,17 @@ class RunOptimizer {
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options,
                                                         ProcessGroup group);
+/// The same of some parameters, which all require a gradient, under the names of their state.
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group);
 
 /// Every rank has its share; see ZeroRedundancyOptimizer for `core`.
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const OptimizerOptions& options);
+/// The same with other names than the module's for the parameters' state.
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const NamedTensors& parameters,
                                                      const OptimizerOptions& options);
 
 }  // namespace lockstep

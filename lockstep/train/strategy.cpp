@@ -7,6 +7,7 @@
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/data_parallel_strategy.h>
 #include <lockstep/train/strategies/ddp_strategy.h>
+#include <lockstep/train/strategies/pipeline_strategies.h>
 #include <lockstep/train/strategies/replica_strategy.h>
 
 namespace lockstep {
@@ -29,7 +30,9 @@ const std::vector<StrategyEntry>& strategy_entries() {
   static const std::vector<StrategyEntry> all = {{"single", make_single},
                                                  {"dp", make_data_parallel_strategy},
                                                  {"ddp", make_ddp_strategy},
-                                                 {"zero1", make_zero_strategy}};
+                                                 {"zero1", make_zero_strategy},
+                                                 {"pipeline", make_pipeline_strategy},
+                                                 {"hybrid", make_hybrid_strategy}};
   return all;
 }
 

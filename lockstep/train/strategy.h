@@ -12,6 +12,7 @@
 #include <lockstep/comm/process_group.h>
 #include <lockstep/data/loader_options.h>
 #include <lockstep/optim/grad_scaler.h>
+#include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/train/listener.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/precision.h>
@@ -49,6 +50,7 @@ class Strategy {
   virtual const std::string& name() const = 0;
   /// All ranks of the run.
   virtual ProcessGroup& group() = 0;
+  /// Known from the construction on.
   virtual DataShare data_share() { return {.rank = group().rank(), .size = group().size()}; }
   /// Fills in what only this strategy has.
   virtual void describe(RunInfo&) const {}
@@ -103,12 +105,26 @@ struct StrategyOptions {
   /// run's device, or where that is the CPU a replica for each processor, at most 8.
   std::vector<torch::Device> devices{};
   DpLoss dp_loss = DpLoss::kGathered;
+
+  /// pipeline and hybrid: stages of the model. There is a worker for each, or for each two of them
+  /// with the schedules zbv and interleaved: a thread on each of `devices` (empty: all on the run's
+  /// device) where strategy pipeline has one process, else a rank.
+  int stages = 2;
+  /// pipeline and hybrid: parts that the batch of a pipeline is cut into. A smaller batch goes
+  /// through in as many parts as it has samples.
+  int micro_batches = 4;
+  Schedule schedule = Schedule::k1F1B;
+  /// hybrid: the ranks that have the same stages share out their optimizer's state, as zero1 does.
+  bool shard_optimizer = false;
 };
 
 /// "single" trains in one process (ConfigError in a larger group), "ddp" replicates the model and
 /// averages gradients, "zero1" shards the optimizer beside that, with parameters that all ranks
 /// share where they can (ZeroRedundancyOptimizer). "dp" has a replica on each device of one process
-/// (DataParallel). ConfigError for another name.
+/// (DataParallel). "pipeline" has the stages of one model on threads of one process (Pipeline) or
+/// on ranks (DistributedPipeline), "hybrid" several such pipelines on ranks, whose gradients are
+/// averaged stage by stage while the pipelines still run. ConfigError for another name, and for
+/// options that do not fit. Collective where a pipeline is on ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
                                         const StrategyOptions& options = {});
 

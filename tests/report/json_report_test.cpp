@@ -106,6 +106,18 @@ TEST(ToJson, SaysWhatReplicasThereAre) {
   EXPECT_EQ(json["dp_loss"], "on-each");
 }
 
+TEST(ToJson, SaysWhatPipelineThereIs) {
+  RunReport report = sample_report(1);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("stages"));
+  report.info.stages = 2;
+  report.info.micro_batches = 8;
+  report.info.schedule = "1f1b";
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["stages"], 2);
+  EXPECT_EQ(json["micro_batches"], 8);
+  EXPECT_EQ(json["schedule"], "1f1b");
+}
+
 TEST_F(JsonReportTest, WritesAFileAndNothingElse) {
   JsonReport listener(folder_ / "new" / "report.json");
   listener.on_run_begin(sample_info());

@@ -59,6 +59,13 @@ TEST(Text, DescribesARun) {
   info.dp_loss = "gathered";
   EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas, 1 process"));
   info = sample_info();
+  info.strategy = "hybrid";
+  info.stages = 2;
+  info.micro_batches = 4;
+  info.schedule = "zb-h1";
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: hybrid of 2 stages (zb-h1, 4 "
+                                                  "micro-batches) over shm, 2 processes"));
+  info = sample_info();
   info.strategy = "single";
   info.world_size = 1;
   info.threads_per_rank = 2;
