@@ -22,8 +22,8 @@ std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
   const int needed = wanted.value_or(1);
   if (gpu_count < needed) {
     if (accelerator == "auto") return {};
-    throw ConfigError(str("train: --accelerator cuda needs ", needed, needed == 1 ? " GPU" : " GPUs",
-                          ", and this process sees ", gpu_count));
+    throw ConfigError(str("train: --accelerator cuda needs ", needed,
+                          needed == 1 ? " GPU" : " GPUs", ", and this process sees ", gpu_count));
   }
   std::vector<int> gpus(static_cast<std::size_t>(wanted.value_or(gpu_count)));
   std::iota(gpus.begin(), gpus.end(), 0);

@@ -41,8 +41,8 @@ torch::Device choose_device(const std::string& accelerator, const WorkerEnvironm
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
 }
 
-// The devices of a process that computes on several. On CPUs without --devices the strategy knows how
-// many are useful.
+// The devices of a process that computes on several. On CPUs without --devices the strategy knows
+// how many are useful.
 std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
   const int gpu_count = static_cast<int>(torch::cuda::device_count());
   std::vector<torch::Device> devices;
@@ -62,12 +62,13 @@ torch::Device choose_first_device(const TrainSettings& settings,
   return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
 }
 
-// Who asked for several devices hears that they are no GPUs.
+// The user of a strategy for several devices should know when these are no GPUs.
 void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
   const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
   if (!wants_gpus || rank != 0 || settings.accelerator != "auto" || !device.is_cpu()) return;
   const int gpu_count = static_cast<int>(torch::cuda::device_count());
-  std::cerr << "note: --strategy " << settings.strategy << " computes on the CPU: this process sees "
+  std::cerr << "note: --strategy " << settings.strategy
+            << " computes on the CPU: this process sees "
             << (gpu_count == 0 ? "no GPU" : str("too few GPUs, ", gpu_count)) << std::endl;
 }
 
@@ -181,8 +182,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
-  Trainer(std::move(trainer), std::move(strategy))
-      .fit(*task, train_loader, test_loader);
+  Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
 }
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@
 namespace lockstep {
 
 struct MeshDimension {
-  std::string name;
+  std::string name{};
   int size = 1;
 };
 

@@ -74,8 +74,8 @@ class Trainer {
 
   /// Collective. Trains `task` and evaluates it after each epoch on what `test_loader` returns,
   /// which is called when it is first needed (none: no evaluation). Each rank's loaders give its
-  /// share of the data (Strategy::data_share()); the training loaders of all ranks must have the same
-  /// number of steps. The task's module is moved to the device, or to those of the strategy.
+  /// share of the data (Strategy::data_share()); the training loaders of all ranks must have the
+  /// same number of steps. The task's module is moved to the device, or to the strategy's.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
 
  private:

@@ -127,7 +127,9 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "--schedule step and --schedule cosine exclude each other"},
       {{"mnist", "--shard-optimizer"}, 2, "--shard-optimizer belongs to --strategy hybrid"},
-      {{"cifar10", "--strategy", "pipeline", "--shard-optimizer"}, 2, "belongs to --strategy hybrid"},
+      {{"cifar10", "--strategy", "pipeline", "--shard-optimizer"},
+       2,
+       "--shard-optimizer belongs to --strategy hybrid"},
       {{"cifar10", "--strategy", "pipeline", "--nproc-per-node", "3"},
        2,
        "needs 2 processes, or one with threads, but there are 3"},
@@ -328,10 +330,9 @@ TEST_F(TrainCommand, AccumulatesGradients) {
 
 TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
   const std::string file = in_scratch("dp.json");
-  const std::vector<std::string> arguments = {"mnist",     "--strategy", "dp",        "--devices",
-                                              "2",         "--dp-loss",  "on-each",   "--max-steps",
-                                              "3",         "--json",     file,        "--batch-size",
-                                              "9"};
+  const std::vector<std::string> arguments = {
+      "mnist",       "--strategy", "dp",     "--devices", "2",            "--dp-loss", "on-each",
+      "--max-steps", "3",          "--json", file,        "--batch-size", "9"};
   ProgramResult result = train(arguments, {{"CUDA_VISIBLE_DEVICES", ""}});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "note: --strategy dp computes on the CPU: this process sees no GPU\n");
@@ -359,8 +360,8 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
              "--json", file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  EXPECT_THAT(result.out, HasSubstr("resnet50-split: pipeline of 2 stages (zb-h1, 2 micro-batches), "
-                                    "1 process"));
+  EXPECT_THAT(result.out, HasSubstr("resnet50-split: pipeline of 2 stages (zb-h1, 2 "
+                                    "micro-batches), 1 process"));
   const auto report = nlohmann::json::parse(read_text(file));
   EXPECT_EQ(report["strategy"], "pipeline");
   EXPECT_EQ(report["stages"], 2);
