@@ -4,7 +4,7 @@
 //   mesh.group("data").all_reduce(tensor);      // with the ranks of the same pipeline coordinate
 //   const int stage = mesh.local_rank("pipeline");
 //
-// As torch.distributed.device_mesh.init_device_mesh: rank r of the group has the coordinates of
+// Like torch.distributed.device_mesh.init_device_mesh: rank r of the group has the coordinates of
 // element r in row-major order, so that neighbours in the last dimension are neighbouring ranks.
 // With
 // {{"data", 2}, {"pipeline", 2}} ranks 0 and 1 are one pipeline, and 2 and 3 the other one.
@@ -37,7 +37,7 @@ class DeviceMesh {
   int local_rank(const std::string& name) const;
   int size(const std::string& name) const;
 
-  /// Of all dimensions together.
+  /// The number of ranks.
   int size() const { return all_.size(); }
   /// All ranks of the mesh.
   ProcessGroup& all() { return all_; }

@@ -32,7 +32,7 @@ class ModelParallel : public torch::nn::Module {
   /// Brings `x` to the first device and returns the output of the last stage there. ConfigError if
   /// that is not one tensor.
   torch::Tensor forward(const torch::Tensor& x);
-  /// The same for several inputs and outputs.
+  /// forward() for several inputs and outputs.
   Tensors forward_all(Tensors x);
 
   const std::vector<torch::Device>& devices() const { return devices_; }

@@ -45,7 +45,7 @@ struct RecipeData {
 struct TaskOptions {
   /// Off: the network computes with LibTorch's operations alone, without Lockstep's own kernels.
   bool fused_kernels = true;
-  /// Of the data that the task will train on.
+  /// Number of classes in the data that the task will train on.
   std::int64_t num_classes = 0;
 };
 

@@ -41,7 +41,8 @@ class RunOptimizer {
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options,
                                                         ProcessGroup group);
-/// The same of some parameters, which all require a gradient, under the names of their state.
+/// Steps only `parameters`, which all require a gradient, and names their state as they are named
+/// there.
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
                                                         const OptimizerOptions& options,
                                                         ProcessGroup group);
@@ -49,7 +50,7 @@ std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& para
 /// Every rank has its share; see ZeroRedundancyOptimizer for `core`.
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
                                                      const OptimizerOptions& options);
-/// The same with other names than the module's for the parameters' state.
+/// Names the parameters' state as `parameters` names them, not as the module does.
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
                                                      const NamedTensors& parameters,
                                                      const OptimizerOptions& options);

@@ -252,7 +252,7 @@ std::optional<Evaluation> TrainingRun::evaluate() {
   return sums.mean();
 }
 
-// Of all ranks' loaders; ranks that share their data skip the same. Collective.
+// The sum over all ranks' loaders, where ranks that share their data count once. Collective.
 std::int64_t TrainingRun::skipped_images() const {
   const std::int64_t own =
       train_loader_.skipped_images() + (test_loader_ ? test_loader_->skipped_images() : 0);

@@ -79,7 +79,7 @@ class TrainingRun {
   MetricSums sums_;
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
-  // Of the current step:
+  // State of the current step:
   torch::Tensor loss_sum_;  // of its parts
   double last_loss_ = 0;
 };

@@ -191,7 +191,8 @@ TEST_P(TrainerPipelines, ComputeInBfloat16) {
             1e-6);
 }
 
-// Of 110 images batches of 36 leave two, one for each of two pipelines that cut theirs in four.
+// An epoch of 110 images in batches of 36 ends with two images, one for each of two pipelines that
+// cut their batches in four.
 TEST_P(TrainerPipelines, TakeBatchesThatAreSmallerThanTheirMicroBatches) {
   Way way = GetParam();
   way.run.global_batch = 36;
@@ -291,7 +292,7 @@ TEST(TrainerHybrid, EvaluatesTheNetThatItSaves) {
   EXPECT_EQ(outcome.report.test->samples, sums.mean().samples);
 }
 
-// As processes, which have generators of their own: dropout follows the seeds of the step alone.
+// Processes have generators of their own: dropout follows the seeds of the step alone.
 TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
   const TemporaryDirectory directory;
   const StagedNetOptions with_dropout{.dropout = true};
@@ -364,7 +365,7 @@ TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
               HasSubstr("which the model does not have"));
 }
 
-// The same weight in two stages: threads add up its gradients, ranks cannot.
+// A weight in two stages: threads add up its gradients, ranks cannot.
 TEST(TrainerPipelineRefusals, RanksNameASharedParameter) {
   const auto tied_task = [](const torch::nn::Sequential& net) {
     return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {

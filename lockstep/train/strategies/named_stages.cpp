@@ -12,7 +12,7 @@ namespace {
 using Named = torch::OrderedDict<std::string, torch::Tensor>;
 using Names = std::unordered_map<const torch::TensorImpl*, std::string>;
 
-// Of several names of a tensor the first.
+// The first name of each tensor.
 Names names_of(const Named& whole) {
   Names names;
   for (const auto& item : whole) names.emplace(item.value().unsafeGetTensorImpl(), item.key());

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// As it stands, the strategy of one process that trains alone. Those that couple the ranks
-/// override the protected functions.
+/// Without overrides it is the strategy of one process that trains alone. Strategies that couple
+/// the ranks override the protected functions.
 class ReplicaStrategy : public Strategy {
  public:
   ReplicaStrategy(std::string name, ProcessGroup group)
