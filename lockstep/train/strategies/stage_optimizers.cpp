@@ -1,5 +1,6 @@
 #include <lockstep/train/strategies/stage_optimizers.h>
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>
