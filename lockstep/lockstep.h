@@ -34,8 +34,10 @@
 #include <lockstep/parallel/comm_hooks/post_local_sgd.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 #include <lockstep/parallel/data_parallel.h>
+#include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
+#include <lockstep/parallel/model_parallel.h>
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>

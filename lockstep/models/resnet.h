@@ -39,6 +39,8 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
   /// `images` float [N, 3, H, W] in any memory format; returns logits [N, num_classes].
   torch::Tensor forward(const torch::Tensor& images);
 
+  const ResNetOptions& options() const { return options_; }
+
  private:
   torch::nn::Sequential make_stage(int stage, std::int64_t& channels) const;
 
@@ -51,5 +53,6 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
 TORCH_MODULE(ResNet);
 
 ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
+ResNet resnet50(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
 
 }  // namespace lockstep

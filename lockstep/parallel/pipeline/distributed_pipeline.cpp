@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include <lockstep/core/error.h>
@@ -78,7 +79,6 @@ class DistributedPipeline::Impl {
         group_(std::move(group)),
         device_(pipeline::with_indices({device})[0]),
         table_(agreed_table(options_, modules.size(), group_)),
-        evaluation_(pipeline::with_messages(pipeline::forwards_of(table_))),
         channel_(group_, device_) {
     std::vector<Tensors> parameters(table_.worker_of.size());
     std::vector<std::size_t> places;
@@ -100,19 +100,20 @@ class DistributedPipeline::Impl {
                                                       options_.reduce);
   }
 
-  torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y) {
+  torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y,
+                     std::optional<std::int64_t> samples) {
     pipeline::StepBatch batch;
     try_locally([&] {
-      batch = cut(x, true);
+      batch = cut(x, true, samples);
       batch.loss = loss;
       if (!has_last()) return;
       if (!y.defined() || y.dim() < 1)
         throw ConfigError("DistributedPipeline: the last rank needs y");
-      const auto sizes = sizes_of(y.size(0));
+      const auto sizes = sizes_of(y.size(0), batch.plan.micro_batches);
       batch.targets = pipeline::split_batch(y, sizes, "y");
       batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
     });
-    run(table_, batch);
+    run(tables_for(batch.plan.micro_batches).training, batch);
     torch::Tensor sum;
     if (!has_last()) return sum;
     const torch::NoGradGuard no_grad;
@@ -120,10 +121,10 @@ class DistributedPipeline::Impl {
     return sum;
   }
 
-  Tensors forward(const Tensors& x) {
+  Tensors forward(const Tensors& x, std::optional<std::int64_t> samples) {
     pipeline::StepBatch batch;
-    try_locally([&] { batch = cut(x, false); });
-    run(evaluation_, batch);
+    try_locally([&] { batch = cut(x, false, samples); });
+    run(tables_for(batch.plan.micro_batches).evaluation, batch);
     Tensors joined;
     if (!has_last()) return joined;
     const torch::NoGradGuard no_grad;
@@ -140,6 +141,11 @@ class DistributedPipeline::Impl {
   const pipeline::Timeline& timeline() const { return timeline_; }
 
  private:
+  struct Tables {
+    Table training;
+    Table evaluation;
+  };
+
   bool has_first() const { return table_.worker_of.front() == group_.rank(); }
   bool has_last() const { return table_.worker_of.back() == group_.rank(); }
 
@@ -154,25 +160,44 @@ class DistributedPipeline::Impl {
     }
   }
 
-  std::vector<std::int64_t> sizes_of(std::int64_t samples) const {
-    if (samples < table_.micro_batches) {
-      throw ConfigError(str("DistributedPipeline: a batch of ", samples,
-                            " samples cannot be cut into ", table_.micro_batches,
-                            " micro-batches"));
-    }
-    return pipeline::part_sizes(samples, table_.micro_batches);
+  // Every rank comes to the same, which must not depend on what only some of them have.
+  int micro_batches_for(std::optional<std::int64_t> samples) const {
+    if (!samples || *samples >= table_.micro_batches || options_.table) return table_.micro_batches;
+    if (*samples < 1) throw ConfigError("DistributedPipeline: the batch has no samples");
+    return static_cast<int>(*samples);
   }
 
-  pipeline::StepBatch cut(const Tensors& x, bool training) const {
+  const Tables& tables_for(int micro_batches) {
+    const auto found = tables_.find(micro_batches);
+    if (found != tables_.end()) return found->second;
+    Table training =
+        micro_batches == table_.micro_batches
+            ? table_
+            : pipeline::make_table(options_, table_.stages(), group_.size(), micro_batches);
+    Table evaluation = pipeline::with_messages(pipeline::forwards_of(training));
+    return tables_.emplace(micro_batches, Tables{std::move(training), std::move(evaluation)})
+        .first->second;
+  }
+
+  static std::vector<std::int64_t> sizes_of(std::int64_t samples, int micro_batches) {
+    if (samples < micro_batches) {
+      throw ConfigError(str("DistributedPipeline: a batch of ", samples,
+                            " samples cannot be cut into ", micro_batches, " micro-batches"));
+    }
+    return pipeline::part_sizes(samples, micro_batches);
+  }
+
+  pipeline::StepBatch cut(const Tensors& x, bool training,
+                          std::optional<std::int64_t> samples) const {
     pipeline::StepBatch batch;
     batch.plan.training = training;
     batch.plan.seed = pipeline::draw_step_seed();
-    batch.plan.micro_batches = table_.micro_batches;
+    batch.plan.micro_batches = micro_batches_for(samples);
     if (!has_first()) return batch;
     if (x.empty() || !x[0].defined() || x[0].dim() < 1) {
       throw ConfigError("DistributedPipeline: the first rank needs x");
     }
-    const auto sizes = sizes_of(x[0].size(0));
+    const auto sizes = sizes_of(x[0].size(0), batch.plan.micro_batches);
     batch.inputs.resize(sizes.size());
     for (const torch::Tensor& tensor : x) {
       const Tensors parts = pipeline::split_batch(tensor, sizes, "x");
@@ -208,7 +233,7 @@ class DistributedPipeline::Impl {
   ProcessGroup group_;
   const torch::Device device_;
   const Table table_;
-  const Table evaluation_;
+  std::map<int, Tables> tables_;  // by the number of micro-batches
   pipeline::RankChannel channel_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null where another rank has it
@@ -225,11 +250,14 @@ DistributedPipeline::DistributedPipeline(DistributedPipeline&&) noexcept = defau
 DistributedPipeline& DistributedPipeline::operator=(DistributedPipeline&&) noexcept = default;
 
 torch::Tensor DistributedPipeline::step_with(const PipelineLoss& loss, const Tensors& x,
-                                             const torch::Tensor& y) {
-  return impl_->step(loss, x, y);
+                                             const torch::Tensor& y,
+                                             std::optional<std::int64_t> samples) {
+  return impl_->step(loss, x, y, samples);
 }
 
-Tensors DistributedPipeline::forward(const Tensors& x) { return impl_->forward(x); }
+Tensors DistributedPipeline::forward(const Tensors& x, std::optional<std::int64_t> samples) {
+  return impl_->forward(x, samples);
+}
 
 void DistributedPipeline::train(bool on) {
   for (const auto& stage : impl_->stages()) {

@@ -14,7 +14,9 @@
 // bit for bit, if the default generators of all ranks are seeded alike.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,19 +47,23 @@ class DistributedPipeline {
 
   /// Collective. As Pipeline::step(). `x` is used on the rank of the first stage, `y` and
   /// `criterion` on that of the last, which gets the loss of the batch; the others get an undefined
-  /// tensor. A batch has as many samples as micro-batches at least.
+  /// tensor. A batch has as many samples as micro-batches at least, unless all ranks say how many
+  /// `samples` it has: a smaller one then goes through in as many parts as it has samples.
   template <class Criterion>
-  torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y) {
-    return step(std::forward<Criterion>(criterion), x.defined() ? Tensors{x} : Tensors{}, y);
+  torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y,
+                     std::optional<std::int64_t> samples = std::nullopt) {
+    return step(std::forward<Criterion>(criterion), x.defined() ? Tensors{x} : Tensors{}, y,
+                samples);
   }
   template <class Criterion>
-  torch::Tensor step(Criterion&& criterion, const Tensors& x, const torch::Tensor& y) {
-    return step_with(pipeline::detail::loss_of_criterion(criterion), x, y);
+  torch::Tensor step(Criterion&& criterion, const Tensors& x, const torch::Tensor& y,
+                     std::optional<std::int64_t> samples = std::nullopt) {
+    return step_with(pipeline::detail::loss_of_criterion(criterion), x, y, samples);
   }
 
   /// Collective. As Pipeline::forward(); the outputs are on the rank of the last stage, elsewhere
-  /// there are none.
-  Tensors forward(const Tensors& x);
+  /// there are none. `samples` as above.
+  Tensors forward(const Tensors& x, std::optional<std::int64_t> samples = std::nullopt);
 
   void train(bool on = true);
   void eval() { train(false); }
@@ -69,7 +75,8 @@ class DistributedPipeline {
   const pipeline::Timeline& timeline() const;
 
  private:
-  torch::Tensor step_with(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y);
+  torch::Tensor step_with(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y,
+                          std::optional<std::int64_t> samples);
 
   class Impl;
   std::unique_ptr<Impl> impl_;

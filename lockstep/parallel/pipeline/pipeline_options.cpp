@@ -1,6 +1,7 @@
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 
 #include <algorithm>
+#include <array>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -23,6 +24,35 @@ std::string_view schedule_name(Schedule schedule) {
       return "zbv";
   }
   throw ConfigError("Pipeline: unknown schedule");
+}
+
+namespace {
+
+constexpr std::array kAllSchedules = {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved,
+                                      Schedule::kZbH1, Schedule::kZbV};
+
+}  // namespace
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const Schedule schedule : kAllSchedules) names.emplace_back(schedule_name(schedule));
+  return names;
+}
+
+Schedule schedule_named(std::string_view name) {
+  OptionCheck("Pipeline").one_of("schedule", name, schedule_names());
+  return *std::find_if(kAllSchedules.begin(), kAllSchedules.end(),
+                       [&](Schedule schedule) { return schedule_name(schedule) == name; });
+}
+
+int workers_for(Schedule schedule, int stages) {
+  const int each = schedule == Schedule::kZbV || schedule == Schedule::kInterleaved ? 2 : 1;
+  if (stages < each || stages % each != 0) {
+    throw ConfigError(str("Pipeline: the schedule ", schedule_name(schedule), " has ", each,
+                          each == 1 ? " stage" : " stages", " on each worker, got ", stages,
+                          " stages in all"));
+  }
+  return stages / each;
 }
 
 namespace pipeline {

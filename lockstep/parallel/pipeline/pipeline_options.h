@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,15 @@ enum class Schedule { kGPipe, k1F1B, kInterleaved, kZbH1, kZbV };
 
 /// "gpipe", "1f1b", "interleaved", "zb-h1" or "zbv".
 std::string_view schedule_name(Schedule schedule);
+/// The names of all of them.
+std::vector<std::string> schedule_names();
+/// The inverse of schedule_name(); ConfigError for another word.
+Schedule schedule_named(std::string_view name);
+
+/// How many workers `schedule` puts `stages` stages on: two stages each for zbv and, unless the
+/// caller knows better, for interleaved; else one each. ConfigError for fewer stages than that, and
+/// for a number that two do not divide.
+int workers_for(Schedule schedule, int stages);
 
 /// What a criterion makes of the samples of its batch.
 enum class LossReduction {

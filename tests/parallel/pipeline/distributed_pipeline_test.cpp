@@ -131,6 +131,37 @@ TEST(DistributedPipeline, ForwardGivesTheOutputsOnTheLastRank) {
   EXPECT_EQ(errors, no_errors(4));
 }
 
+// The last batch of an epoch is often a small one.
+TEST(DistributedPipeline, TakesASmallerBatchWhereAllRanksKnowItsSize) {
+  at::set_num_threads(1);
+  constexpr int kSamples = 2;
+  const auto small_net = [] {
+    Net net = make_net("mnist");
+    net.x = net.x.narrow(0, 0, kSamples);
+    net.y = net.y.narrow(0, 0, kSamples);
+    return net;
+  };
+  const Net expected = small_net();
+  const double loss = accumulate(expected, kSamples).item<double>();
+  const Net net = small_net();
+  const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    DistributedPipeline pipe(stages_of(net, Schedule::k1F1B, group.rank(), 4), group, torch::kCPU,
+                             {.micro_batches = kMicroBatches});
+    const bool first = group.rank() == 0, last = group.rank() == 3;
+    const torch::Tensor nothing;
+    const torch::Tensor got =
+        pipe.step(net.criterion, first ? net.x : nothing, last ? net.y : nothing, kSamples);
+    if (last && got.item<double>() != loss) throw Error(str("the loss is ", got.item<double>()));
+    group.barrier();
+    if (first && difference(net, expected) != "") throw Error(difference(net, expected));
+    group.barrier();
+    const Tensors outputs = pipe.forward(first ? Tensors{net.x} : Tensors{}, kSamples);
+    if (last && outputs.at(0).size(0) != kSamples) throw Error("outputs of another batch");
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
 TEST(DistributedPipeline, AllRanksHearOfOptionsThatDiffer) {
   const Net net = make_net("mnist");
   const auto run_with = [&](const std::function<PipelineOptions(int)>& options, int stages) {

@@ -309,6 +309,21 @@ TEST(Pipeline, ReducesAStageWhenItsGradientsAreComplete) {
   EXPECT_EQ(difference(net, expected), "");
 }
 
+TEST(PipelineOptions, KnowTheirSchedules) {
+  EXPECT_THAT(schedule_names(), ElementsAre("gpipe", "1f1b", "interleaved", "zb-h1", "zbv"));
+  for (const std::string& name : schedule_names()) {
+    EXPECT_EQ(schedule_name(schedule_named(name)), name);
+  }
+  EXPECT_THAT(message_of<ConfigError>([] { schedule_named("2f2b"); }),
+              HasSubstr("schedule must be one of gpipe, 1f1b, interleaved, zb-h1, zbv, got '2f2b'"));
+  EXPECT_EQ(workers_for(Schedule::kZbH1, 3), 3);
+  EXPECT_EQ(workers_for(Schedule::kZbV, 4), 2);
+  EXPECT_EQ(workers_for(Schedule::kInterleaved, 6), 3);
+  EXPECT_THAT(message_of<ConfigError>([] { workers_for(Schedule::kZbV, 3); }),
+              HasSubstr("zbv has 2 stages on each worker, got 3 stages in all"));
+  EXPECT_THROW(workers_for(Schedule::kGPipe, 0), ConfigError);
+}
+
 TEST(Pipeline, SaysWhichOptionsCannotBe) {
   const Net net = make_net("mnist");
   const auto error_of = [&](int devices, const PipelineOptions& options) {
