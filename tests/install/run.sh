@@ -24,6 +24,9 @@ configure examples/02_communication "$work/communication" "$@" >"$work/configure
 configure examples/03_training_on_many_ranks "$work/training" "$@" >"$work/configure-training.log"
 configure examples/04_loading_data "$work/loading" "$@" >"$work/configure-loading.log"
 configure examples/05_training_loop "$work/loop" "$@" >"$work/configure-loop.log"
+configure examples/06_sgd_by_hand "$work/sgd" "$@" >"$work/configure-sgd.log"
+configure examples/07_data_parallel "$work/parallel" "$@" >"$work/configure-parallel.log"
+configure examples/08_resnet50_on_two_devices "$work/resnet50" "$@" >"$work/configure-resnet50.log"
 cmake --build "$work/build" &
 first=$!
 cmake --build "$work/communication" -j 1
@@ -32,11 +35,15 @@ wait "$first"
 flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
 # shellcheck disable=SC2086
 "${CXX:-g++}" -std=c++20 "$source/examples/01_distributed_data_parallel/main.cpp" $flags -o "$work/without-cmake"
-cmake --build "$work/training" &
-first=$!
-cmake --build "$work/loading" -j 1
-wait "$first"
-cmake --build "$work/loop"
+both() {  # both BUILD BUILD: at the same time
+  cmake --build "$1" &
+  local first=$!
+  cmake --build "$2" -j 1
+  wait "$first"
+}
+both "$work/training" "$work/loading"
+both "$work/loop" "$work/sgd"
+both "$work/parallel" "$work/resnet50"
 "$work/loading/loading_data" | grep 'are as the guide says'
 
 # The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
@@ -89,6 +96,26 @@ by_hand 3 "$work/loop-shm" "$loop"
 grep -x 'group of 3 over shm: all results are right' "$work/loop-shm-0.txt"
 by_hand 2 "$work/loop-gloo" "$loop" gloo
 grep -x 'group of 2 over gloo: all results are right' "$work/loop-gloo-0.txt"
+
+sgd=$work/sgd/sgd_by_hand
+"$sgd" | grep -x 'group of 1 over single: all results are right'
+by_hand 3 "$work/sgd-shm" "$sgd"
+grep -x 'group of 3 over shm: all results are right' "$work/sgd-shm-0.txt"
+by_hand 2 "$work/sgd-gloo" "$sgd" gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/sgd-gloo-0.txt"
+
+parallel=$work/parallel/data_parallel
+"$parallel" | grep -x 'group of 1 over single: all results are right'
+"$work/prefix/bin/lockstep" run --nproc-per-node 2 "$parallel" | grep -x 'group of 2 over shm: all results are right'
+by_hand 3 "$work/parallel-gloo" "$parallel" gloo
+grep -x 'group of 3 over gloo: all results are right' "$work/parallel-gloo-0.txt"
+
+small=("$work/resnet50/resnet50" --image-size 64 --steps 1)
+"${small[@]}" | grep -x 'group of 1 over single: all results are right'
+"$work/prefix/bin/lockstep" run --nproc-per-node 2 "${small[@]}" --cut balance |
+  grep -x 'group of 2 over shm: all results are right'
+by_hand 2 "$work/resnet50-gloo" "${small[@]}" --backend gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/resnet50-gloo-0.txt"
 
 runs=(alone without-cmake by-hand-0 by-hand-1)
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then
