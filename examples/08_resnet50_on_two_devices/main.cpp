@@ -88,8 +88,10 @@ nn::Sequential layers_of(const lockstep::ResNet& net) {
 
 // Two stages that share their layers with `layers`.
 Stages cut(const nn::Sequential& layers, const Settings& settings, ProcessGroup& group) {
-  // The tutorial cuts behind layer2: four layers of the stem and 3 + 4 blocks, then the rest.
-  if (settings.cut != "balance") return lockstep::split(layers, {11, 12});
+  if (settings.cut != "balance") {
+    // The tutorial cuts behind layer2: four layers of the stem and 3 + 4 blocks, then the rest.
+    return lockstep::split(layers, {11, 12});  // how many layers each stage has
+  }
   const auto sample = torch::randn({2, 3, settings.image_size, settings.image_size});
   const lockstep::Balance balance = lockstep::balance(layers, sample, /*stages=*/2);
   if (group.rank() == 0) std::printf("%s\n", balance.text().c_str());
@@ -215,9 +217,15 @@ void run_on_threads(Comparison& comparison, Stages& stages, const Expected& expe
                             {.micro_batches = settings.micro_batches,
                              .schedule = schedule,
                              .threads_per_worker = threads});
+    const auto step = [&] {
+      return pipe.step(criterion, batch.x, batch.y);  // forward and backward of the whole batch
+    };
     comparison.run("pipeline, " + std::string(lockstep::schedule_name(schedule)),
-                   expected.micro_batches, [&] { return pipe.step(criterion, batch.x, batch.y); });
-    std::printf("%37.1f %% of the time the workers wait\n", 100 * pipe.timeline().bubble());
+                   expected.micro_batches, step);
+    const lockstep::pipeline::Timeline& measured = pipe.timeline();  // of the last step
+    const auto replayed = replay(pipe.table(), costs_of(measured));  // the same without waits
+    std::printf("%24s bubble %.1f%%, replayed %.1f%%\n", "", 100 * measured.bubble(),
+                100 * replayed.bubble());
   }
 
   const auto table = lockstep::pipeline::table_of(
