@@ -20,7 +20,8 @@ GUIDES = {"docs/communication.md": "examples/02_communication/main.cpp",
           "docs/distributed_data_parallel.md": "examples/03_training_on_many_ranks/main.cpp",
           "docs/loading_data.md": "examples/04_loading_data/main.cpp",
           "docs/training_loop.md": "examples/05_training_loop/main.cpp",
-          "docs/pipelines.md": "examples/08_resnet50_on_two_devices/main.cpp"}
+          "docs/pipelines.md": "examples/08_resnet50_on_two_devices/main.cpp",
+          "docs/from_pytorch.md": "tests/install/from_pytorch.cpp"}
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
