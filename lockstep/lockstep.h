@@ -1,5 +1,5 @@
-// All that a training program needs: process groups, distributed data-parallel models, optimizers, data, and
-// the parts of a training loop.
+// All that a training program needs: process groups, distributed data-parallel models, pipelines of stages,
+// optimizers, data, and the parts of a training loop.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -33,8 +33,14 @@
 #include <lockstep/parallel/comm_hooks/default_hooks.h>
 #include <lockstep/parallel/comm_hooks/post_local_sgd.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
+#include <lockstep/parallel/data_parallel.h>
+#include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/join.h>
+#include <lockstep/parallel/model_parallel.h>
+#include <lockstep/parallel/pipeline/balance.h>
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/metrics.h>

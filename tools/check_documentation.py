@@ -5,8 +5,9 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
 
   * Every environment variable that lockstep/ and python/ read or set stands in the first column of a table of
     docs/environment.md, and every LOCKSTEP_ variable there occurs in the project.
-  * Every C++ block of a guide in docs/ is a part of the example named beside it in GUIDES, line by line,
-    whatever its indentation: what is compiled and run is what is shown.
+  * Every C++ block of a guide in docs/ is a part of the source named beside it in GUIDES, line by line,
+    whatever its indentation: what is compiled and run is what is shown. So is the code in each cell of a
+    table's column that is called C++, whose lines stand in a row there: `one();`<br>`two();`.
 
 Prints a line for each violation and ends with 1 if there is one.
 """
@@ -18,7 +19,9 @@ TABLE = "docs/environment.md"
 GUIDES = {"docs/communication.md": "examples/02_communication/main.cpp",
           "docs/distributed_data_parallel.md": "examples/03_training_on_many_ranks/main.cpp",
           "docs/loading_data.md": "examples/04_loading_data/main.cpp",
-          "docs/training_loop.md": "examples/05_training_loop/main.cpp"}
+          "docs/training_loop.md": "examples/05_training_loop/main.cpp",
+          "docs/pipelines.md": "examples/08_resnet50_on_two_devices/main.cpp",
+          "docs/from_pytorch.md": "tests/install/from_pytorch.cpp"}
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
@@ -68,15 +71,28 @@ def wrong_variables(root):
             yield f"{TABLE}:{number}: nothing reads {name}"
 
 
+def shown_code(text):
+    """(number of the line, lines of code) of each C++ block, and of each cell in a column that is called C++."""
+    for block in re.finditer(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, block.start()) + 1, block.group(1).splitlines()
+    column = None  # of the table that the line is in; -1 where it has none of the name
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            column = None
+        elif column is None:
+            column = cells.index("C++") if "C++" in cells else -1
+        elif 0 <= column < len(cells) and (code := re.findall(r"`([^`]+)`", cells[column])):
+            yield number, code
+
+
 def wrong_code(root):
-    for guide, example in GUIDES.items():
-        lines = [line.strip() for line in (root / example).read_text(encoding="utf-8").splitlines()]
-        text = (root / guide).read_text(encoding="utf-8")
-        for block in re.finditer(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            shown = [line.strip() for line in block.group(1).splitlines()]
+    for guide, source in GUIDES.items():
+        lines = [line.strip() for line in (root / source).read_text(encoding="utf-8").splitlines()]
+        for number, code in shown_code((root / guide).read_text(encoding="utf-8")):
+            shown = [line.strip() for line in code]
             if not any(lines[i : i + len(shown)] == shown for i in range(len(lines))):
-                number = text.count("\n", 0, block.start()) + 1
-                yield f"{guide}:{number}: this code is not in {example}"
+                yield f"{guide}:{number}: this code is not in {source}"
 
 
 def main():

@@ -24,7 +24,7 @@ ROOMS = {
     "data": ["core", "formats"],
     "models": ["core"],
     "optim": ["core"],
-    "parallel": ["core", "trace", "comm", "optim"],
+    "parallel": ["core", "trace", "comm", "data", "optim"],
     "train": ["core", "formats", "comm", "data", "optim", "parallel"],
     "report": ["core", "formats", "train"],
     "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],

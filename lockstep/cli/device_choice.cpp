@@ -1,5 +1,7 @@
 #include <lockstep/cli/device_choice.h>
 
+#include <numeric>
+
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -12,6 +14,20 @@ std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int
   if (gpu_count == 1) return 0;
   throw ConfigError(str("train: --accelerator cuda needs a GPU for each of the ", local_world_size,
                         " ranks of this host, and sees ", gpu_count));
+}
+
+std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
+                             std::optional<int> wanted) {
+  if (accelerator == "cpu") return {};
+  const int needed = wanted.value_or(1);
+  if (gpu_count < needed) {
+    if (accelerator == "auto") return {};
+    throw ConfigError(str("train: --accelerator cuda needs ", needed,
+                          needed == 1 ? " GPU" : " GPUs", ", and this process sees ", gpu_count));
+  }
+  std::vector<int> gpus(static_cast<std::size_t>(wanted.value_or(gpu_count)));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return gpus;
 }
 
 }  // namespace lockstep

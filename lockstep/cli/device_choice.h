@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -12,5 +13,11 @@ namespace lockstep {
 /// rank its own. ConfigError when "cuda" cannot be had.
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
                               int local_world_size);
+
+/// The indices of the GPUs of one process that computes on several devices: the first `wanted`
+/// ones, or all where the number is left open. Empty for CPUs: "auto" falls back to them where GPUs
+/// are missing. ConfigError when "cuda" cannot be had.
+std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
+                             std::optional<int> wanted);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train_rank.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
@@ -33,7 +34,20 @@ CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Inte
 }
 
 void add_world_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--strategy", to.strategy, "single, ddp or zero1 (default: ddp with several ranks)");
+  command.add_option("--strategy", to.strategy,
+                     join(strategy_names()) + " (default: ddp with several ranks, else single)");
+  add_integer(command, "--devices", to.devices,
+              "Replicas of the model in one process (dp only; default: one on each GPU, or one for "
+              "each processor, at most 8)");
+  command.add_option("--dp-loss", to.dp_loss,
+                     "Where the loss is computed: gathered (on the first device) or on-each (dp "
+                     "only, default gathered)");
+  add_integer(command, "--stages", to.stages,
+              "Stages that the model is cut into (pipeline and hybrid only, default 2)");
+  add_integer(command, "--micro-batches", to.micro_batches,
+              "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, default 4)");
+  command.add_flag("--shard-optimizer", to.shard_optimizer,
+                   "Ranks with the same stages share out their optimizer's state (hybrid only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
@@ -66,14 +80,20 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
                    "Compute with LibTorch's operations alone (mnist only; default: convolution, "
                    "max-pool and ReLU run as one kernel on CPUs)");
-  add_integer(command, "--batch-size", to.batch_size, "Images per step, of all ranks together");
+  add_integer(command, "--batch-size", to.batch_size, "Images per batch, of all ranks together");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
   add_integer(command, "--max-steps", to.max_steps,
               "End after so many optimizer steps; the schedule goes by --max-epochs");
+  add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
+              "Batches whose gradients accumulate before an optimizer step (default 1)");
   add_integer(command, "--limit-test-batches", to.limit_test_batches,
               "Evaluate on at most so many batches of each rank; 0: do not evaluate");
   add_optimizer_options(command, to);
-  command.add_option("--schedule", to.schedule, "Of the learning rate: constant, step or cosine");
+  command
+      .add_option("--schedule", to.schedules,
+                  "Schedule of the learning rate (constant, step or cosine), or of a pipeline (" +
+                      join(schedule_names()) + "; default 1f1b); give the option twice for both")
+      ->allow_extra_args(false);
   command.add_option("--step-epochs", to.step_epochs,
                      "Of --schedule step: the rate falls after so many epochs (default 1)");
   command.add_option("--gamma", to.gamma,

@@ -41,6 +41,37 @@ torch::Device choose_device(const std::string& accelerator, const WorkerEnvironm
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
 }
 
+// The devices of a process that computes on several. On CPUs without --devices the strategy knows
+// how many are useful.
+std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
+  const int gpu_count = static_cast<int>(torch::cuda::device_count());
+  std::vector<torch::Device> devices;
+  for (const int gpu : choose_gpus(settings.accelerator, gpu_count, settings.devices)) {
+    devices.emplace_back(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu));
+  }
+  if (!devices.empty()) return devices;
+  return std::vector<torch::Device>(static_cast<std::size_t>(settings.devices.value_or(0)),
+                                    torch::Device(torch::kCPU));
+}
+
+// Where the batches go.
+torch::Device choose_first_device(const TrainSettings& settings,
+                                  const std::vector<torch::Device>& devices,
+                                  const WorkerEnvironment& worker) {
+  if (!settings.on_several_devices) return choose_device(settings.accelerator, worker);
+  return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
+}
+
+// The user of a strategy for several devices should know when these are no GPUs.
+void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
+  const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
+  if (!wants_gpus || rank != 0 || settings.accelerator != "auto" || !device.is_cpu()) return;
+  const int gpu_count = static_cast<int>(torch::cuda::device_count());
+  std::cerr << "note: --strategy " << settings.strategy
+            << " computes on the CPU: this process sees "
+            << (gpu_count == 0 ? "no GPU" : str("too few GPUs, ", gpu_count)) << std::endl;
+}
+
 void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
   if (rank != 0 || precision != Precision::kFp16 || !device.is_cpu()) return;
   log_warning("float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would compute");
@@ -76,6 +107,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                                torch::Device device, int threads) {
   return {.max_epochs = settings.max_epochs,
           .max_steps = settings.max_steps,
+          .accumulate_grad_batches = settings.accumulate_grad_batches,
           .limit_test_batches = settings.limit_test_batches,
           .optimizer = settings.optimizer,
           .gradient_clip_norm = settings.gradient_clip_norm,
@@ -108,31 +140,37 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int threads = prepare_rank(worker, settings.threads);
   at::set_num_threads(threads);
-  const torch::Device device = choose_device(settings.accelerator, worker);
+  StrategyOptions strategy_options = settings.strategy_options;
+  if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
+  const torch::Device device = choose_first_device(settings, strategy_options.devices, worker);
   ProcessGroup group = init_process_group(
       {.backend = settings.backend, .timeout = settings.timeout, .device = device});
   joined_group();
+  tell_of_cpu(settings, device, group.rank());
   warn_of_slow_precision(settings.precision, device, group.rank());
+  std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
+  const DataShare share = strategy->data_share();
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 
   torch::manual_seed(settings.seed);
   const std::unique_ptr<Task> task =
-      settings.recipe->make_task({.fused_kernels = settings.fused_kernels});
+      settings.recipe->make_task({.fused_kernels = settings.fused_kernels,
+                                  .num_classes = data.train.num_classes()});
   if (settings.recipe->channels_last) to_channels_last(task->module());
 
   const LoaderOptions options = loader_options(settings, device);
   LoaderOptions train_options = options;
   train_options.mix = settings.mix;
   Loader train_loader(data.train,
-                      DistributedSampler(data.train.size(), {.rank = group.rank(),
-                                                             .world_size = group.size(),
+                      DistributedSampler(data.train.size(), {.rank = share.rank,
+                                                             .world_size = share.size,
                                                              .shuffle = true,
                                                              .seed = settings.seed}),
                       settings.recipe->train_augmentation, train_options);
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
     return std::make_unique<Loader>(test,
-                                    EvaluationSampler(test.size(), group.rank(), group.size()),
+                                    EvaluationSampler(test.size(), share.rank, share.size),
                                     settings.recipe->test_augmentation, options);
   };
 
@@ -144,8 +182,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
-  Trainer(std::move(trainer), make_strategy(settings.strategy, group))
-      .fit(*task, train_loader, test_loader);
+  Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
 }
 
 }  // namespace lockstep

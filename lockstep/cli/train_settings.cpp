@@ -1,5 +1,7 @@
 #include <lockstep/cli/train_settings.h>
 
+#include <algorithm>
+
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/launched_world.h>
 #include <lockstep/cli/mix_option.h>
@@ -27,12 +29,111 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
     settings.world_size = settings.worker->world_size;
     check_nproc_per_node("train", arguments.nproc_per_node, *settings.worker);
   }
-  settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
-  check.one_of("--strategy", settings.strategy, {"single", "ddp", "zero1"});
-  if (settings.strategy == "single" && settings.world_size > 1) {
-    throw ConfigError(lockstep::str("train: --strategy single is for one process, but there are ",
-                                    settings.world_size, "; use --strategy ddp"));
+}
+
+// What --schedule was given for the learning rate, and for a pipeline.
+struct Schedules {
+  std::optional<std::string> of_learning_rate;
+  std::optional<std::string> of_pipeline;
+};
+
+Schedules told_apart(const std::vector<std::string>& given) {
+  const std::vector<std::string> of_pipelines = schedule_names();
+  std::vector<std::string> known = {"constant", "step", "cosine"};
+  known.insert(known.end(), of_pipelines.begin(), of_pipelines.end());
+  Schedules schedules;
+  for (const std::string& name : given) {
+    OptionCheck("train").one_of("--schedule", name, known);
+    const bool pipelined =
+        std::find(of_pipelines.begin(), of_pipelines.end(), name) != of_pipelines.end();
+    auto& place = pipelined ? schedules.of_pipeline : schedules.of_learning_rate;
+    if (place) {
+      throw ConfigError(lockstep::str("train: --schedule ", *place, " and --schedule ", name,
+                                      " exclude each other"));
+    }
+    place = name;
   }
+  return schedules;
+}
+
+// Options that only some strategies have.
+void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings& settings) {
+  const auto refuse = [](bool given, const std::string& option, const char* strategies) {
+    if (!given) return;
+    throw ConfigError(lockstep::str("train: ", option, " belongs to --strategy ", strategies));
+  };
+  if (settings.strategy != "dp") {
+    refuse(arguments.devices.has_value(), "--devices", "dp");
+    refuse(arguments.dp_loss.has_value(), "--dp-loss", "dp");
+  }
+  if (!settings.has_pipeline) {
+    const auto schedule = told_apart(arguments.schedules).of_pipeline;
+    refuse(arguments.stages.has_value(), "--stages", "pipeline and hybrid");
+    refuse(arguments.micro_batches.has_value(), "--micro-batches", "pipeline and hybrid");
+    refuse(schedule.has_value(), "--schedule " + schedule.value_or(""), "pipeline and hybrid");
+  }
+  if (settings.strategy != "hybrid") {
+    refuse(arguments.shard_optimizer, "--shard-optimizer", "hybrid");
+  }
+}
+
+// How many ranks, or threads, a pipeline has, and how many pipelines there are.
+void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  if (!settings.recipe->has_stages) {
+    std::vector<std::string> others;
+    for (const Recipe& recipe : recipes()) {
+      if (recipe.has_stages) others.push_back(recipe.name);
+    }
+    throw ConfigError(lockstep::str(
+        "train: --strategy ", settings.strategy, " needs a model that is cut into stages, which ",
+        settings.recipe->name, " has not; recipes with one: ", join(others)));
+  }
+  StrategyOptions& options = settings.strategy_options;
+  options.stages = arguments.stages.value_or(options.stages);
+  options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
+  options.shard_optimizer = arguments.shard_optimizer;
+  check.in_range("--stages", options.stages, 1, 1024);
+  check.in_range("--micro-batches", options.micro_batches, 1, 65536);
+  if (const auto schedule = told_apart(arguments.schedules).of_pipeline) {
+    options.schedule = schedule_named(*schedule);
+  }
+  const int workers = workers_for(options.schedule, options.stages);
+  const bool hybrid = settings.strategy == "hybrid";
+  settings.data_shares = hybrid ? settings.world_size / workers : 1;
+  settings.on_several_devices = !hybrid && settings.world_size == 1;
+  if (settings.on_several_devices) settings.devices = workers;
+  const int ranks = hybrid ? settings.data_shares * workers : workers;
+  if (settings.on_several_devices || (ranks == settings.world_size && ranks > 0)) return;
+  throw ConfigError(lockstep::str(
+      "train: --strategy ", settings.strategy, " with --stages ", options.stages,
+      " by the schedule ", schedule_name(options.schedule), " needs ",
+      hybrid ? "a multiple of " : "", workers, workers == 1 ? " process" : " processes",
+      hybrid ? "" : ", or one with threads", ", but there are ", settings.world_size));
+}
+
+// How the ranks, and the devices of a rank, work together.
+void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
+  check.one_of("--strategy", settings.strategy, strategy_names());
+  const bool is_dp = settings.strategy == "dp";
+  settings.has_pipeline = settings.strategy == "pipeline" || settings.strategy == "hybrid";
+  if ((is_dp || settings.strategy == "single") && settings.world_size > 1) {
+    throw ConfigError(lockstep::str("train: --strategy ", settings.strategy,
+                                    " is for one process, but there are ", settings.world_size,
+                                    "; use --strategy ddp"));
+  }
+  refuse_foreign_options(arguments, settings);
+  settings.data_shares = settings.world_size;
+  if (settings.has_pipeline) return resolve_pipeline(arguments, settings);
+  if (arguments.devices) check.in_range("--devices", *arguments.devices, 1, 256);
+  if (arguments.dp_loss) {
+    check.one_of("--dp-loss", *arguments.dp_loss, {"gathered", "on-each"});
+    settings.strategy_options.dp_loss = parse_dp_loss(*arguments.dp_loss);
+  }
+  settings.on_several_devices = is_dp;
+  settings.devices = arguments.devices;
 }
 
 // Users give what all ranks do together; each rank does its share.
@@ -43,18 +144,25 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   const int workers = arguments.workers.value_or(settings.world_size);
   check.in_range("--workers", workers, 0, 1 << 20);
   check.in_range("--threads", arguments.threads, 0, 4096);
-  const std::int64_t ranks = settings.world_size;
-  if (settings.global_batch < ranks) {
+  const std::int64_t shares = settings.data_shares;
+  const char* const noun = settings.has_pipeline ? "pipelines" : "ranks";
+  if (settings.global_batch < shares) {
     throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
-                                    " is smaller than the number of ranks, ", ranks));
+                                    " is smaller than the number of ", noun, ", ", shares));
   }
-  if (settings.global_batch % ranks != 0) {
-    const std::int64_t below = settings.global_batch / ranks * ranks;
+  if (settings.global_batch % shares != 0) {
+    const std::int64_t below = settings.global_batch / shares * shares;
     throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
-                                    " cannot be divided by ", ranks, " ranks; use ", below, " or ",
-                                    below + ranks));
+                                    " cannot be divided by ", shares, " ", noun, "; use ", below,
+                                    " or ", below + shares));
   }
-  settings.batch_per_rank = settings.global_batch / ranks;
+  settings.batch_per_rank = settings.global_batch / shares;
+  if (settings.has_pipeline && settings.batch_per_rank < settings.strategy_options.micro_batches) {
+    throw ConfigError(lockstep::str("train: --batch-size ", settings.global_batch,
+                                    " gives each pipeline ", settings.batch_per_rank,
+                                    " images, fewer than --micro-batches ",
+                                    settings.strategy_options.micro_batches));
+  }
   settings.workers_per_rank =
       static_cast<int>((workers + settings.world_size - 1) / settings.world_size);
   settings.threads = arguments.threads;
@@ -62,9 +170,8 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
 
 ScheduleOptions resolve_schedule(const TrainArguments& arguments, ScheduleOptions schedule) {
   const OptionCheck check("train");
-  if (arguments.schedule) {
-    check.one_of("--schedule", *arguments.schedule, {"constant", "step", "cosine"});
-    schedule.kind = parse_schedule(*arguments.schedule);
+  if (const auto name = told_apart(arguments.schedules).of_learning_rate) {
+    schedule.kind = parse_schedule(*name);
   }
   if ((arguments.step_epochs || arguments.gamma) && schedule.kind != ScheduleKind::kStep) {
     throw ConfigError("train: --step-epochs and --gamma belong to --schedule step");
@@ -142,6 +249,9 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   if (settings.max_steps) {
     check.at_least("--max-steps", static_cast<double>(*settings.max_steps), 1);
   }
+  settings.accumulate_grad_batches = arguments.accumulate_grad_batches;
+  check.in_range("--accumulate-grad-batches", static_cast<double>(settings.accumulate_grad_batches),
+                 1, 1e9);
   settings.limit_test_batches = arguments.limit_test_batches;
   if (settings.limit_test_batches) {
     check.at_least("--limit-test-batches", static_cast<double>(*settings.limit_test_batches), 0);
@@ -216,6 +326,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
   resolve_world(arguments, settings);
+  resolve_strategy(arguments, settings);
   resolve_shares(arguments, settings);
   resolve_optimization(arguments, settings);
   resolve_files(arguments, settings);

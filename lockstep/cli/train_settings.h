@@ -14,6 +14,7 @@
 #include <lockstep/data/loader_options.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/train/precision.h>
+#include <lockstep/train/strategy.h>
 
 namespace lockstep {
 
@@ -21,6 +22,11 @@ namespace lockstep {
 struct TrainArguments {
   std::string recipe;
   std::optional<std::string> strategy;
+  std::optional<int> devices;
+  std::optional<std::string> dp_loss;
+  std::optional<int> stages;
+  std::optional<int> micro_batches;
+  bool shard_optimizer = false;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";
   std::string backend = "auto";
@@ -33,6 +39,7 @@ struct TrainArguments {
   std::optional<std::int64_t> max_epochs;
   std::optional<std::int64_t> max_steps;
   std::optional<std::int64_t> limit_test_batches;
+  std::int64_t accumulate_grad_batches = 1;
   std::optional<std::string> optimizer;
   std::optional<double> lr;
   std::optional<double> weight_decay;
@@ -42,7 +49,7 @@ struct TrainArguments {
   std::optional<double> eps;
   bool amsgrad = false;
   std::optional<double> gradient_clip_norm;
-  std::optional<std::string> schedule;
+  std::vector<std::string> schedules;  ///< of the learning rate, and of a pipeline
   std::optional<double> step_epochs;
   std::optional<double> gamma;
   std::optional<double> warmup_epochs;
@@ -60,9 +67,16 @@ struct TrainArguments {
 struct TrainSettings {
   const Recipe* recipe = nullptr;
   std::string strategy;
+  StrategyOptions strategy_options;  ///< without the devices, which the rank finds
+  /// Whether a process computes on several devices, and on how many; no number: as many as it finds
+  /// useful.
+  bool on_several_devices = false;
+  std::optional<int> devices;
+  bool has_pipeline = false;  ///< the strategy needs a model in stages
   /// The environment of the launcher that started this process; absent: we start the ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 1;
+  int data_shares = 1;  ///< the ranks, or pipelines of ranks, that divide a batch between them
   std::string accelerator;
   std::string backend;
   LoaderEngineKind loader = LoaderEngineKind::kNative;
@@ -75,6 +89,7 @@ struct TrainSettings {
   std::int64_t max_epochs = 0;
   std::optional<std::int64_t> max_steps;
   std::optional<std::int64_t> limit_test_batches;
+  std::int64_t accumulate_grad_batches = 1;
   OptimizerOptions optimizer;
   std::optional<double> gradient_clip_norm;
   ScheduleOptions schedule;

@@ -38,6 +38,19 @@ class StopwatchScope {
   Stopwatch& watch_;
 };
 
+/// Adds the lifetime of the scope to a number of seconds.
+class SecondsScope {
+ public:
+  explicit SecondsScope(double& seconds) : seconds_(seconds), start_(Clock::now()) {}
+  ~SecondsScope() { seconds_ += seconds_since(start_); }
+  SecondsScope(const SecondsScope&) = delete;
+  SecondsScope& operator=(const SecondsScope&) = delete;
+
+ private:
+  double& seconds_;
+  const Clock::time_point start_;
+};
+
 /// A point in time after which a wait gives up.
 class Deadline {
  public:

@@ -6,7 +6,9 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <concepts>
+#include <functional>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -14,6 +16,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -63,6 +66,47 @@ concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_poi
 
 template <class T>
 concept Range = std::ranges::range<T> && !Plain<T>;
+
+template <class T>
+concept Map = requires {
+  typename T::key_type;
+  typename T::mapped_type;
+};
+
+// A map whose order depends on how it was filled.
+template <class T>
+concept HashMap = Map<T> && std::totally_ordered<typename T::key_type> &&
+                  requires { typename T::hasher; };
+
+// An item of torch::OrderedDict, which is a class of its own.
+template <class T>
+concept DictItem = !std::is_aggregate_v<T> && requires(T& item) {
+  item.key();
+  item.value();
+  item.pair();
+};
+
+// Calls f for each item of `map`, a pair; in the order of the keys if it is a hash table, so that
+// two tables with the same keys are visited in the same order.
+template <class T, class F>
+void for_each_item(T& map, F&& f) {
+  if constexpr (HashMap<std::remove_const_t<T>>) {
+    std::vector<decltype(&*map.begin())> items;
+    items.reserve(map.size());
+    for (auto& item : map) items.push_back(&item);
+    std::ranges::sort(items, std::ranges::less(),
+                      [](const auto* item) -> const auto& { return item->first; });
+    for (auto* item : items) f(*item);
+  } else {
+    for (auto& item : map) f(item);
+  }
+}
+
+// Tells a visitor that has a member function key() under which key the tensors that follow are.
+template <class F, class Key>
+void tell_key([[maybe_unused]] F& f, [[maybe_unused]] const Key& key) {
+  if constexpr (requires { f.key(key); }) f.key(key);
+}
 
 // Calls f for each member of `value`, an aggregate.
 template <class T, class F>
@@ -117,7 +161,8 @@ void for_each_member(T& value, F&& f) {
 /// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; for a const
 /// `value` it is f(const torch::Tensor&). `value` is a tensor; a struct of up to 12 public members
 /// without base classes and constructors; a tuple, pair or array; an optional; a vector, map or
-/// other range; or any of these inside each other. Numbers, enumerations and strings are passed over.
+/// other range; or any of these inside each other. Numbers, enumerations and strings are passed
+/// over. The tensors of a hash map come in the order of its keys.
 ///
 /// Any other type is refused by the compiler, so that no tensor is overlooked; a function
 /// `template <class F> void each_tensor(Type&, F&& f)` in the type's namespace teaches its tensors.
@@ -135,8 +180,16 @@ void for_each_tensor(T& value, F&& f) {
     if (value) inside(*value);
   } else if constexpr (batch_structure::TupleLike<Value>) {
     std::apply([&](auto&... parts) { (inside(parts), ...); }, value);
+  } else if constexpr (batch_structure::DictItem<Value>) {
+    batch_structure::tell_key(f, value.key());
+    inside(value.value());
   } else if constexpr (batch_structure::Range<Value>) {
-    if constexpr (!batch_structure::Plain<std::ranges::range_value_t<Value>>) {
+    if constexpr (batch_structure::Map<Value>) {
+      batch_structure::for_each_item(value, [&](auto& item) {
+        batch_structure::tell_key(f, item.first);
+        inside(item.second);
+      });
+    } else if constexpr (!batch_structure::Plain<std::ranges::range_value_t<Value>>) {
       for (auto& part : value) inside(part);
     }
   } else {

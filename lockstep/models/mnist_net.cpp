@@ -4,13 +4,15 @@
 
 namespace lockstep {
 
-MnistNetImpl::MnistNetImpl(MnistNetOptions options)
-    : options_(options),
-      conv1_(register_module("conv1", torch::nn::Conv2d(1, 10, 5))),
-      conv2_(register_module("conv2", torch::nn::Conv2d(10, 20, 5))),
-      conv2_drop_(register_module("conv2_drop", torch::nn::Dropout2d())),
-      fc1_(register_module("fc1", torch::nn::Linear(320, 50))),
-      fc2_(register_module("fc2", torch::nn::Linear(50, 10))) {}
+MnistNetImpl::MnistNetImpl(MnistNetOptions options) : options_(options) { MnistNetImpl::reset(); }
+
+void MnistNetImpl::reset() {
+  conv1_ = register_module("conv1", torch::nn::Conv2d(1, 10, 5));
+  conv2_ = register_module("conv2", torch::nn::Conv2d(10, 20, 5));
+  conv2_drop_ = register_module("conv2_drop", torch::nn::Dropout2d());
+  fc1_ = register_module("fc1", torch::nn::Linear(320, 50));
+  fc2_ = register_module("fc2", torch::nn::Linear(50, 10));
+}
 
 torch::Tensor MnistNetImpl::convolve(const torch::Tensor& images, bool dropout) {
   if (options_.fused_kernels) {

@@ -14,10 +14,13 @@ struct MnistNetOptions {
 
 /// conv 5x5 1->10, max-pool 2, ReLU; conv 5x5 10->20, dropout of whole channels, max-pool 2, ReLU;
 /// linear 320->50, ReLU, dropout; linear 50->10, log_softmax. Parameters have the names, the order
-/// and the initialisation that they have in Python: conv1, conv2, fc1, fc2.
-class MnistNetImpl : public torch::nn::Module {
+/// and the initialisation that they have in Python: conv1, conv2, fc1, fc2. clone() copies it.
+class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
  public:
   explicit MnistNetImpl(MnistNetOptions options = {});
+
+  /// Registers the layers with new random weights. For the constructor and for clone().
+  void reset() override;
 
   /// `images` float [N, 1, 28, 28]; returns log-probabilities [N, 10], always float32.
   torch::Tensor forward(const torch::Tensor& images);
@@ -27,11 +30,11 @@ class MnistNetImpl : public torch::nn::Module {
   torch::Tensor convolve(const torch::Tensor& images, bool dropout);
 
   MnistNetOptions options_;
-  torch::nn::Conv2d conv1_;
-  torch::nn::Conv2d conv2_;
-  torch::nn::Dropout2d conv2_drop_;
-  torch::nn::Linear fc1_;
-  torch::nn::Linear fc2_;
+  torch::nn::Conv2d conv1_{nullptr};
+  torch::nn::Conv2d conv2_{nullptr};
+  torch::nn::Dropout2d conv2_drop_{nullptr};
+  torch::nn::Linear fc1_{nullptr};
+  torch::nn::Linear fc2_{nullptr};
 };
 TORCH_MODULE(MnistNet);
 

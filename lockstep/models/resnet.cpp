@@ -19,18 +19,22 @@ nn::Sequential projection(std::int64_t in, std::int64_t out, std::int64_t stride
   return nn::Sequential(convolution(in, out, 1, stride), nn::BatchNorm2d(out));
 }
 
-class BasicBlockImpl : public nn::Module {
+class BasicBlockImpl : public nn::Cloneable<BasicBlockImpl> {
  public:
   static constexpr std::int64_t kExpansion = 1;
 
-  // The projection comes made: torchvision draws its weights before the block's own.
-  BasicBlockImpl(std::int64_t in, std::int64_t width, std::int64_t stride,
-                 nn::Sequential downsample)
-      : conv1_(register_module("conv1", convolution(in, width, 3, stride))),
-        bn1_(register_module("bn1", nn::BatchNorm2d(width))),
-        conv2_(register_module("conv2", convolution(width, width, 3, 1))),
-        bn2_(register_module("bn2", nn::BatchNorm2d(width))),
-        downsample_(std::move(downsample)) {
+  BasicBlockImpl(std::int64_t in, std::int64_t width, std::int64_t stride)
+      : in_(in), width_(width), stride_(stride) {
+    BasicBlockImpl::reset();
+  }
+
+  void reset() override {
+    // torchvision draws the projection's weights before the block's own.
+    downsample_ = projection(in_, width_ * kExpansion, stride_);
+    conv1_ = register_module("conv1", convolution(in_, width_, 3, stride_));
+    bn1_ = register_module("bn1", nn::BatchNorm2d(width_));
+    conv2_ = register_module("conv2", convolution(width_, width_, 3, 1));
+    bn2_ = register_module("bn2", nn::BatchNorm2d(width_));
     if (downsample_) register_module("downsample", downsample_);
   }
 
@@ -41,27 +45,33 @@ class BasicBlockImpl : public nn::Module {
   }
 
  private:
-  nn::Conv2d conv1_;
-  nn::BatchNorm2d bn1_;
-  nn::Conv2d conv2_;
-  nn::BatchNorm2d bn2_;
-  nn::Sequential downsample_;
+  std::int64_t in_, width_, stride_;
+  nn::Conv2d conv1_{nullptr};
+  nn::BatchNorm2d bn1_{nullptr};
+  nn::Conv2d conv2_{nullptr};
+  nn::BatchNorm2d bn2_{nullptr};
+  nn::Sequential downsample_{nullptr};
 };
 TORCH_MODULE(BasicBlock);
 
-class BottleneckImpl : public nn::Module {
+class BottleneckImpl : public nn::Cloneable<BottleneckImpl> {
  public:
   static constexpr std::int64_t kExpansion = 4;
 
-  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride,
-                 nn::Sequential downsample)
-      : conv1_(register_module("conv1", convolution(in, width, 1, 1))),
-        bn1_(register_module("bn1", nn::BatchNorm2d(width))),
-        conv2_(register_module("conv2", convolution(width, width, 3, stride))),
-        bn2_(register_module("bn2", nn::BatchNorm2d(width))),
-        conv3_(register_module("conv3", convolution(width, width * kExpansion, 1, 1))),
-        bn3_(register_module("bn3", nn::BatchNorm2d(width * kExpansion))),
-        downsample_(std::move(downsample)) {
+  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride)
+      : in_(in), width_(width), stride_(stride) {
+    BottleneckImpl::reset();
+  }
+
+  void reset() override {
+    // torchvision draws the projection's weights before the block's own.
+    downsample_ = projection(in_, width_ * kExpansion, stride_);
+    conv1_ = register_module("conv1", convolution(in_, width_, 1, 1));
+    bn1_ = register_module("bn1", nn::BatchNorm2d(width_));
+    conv2_ = register_module("conv2", convolution(width_, width_, 3, stride_));
+    bn2_ = register_module("bn2", nn::BatchNorm2d(width_));
+    conv3_ = register_module("conv3", convolution(width_, width_ * kExpansion, 1, 1));
+    bn3_ = register_module("bn3", nn::BatchNorm2d(width_ * kExpansion));
     if (downsample_) register_module("downsample", downsample_);
   }
 
@@ -73,13 +83,14 @@ class BottleneckImpl : public nn::Module {
   }
 
  private:
-  nn::Conv2d conv1_;
-  nn::BatchNorm2d bn1_;
-  nn::Conv2d conv2_;
-  nn::BatchNorm2d bn2_;
-  nn::Conv2d conv3_;
-  nn::BatchNorm2d bn3_;
-  nn::Sequential downsample_;
+  std::int64_t in_, width_, stride_;
+  nn::Conv2d conv1_{nullptr};
+  nn::BatchNorm2d bn1_{nullptr};
+  nn::Conv2d conv2_{nullptr};
+  nn::BatchNorm2d bn2_{nullptr};
+  nn::Conv2d conv3_{nullptr};
+  nn::BatchNorm2d bn3_{nullptr};
+  nn::Sequential downsample_{nullptr};
 };
 TORCH_MODULE(Bottleneck);
 
@@ -90,8 +101,7 @@ nn::Sequential make_blocks(std::int64_t count, std::int64_t width, std::int64_t 
   nn::Sequential blocks;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t stride = i == 0 ? first_stride : 1;
-    auto downsample = projection(channels, out, stride);
-    blocks->push_back(Block(channels, width, stride, downsample));
+    blocks->push_back(Block(channels, width, stride));
     channels = out;
   }
   return blocks;
@@ -99,31 +109,34 @@ nn::Sequential make_blocks(std::int64_t count, std::int64_t width, std::int64_t 
 
 }  // namespace
 
-nn::Sequential ResNetImpl::make_stage(const ResNetOptions& options, int stage,
-                                      std::int64_t& channels) {
+nn::Sequential ResNetImpl::make_stage(int stage, std::int64_t& channels) const {
   const std::int64_t width = std::int64_t{64} << stage;
   const std::int64_t stride = stage == 0 ? 1 : 2;
-  const std::int64_t count = options.layers[stage];
-  return options.block == ResNetBlock::kBasic
+  const std::int64_t count = options_.layers[stage];
+  return options_.block == ResNetBlock::kBasic
              ? make_blocks<BasicBlock>(count, width, stride, channels)
              : make_blocks<Bottleneck>(count, width, stride, channels);
 }
 
-ResNetImpl::ResNetImpl(const ResNetOptions& options) : stem_(options.stem) {
+ResNetImpl::ResNetImpl(const ResNetOptions& options) : options_(options) {
   for (const std::int64_t count : options.layers) {
     if (count < 1) throw ConfigError(str("ResNet: every stage needs a block, got ", count));
   }
   if (options.num_classes < 1) {
     throw ConfigError(str("ResNet: num_classes must be at least 1, got ", options.num_classes));
   }
+  ResNetImpl::reset();
+}
+
+void ResNetImpl::reset() {
   std::int64_t channels = 64;
-  const bool image_net = stem_ == ResNetStem::kImageNet;
+  const bool image_net = options_.stem == ResNetStem::kImageNet;
   conv1_ = register_module("conv1", convolution(3, channels, image_net ? 7 : 3, image_net ? 2 : 1));
   bn1_ = register_module("bn1", nn::BatchNorm2d(channels));
   for (int stage = 0; stage < 4; ++stage) {
-    stages_[stage] = register_module(str("layer", stage + 1), make_stage(options, stage, channels));
+    stages_[stage] = register_module(str("layer", stage + 1), make_stage(stage, channels));
   }
-  fc_ = register_module("fc", nn::Linear(channels, options.num_classes));
+  fc_ = register_module("fc", nn::Linear(channels, options_.num_classes));
   for (const auto& module : modules(/*include_self=*/false)) {
     if (auto* conv = module->as<nn::Conv2dImpl>()) {
       nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
@@ -133,13 +146,20 @@ ResNetImpl::ResNetImpl(const ResNetOptions& options) : stem_(options.stem) {
 
 torch::Tensor ResNetImpl::forward(const torch::Tensor& images) {
   auto x = bn1_->forward(conv1_->forward(images)).relu_();
-  if (stem_ == ResNetStem::kImageNet) x = at::max_pool2d(x, 3, 2, 1);
+  if (options_.stem == ResNetStem::kImageNet) x = at::max_pool2d(x, 3, 2, 1);
   for (auto& stage : stages_) x = stage->forward(x);
   return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }
 
 ResNet resnet18(ResNetStem stem, std::int64_t num_classes) {
   return ResNet(ResNetOptions{.stem = stem, .num_classes = num_classes});
+}
+
+ResNet resnet50(ResNetStem stem, std::int64_t num_classes) {
+  return ResNet(ResNetOptions{.block = ResNetBlock::kBottleneck,
+                              .layers = {3, 4, 6, 3},
+                              .stem = stem,
+                              .num_classes = num_classes});
 }
 
 }  // namespace lockstep

@@ -27,19 +27,24 @@ struct ResNetOptions {
 };
 
 /// Not thread-safe, like every module. The same generator state gives the same weights as
-/// torchvision.
-class ResNetImpl : public torch::nn::Module {
+/// torchvision. clone() copies it.
+class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
  public:
   /// ConfigError unless every stage has a block and there is a class.
   explicit ResNetImpl(const ResNetOptions& options = {});
 
+  /// Registers the layers with new random weights. For the constructor and for clone().
+  void reset() override;
+
   /// `images` float [N, 3, H, W] in any memory format; returns logits [N, num_classes].
   torch::Tensor forward(const torch::Tensor& images);
 
- private:
-  torch::nn::Sequential make_stage(const ResNetOptions& options, int stage, std::int64_t& channels);
+  const ResNetOptions& options() const { return options_; }
 
-  ResNetStem stem_;
+ private:
+  torch::nn::Sequential make_stage(int stage, std::int64_t& channels) const;
+
+  ResNetOptions options_;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
   std::array<torch::nn::Sequential, 4> stages_{nullptr, nullptr, nullptr, nullptr};
@@ -48,5 +53,6 @@ class ResNetImpl : public torch::nn::Module {
 TORCH_MODULE(ResNet);
 
 ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
+ResNet resnet50(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include <lockstep/optim/grad_scaler.h>
 
 #include <map>
+#include <string>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -29,20 +31,29 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
     throw ConfigError(
         "GradScaler: unscale_() was called twice in a step; call update() after each");
   }
-  std::map<torch::ScalarType, Tensors> by_type;  // which the kernel needs
+  // By device and type: the kernel takes tensors of one of each.
+  std::map<std::pair<std::string, torch::ScalarType>, Tensors> by_place;
   for (const auto& gradient : distinct(gradients)) {
     if (gradient.scalar_type() == torch::kHalf) {
       throw ConfigError(
           "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do the "
           "rest");
     }
-    by_type[gradient.scalar_type()].push_back(gradient.is_sparse() ? gradient._values() : gradient);
+    by_place[{gradient.device().str(), gradient.scalar_type()}].push_back(
+        gradient.is_sparse() ? gradient._values() : gradient);
   }
   // The reciprocal of a float may lie beyond float.
   const torch::Tensor inverse = scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32);
   found_inf_.zero_();
-  for (auto& [type, tensors] : by_type) {
-    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf_, inverse);
+  for (auto& [place, tensors] : by_place) {
+    const torch::Device device = tensors.front().device();
+    if (device == found_inf_.device()) {
+      at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf_, inverse);
+      continue;
+    }
+    torch::Tensor found = torch::zeros_like(found_inf_, torch::TensorOptions(device));
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse.to(device));
+    found_inf_.add_(found.to(found_inf_.device()));
   }
   if (const auto& agree = reduction_ ? reduction_ : reduction; agree) agree(found_inf_);
   unscaled_ = true;

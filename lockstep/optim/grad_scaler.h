@@ -43,11 +43,13 @@ class GradScaler {
   /// ConfigError for options that cannot be. `device` is that of the gradients.
   explicit GradScaler(const GradScalerOptions& options = {}, torch::Device device = torch::kCPU);
 
-  /// The loss to call backward() on.
-  torch::Tensor scale(const torch::Tensor& loss) const { return loss * scale_; }
+  /// The loss to call backward() on; it may be on another device than the scale.
+  torch::Tensor scale(const torch::Tensor& loss) const {
+    return loss * (loss.device() == scale_.device() ? scale_ : scale_.to(loss.device()));
+  }
 
   /// Divides by the scale, in place, and looks for what is not finite; a tensor that occurs several
-  /// times is divided once. Once a step. ConfigError for
+  /// times is divided once. Gradients may be on several devices. Once a step. ConfigError for
   /// a second time before update() and for float16 gradients.
   void unscale_(const Tensors& gradients);
   template <class Optimizer>

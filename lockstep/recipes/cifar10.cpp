@@ -3,6 +3,7 @@
 #include <lockstep/data/data_source.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/recipes/recipe.h>
+#include <lockstep/recipes/resnet_task.h>
 
 namespace lockstep {
 namespace {
@@ -19,9 +20,8 @@ RecipeData load_photographs(const RecipeDataOptions& options) {
           .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};
 }
 
-std::unique_ptr<Task> make_resnet_task(const TaskOptions&) {
-  return std::make_unique<ClassificationTask>(resnet18(ResNetStem::kCifar, 10),
-                                              ClassificationLoss::kCrossEntropy);
+std::unique_ptr<Task> make_photograph_task(const TaskOptions&) {
+  return make_resnet_task(resnet18(ResNetStem::kCifar, 10));
 }
 
 }  // namespace
@@ -39,7 +39,8 @@ Recipe cifar10_recipe() {
           .test_augmentation = {normalize},
           .channels_last = true,
           .load_data = load_photographs,
-          .make_task = make_resnet_task};
+          .has_stages = true,
+          .make_task = make_photograph_task};
 }
 
 }  // namespace lockstep

@@ -5,7 +5,8 @@
 namespace lockstep {
 
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe()};
+  static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(),
+                                          resnet50_split_recipe()};
   return all;
 }
 

@@ -45,6 +45,8 @@ struct RecipeData {
 struct TaskOptions {
   /// Off: the network computes with LibTorch's operations alone, without Lockstep's own kernels.
   bool fused_kernels = true;
+  /// Number of classes in the data that the task will train on.
+  std::int64_t num_classes = 0;
 };
 
 /// Immutable. load_data() uses no tensor, so that a launcher may call it before it forks; it throws
@@ -59,6 +61,7 @@ struct Recipe {
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference
+  bool has_stages = false;  ///< whether the task's model is cut into stages: OutputTask::stages()
   std::unique_ptr<Task> (*make_task)(const TaskOptions& options) = nullptr;
 };
 
@@ -69,5 +72,6 @@ const Recipe& find_recipe(const std::string& name);
 
 Recipe mnist_recipe();
 Recipe cifar10_recipe();
+Recipe resnet50_split_recipe();
 
 }  // namespace lockstep

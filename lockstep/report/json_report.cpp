@@ -65,6 +65,18 @@ std::string to_json(const RunReport& report) {
             {"seconds_to_first_step", report.seconds_to_first_step},
             {"seconds_total", report.seconds_total},
             {"peak_rss_bytes", report.peak_rss_bytes}};
+  if (!info.dp_loss.empty()) {
+    json["devices"] = info.devices;
+    json["dp_loss"] = info.dp_loss;
+  }
+  if (info.stages > 0) {
+    json["stages"] = info.stages;
+    json["micro_batches"] = info.micro_batches;
+    json["schedule"] = info.schedule;
+  }
+  if (info.accumulate_grad_batches > 1) {
+    json["accumulate_grad_batches"] = info.accumulate_grad_batches;
+  }
   for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
   if (report.test) {
     json["test"] = {{"loss", report.test->loss}, {"accuracy", report.test->accuracy}};

@@ -13,7 +13,8 @@ namespace lockstep {
 ///  "global_batch", "already_complete", "skipped_images",
 ///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "rss_bytes", "phases"}],
 ///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
-///  "peak_rss_bytes"}
+///  "peak_rss_bytes"}, where gradients accumulate "accumulate_grad_batches", with strategy dp
+/// "devices" and "dp_loss", and with a pipeline "stages", "micro_batches" and "schedule".
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
 std::string to_json(const RunReport& report);
 

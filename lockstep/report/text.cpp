@@ -12,10 +12,9 @@ namespace lockstep {
 namespace {
 
 std::string plural(std::int64_t count, const std::string& noun) {
+  const bool sibilant = noun.ends_with("s") || noun.ends_with("ch");
   return str(count_text(static_cast<double>(count)), " ", noun,
-             count == 1           ? ""
-             : noun.back() == 's' ? "es"
-                                  : "s");
+             count == 1 ? "" : sibilant ? "es" : "s");
 }
 
 std::string precision_text(const std::string& precision) {
@@ -79,11 +78,19 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 
 std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
+  if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
+  if (info.stages > 0) {
+    line += " of " + plural(info.stages, "stage") + " (" + info.schedule + ", " +
+            plural(info.micro_batches, "micro-batch") + ")";
+  }
   if (info.world_size > 1) line += " over " + info.backend;
   line +=
       ", " + plural(info.world_size, "process") + " x " + plural(info.threads_per_rank, "thread");
   if (info.device != "cpu") line += " on " + info.device;
   line += ", global batch " + count_text(static_cast<double>(info.global_batch));
+  if (info.accumulate_grad_batches > 1) {
+    line += " x " + count_text(static_cast<double>(info.accumulate_grad_batches));
+  }
   line += ", " + precision_text(info.precision) + ", " + plural(info.parameters, "parameter");
   if (!info.dataset.empty()) line += ", " + info.dataset;
   return line;

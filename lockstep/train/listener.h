@@ -11,8 +11,9 @@
 
 namespace lockstep {
 
-/// Seconds that the training thread of this rank spent in each phase. Communication is what was
-/// exposed: the part that backward did not hide, and the broadcast of buffers before forward.
+/// Seconds that the training thread of this rank spent in each phase; in a pipeline of threads, the
+/// mean over its workers. Communication is what was exposed: the part that backward did not hide,
+/// the broadcast of buffers before forward, and a pipeline's waits for messages.
 struct PhaseSeconds {
   double data = 0;
   double forward = 0;
@@ -31,7 +32,7 @@ struct Evaluation {
 /// What is known before the first step.
 struct RunInfo {
   std::string recipe{};
-  std::string strategy{};   ///< "single", "ddp"
+  std::string strategy{};   ///< "single", "dp", "ddp", "zero1", "pipeline", "hybrid"
   std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
   std::string loader{};     ///< "native", "cuda", "dali"
   std::string precision{};  ///< "32", "bf16"
@@ -39,8 +40,14 @@ struct RunInfo {
   std::string dataset{};    ///< what is trained on, in words
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
+  int devices = 1;          ///< of this process: strategy dp has a replica on each
+  std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
+  int stages = 0;           ///< of a pipeline
+  int micro_batches = 0;    ///< of a pipeline
+  std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
+  std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
   std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;

@@ -10,9 +10,11 @@ namespace {
 
 class ReplicatedOptimizer final : public RunOptimizer {
  public:
-  ReplicatedOptimizer(const torch::nn::Module& module, const OptimizerOptions& options,
+  /// `parameters`: a module, or some of its parameters by name.
+  template <class Parameters>
+  ReplicatedOptimizer(const Parameters& parameters, const OptimizerOptions& options,
                       ProcessGroup group)
-      : optimizer_(module, options), group_(std::move(group)) {}
+      : optimizer_(parameters, options), group_(std::move(group)) {}
 
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
@@ -44,8 +46,10 @@ class ReplicatedOptimizer final : public RunOptimizer {
 
 class ShardedOptimizer final : public RunOptimizer {
  public:
-  ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const OptimizerOptions& options)
-      : optimizer_(core, module, options) {}
+  /// `what`: options, or groups of parameters.
+  template <class What>
+  ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const What& what)
+      : optimizer_(core, module, what) {}
 
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
@@ -71,9 +75,22 @@ std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module&
   return std::make_unique<ReplicatedOptimizer>(module, options, std::move(group));
 }
 
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group) {
+  return std::make_unique<ReplicatedOptimizer>(parameters, options, std::move(group));
+}
+
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
                                                      const OptimizerOptions& options) {
   return std::make_unique<ShardedOptimizer>(core, module, options);
+}
+
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const NamedTensors& parameters,
+                                                     const OptimizerOptions& options) {
+  const std::vector<ParameterGroup> groups = {{.parameters = parameters, .options = options}};
+  return std::make_unique<ShardedOptimizer>(core, module, groups);
 }
 
 }  // namespace lockstep

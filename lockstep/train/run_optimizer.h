@@ -41,9 +41,18 @@ class RunOptimizer {
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options,
                                                         ProcessGroup group);
+/// Steps only `parameters`, which all require a gradient, and names their state as they are named
+/// there.
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group);
 
 /// Every rank has its share; see ZeroRedundancyOptimizer for `core`.
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const OptimizerOptions& options);
+/// Names the parameters' state as `parameters` names them, not as the module does.
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const NamedTensors& parameters,
                                                      const OptimizerOptions& options);
 
 }  // namespace lockstep

@@ -1,90 +1,68 @@
 #include <lockstep/train/strategy.h>
 
-#include <optional>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/train/step_seed.h>
+#include <lockstep/train/strategies/data_parallel_strategy.h>
+#include <lockstep/train/strategies/ddp_strategy.h>
+#include <lockstep/train/strategies/pipeline_strategies.h>
+#include <lockstep/train/strategies/replica_strategy.h>
 
 namespace lockstep {
 namespace {
 
-class SingleStrategy : public Strategy {
- public:
-  explicit SingleStrategy(ProcessGroup group) : group_(std::move(group)) {
-    if (group_.size() > 1) {
-      throw ConfigError(lockstep::str("strategy single trains in one process, but there are ",
-                                      group_.size(), "; use --strategy ddp"));
-    }
-  }
-  const std::string& name() const override { return name_; }
-  ProcessGroup& group() override { return group_; }
-  void attach(torch::nn::Module&) override {}
-  std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
-                                               const OptimizerOptions& options) override {
-    return make_replicated_optimizer(module, options, group_);
-  }
-  void before_forward() override {}
-  double communication_seconds() const override { return 0; }
-
- private:
-  const std::string name_ = "single";
-  ProcessGroup group_;
+struct StrategyEntry {
+  const char* name;
+  std::unique_ptr<Strategy> (*make)(ProcessGroup group, const StrategyOptions& options);
 };
 
-class DdpStrategy : public Strategy {
- public:
-  explicit DdpStrategy(ProcessGroup group) : group_(std::move(group)) {}
-  const std::string& name() const override { return name_; }
-  ProcessGroup& group() override { return group_; }
-  // Flat, because an optimizer over a few large tensors is faster than one over many (docs/benchmarks/ddp.md).
-  void attach(torch::nn::Module& module) override {
-    ddp_.emplace(module, group_, DdpOptions{.parameter_memory = ParameterMemory::kFlat});
+std::unique_ptr<Strategy> make_single(ProcessGroup group, const StrategyOptions&) {
+  if (group.size() > 1) {
+    throw ConfigError(lockstep::str("strategy single trains in one process, but there are ",
+                                    group.size(), "; use --strategy ddp"));
   }
-  std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
-                                               const OptimizerOptions& options) override {
-    return make_replicated_optimizer(module, options, group_);
-  }
-  void before_forward() override { ddp_->before_forward(); }
-  double communication_seconds() const override { return ddp_->communication_seconds(); }
+  return std::make_unique<ReplicaStrategy>("single", std::move(group));
+}
 
- private:
-  const std::string name_ = "ddp";
-  ProcessGroup group_;
-  std::optional<DdpCore> ddp_;
-};
-
-class ZeroStrategy : public Strategy {
- public:
-  explicit ZeroStrategy(ProcessGroup group) : group_(std::move(group)) {}
-  const std::string& name() const override { return name_; }
-  ProcessGroup& group() override { return group_; }
-  void attach(torch::nn::Module& module) override {
-    const bool shares = group_.backend() == "shm";
-    ddp_.emplace(
-        module, group_,
-        DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
-  }
-  std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
-                                               const OptimizerOptions& options) override {
-    return make_sharded_optimizer(*ddp_, module, options);
-  }
-  void before_forward() override { ddp_->before_forward(); }
-  double communication_seconds() const override { return ddp_->communication_seconds(); }
-
- private:
-  const std::string name_ = "zero1";
-  ProcessGroup group_;
-  std::optional<DdpCore> ddp_;
-};
+const std::vector<StrategyEntry>& strategy_entries() {
+  static const std::vector<StrategyEntry> all = {{"single", make_single},
+                                                 {"dp", make_data_parallel_strategy},
+                                                 {"ddp", make_ddp_strategy},
+                                                 {"zero1", make_zero_strategy},
+                                                 {"pipeline", make_pipeline_strategy},
+                                                 {"hybrid", make_hybrid_strategy}};
+  return all;
+}
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group) {
-  OptionCheck("Trainer").one_of("strategy", name, {"single", "ddp", "zero1"});
-  if (name == "single") return std::make_unique<SingleStrategy>(std::move(group));
-  if (name == "zero1") return std::make_unique<ZeroStrategy>(std::move(group));
-  return std::make_unique<DdpStrategy>(std::move(group));
+void Strategy::seed(std::uint64_t seed, torch::Device device) { seed_generators(seed, device); }
+
+const std::vector<std::string>& strategy_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const StrategyEntry& entry : strategy_entries()) all.emplace_back(entry.name);
+    return all;
+  }();
+  return names;
+}
+
+std::string to_string(DpLoss loss) { return loss == DpLoss::kGathered ? "gathered" : "on-each"; }
+
+DpLoss parse_dp_loss(const std::string& name) {
+  OptionCheck("strategy dp").one_of("dp_loss", name, {"gathered", "on-each"});
+  return name == "gathered" ? DpLoss::kGathered : DpLoss::kOnEach;
+}
+
+std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
+                                        const StrategyOptions& options) {
+  OptionCheck("Trainer").one_of("strategy", name, strategy_names());
+  for (const StrategyEntry& entry : strategy_entries()) {
+    if (name == entry.name) return entry.make(std::move(group), options);
+  }
+  throw InternalError("Trainer: a strategy's name without its strategy");
 }
 
 }  // namespace lockstep

@@ -1,38 +1,134 @@
-// How the ranks work together on one model. The training loop asks, and does not know which it is.
+// How a training step is computed: by which copies or parts of the model, on which devices and
+// ranks. The training loop asks for a step, and does not know which strategy it is.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/process_group.h>
+#include <lockstep/data/loader_options.h>
+#include <lockstep/optim/grad_scaler.h>
+#include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/train/listener.h>
+#include <lockstep/train/metrics.h>
+#include <lockstep/train/precision.h>
 #include <lockstep/train/run_optimizer.h>
+#include <lockstep/train/task.h>
 
 namespace lockstep {
 
-/// Not thread-safe. The destructor does not communicate.
+/// Which part of the data a rank trains and evaluates on. Ranks with the same `rank` here load the
+/// same batches.
+struct DataShare {
+  int rank = 0;
+  int size = 1;        ///< number of shares
+  bool counts = true;  ///< one rank of each share adds the share's samples to the sums
+};
+
+/// What all steps of a run have in common.
+struct StepSettings {
+  torch::Device device = torch::kCPU;  ///< where the batches are
+  Precision precision = Precision::k32;
+  const GradScaler* scaler = nullptr;  ///< scales the losses; null: they are not scaled
+};
+
+/// Which part of an optimizer step a batch is.
+struct StepPart {
+  double weight = 1;    ///< factor of its loss
+  bool is_last = true;  ///< gradients are reduced with this part; before it they accumulate
+};
+
+/// Not thread-safe. The destructor does not communicate. All ranks make the same calls in the same
+/// order.
 class Strategy {
  public:
   virtual ~Strategy() = default;
   virtual const std::string& name() const = 0;
+  /// All ranks of the run.
   virtual ProcessGroup& group() = 0;
-  /// Collective. Once, when the module is on its device with the state of rank 0 loaded: afterwards
-  /// all ranks hold rank 0's parameters and buffers. The module must outlive the strategy's use.
-  virtual void attach(torch::nn::Module& module) = 0;
-  /// After attach(), of the same module. The strategy must outlive it.
-  virtual std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
-                                                       const OptimizerOptions& options) = 0;
-  /// Collective. Before each forward in training, and before an evaluation: buffers become rank
-  /// 0's.
-  virtual void before_forward() = 0;
-  /// Seconds of communication within backward that were not hidden behind it, since the beginning.
-  virtual double communication_seconds() const = 0;
+  /// Known from the construction on.
+  virtual DataShare data_share() { return {.rank = group().rank(), .size = group().size()}; }
+  /// Fills in what only this strategy has.
+  virtual void describe(RunInfo&) const {}
+  /// How a rank's batch is computed, for a resumed run to compare: batch normalisation depends on
+  /// it.
+  virtual std::string batch_parts() const { return "whole"; }
+
+  /// Moves the task's module to where its state may be loaded: to `device`, unless attach() does
+  /// it.
+  virtual void place(torch::nn::Module& module, torch::Device device) { module.to(device); }
+  /// Collective. Once, after place() and when rank 0 has loaded its state: afterwards all ranks
+  /// hold rank 0's parameters and buffers. The task must outlive the strategy's use. ConfigError
+  /// for a task that the strategy cannot train.
+  virtual void attach(Task& task, const StepSettings& settings) = 0;
+  /// After attach(). The strategy must outlive the optimizer.
+  virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
+
+  /// Begins a step's random numbers at `seed`, on the CPU and on `device`.
+  virtual void seed(std::uint64_t seed, torch::Device device);
+  /// Collective. Forward and backward of a batch; after the last part of a step, the gradients are
+  /// the means over all shares. Adds the seconds of forward, backward and communication to
+  /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
+  /// without a graph.
+  virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
+
+  /// After the task's module was told the same: tells what the strategy has made of it.
+  virtual void train(bool /*on*/) {}
+  /// Collective. Before an evaluation, without gradients: buffers become rank 0's.
+  virtual void begin_evaluation() = 0;
+  /// Adds a batch's loss, correct answers and samples, on the ranks whose data share counts.
+  /// Collective only over the ranks of one data share.
+  virtual void evaluate(const Batch& batch, MetricSums& sums) = 0;
+
+  /// Collective. Makes the task's module on rank 0 hold the whole model, to be saved.
+  virtual void gather_module() {}
+};
+
+/// Where strategy dp computes the loss.
+enum class DpLoss {
+  kGathered,  ///< on the first device, of the outputs of all replicas
+  kOnEach,    ///< on each device, of its replica's output; the losses are averaged by samples
+};
+
+/// "gathered" or "on-each".
+std::string to_string(DpLoss loss);
+/// The inverse; ConfigError for another word.
+DpLoss parse_dp_loss(const std::string& name);
+
+/// What some of the strategies need to know; the others ignore it.
+struct StrategyOptions {
+  /// dp: a replica on each. GPUs of one type, or CPUs, which may occur several times. Empty: the
+  /// run's device, or where that is the CPU a replica for each processor, at most 8.
+  std::vector<torch::Device> devices{};
+  DpLoss dp_loss = DpLoss::kGathered;
+
+  /// pipeline and hybrid: stages of the model. There is a worker for each, or for each two of them
+  /// with the schedules zbv and interleaved: a thread on each of `devices` (empty: all on the run's
+  /// device) where strategy pipeline has one process, else a rank.
+  int stages = 2;
+  /// pipeline and hybrid: parts that the batch of a pipeline is cut into. A smaller batch goes
+  /// through in as many parts as it has samples.
+  int micro_batches = 4;
+  Schedule schedule = Schedule::k1F1B;
+  /// hybrid: the ranks that have the same stages share out their optimizer's state, as zero1 does.
+  bool shard_optimizer = false;
 };
 
 /// "single" trains in one process (ConfigError in a larger group), "ddp" replicates the model and
 /// averages gradients, "zero1" shards the optimizer beside that, with parameters that all ranks
-/// share where they can (ZeroRedundancyOptimizer). ConfigError for another name.
-std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group);
+/// share where they can (ZeroRedundancyOptimizer). "dp" has a replica on each device of one process
+/// (DataParallel). "pipeline" has the stages of one model on threads of one process (Pipeline) or
+/// on ranks (DistributedPipeline), "hybrid" several such pipelines on ranks, whose gradients are
+/// averaged stage by stage while the pipelines still run. ConfigError for another name, and for
+/// options that do not fit. Collective where a pipeline is on ranks.
+std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
+                                        const StrategyOptions& options = {});
+
+/// The names that make_strategy() knows.
+const std::vector<std::string>& strategy_names();
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include <lockstep/train/task.h>
 
+#include <lockstep/core/error.h>
+
 namespace lockstep {
 namespace {
 
@@ -13,21 +15,39 @@ torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::
 
 }  // namespace
 
-torch::Tensor ClassificationTask::loss(const torch::Tensor& output, const torch::Tensor& labels,
-                                       at::Reduction::Reduction reduction) const {
+std::vector<pipeline::StageModule> OutputTask::stages(int) const {
+  throw ConfigError("the task does not say how its model is cut into stages");
+}
+
+torch::Tensor OutputTask::training_step(const Batch& batch) {
+  return loss(forward(module(), batch.images), batch.labels);
+}
+
+void OutputTask::evaluation_step(const Batch& batch, MetricSums& sums) {
+  evaluate(forward(module(), batch.images), batch.labels, sums);
+}
+
+torch::Tensor ClassificationTask::reduced_loss(const torch::Tensor& output,
+                                               const torch::Tensor& labels,
+                                               at::Reduction::Reduction reduction) const {
   return loss_ == ClassificationLoss::kCrossEntropy
              ? at::cross_entropy_loss(output.to(torch::kFloat32), labels, {}, reduction)
              : negative_log_likelihood(output.to(torch::kFloat32), labels, reduction);
 }
 
-torch::Tensor ClassificationTask::training_step(const Batch& batch) {
-  return loss(forward_(batch.images), batch.labels, at::Reduction::Mean);
+torch::Tensor ClassificationTask::loss(const torch::Tensor& output,
+                                       const torch::Tensor& labels) const {
+  return reduced_loss(output, labels, at::Reduction::Mean);
 }
 
-void ClassificationTask::evaluation_step(const Batch& batch, MetricSums& sums) {
-  const auto output = forward_(batch.images);
-  sums.add(loss(output, batch.labels, at::Reduction::Sum), output.argmax(1).eq(batch.labels).sum(),
-           batch.size);
+void ClassificationTask::evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                                  MetricSums& sums) const {
+  sums.add(reduced_loss(output, labels, at::Reduction::Sum), output.argmax(1).eq(labels).sum(),
+           labels.size(0));
+}
+
+std::vector<pipeline::StageModule> ClassificationTask::stages(int count) const {
+  return cut_ ? cut_(count) : OutputTask::stages(count);
 }
 
 }  // namespace lockstep

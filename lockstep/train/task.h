@@ -3,10 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include <torch/nn/module.h>
 
 #include <lockstep/data/loader.h>
+#include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/train/metrics.h>
 
 namespace lockstep {
@@ -22,6 +25,29 @@ class Task {
   virtual void evaluation_step(const Batch& batch, MetricSums& sums) = 0;
 };
 
+/// A task whose loss is a function of its module's output. Strategies that compute with copies of
+/// the module or with its parts need one: they call these functions in place of the steps above.
+///
+/// The const functions are called from several threads at once, with different modules.
+class OutputTask : public Task {
+ public:
+  /// What `module`, the task's own or a copy of it, makes of a batch's images.
+  virtual torch::Tensor forward(torch::nn::Module& module, const torch::Tensor& images) const = 0;
+  /// The mean loss over the samples, a tensor without dimensions. `output` and `labels` are on one
+  /// device.
+  virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
+  /// Adds the samples' loss and correct answers.
+  virtual void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                        MetricSums& sums) const = 0;
+
+  /// The module as `count` stages that share its submodules, in the order of the forward.
+  /// ConfigError for a module that cannot be cut, or not into this many stages.
+  virtual std::vector<pipeline::StageModule> stages(int count) const;
+
+  torch::Tensor training_step(const Batch& batch) override;
+  void evaluation_step(const Batch& batch, MetricSums& sums) override;
+};
+
 enum class ClassificationLoss {
   kCrossEntropy,           ///< the module returns logits
   kNegativeLogLikelihood,  ///< the module returns log-probabilities
@@ -30,26 +56,39 @@ enum class ClassificationLoss {
 /// Classifies images: any module whose forward takes a float [N, C, H, W] and returns [N, classes].
 ///
 ///   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
-class ClassificationTask : public Task {
+class ClassificationTask : public OutputTask {
  public:
-  /// `net` is a module holder (made by TORCH_MODULE); the task shares its module.
+  /// Cuts the task's module into stages.
+  using Cut = std::function<std::vector<pipeline::StageModule>(int stages)>;
+
+  /// `net` is a module holder (made by TORCH_MODULE); the task shares its module. Without `cut` it
+  /// has no stages.
   template <class ModuleHolder>
-  ClassificationTask(ModuleHolder net, ClassificationLoss loss)
+  ClassificationTask(ModuleHolder net, ClassificationLoss loss, Cut cut = {})
       : module_(net.ptr()),
-        forward_([net](const torch::Tensor& images) mutable { return net->forward(images); }),
-        loss_(loss) {}
+        forward_([](torch::nn::Module& module, const torch::Tensor& images) -> torch::Tensor {
+          return dynamic_cast<typename ModuleHolder::ContainedType&>(module).forward(images);
+        }),
+        loss_(loss),
+        cut_(std::move(cut)) {}
 
   torch::nn::Module& module() override { return *module_; }
-  torch::Tensor training_step(const Batch& batch) override;
-  void evaluation_step(const Batch& batch, MetricSums& sums) override;
+  torch::Tensor forward(torch::nn::Module& module, const torch::Tensor& images) const override {
+    return forward_(module, images);
+  }
+  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override;
+  void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                MetricSums& sums) const override;
+  std::vector<pipeline::StageModule> stages(int count) const override;
 
  private:
-  torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels,
-                     at::Reduction::Reduction reduction) const;
+  torch::Tensor reduced_loss(const torch::Tensor& output, const torch::Tensor& labels,
+                             at::Reduction::Reduction reduction) const;
 
   std::shared_ptr<torch::nn::Module> module_;
-  std::function<torch::Tensor(const torch::Tensor&)> forward_;
+  std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)> forward_;
   ClassificationLoss loss_;
+  Cut cut_;
 };
 
 }  // namespace lockstep

@@ -14,6 +14,8 @@ Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
   if (options_.max_steps) {
     check.at_least("max_steps", static_cast<double>(*options_.max_steps), 1);
   }
+  check.in_range("accumulate_grad_batches",
+                 static_cast<double>(options_.accumulate_grad_batches), 1, 1e9);
   if (options_.limit_test_batches) {
     check.at_least("limit_test_batches", static_cast<double>(*options_.limit_test_batches), 0);
   }

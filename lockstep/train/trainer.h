@@ -31,6 +31,10 @@ struct TrainerOptions {
   /// Ends the run after so many optimizer steps in all. The schedule goes by max_epochs alone, so
   /// that a run may be stopped so and resumed.
   std::optional<std::int64_t> max_steps{};
+  /// Batches of each rank whose gradients accumulate before an optimizer step; the last step of an
+  /// epoch has what is left. A step's loss is the mean of its batches' losses. Steps, schedule and
+  /// checkpoints count optimizer steps. At most 1e9.
+  std::int64_t accumulate_grad_batches = 1;
   /// Batches of each rank in an evaluation, at most; 0: no evaluation.
   std::optional<std::int64_t> limit_test_batches{};
   OptimizerOptions optimizer{};
@@ -59,7 +63,8 @@ struct TrainerOptions {
   std::function<double()> command_seconds{};
 };
 
-/// Not thread-safe. After an exception the run is over, and so is its group.
+/// Not thread-safe. After an exception the run is over, and so is its group. How a step is computed
+/// is the Strategy's: see strategy.h.
 class Trainer {
  public:
   using LoaderFactory = std::function<std::unique_ptr<Loader>()>;
@@ -69,8 +74,8 @@ class Trainer {
 
   /// Collective. Trains `task` and evaluates it after each epoch on what `test_loader` returns,
   /// which is called when it is first needed (none: no evaluation). Each rank's loaders give its
-  /// own share; the training loaders of all ranks must have the same number of steps. The task's
-  /// module is moved to the device.
+  /// share of the data (Strategy::data_share()); the training loaders of all ranks must have the
+  /// same number of steps. The task's module is moved to the device, or to the strategy's.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
 
  private:

@@ -11,6 +11,7 @@
 
 namespace lockstep {
 
+/// training_run.cpp has the loop, training_run_checkpoint.cpp what is saved and how it is resumed.
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
@@ -27,26 +28,33 @@ class TrainingRun {
   };
 
   void prepare();
-  NamedTensors resume();
-  void require_space() const;
-  void begin_epoch();
   void begin();
+  void begin_epoch();
   EpochReport train_epoch();
-  void train_step(const Batch& batch);
+  bool next_batch(Batch& batch);
+  void train_step(Batch& batch, std::int64_t parts);
+  void begin_step();
+  void train_part(const Batch& batch, const StepPart& part);
   void optimizer_step();
   void report_step(double epoch_seconds);
   std::optional<Evaluation> evaluate();
-  void save();
   std::int64_t skipped_images() const;
   RunReport finish(std::vector<EpochReport> epochs);
 
+  NamedTensors resume();
+  void require_space() const;
+  void save();
   StateDict training_state(NamedTensors of_optimizer) const;  // of what changes the module
-  Batch moved(const Batch& batch) const;                      // to the device
+  std::map<std::string, std::string> settings() const;
+
+  Batch moved(const Batch& batch) const;  // to the device
   bool finished() const;
+  std::int64_t steps_of(std::int64_t batches) const;
+  std::int64_t steps_per_epoch() const;
+  std::int64_t steps_left() const;      // of the epoch
   std::int64_t schedule_steps() const;  // of all epochs
   std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
-  std::int64_t test_batches() const;    // at most so many in an evaluation
-  std::map<std::string, std::string> settings() const;
+  std::int64_t test_batches() const;    // the most that an evaluation takes
   double command_seconds() const;
   template <class Event>
   void tell(Event&& event) const;
@@ -60,6 +68,7 @@ class TrainingRun {
   std::unique_ptr<RunOptimizer> optimizer_;
   double base_lr_ = 0;
   std::optional<GradScaler> scaler_;  // of float16
+  const DataShare share_;
   RunInfo info_;
   Position position_;
   bool restored_ = false;  // the loader stands where the checkpoint was, to the sample
@@ -69,13 +78,10 @@ class TrainingRun {
   // Of the current epoch:
   MetricSums sums_;
   std::int64_t images_ = 0;
+  PhaseSeconds phases_;
+  // State of the current step:
+  torch::Tensor loss_sum_;  // of its parts
   double last_loss_ = 0;
-  Stopwatch data_;
-  Stopwatch forward_;
-  Stopwatch backward_;
-  Stopwatch optimizer_watch_;
-  Stopwatch broadcast_;       // of buffers
-  double communication_ = 0;  // exposed in backward
 };
 
 }  // namespace lockstep

@@ -34,5 +34,25 @@ TEST(ChooseGpu, DecidesAlikeOnAllRanks) {
   }
 }
 
+TEST(ChooseGpus, TakesTheFirstOrNone) {
+  struct SeveralCase {
+    const char* accelerator;
+    int gpu_count;
+    std::optional<int> wanted;
+    std::vector<int> expected;
+  };
+  const SeveralCase cases[] = {
+      {"cpu", 4, 2, {}},     {"auto", 0, {}, {}},     {"auto", 3, {}, {0, 1, 2}},
+      {"auto", 3, 2, {0, 1}}, {"auto", 1, 2, {}},      {"cuda", 2, 2, {0, 1}},
+      {"cuda", 4, {}, {0, 1, 2, 3}},
+  };
+  for (const SeveralCase& c : cases) {
+    EXPECT_EQ(choose_gpus(c.accelerator, c.gpu_count, c.wanted), c.expected)
+        << c.accelerator << ' ' << c.gpu_count << " GPUs";
+  }
+  EXPECT_THROW(choose_gpus("cuda", 0, {}), ConfigError);
+  EXPECT_THROW(choose_gpus("cuda", 1, 2), ConfigError);
+}
+
 }  // namespace
 }  // namespace lockstep

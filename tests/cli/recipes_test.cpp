@@ -46,6 +46,33 @@ TEST_P(Cifar10, TrainsAFewSteps) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Cifar10, ::testing::Values("32", "bf16"),
                          [](const auto& info) { return std::string("p") + info.param; });
 
+// Two pipelines of two ranks, then the same model in one process.
+TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
+  const TemporaryDirectory scratch;
+  const std::string out = (scratch / "run").string();
+  const std::vector<std::string> common = {"resnet50-split", "--batch-size", "8",
+                                           "--accelerator",  "cpu",          "--threads",
+                                           "1",              "--out",        out,
+                                           "--limit-test-batches", "1"};
+  auto first = common;
+  first.insert(first.end(), {"--nproc-per-node", "4", "--strategy", "hybrid", "--shard-optimizer",
+                             "--micro-batches", "2", "--max-steps", "1"});
+  const auto on_mesh = train(first, "");
+  ASSERT_TRUE(on_mesh.is_object());
+  EXPECT_EQ(on_mesh["strategy"], "hybrid");
+  EXPECT_EQ(on_mesh["world_size"], 4);
+  EXPECT_EQ(on_mesh["stages"], 2);
+  auto second = common;
+  second.insert(second.end(), {"--resume", "--max-steps", "2"});
+  const std::string report = (scratch / "report.json").string();
+  second.insert(second.begin(), {LOCKSTEP_PROGRAM, "train"});
+  second.insert(second.end(), {"--json", report});
+  const ProgramResult result = run_to_end(second);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, ::testing::HasSubstr("world_size 4 (now 1)"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(report))["strategy"], "single");
+}
+
 TEST(Mnist, ReachesItsAccuracy) {
   LOCKSTEP_SKIP_WITHOUT("mnist");
   const auto report = train({"mnist", "--nproc-per-node", "2"}, std::getenv("LOCKSTEP_DATA"));

@@ -92,10 +92,23 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--schedule", "step", "--step-epochs", "inf"}, 2, "--step-epochs"},
       {{"mnist", "--warmup-epochs", "-1"}, 2, "--warmup-epochs must be from 0"},
       {{"mnist", "--max-steps", "0"}, 2, "--max-steps must be at least 1"},
+      {{"mnist", "--accumulate-grad-batches", "0"}, 2, "--accumulate-grad-batches must be from 1"},
       {{"mnist", "--limit-test-batches", "-1"}, 2, "--limit-test-batches must be at least 0"},
       {{"mnist", "--nproc-per-node", "0"}, 2, "--nproc-per-node"},
       {{"mnist", "--nproc-per-node", "2", "--strategy", "single"}, 2, "use --strategy ddp"},
-      {{"mnist", "--strategy", "magic"}, 2, "--strategy"},
+      {{"mnist", "--strategy", "magic"},
+       2,
+       "--strategy must be one of single, dp, ddp, zero1, pipeline, hybrid, got 'magic'"},
+      {{"mnist", "--nproc-per-node", "2", "--strategy", "dp"}, 2, "use --strategy ddp"},
+      {{"mnist", "--devices", "2"}, 2, "--devices belongs to --strategy dp"},
+      {{"mnist", "--dp-loss", "on-each"}, 2, "--dp-loss belongs to --strategy dp"},
+      {{"mnist", "--strategy", "dp", "--devices", "0"}, 2, "--devices must be from 1"},
+      {{"mnist", "--strategy", "dp", "--dp-loss", "each"},
+       2,
+       "--dp-loss must be one of gathered, on-each, got 'each'"},
+      {{"mnist", "--strategy", "dp", "--accelerator", "cuda", "--devices", "200"},
+       2,
+       "--accelerator cuda needs 200 GPUs"},
       {{"mnist", "--backend", "tcp"}, 2, "--backend"},
       {{"mnist", "--accelerator", "tpu"}, 2, "--accelerator"},
       {{"mnist", "--precision", "8"}, 2, "--precision"},
@@ -103,6 +116,39 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--schedule", "random"}, 2, "--schedule"},
       {{"mnist", "--loader", "gpu"}, 2, "--loader must be one of native, cuda, dali, got 'gpu'"},
       {{"mnist", "--loader", "cuda", "--accelerator", "cpu"}, 2, "the cuda engine"},
+      {{"mnist", "--strategy", "pipeline"},
+       2,
+       "needs a model that is cut into stages, which mnist has not; recipes with one: cifar10, "
+       "resnet50-split"},
+      {{"mnist", "--stages", "2"}, 2, "--stages belongs to --strategy pipeline and hybrid"},
+      {{"mnist", "--micro-batches", "2"}, 2, "--micro-batches belongs to --strategy pipeline"},
+      {{"mnist", "--schedule", "zbv"}, 2, "--schedule zbv belongs to --strategy pipeline"},
+      {{"mnist", "--schedule", "step", "--schedule", "cosine"},
+       2,
+       "--schedule step and --schedule cosine exclude each other"},
+      {{"mnist", "--shard-optimizer"}, 2, "--shard-optimizer belongs to --strategy hybrid"},
+      {{"cifar10", "--strategy", "pipeline", "--shard-optimizer"},
+       2,
+       "--shard-optimizer belongs to --strategy hybrid"},
+      {{"cifar10", "--strategy", "pipeline", "--nproc-per-node", "3"},
+       2,
+       "needs 2 processes, or one with threads, but there are 3"},
+      {{"cifar10", "--strategy", "hybrid", "--nproc-per-node", "3"},
+       2,
+       "needs a multiple of 2 processes, but there are 3"},
+      {{"cifar10", "--strategy", "pipeline", "--schedule", "zbv", "--stages", "3"},
+       2,
+       "the schedule zbv has 2 stages on each worker, got 3"},
+      {{"cifar10", "--strategy", "hybrid", "--nproc-per-node", "4", "--batch-size", "4"},
+       2,
+       "gives each pipeline 2 images, fewer than --micro-batches 4"},
+      {{"cifar10", "--strategy", "hybrid", "--nproc-per-node", "4", "--batch-size", "9"},
+       2,
+       "cannot be divided by 2 pipelines; use 8 or 10"},
+      {{"resnet50-split", "--strategy", "pipeline", "--stages", "17", "--accelerator", "cpu"},
+       2,
+       "the number of stages must be from 1 to 16"},
+      {{"resnet50-split", "--data", in_scratch("")}, 2, "has no folder 'train'"},
       {{"mnist", "--on-corrupt-image", "ask"}, 2, "--on-corrupt-image must be one of stop, skip"},
       {{"mnist", "--mix", "all"}, 2, "--mix must be one of none, mixup, cutmix, random"},
       {{"mnist", "--timeout", "0"}, 2, "--timeout"},
@@ -271,6 +317,62 @@ TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
   EXPECT_FALSE(plain["fused_kernels"].get<bool>());
   // The same network with the same random numbers.
   EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
+}
+
+TEST_F(TrainCommand, AccumulatesGradients) {
+  const std::string file = in_scratch("accumulated.json");
+  const auto result = train({"mnist", "--accumulate-grad-batches", "3", "--batch-size", "8",
+                             "--max-epochs", "1", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("global batch 8 x 3"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
+}
+
+TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
+  const std::string file = in_scratch("dp.json");
+  const std::vector<std::string> arguments = {
+      "mnist",       "--strategy", "dp",     "--devices", "2",            "--dp-loss", "on-each",
+      "--max-steps", "3",          "--json", file,        "--batch-size", "9"};
+  ProgramResult result = train(arguments, {{"CUDA_VISIBLE_DEVICES", ""}});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "note: --strategy dp computes on the CPU: this process sees no GPU\n");
+  EXPECT_THAT(result.out, HasSubstr("mnist: dp with 2 replicas, 1 process"));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["strategy"], "dp");
+  EXPECT_EQ(report["devices"], 2);
+  EXPECT_EQ(report["dp_loss"], "on-each");
+  EXPECT_GT(report["epochs"][0]["phases"]["forward"], 0.0);
+  EXPECT_GT(report["epochs"][0]["phases"]["backward"], 0.0);
+
+  std::vector<std::string> on_cpu = arguments;
+  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu"});
+  result = train(on_cpu);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
+  const std::string file = in_scratch("pipeline.json");
+  const auto result =
+      train({"resnet50-split", "--strategy", "pipeline", "--micro-batches", "2", "--schedule",
+             "zb-h1", "--schedule", "constant", "--batch-size", "4", "--max-steps", "1",
+             "--limit-test-batches", "1", "--accelerator", "cpu", "--out", in_scratch("split"),
+             "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("resnet50-split: pipeline of 2 stages (zb-h1, 2 "
+                                    "micro-batches), 1 process"));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["strategy"], "pipeline");
+  EXPECT_EQ(report["stages"], 2);
+  EXPECT_EQ(report["micro_batches"], 2);
+  EXPECT_EQ(report["schedule"], "zb-h1");
+  // The unsplit names.
+  const std::string checkpoint = read_text(scratch / "split" / "checkpoint.safetensors");
+  for (const char* name : {R"("layer2.3.bn3.running_var")", R"("layer3.0.downsample.0.weight")",
+                           R"("optimizer.momentum_buffer.fc.weight")"}) {
+    EXPECT_NE(checkpoint.find(name), std::string::npos) << name;
+  }
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {

@@ -24,7 +24,7 @@ class ScheduleSimulator {
   using Data = std::vector<Value>;
   using Combine = std::function<Value(Value, Value)>;
 
-  ScheduleSimulator(std::vector<Schedule> schedules, std::vector<Data> data, Combine combine)
+  ScheduleSimulator(std::vector<CommSchedule> schedules, std::vector<Data> data, Combine combine)
       : schedules_(std::move(schedules)), data_(std::move(data)), combine_(std::move(combine)) {}
 
   std::vector<Data> run() {
@@ -177,7 +177,7 @@ class ScheduleSimulator {
     }
   }
 
-  const std::vector<Schedule> schedules_;
+  const std::vector<CommSchedule> schedules_;
   std::vector<Data> data_;
   const Combine combine_;
   std::vector<RankState> ranks_;

@@ -124,7 +124,7 @@ TEST(Schedule, IsOnlyOfAlgorithmsOverPointToPoint) {
 // What the tests above rely on: a schedule that is wrong does not get through the simulator.
 TEST(ScheduleSimulator, FindsWhatIsWrong) {
   const auto error_of =
-      [](const std::function<void(std::vector<Schedule>&)>& spoil) -> std::string {
+      [](const std::function<void(std::vector<CommSchedule>&)>& spoil) -> std::string {
     auto schedules = make_schedules(Algorithm::kRing, {.size = 2, .count = 4});
     spoil(schedules);
     try {
@@ -204,7 +204,7 @@ TEST(Schedule, HasTheStepsAndBytesOfTheFormulas) {
       const auto schedules =
           make_schedules(formula.algorithm, {.size = static_cast<int>(n), .count = kPerRank * n});
       std::size_t most = 0, total = 0;
-      for (const Schedule& schedule : schedules) {
+      for (const CommSchedule& schedule : schedules) {
         most = std::max(most, elements_sent(schedule));
         total += elements_sent(schedule);
       }

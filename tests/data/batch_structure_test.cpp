@@ -9,8 +9,12 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
+#include <torch/ordered_dict.h>
+
+#include <lockstep/core/strings.h>
 #include <lockstep/data/loaded_batch.h>
 
 namespace lockstep::testing_support {
@@ -97,6 +101,40 @@ TEST(BatchStructure, TensorsAndTheirContainersAreBatches) {
   EXPECT_THAT(numbers(std::pair(number(1), 2.0)), ElementsAre(1));
   EXPECT_THAT(numbers(std::vector{number(4), number(5)}), ElementsAre(4, 5));
   EXPECT_THAT(numbers(std::vector<float>{1, 2}), ElementsAre());
+}
+
+TEST(BatchStructure, HashMapsAreVisitedInTheOrderOfTheirKeys) {
+  std::unordered_map<std::string, torch::Tensor> batch;
+  for (const char* key : {"d", "b", "e", "a", "c"}) batch[key] = number(key[0]);
+  EXPECT_THAT(numbers(batch), ElementsAre('a', 'b', 'c', 'd', 'e'));
+  for_each_tensor(batch, [](torch::Tensor& tensor) { tensor = tensor + 1; });
+  EXPECT_EQ(batch.at("a").item<std::int64_t>(), 'b');
+}
+
+TEST(BatchStructure, OrderedDictsAreVisitedInTheirOwnOrder) {
+  torch::OrderedDict<std::string, torch::Tensor> batch;
+  batch.insert("z", number(1));
+  batch.insert("y", number(2));
+  EXPECT_THAT(numbers(batch), ElementsAre(1, 2));
+}
+
+// Takes down what it sees.
+struct Observer {
+  std::string seen;
+  void operator()(const torch::Tensor& tensor) { seen += str(tensor.item<std::int64_t>(), ' '); }
+  template <class Key>
+  void key(const Key& key) {
+    seen += str(key, ':');
+  }
+};
+
+TEST(BatchStructure, AVisitorMayAskForTheKeys) {
+  torch::OrderedDict<std::string, torch::Tensor> dict;
+  dict.insert("x", number(3));
+  const std::tuple batch(std::map<int, torch::Tensor>{{7, number(1)}, {8, number(2)}}, dict);
+  Observer observer;
+  for_each_tensor(batch, observer);
+  EXPECT_EQ(observer.seen, "7:1 8:2 x:3 ");
 }
 
 struct One {

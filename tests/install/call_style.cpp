@@ -29,9 +29,10 @@ void call_in_the_style_of_the_guides() {
                     ColorJitter{.hue = 0.1}, RandomErasing{.probability = 0.5}, Cutout{8},
                     Normalize{.mean = {0.5}, .std = {0.5}}},
        MixUp{.alpha = 0.2}, CutMix{.alpha = 1});
+  take(DataParallelOptions{.weights = {2, 1}});
   take(DdpOptions{.static_graph = true}, SgdOptions{.lr = 0.1}, AdamOptions{.lr = 0.1}, AdamWOptions{.lr = 0.1},
        GradScalerOptions{.init_scale = 1024}, PowerSgdOptions{.matrix_approximation_rank = 2},
-       PeriodicModelAveragerOptions{.period = 4});
+       PeriodicModelAveragerOptions{.period = 4}, PipelineOptions{.micro_batches = 8, .schedule = Schedule::kZbH1});
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
        ScheduleOptions{.kind = ScheduleKind::kStep}, CheckpointInfo{.epoch = 2},
        RunInfo{.world_size = 2}, EpochReport{.epoch = 1}, RunReport{.seconds_total = 1});

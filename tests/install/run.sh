@@ -40,11 +40,14 @@ build_downloader() {
   build 01_distributed_data_parallel build
   build 03_training_on_many_ranks training
   build 05_training_loop loop
+  build 07_data_parallel parallel
 } &
 others=$!
 build 02_communication communication
 build_without_cmake
 build 04_loading_data loading
+build 06_sgd_by_hand sgd
+build 08_resnet50_on_two_devices resnet50
 if [[ -f $build/lockstep_download.so ]]; then build_downloader; fi
 wait "$others"
 "$work/loading/loading_data" | grep 'are as the guide says'
@@ -96,6 +99,26 @@ by_hand 3 "$work/loop-shm" "$loop"
 grep -x 'group of 3 over shm: all results are right' "$work/loop-shm-0.txt"
 by_hand 2 "$work/loop-gloo" "$loop" gloo
 grep -x 'group of 2 over gloo: all results are right' "$work/loop-gloo-0.txt"
+
+sgd=$work/sgd/sgd_by_hand
+"$sgd" | grep -x 'group of 1 over single: all results are right'
+by_hand 3 "$work/sgd-shm" "$sgd"
+grep -x 'group of 3 over shm: all results are right' "$work/sgd-shm-0.txt"
+by_hand 2 "$work/sgd-gloo" "$sgd" gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/sgd-gloo-0.txt"
+
+parallel=$work/parallel/data_parallel
+"$parallel" | grep -x 'group of 1 over single: all results are right'
+"$work/prefix/bin/lockstep" run --nproc-per-node 2 "$parallel" | grep -x 'group of 2 over shm: all results are right'
+by_hand 3 "$work/parallel-gloo" "$parallel" gloo
+grep -x 'group of 3 over gloo: all results are right' "$work/parallel-gloo-0.txt"
+
+small=("$work/resnet50/resnet50" --image-size 64 --steps 1)
+"${small[@]}" | grep -x 'group of 1 over single: all results are right'
+"$work/prefix/bin/lockstep" run --nproc-per-node 2 "${small[@]}" --cut balance |
+  grep -x 'group of 2 over shm: all results are right'
+by_hand 2 "$work/resnet50-gloo" "${small[@]}" --backend gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/resnet50-gloo-0.txt"
 
 runs=(alone without-cmake by-hand-0 by-hand-1)
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then

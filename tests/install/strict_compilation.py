@@ -4,8 +4,9 @@ Usage: strict_compilation.py COMPILER SOURCE_DIR WORK_DIR INCLUDE_DIR_OF_LIBTORC
 
 With g++ each header that a user's includes lead to and that needs no LibTorch is a translation unit of its own. Those
 that need it take seconds each; they share a precompiled header of LibTorch and one unit, the remaining headers another.
-With another compiler all headers come in these two. Then comes call_style.cpp, the calls that the guides show, and with
-another compiler than g++ the examples, which run.sh compiles with the same warnings by g++. Nothing is optimised or linked.
+With another compiler all headers come in these two. Then come call_style.cpp, the calls that the guides show,
+from_pytorch.cpp, the lines of docs/from_pytorch.md, and with another compiler than g++ the examples, which run.sh
+compiles with the same warnings by g++. Nothing is optimised or linked.
 Before all that, lockstep.h below C++20 must be a single error.
 """
 import concurrent.futures
@@ -94,7 +95,7 @@ def units(compiler, source):
     for name in alone:
         yield name, compiler.unit(name, [name, name]), False  # twice: it has its guard
     examples = sorted((source / "examples").rglob("*.cpp")) if compiler.clang else []
-    for path in [*examples, source / "tests/install/call_style.cpp"]:
+    for path in [*examples, *(source / "tests/install" / name for name in ("call_style.cpp", "from_pytorch.cpp"))]:
         yield path.relative_to(source).as_posix(), path, True
 
 

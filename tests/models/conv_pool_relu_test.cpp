@@ -182,5 +182,13 @@ TEST(MnistNet, WithoutDropoutIsTheSameInTrainingAndEvaluation) {
   EXPECT_TRUE(training.equal(net->forward(images)));
 }
 
+TEST(MnistNet, IsCloned) {
+  MnistNet net(MnistNetOptions{.dropout = false});
+  const auto copy = std::dynamic_pointer_cast<MnistNetImpl>(net->clone());
+  ASSERT_NE(copy, nullptr);
+  const auto images = torch::randn({4, 1, 28, 28});
+  EXPECT_TRUE(copy->forward(images).equal(net->forward(images)));
+}
+
 }  // namespace
 }  // namespace lockstep

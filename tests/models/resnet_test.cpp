@@ -44,6 +44,21 @@ TEST(ResNet, GivesEveryParameterAGradientAndLearns) {
   EXPECT_LT(losses.back(), 0.5 * losses.front());
 }
 
+TEST(ResNet, IsCloned) {
+  const torch::NoGradGuard no_grad;
+  for (const auto block : {ResNetBlock::kBasic, ResNetBlock::kBottleneck}) {
+    ResNet net(resnet(block, {1, 2, 1, 1}));
+    const auto copy = std::dynamic_pointer_cast<ResNetImpl>(net->clone());
+    ASSERT_NE(copy, nullptr);
+    const auto images = torch::randn({2, 3, 32, 32});
+    net->eval();
+    copy->eval();
+    EXPECT_TRUE(copy->forward(images).equal(net->forward(images)));
+    for (auto& parameter : copy->parameters()) parameter.zero_();
+    EXPECT_FALSE(copy->forward(images).equal(net->forward(images)));
+  }
+}
+
 TEST(ResNet, RefusesAStageWithoutBlocks) {
   EXPECT_THROW(ResNet(resnet(ResNetBlock::kBasic, {2, 0, 2, 2})), ConfigError);
   EXPECT_THROW(ResNet(ResNetOptions{.num_classes = 0}), ConfigError);

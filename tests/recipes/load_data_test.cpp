@@ -100,6 +100,54 @@ TEST_F(LoadData, ABrokenTestSetIsFoundAtTheStart) {
               AllOf(HasSubstr("test_batch.bin"), HasSubstr("9219 bytes")));
 }
 
+TEST_F(LoadData, ResNet50SplitGeneratesImages) {
+  const RecipeData data = load("resnet50-split");
+  EXPECT_EQ(data.description, "generated images");
+  EXPECT_EQ(data.train.size(), 360);
+  EXPECT_EQ(data.train.shape(), (ImageShape{3, 128, 128}));
+  EXPECT_EQ(data.train.num_classes(), 1000);
+  EXPECT_EQ(data.load_test().size(), 120);
+  EXPECT_THAT(messages_, ::testing::IsEmpty());
+}
+
+// Names of files are all that is looked at.
+TEST_F(LoadData, ResNet50SplitFromFolders) {
+  for (const char* file : {"photos/train/cat/1.jpg", "photos/train/cat/2.jpg",
+                           "photos/train/dog/1.png", "photos/val/cat/1.jpg"}) {
+    directory_.write(file, "");
+  }
+  const std::string folder = (directory_ / "photos").string();
+  const auto load_folder = [](const std::string& name) {
+    return find_recipe("resnet50-split").load_data({.directory = name});
+  };
+  EXPECT_THAT(message_of<DataError>([&] { load_folder(folder); }),
+              AllOf(HasSubstr(folder), HasSubstr("train has 2 classes and val 1")));
+  directory_.write("photos/val/dog/7.jpeg", "");
+  const RecipeData data = load_folder(folder);
+  EXPECT_EQ(data.description, "photos");
+  EXPECT_EQ(load_folder(folder + "/").description, "photos");
+  EXPECT_EQ(data.train.size(), 3);
+  EXPECT_EQ(data.train.num_classes(), 2);
+  EXPECT_EQ(data.load_test().size(), 2);
+  EXPECT_THAT(message_of<ConfigError>([&] { load_folder((directory_ / "nowhere").string()); }),
+              HasSubstr("has no folder 'train'"));
+}
+
+TEST(Recipes, SayWhichModelsAreCutIntoStages) {
+  for (const Recipe& recipe : recipes()) {
+    const auto task = recipe.make_task({.num_classes = 10});
+    auto* const whole = dynamic_cast<OutputTask*>(task.get());
+    ASSERT_NE(whole, nullptr) << recipe.name;
+    if (!recipe.has_stages) {
+      EXPECT_THROW(whole->stages(2), ConfigError) << recipe.name;
+      continue;
+    }
+    std::size_t parameters = 0;
+    for (const auto& stage : whole->stages(2)) parameters += stage.module().parameters().size();
+    EXPECT_EQ(parameters, whole->module().parameters().size()) << recipe.name;
+  }
+}
+
 TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
   write_mnist(14);
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),

@@ -89,6 +89,35 @@ TEST(ToJson, SaysNullWhereThereIsNoNumber) {
   EXPECT_EQ(nlohmann::json::parse(to_json(sample_report(0)))["epochs"], nlohmann::json::array());
 }
 
+TEST(ToJson, SaysHowManyBatchesAStepHas) {
+  RunReport report = sample_report(1);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("accumulate_grad_batches"));
+  report.info.accumulate_grad_batches = 3;
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["accumulate_grad_batches"], 3);
+}
+
+TEST(ToJson, SaysWhatReplicasThereAre) {
+  RunReport report = sample_report(1);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("devices"));
+  report.info.devices = 2;
+  report.info.dp_loss = "on-each";
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["devices"], 2);
+  EXPECT_EQ(json["dp_loss"], "on-each");
+}
+
+TEST(ToJson, SaysWhatPipelineThereIs) {
+  RunReport report = sample_report(1);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("stages"));
+  report.info.stages = 2;
+  report.info.micro_batches = 8;
+  report.info.schedule = "1f1b";
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["stages"], 2);
+  EXPECT_EQ(json["micro_batches"], 8);
+  EXPECT_EQ(json["schedule"], "1f1b");
+}
+
 TEST_F(JsonReportTest, WritesAFileAndNothingElse) {
   JsonReport listener(folder_ / "new" / "report.json");
   listener.on_run_begin(sample_info());

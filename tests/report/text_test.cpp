@@ -1,5 +1,6 @@
 #include <lockstep/report/text.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -49,6 +50,22 @@ TEST(Text, DescribesARun) {
             "mnist: ddp over shm, 2 processes x 1 thread, global batch 128, float32, 21,840 "
             "parameters, MNIST");
   RunInfo info = sample_info();
+  info.accumulate_grad_batches = 2;
+  EXPECT_THAT(run_line(info), testing::HasSubstr("global batch 128 x 2, float32"));
+  info = sample_info();
+  info.strategy = "dp";
+  info.world_size = 1;
+  info.devices = 2;
+  info.dp_loss = "gathered";
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas, 1 process"));
+  info = sample_info();
+  info.strategy = "hybrid";
+  info.stages = 2;
+  info.micro_batches = 4;
+  info.schedule = "zb-h1";
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: hybrid of 2 stages (zb-h1, 4 "
+                                                  "micro-batches) over shm, 2 processes"));
+  info = sample_info();
   info.strategy = "single";
   info.world_size = 1;
   info.threads_per_rank = 2;

@@ -48,6 +48,21 @@ void expect_to_go_on_exactly(TrainerOptions run) {
 
 TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) { expect_to_go_on_exactly(options(2)); }
 
+TEST(TrainerResume, BetweenStepsOfSeveralBatchesGivesTheSameBits) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.accumulate_grad_batches = 2;  // three steps an epoch
+  const Outcome whole = train(run);
+  run.checkpoint = directory.path() / "c.safetensors";
+  run.max_steps = 4;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  const Outcome resumed = train(run);
+  EXPECT_EQ(resumed.report.epochs.size(), 1U);
+  expect_equal_bits(resumed.state, whole.state);
+}
+
 TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions first = options(2);

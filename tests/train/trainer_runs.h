@@ -67,7 +67,8 @@ inline ProcessGroup group_of_one() {
 // Each run starts from the same weights, as ranks do from one seed.
 inline Outcome train(const TrainerOptions& trainer_options,
                      ProcessGroup group = group_of_one(), bool dropout = true,
-                     std::string strategy = "", std::int64_t global_batch = kGlobalBatch) {
+                     std::string strategy = "", std::int64_t global_batch = kGlobalBatch,
+                     const StrategyOptions& strategy_options = {}) {
   MnistNet net(MnistNetOptions{.dropout = dropout});
   torch::NoGradGuard no_grad;
   for (auto& parameter : net->parameters()) {
@@ -79,12 +80,20 @@ inline Outcome train(const TrainerOptions& trainer_options,
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
   Loader loader = train_loader(group, global_batch);
   if (strategy.empty()) strategy = group.size() == 1 ? "single" : "ddp";
-  Trainer trainer(trainer_options, make_strategy(strategy, group));
+  Trainer trainer(trainer_options, make_strategy(strategy, group, strategy_options));
   Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}};
   for (const auto& [name, tensor] : state_dict(*net)) {
     outcome.state.emplace_back(name, tensor.clone());
   }
   return outcome;
+}
+
+/// Up to the order of additions, over the few steps of these runs.
+inline void expect_close(const StateDict& a, const StateDict& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i].second, b[i].second, 1e-3, 1e-5)) << a[i].first;
+  }
 }
 
 inline void expect_equal_bits(const StateDict& a, const StateDict& b) {
@@ -130,11 +139,13 @@ inline StateDict initial_state() {
 
 // Rank 0's outcome.
 inline Outcome train_ranks(int size, const std::string& backend, const std::string& strategy,
-                           const TrainerOptions& trainer_options) {
+                           const TrainerOptions& trainer_options,
+                           std::int64_t global_batch = kGlobalBatch) {
   std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
   const auto errors = testing_support::run_group(size, backend, [&](ProcessGroup group) {
     at::set_num_threads(1);
-    outcomes[group.rank()] = train(trainer_options, group, /*dropout=*/false, strategy);
+    outcomes[group.rank()] =
+        train(trainer_options, group, /*dropout=*/false, strategy, global_batch);
   });
   EXPECT_EQ(errors, testing_support::no_errors(size));
   for (const Outcome& outcome : outcomes) expect_equal_bits(outcome.state, outcomes[0].state);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/train/strategies/replica_strategy.h>
 #include <tests/support/captured_log.h>
 #include <tests/train/trainer_runs.h>
 
@@ -131,6 +132,34 @@ TEST(Trainer, CountsTheImagesThatAreSkipped) {
   EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
 }
 
+// A step of two batches of ten is one of twenty, and the last of an epoch has one batch.
+TEST(Trainer, AccumulatesGradientsOfSeveralBatches) {
+  CountingListener listener;
+  TrainerOptions two = options(2);
+  two.accumulate_grad_batches = 2;
+  two.listeners = {&listener};
+  const Outcome outcome =
+      train(two, group_of_one(), /*dropout=*/false, "single", kGlobalBatch / 2);
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sssssse"
+            "E");
+  EXPECT_EQ(listener.last.images, kImages);
+  EXPECT_EQ(outcome.report.info.steps_per_epoch, 6);
+  EXPECT_EQ(outcome.report.info.accumulate_grad_batches, 2);
+  const Outcome whole = train(options(2), group_of_one(), /*dropout=*/false);
+  expect_close(outcome.state, whole.state);
+  EXPECT_NEAR(outcome.report.epochs[0].train_loss, whole.report.epochs[0].train_loss, 1e-5);
+}
+
+TEST(Trainer, AccumulatesOnAllRanks) {
+  TrainerOptions two = options(2);
+  two.accumulate_grad_batches = 2;
+  const Outcome ddp = train_ranks(2, "shm", "ddp", two, kGlobalBatch / 2);
+  expect_close(ddp.state, train_ranks(2, "shm", "ddp", options(2)).state);
+  expect_equal_bits(train_ranks(2, "shm", "zero1", two, kGlobalBatch / 2).state, ddp.state);
+}
+
 TEST(Trainer, ClipsGradientsByTheirNorm) {
   TrainerOptions clipped = options(1);
   clipped.optimizer = SgdOptions{.lr = 0.5};
@@ -178,21 +207,12 @@ TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
 }
 
 // Alone in the world, with buffers that take a while to arrive.
-class SlowBuffers : public Strategy {
+class SlowBuffers final : public ReplicaStrategy {
  public:
-  const std::string& name() const override { return name_; }
-  ProcessGroup& group() override { return group_; }
-  void attach(torch::nn::Module&) override {}
-  std::unique_ptr<RunOptimizer> make_optimizer(const torch::nn::Module& module,
-                                               const OptimizerOptions& optimizer) override {
-    return make_replicated_optimizer(module, optimizer, group_);
-  }
-  void before_forward() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
-  double communication_seconds() const override { return 0; }
+  SlowBuffers() : ReplicaStrategy("slow", group_of_one()) {}
 
- private:
-  const std::string name_ = "slow";
-  ProcessGroup group_ = group_of_one();
+ protected:
+  void before_forward() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 };
 
 TEST(Trainer, BooksTheBroadcastOfBuffersAsCommunication) {
@@ -238,6 +258,7 @@ TEST(Trainer, RefusesImpossibleOptions) {
   EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
   EXPECT_THROW(make({.max_epochs = std::int64_t{1} << 60}), ConfigError);
   EXPECT_THROW(make({.max_steps = 0}), ConfigError);
+  EXPECT_THROW(make({.accumulate_grad_batches = 0}), ConfigError);
   EXPECT_THROW(make({.gradient_clip_norm = 0}), ConfigError);
   EXPECT_THROW(make({.schedule = {.warmup_epochs = -1}}), ConfigError);
 }

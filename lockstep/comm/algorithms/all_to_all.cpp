@@ -3,8 +3,8 @@
 namespace lockstep {
 
 // Rank r begins with its neighbour r + 1, so that at any time every rank is sent to by one other.
-Schedule all_to_all_schedule(const ScheduleRequest& request) {
-  Schedule schedule;
+CommSchedule all_to_all_schedule(const ScheduleRequest& request) {
+  CommSchedule schedule;
   for (const ScheduledRange& chunk : chunks_of(request)) {
     ScheduleStep step;
     for (int distance = 1; distance < request.size; ++distance) {

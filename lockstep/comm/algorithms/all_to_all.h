@@ -15,6 +15,6 @@
 
 namespace lockstep {
 
-Schedule all_to_all_schedule(const ScheduleRequest& request);
+CommSchedule all_to_all_schedule(const ScheduleRequest& request);
 
 }  // namespace lockstep

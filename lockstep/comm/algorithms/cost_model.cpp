@@ -32,7 +32,7 @@ struct RankState {
 
 class Prediction {
  public:
-  Prediction(const std::vector<Schedule>& schedules, std::size_t element_bytes,
+  Prediction(const std::vector<CommSchedule>& schedules, std::size_t element_bytes,
              const CostModel& model)
       : schedules_(schedules),
         element_bytes_(element_bytes),
@@ -67,7 +67,7 @@ class Prediction {
   // Registers what the rank now waits for; empty steps take no time.
   void enter_steps(std::size_t index) {
     RankState& state = ranks_[index];
-    const Schedule& schedule = schedules_[index];
+    const CommSchedule& schedule = schedules_[index];
     while (state.step < schedule.size() && schedule[state.step].empty()) ++state.step;
     if (state.step == schedule.size()) return;
     const ScheduleStep& step = schedule[state.step];
@@ -128,7 +128,7 @@ class Prediction {
     enter_steps(rank);
   }
 
-  const std::vector<Schedule>& schedules_;
+  const std::vector<CommSchedule>& schedules_;
   const std::size_t element_bytes_;
   const CostModel model_;
   std::vector<RankState> ranks_;
@@ -137,7 +137,7 @@ class Prediction {
 
 }  // namespace
 
-std::vector<double> predict_seconds(const std::vector<Schedule>& schedules,
+std::vector<double> predict_seconds(const std::vector<CommSchedule>& schedules,
                                     std::size_t element_bytes, const CostModel& model) {
   return Prediction(schedules, element_bytes, model).run();
 }

@@ -18,7 +18,7 @@ struct CostModel {
 /// its step and are free, and takes α + bytes β. After the transfers of a step, γ for every byte to
 /// combine. Every rank has a processor of its own: with more ranks than processors, reality is
 /// slower.
-std::vector<double> predict_seconds(const std::vector<Schedule>& schedules,
+std::vector<double> predict_seconds(const std::vector<CommSchedule>& schedules,
                                     std::size_t element_bytes, const CostModel& model);
 
 }  // namespace lockstep

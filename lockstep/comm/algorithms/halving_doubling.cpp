@@ -33,7 +33,7 @@ ScheduledRange elements_of(const Parts& parts, std::size_t count, int active) {
 }
 
 // Before each exchange the two partners work on the same parts.
-void add_exchanges(Schedule& schedule, const ScheduleRequest& request, const Fold& fold) {
+void add_exchanges(CommSchedule& schedule, const ScheduleRequest& request, const Fold& fold) {
   const int number = fold.number_of(request.rank);
   const auto elements = [&](Parts parts) { return elements_of(parts, request.count, fold.active); };
   struct Exchange {
@@ -66,12 +66,12 @@ void add_exchanges(Schedule& schedule, const ScheduleRequest& request, const Fol
 
 }  // namespace
 
-Schedule halving_doubling_schedule(const ScheduleRequest& request) {
+CommSchedule halving_doubling_schedule(const ScheduleRequest& request) {
   const Fold fold(request.size);
   const ScheduledRange all{0, request.count};
   const bool folds = fold.has_partner(request.rank);
   const bool stands_by = fold.stands_by(request.rank);
-  Schedule schedule;
+  CommSchedule schedule;
   if (fold.pairs > 0) {
     ScheduleStep step;
     if (stands_by) add_send(step, request.rank + 1, all);

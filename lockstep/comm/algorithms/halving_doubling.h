@@ -22,6 +22,6 @@
 
 namespace lockstep {
 
-Schedule halving_doubling_schedule(const ScheduleRequest& request);
+CommSchedule halving_doubling_schedule(const ScheduleRequest& request);
 
 }  // namespace lockstep

@@ -3,9 +3,9 @@
 namespace lockstep {
 
 // A step for each sender: rank 0 then needs memory for one arrival only.
-Schedule reduce_broadcast_schedule(const ScheduleRequest& request) {
+CommSchedule reduce_broadcast_schedule(const ScheduleRequest& request) {
   const ScheduledRange all{0, request.count};
-  Schedule schedule(static_cast<std::size_t>(request.size));
+  CommSchedule schedule(static_cast<std::size_t>(request.size));
   ScheduleStep& broadcast = schedule.back();
   for (int rank = 1; rank < request.size; ++rank) {
     ScheduleStep& step = schedule[static_cast<std::size_t>(rank - 1)];

@@ -16,6 +16,6 @@
 
 namespace lockstep {
 
-Schedule reduce_broadcast_schedule(const ScheduleRequest& request);
+CommSchedule reduce_broadcast_schedule(const ScheduleRequest& request);
 
 }  // namespace lockstep

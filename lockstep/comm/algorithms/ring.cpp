@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-Schedule ring_schedule(const ScheduleRequest& request) {
+CommSchedule ring_schedule(const ScheduleRequest& request) {
   const int size = request.size;
   const int right = (request.rank + 1) % size;
   const int left = (request.rank - 1 + size) % size;
@@ -10,7 +10,7 @@ Schedule ring_schedule(const ScheduleRequest& request) {
   const auto part = [&](int back) {
     return part_of(request.count, size, ((request.rank - back) % size + size) % size);
   };
-  Schedule schedule;
+  CommSchedule schedule;
   for (int s = 0; s < size - 1; ++s) {
     ScheduleStep step;
     add_send(step, right, part(s + 1));

@@ -17,6 +17,6 @@
 
 namespace lockstep {
 
-Schedule ring_schedule(const ScheduleRequest& request);
+CommSchedule ring_schedule(const ScheduleRequest& request);
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@ std::vector<ScheduledRange> chunks_of(const ScheduleRequest& request) {
   return chunks;
 }
 
-Schedule make_schedule(Algorithm algorithm, const ScheduleRequest& request) {
+CommSchedule make_schedule(Algorithm algorithm, const ScheduleRequest& request) {
   LOCKSTEP_CHECK(request.size >= 1 && request.rank >= 0 && request.rank < request.size,
                  "schedule of rank ", request.rank, " of ", request.size);
   if (request.size == 1 || request.count == 0) return {};
@@ -57,15 +57,15 @@ Schedule make_schedule(Algorithm algorithm, const ScheduleRequest& request) {
   LOCKSTEP_CHECK(false, "no schedule of algorithm ", algorithm_name(algorithm));
 }
 
-std::vector<Schedule> make_schedules(Algorithm algorithm, ScheduleRequest request) {
-  std::vector<Schedule> schedules;
+std::vector<CommSchedule> make_schedules(Algorithm algorithm, ScheduleRequest request) {
+  std::vector<CommSchedule> schedules;
   for (request.rank = 0; request.rank < request.size; ++request.rank) {
     schedules.push_back(make_schedule(algorithm, request));
   }
   return schedules;
 }
 
-std::size_t elements_sent(const Schedule& schedule) {
+std::size_t elements_sent(const CommSchedule& schedule) {
   std::size_t count = 0;
   for (const ScheduleStep& step : schedule) {
     for (const ScheduledSend& send : step.sends) count += send.range.count;
@@ -73,7 +73,7 @@ std::size_t elements_sent(const Schedule& schedule) {
   return count;
 }
 
-std::size_t elements_received(const Schedule& schedule) {
+std::size_t elements_received(const CommSchedule& schedule) {
   std::size_t count = 0;
   for (const ScheduleStep& step : schedule) {
     for (const ScheduledReceive& receive : step.receives) count += receive.range.count;

@@ -50,7 +50,7 @@ struct ScheduleStep {
 
 /// A rank's steps, one after the other. All ranks have the same number of steps, and both sides of
 /// a transfer know it by the same step. No transfer is empty.
-using Schedule = std::vector<ScheduleStep>;
+using CommSchedule = std::vector<ScheduleStep>;
 
 /// Which schedule: that of `rank` of `size` for `count` elements.
 struct ScheduleRequest {
@@ -63,14 +63,14 @@ struct ScheduleRequest {
 
 /// Not for kAuto and kNative, which are no schedules (InternalError). One rank, or no element: no
 /// steps.
-Schedule make_schedule(Algorithm algorithm, const ScheduleRequest& request);
+CommSchedule make_schedule(Algorithm algorithm, const ScheduleRequest& request);
 
 /// Those of all ranks; request.rank does not matter.
-std::vector<Schedule> make_schedules(Algorithm algorithm, ScheduleRequest request);
+std::vector<CommSchedule> make_schedules(Algorithm algorithm, ScheduleRequest request);
 
 /// Elements that a rank sends, or receives, in all.
-std::size_t elements_sent(const Schedule& schedule);
-std::size_t elements_received(const Schedule& schedule);
+std::size_t elements_sent(const CommSchedule& schedule);
+std::size_t elements_received(const CommSchedule& schedule);
 
 /// Building blocks of the algorithms: they leave out what is empty.
 void add_send(ScheduleStep& step, int peer, ScheduledRange range);

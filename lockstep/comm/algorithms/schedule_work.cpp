@@ -403,7 +403,7 @@ class ScheduleWork final : public Work,
   std::atomic_flag busy_;  // guards what follows
   torch::Tensor working_;  // flat_, or its float32 copy
   torch::Tensor scratch_;  // arrivals that are to be combined
-  Schedule schedule_;
+  CommSchedule schedule_;
   std::size_t step_ = 0;
   std::vector<Transfer> transfers_;
   std::shared_ptr<ScheduleWork> self_;

@@ -13,7 +13,7 @@ int depth_of(int rank) {
 
 // A rank at depth d below the root of a tree of height H passes chunk c up in step c + H - d, and
 // down in step c + H + d: one step after it has received it.
-Schedule tree_schedule(const ScheduleRequest& request) {
+CommSchedule tree_schedule(const ScheduleRequest& request) {
   const std::vector<ScheduledRange> chunks = chunks_of(request);
   const int height = depth_of(request.size - 1);
   const int depth = depth_of(request.rank);
@@ -22,7 +22,7 @@ Schedule tree_schedule(const ScheduleRequest& request) {
   for (int child = 2 * request.rank + 1; child <= 2 * request.rank + 2; ++child) {
     if (child < request.size) children.push_back(child);
   }
-  Schedule schedule(chunks.size() + static_cast<std::size_t>(2 * height - 1));
+  CommSchedule schedule(chunks.size() + static_cast<std::size_t>(2 * height - 1));
   // Steps count from 0, in which the deepest rank sends the first chunk.
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     const auto step = [&](int offset) -> ScheduleStep& {

@@ -21,6 +21,6 @@
 
 namespace lockstep {
 
-Schedule tree_schedule(const ScheduleRequest& request);
+CommSchedule tree_schedule(const ScheduleRequest& request);
 
 }  // namespace lockstep

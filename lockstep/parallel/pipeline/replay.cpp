@@ -145,6 +145,20 @@ double unit_cost(const Action& action) {
   return is_compute(action.kind) ? 1 : 0;
 }
 
+Costs costs_of(const Timeline& measured) {
+  std::map<Action, double> durations;
+  for (const auto& intervals : measured.workers) {
+    for (const Interval& each : intervals) {
+      if (is_message(each.action.kind)) continue;
+      durations[each.action] = each.end - each.begin;
+    }
+  }
+  return [durations = std::move(durations)](const Action& action) {
+    const auto found = durations.find(action);
+    return found == durations.end() ? 0.0 : found->second;
+  };
+}
+
 Timeline replay(const Table& table, const Costs& costs) { return Replay(table, costs).run(); }
 
 }  // namespace lockstep::pipeline

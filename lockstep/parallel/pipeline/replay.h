@@ -30,6 +30,12 @@ using Costs = std::function<double(const Action&)>;
 /// nothing: what the formulas of the papers assume.
 double unit_cost(const Action& action);
 
+/// What each action of a step took, to replay the step without its waits: replay(table,
+/// costs_of(measured)) is the best that the table allows with these durations. Messages take nothing:
+/// a receive's duration is mostly a wait, and a send can end after its receive. Nor does an action
+/// that `measured` does not have.
+Costs costs_of(const Timeline& measured);
+
 /// Every action begins when its worker has done what stands before it and what it needs of others
 /// has ended. A receive waits for the send's end; with no messages in the table a stage waits for
 /// its neighbour itself. ConfigError where workers wait for each other in a circle, which says who

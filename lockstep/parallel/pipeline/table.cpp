@@ -216,6 +216,21 @@ Table with_reductions(const Table& table) {
   return result;
 }
 
+bool has_messages(const Table& table) {
+  return std::any_of(table.workers.begin(), table.workers.end(), [](const auto& actions) {
+    return std::any_of(actions.begin(), actions.end(),
+                       [](const Action& action) { return is_message(action.kind); });
+  });
+}
+
+Table forwards_of(const Table& table) {
+  Table result = table;
+  for (auto& actions : result.workers) {
+    std::erase_if(actions, [](const Action& action) { return action.kind != Kind::kForward; });
+  }
+  return result;
+}
+
 Table with_whole_backward(const Table& table, int stage) {
   Table result = table;
   for (auto& actions : result.workers) {

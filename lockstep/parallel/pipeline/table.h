@@ -80,6 +80,12 @@ Table with_messages(const Table& table);
 /// Comes before with_messages(), so that no message waits for it (LOCKSTEP_CHECK).
 Table with_reductions(const Table& table);
 
+/// Whether the table has the messages between its workers already.
+bool has_messages(const Table& table);
+
+/// The forwards of `table` alone, in their order, without messages: what an evaluation does.
+Table forwards_of(const Table& table);
+
 /// The same where the backward of `stage` is not split, because its layers cannot be: the whole of
 /// it stands where that of its inputs stood.
 Table with_whole_backward(const Table& table, int stage);

@@ -1,0 +1,21 @@
+// lockstep explain ALGORITHM
+#include <lockstep/cli/explain/explain.h>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/commands.h>
+
+namespace lockstep {
+
+void add_explain_command(CLI::App& app) {
+  CLI::App* explain =
+      app.add_subcommand("explain", "Show what an algorithm does, in letters and as a picture");
+  explain->require_subcommand(1);
+  add_explain_pipeline_command(*explain);
+  // Global options are understood after the algorithm, too.
+  for (CLI::App* algorithm : explain->get_subcommands([](const CLI::App*) { return true; })) {
+    algorithm->fallthrough();
+  }
+}
+
+}  // namespace lockstep

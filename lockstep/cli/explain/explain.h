@@ -1,0 +1,12 @@
+// The algorithms that `lockstep explain` knows, one file each.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+void add_explain_pipeline_command(CLI::App& explain);
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// What `lockstep explain pipeline` shows of a schedule, as text (pipeline_text.h) and as a picture
+// (pipeline_svg.h). Without LibTorch: what was measured comes as a timeline.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <lockstep/cli/explain/pipeline_settings.h>
+#include <lockstep/parallel/pipeline/replay.h>
+#include <lockstep/parallel/pipeline/table.h>
+
+namespace lockstep {
+
+/// A step, with lines of time for the workers.
+struct PipelineChart {
+  std::string name{};         ///< "replayed" or "measured"
+  std::string explanation{};  ///< one line
+  pipeline::Timeline timeline{};
+  std::string unit{};  ///< of its times: "ms", "us", or none
+};
+
+/// The share of all workers' time in which they do not compute, 0 to 1.
+struct NamedBubble {
+  std::string key{};   ///< in JSON
+  std::string name{};  ///< for people: where the number comes from
+  double bubble = 0;
+};
+
+struct PipelinePicture {
+  std::string title{};
+  pipeline::Table table{};
+  std::vector<int> peak_activations{};  ///< see pipeline::TableFacts
+  double bytes_per_activation = 0;      ///< of one stage and micro-batch; 0: not known
+  std::vector<PipelineChart> charts{};
+  std::vector<NamedBubble> bubbles{};
+  std::vector<std::string> notes{};
+};
+
+/// What a run of the table on threads gave.
+struct PipelineMeasurement {
+  pipeline::Table table{};        ///< as it ran, with messages
+  pipeline::Timeline timeline{};  ///< of the step that took the median time, in seconds
+  double bytes_per_activation = 0;
+  int processors = 0;  ///< that the workers could use; 0: not known
+};
+
+/// The table replayed on paper.
+PipelinePicture picture_of(const ExplainPipelineSettings& settings);
+/// The step as it was beside its replay from the measured durations.
+PipelinePicture picture_of(const ExplainPipelineSettings& settings,
+                           const PipelineMeasurement& measured);
+
+/// The stages of a worker, in ascending order.
+std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t worker);
+/// The share of the step's time in which one worker does not compute, 0 to 1.
+double idle_of_worker(const pipeline::Timeline& timeline, std::size_t worker);
+/// The table as CSV in lines of at most `columns`, as far as its cells allow; what goes on in
+/// another line is indented there.
+std::vector<std::string> wrapped_table(const pipeline::Table& table, std::size_t columns);
+
+/// {"schedule", "workers", "stages", "micro_batches", "peak_activations", then a number for each
+/// bubble: "bubble" as measured, "bubble_replayed", "bubble_formula"}
+std::string picture_json(const PipelinePicture& picture);
+
+}  // namespace lockstep

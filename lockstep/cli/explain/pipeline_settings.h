@@ -1,0 +1,55 @@
+// The options of `lockstep explain pipeline`, checked.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <lockstep/parallel/pipeline/table.h>
+
+namespace lockstep {
+
+/// As the user gave them.
+struct ExplainPipelineArguments {
+  std::optional<std::string> schedule{};  ///< absent: 1f1b
+  std::optional<int> stages{};            ///< absent: 4
+  std::optional<int> workers{};           ///< absent: as many as the schedule needs
+  std::optional<int> micro_batches{};     ///< absent: 8
+  std::optional<std::string> table{};     ///< a file, in place of all these
+  std::optional<double> message_cost{};
+  bool measured = false;
+  std::optional<int> width{};
+  std::optional<int> layers{};
+  std::optional<int> samples{};
+  std::optional<int> threads{};
+  std::optional<int> steps{};
+  std::optional<std::string> svg{};
+  std::optional<std::string> csv{};
+  std::optional<std::string> json{};
+};
+
+/// The stages that --measured runs: square linear layers, each with a ReLU behind it.
+struct ToyStages {
+  std::int64_t width = 512;   ///< features of a layer's inputs and outputs
+  int layers = 2;             ///< of each stage
+  std::int64_t samples = 64;  ///< of a micro-batch
+  int threads = 1;            ///< of each worker
+  int steps = 21;             ///< of which the median is shown
+};
+
+struct ExplainPipelineSettings {
+  /// As the schedule has it, which is without messages, or the user's own, checked.
+  pipeline::Table table{};
+  int stages_per_worker = 1;
+  bool has_formula = false;  ///< the table is that of a schedule with a name
+  double message_cost = 0;
+  std::optional<ToyStages> toys{};  ///< to measure
+  std::filesystem::path svg{}, csv{}, json{};
+};
+
+/// Checks everything that can be checked before anything runs, and reads the table. ConfigError
+/// names the option. DataError where a file cannot be read.
+ExplainPipelineSettings resolve(const ExplainPipelineArguments& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include <lockstep/cli/svg.h>
+
+#include <cmath>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep::svg {
+
+std::string number(double value) {
+  std::string text = fixed_text(value, 1);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return text;
+}
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+std::string opened(double width, double height, std::string_view name) {
+  return str("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", number(width), ' ',
+             number(height), "\" width=\"", number(width), "\" height=\"", number(height),
+             "\" role=\"img\" aria-label=\"", escaped(name), "\">\n");
+}
+
+std::string text_at(double x, double y, std::string_view classes, std::string_view text) {
+  return str("<text x=\"", number(x), "\" y=\"", number(y), "\" class=\"", classes, "\">",
+             escaped(text), "</text>\n");
+}
+
+std::string line_between(double x1, double y1, double x2, double y2) {
+  return str("<path class=\"l\" d=\"M", number(x1), " ", number(y1), "L", number(x2), " ",
+             number(y2), "\"/>\n");
+}
+
+double distance_of_marks(double total) {
+  const double mark = std::pow(10, std::floor(std::log10(total)));
+  if (total / mark < 2) return mark / 5;
+  return total / mark < 5 ? mark / 2 : mark;
+}
+
+}  // namespace lockstep::svg

@@ -1,0 +1,22 @@
+// Images and labels made of random numbers: what speed is measured with, and nothing to learn from.
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/data/dataset.h>
+
+namespace lockstep {
+
+struct RandomImagesOptions {
+  std::int64_t count = 0;  ///< Images; 0: 360 for training, 120 for testing.
+  ImageShape shape = {3, 128, 128};
+  std::int64_t num_classes = 1000;
+  std::uint64_t seed = 0;
+};
+
+/// Every byte of an image, and every label, is equally likely. Image i is a function of (seed,
+/// split, i) alone. The defaults are the batches of PyTorch's tutorial on model parallelism.
+/// ConfigError for options that cannot be.
+ImageDataset make_random_images(Split split, const RandomImagesOptions& options = {});
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// What a thread has set for itself, carried to the threads of the replicas.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+#include <torch/types.h>
+
+namespace lockstep::data_parallel {
+
+/// The thread-local state of the thread that makes it: gradient and inference mode, autocast, hooks
+/// for saved tensors, the profiler; on GPUs also the current stream of each device, on which the
+/// replica's work is then queued, as PyTorch's parallel_apply does it.
+class CallerState {
+ public:
+  explicit CallerState(const std::vector<torch::Device>& devices);
+
+  /// While it lives, this thread works for the one that made the state, on the device `replica`.
+  class Scope {
+   public:
+    Scope(const CallerState& state, std::size_t replica);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    at::ThreadLocalStateGuard state_;
+    bool former_cache_;
+    c10::OptionalStreamGuard stream_;
+  };
+
+ private:
+  at::ThreadLocalState state_;
+  bool caches_casts_;                 // of autocast, which ThreadLocalState leaves out
+  std::vector<c10::Stream> streams_;  // for each device; empty for CPUs
+};
+
+/// Gives each calling thread of a team its share of the processors: thread `member` of `size` gets
+/// its part of `threads` for LibTorch's parallel operations, at least 1. The setting is the
+/// thread's own; calls from several threads follow each other. Afterwards at::set_num_threads()
+/// must be called once with the value that other new threads are to start with.
+void divide_threads(int threads, std::size_t member, std::size_t size);
+
+}  // namespace lockstep::data_parallel

@@ -1,0 +1,38 @@
+#include <lockstep/parallel/data_parallel/chunk_sizes.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+namespace lockstep::data_parallel {
+
+std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<double>& weights) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<std::int64_t> sizes;
+  std::vector<double> remainders;
+  std::int64_t left = samples;
+  for (const double weight : weights) {
+    const double share = static_cast<double>(samples) * weight / total;
+    const auto size = std::min(left, static_cast<std::int64_t>(std::floor(share)));
+    sizes.push_back(size);
+    remainders.push_back(share - static_cast<double>(size));
+    left -= size;
+  }
+  std::vector<std::size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+  for (std::size_t i = 0; left > 0; i = (i + 1) % order.size()) {
+    ++sizes[order[i]];
+    --left;
+  }
+  // The first replica's buffers, the running statistics, are the module's: it must see every batch.
+  if (samples > 0 && sizes.front() == 0) {
+    --*std::max_element(sizes.begin(), sizes.end());
+    sizes.front() = 1;
+  }
+  return sizes;
+}
+
+}  // namespace lockstep::data_parallel

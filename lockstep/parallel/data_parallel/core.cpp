@@ -1,0 +1,59 @@
+#include <lockstep/parallel/data_parallel/core.h>
+
+#include <string>
+#include <utility>
+
+#include <ATen/Parallel.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/core/process_owned.h>
+#include <lockstep/parallel/data_parallel/caller_state.h>
+#include <lockstep/parallel/data_parallel/devices.h>
+
+namespace lockstep {
+namespace {
+
+std::vector<double> checked_weights(const std::vector<double>& weights, std::size_t devices) {
+  if (weights.empty()) return std::vector<double>(devices, 1.0);
+  if (weights.size() != devices) {
+    throw ConfigError(str("DataParallel: weights must have a number for each of the ", devices,
+                          " devices, got ", weights.size()));
+  }
+  const OptionCheck check("DataParallel");
+  for (const double weight : weights) check.positive("weights", weight);
+  return weights;
+}
+
+std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices) {
+  std::vector<std::string> names;
+  for (const torch::Device device : devices) {
+    names.push_back(lockstep::str("replica ", names.size(), " on ", device));
+  }
+  auto team = make_process_owned<ThreadTeam>(std::move(names));
+  const int threads = at::get_num_threads();
+  team->run(
+      [&](std::size_t member) { data_parallel::divide_threads(threads, member, devices.size()); });
+  // The number of this thread, which is also what threads to come start with.
+  at::set_num_threads(threads);
+  return team;
+}
+
+}  // namespace
+
+DataParallelCore::DataParallelCore(torch::nn::Module& module, std::vector<torch::Device> devices,
+                                   const DataParallelOptions& options)
+    : devices_(data_parallel::checked_devices(std::move(devices))),
+      weights_(checked_weights(options.weights, devices_.size())) {
+  if (devices_.size() == 1) return;
+  replicas_.emplace(module, devices_);
+  team_ = make_team(devices_);
+}
+
+data_parallel::Step DataParallelCore::begin(const std::vector<torch::Tensor>& batch) {
+  team_->refuse_members();  // they would change the replicas that others run
+  replicas_->follow();
+  return data_parallel::Step(*replicas_, team_, weights_, batch);
+}
+
+}  // namespace lockstep

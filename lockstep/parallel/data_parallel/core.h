@@ -1,0 +1,46 @@
+// The part of DataParallel that does not depend on the module's type.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/parallel/data_parallel/replicas.h>
+#include <lockstep/parallel/data_parallel/step.h>
+#include <lockstep/parallel/thread_team.h>
+
+namespace lockstep {
+
+struct DataParallelOptions {
+  /// How much of a batch each device gets, in proportion; a positive number for each device. {2, 1}
+  /// gives the first one two thirds. Empty: equal parts.
+  std::vector<double> weights = {};
+};
+
+/// Refers to the module, which must live as long as begin() is called. Not thread-safe. The threads
+/// of the replicas live as long as the core or anything that a forward returned needs them.
+class DataParallelCore {
+ public:
+  /// ConfigError for devices that cannot hold replicas, for wrong weights, and for a module that
+  /// cannot be cloned or is elsewhere.
+  DataParallelCore(torch::nn::Module& module, std::vector<torch::Device> devices,
+                   const DataParallelOptions& options);
+
+  /// With one device there are no replicas and no threads, and nothing else may be called.
+  bool has_replicas() const { return replicas_.has_value(); }
+  const std::vector<torch::Device>& devices() const { return devices_; }
+
+  /// Makes the replicas equal to the module and shares out `batch`, the tensors of all arguments.
+  data_parallel::Step begin(const std::vector<torch::Tensor>& batch);
+  torch::nn::Module& replica(std::size_t index) const { return replicas_->replica(index); }
+
+ private:
+  std::vector<torch::Device> devices_;
+  std::vector<double> weights_;  // of each device
+  std::optional<data_parallel::Replicas> replicas_;
+  std::shared_ptr<ThreadTeam> team_;
+};
+
+}  // namespace lockstep

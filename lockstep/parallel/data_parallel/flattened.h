@@ -1,0 +1,43 @@
+// The tensors of a value of any structure, and back. What a structure may be, for_each_tensor()
+// says.
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/data/batch_structure.h>
+
+namespace lockstep::data_parallel {
+
+/// Visits a value with for_each_tensor().
+struct Flattened {
+  std::vector<torch::Tensor> tensors;  ///< in the order of for_each_tensor()
+  std::vector<std::string> keys;       ///< of the maps, as far as they can be printed
+
+  void operator()(const torch::Tensor& tensor) { tensors.push_back(tensor); }
+  template <class Key>
+  void key(const Key& key) {
+    if constexpr (requires(std::ostream & out) { out << key; }) keys.push_back(lockstep::str(key));
+  }
+};
+
+template <class T>
+Flattened flattened(T& value) {
+  Flattened result;
+  for_each_tensor(value, result);
+  return result;
+}
+
+/// Puts `tensors` in the places of the value's own.
+template <class T>
+void replace_tensors(T& value, const std::vector<torch::Tensor>& tensors) {
+  std::size_t next = 0;
+  for_each_tensor(value, [&](torch::Tensor& tensor) { tensor = tensors.at(next++); });
+}
+
+}  // namespace lockstep::data_parallel

@@ -1,0 +1,50 @@
+// What the replicas return, joined on the first device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <torch/csrc/autograd/edge.h>
+#include <torch/types.h>
+
+namespace lockstep::data_parallel {
+
+/// A tensor that was joined from one part for each active replica, and how a gradient of it is
+/// taken apart again.
+class GatheredTensor {
+ public:
+  /// The parts below each other; parts without dimensions become a vector. Undefined if all parts
+  /// are. ConfigError if they differ in dtype, dimensions or sizes but the first; `number` is that
+  /// of the output, for the text.
+  static GatheredTensor joined(const std::vector<torch::Tensor>& parts, torch::Device device,
+                               std::size_t number);
+  /// The sum of the parts, each times its share. ConfigError if a part is not a single number.
+  static GatheredTensor weighted_mean(const std::vector<torch::Tensor>& parts,
+                                      std::vector<double> shares, torch::Device device);
+
+  /// Without a graph until someone gives it one.
+  const torch::Tensor& tensor() const { return tensor_; }
+  /// Where a gradient enters the replica's graph; invalid if the part has none.
+  const torch::autograd::Edge& root(std::size_t part) const { return roots_[part]; }
+  /// Whether any part has a graph.
+  bool has_roots() const;
+  /// The gradient of a part, on the part's device.
+  torch::Tensor gradient_of_part(const torch::Tensor& gradient, std::size_t part) const;
+  /// Forgets the values, which a backward does not need.
+  void drop_tensor() { tensor_.reset(); }
+
+ private:
+  enum class Form { kConcatenated, kStacked, kWeightedMean };
+  GatheredTensor(Form form, const std::vector<torch::Tensor>& parts);
+
+  Form form_;
+  torch::Tensor tensor_;
+  std::vector<torch::autograd::Edge> roots_;
+  std::vector<torch::Device> devices_;   // of the parts
+  std::vector<std::int64_t> first_row_;  // of each part; kConcatenated
+  std::vector<std::int64_t> rows_;       // kConcatenated
+  std::vector<double> shares_;           // kWeightedMean
+};
+
+}  // namespace lockstep::data_parallel

@@ -1,0 +1,31 @@
+// What a module is made of, in the order of registration.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+namespace lockstep::data_parallel {
+
+/// A module with all below it, in the order of Module::apply: a module before its children. One
+/// that is registered twice is there twice, and so are tied parameters. Modules are pointed to,
+/// tensors held.
+struct ModuleParts {
+  std::vector<torch::nn::Module*> modules;
+  std::vector<torch::Tensor> parameters;  ///< the defined ones
+  std::vector<torch::Tensor> buffers;     ///< the defined ones
+
+  /// Whether these are the same objects as those of `other`.
+  bool same_as(const ModuleParts& other) const;
+};
+
+ModuleParts parts_of(torch::nn::Module& module);
+
+/// The name of parts_of(module).parameters[index], for texts.
+std::string parameter_name(const torch::nn::Module& module, std::size_t index);
+/// The name of parts_of(module).buffers[index].
+std::string buffer_name(const torch::nn::Module& module, std::size_t index);
+
+}  // namespace lockstep::data_parallel

@@ -1,0 +1,71 @@
+// One copy of a module for each device, kept between steps and made equal to the module before
+// each.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/parallel/data_parallel/broadcast.h>
+#include <lockstep/parallel/data_parallel/module_parts.h>
+
+namespace lockstep::data_parallel {
+
+/// All replicas, also the first, are clones of the module, with leaves of their own: their
+/// gradients and graphs are theirs. The parameters of those on the first device share the module's
+/// memory and versions; others get copies. The buffers of the first replica share the module's; the
+/// others get copies.
+///
+/// Refers to the module, which must live as long as follow() is called. Not thread-safe, but the
+/// replicas may be used by a thread each.
+class Replicas {
+ public:
+  /// A replica's parameter and the one of parameters() that it stands for. Each of the replica's
+  /// occurs once; several can stand for one, where a clone has lost that they are tied.
+  struct Leaf {
+    torch::Tensor tensor;
+    std::size_t parameter;
+  };
+
+  /// ConfigError if the module cannot be cloned or is not on devices.front(). The default CPU
+  /// generator is afterwards as before.
+  Replicas(torch::nn::Module& module, std::vector<torch::Device> devices);
+
+  /// Makes the replicas equal to the module: values, shapes and dtypes, which parameters require
+  /// gradients, and which modules are training. Clones them again if the module has other parts
+  /// now. ConfigError if it has left the first device.
+  void follow();
+
+  std::size_t size() const { return devices_.size(); }
+  const std::vector<torch::Device>& devices() const { return devices_; }
+  torch::nn::Module& replica(std::size_t index) const { return *copies_[index].module; }
+  /// The module's parameters, each once.
+  const std::vector<torch::Tensor>& parameters() const { return parameters_; }
+  const std::vector<Leaf>& leaves(std::size_t replica) const { return copies_[replica].leaves; }
+
+ private:
+  struct Copy {
+    std::shared_ptr<torch::nn::Module> module;
+    ModuleParts parts;
+    std::vector<Leaf> leaves;
+  };
+  void make(ModuleParts parts);
+  Copy copy_on(torch::Device device) const;
+  void check(const Copy& copy, const ModuleParts& parts) const;
+  void require_place(const ModuleParts& parts) const;
+  bool shares_parameters(std::size_t replica) const {
+    return devices_[replica] == devices_.front();
+  }
+
+  torch::nn::Module* module_;
+  std::vector<torch::Device> devices_;
+  ModuleParts parts_;  // of the module, when the copies were made
+  std::vector<torch::Tensor> parameters_;
+  std::vector<Copy> copies_;
+  Broadcast parameters_to_others_;
+  Broadcast buffers_to_others_;
+};
+
+}  // namespace lockstep::data_parallel

@@ -1,0 +1,53 @@
+// One forward through all replicas.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/parallel/data_parallel/flattened.h>
+#include <lockstep/parallel/data_parallel/gather.h>
+#include <lockstep/parallel/data_parallel/replicas.h>
+#include <lockstep/parallel/data_parallel/scatter.h>
+#include <lockstep/parallel/thread_team.h>
+
+namespace lockstep::data_parallel {
+
+/// Made for a batch; then run(), then gather() or mean(). Refers to the replicas; does not outlive
+/// the call of forward() or loss() that it serves.
+class Step {
+ public:
+  /// `batch` holds the tensors of all arguments. ConfigError if it cannot be shared out.
+  Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
+       const std::vector<double>& weights, const std::vector<torch::Tensor>& batch);
+
+  /// The replicas that have a part of the batch, in ascending order.
+  const std::vector<std::size_t>& active() const { return scatter_.active(); }
+  /// The tensors of the replica's part, in the order of the batch.
+  const std::vector<torch::Tensor>& part(std::size_t replica) const {
+    return scatter_.part(replica);
+  }
+
+  /// Calls task(replica) on the threads of the active replicas, with the caller's thread-local
+  /// state, and returns when all have ended. Throws as ThreadTeam::run does.
+  void run(const std::function<void(std::size_t)>& task) const;
+
+  /// The outputs of the active replicas, joined on the first device, each tensor by itself, and
+  /// with a graph if the caller records one. ConfigError if they do not fit each other.
+  std::vector<torch::Tensor> gather(const std::vector<Flattened>& outputs) const;
+
+  /// The mean of the active replicas' losses, weighted by their numbers of samples.
+  torch::Tensor mean(const std::vector<torch::Tensor>& losses) const;
+
+ private:
+  void attach(std::vector<GatheredTensor>& outputs) const;
+
+  const Replicas& replicas_;
+  std::shared_ptr<ThreadTeam> team_;
+  Scatter scatter_;
+};
+
+}  // namespace lockstep::data_parallel

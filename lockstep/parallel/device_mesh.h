@@ -1,0 +1,57 @@
+// DeviceMesh: the ranks of a group in a grid with named dimensions, and a group along each of them.
+//
+//   auto mesh = lockstep::DeviceMesh(group, {{"data", 2}, {"pipeline", 2}});
+//   mesh.group("data").all_reduce(tensor);      // with the ranks of the same pipeline coordinate
+//   const int stage = mesh.local_rank("pipeline");
+//
+// Like torch.distributed.device_mesh.init_device_mesh: rank r of the group has the coordinates of
+// element r in row-major order, so that neighbours in the last dimension are neighbouring ranks.
+// With
+// {{"data", 2}, {"pipeline", 2}} ranks 0 and 1 are one pipeline, and 2 and 3 the other one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/process_group.h>
+
+namespace lockstep {
+
+struct MeshDimension {
+  std::string name{};
+  int size = 1;
+};
+
+/// A value; copies share the groups. As thread-safe as ProcessGroup.
+class DeviceMesh {
+ public:
+  /// Collective. Makes a group along each dimension (ProcessGroup::split()). ConfigError, on every
+  /// rank, when there is no dimension, a name is empty or occurs twice, a size is below 1, the
+  /// sizes do not make up the group, or the ranks give different dimensions.
+  DeviceMesh(ProcessGroup group, std::vector<MeshDimension> dimensions);
+
+  /// The ranks that differ from this one in the coordinate `name` alone, in its order. Here and
+  /// below ConfigError for a name that the mesh does not have.
+  ProcessGroup& group(const std::string& name);
+  /// This rank's coordinate, which is its rank in group(name). PyTorch's get_local_rank().
+  int local_rank(const std::string& name) const;
+  int size(const std::string& name) const;
+
+  /// The number of ranks.
+  int size() const { return all_.size(); }
+  /// All ranks of the mesh.
+  ProcessGroup& all() { return all_; }
+  /// This rank's, in the order of dimensions(). PyTorch's get_coordinate().
+  const std::vector<int>& coordinate() const { return coordinate_; }
+  const std::vector<MeshDimension>& dimensions() const { return dimensions_; }
+
+ private:
+  std::size_t place_of(const std::string& name) const;
+
+  ProcessGroup all_;
+  std::vector<MeshDimension> dimensions_;
+  std::vector<int> coordinate_;
+  std::vector<ProcessGroup> groups_;  // of each dimension
+};
+
+}  // namespace lockstep

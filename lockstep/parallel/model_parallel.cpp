@@ -1,0 +1,55 @@
+#include <lockstep/parallel/model_parallel.h>
+
+#include <utility>
+
+#include <c10/core/DeviceGuard.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
+
+namespace lockstep {
+
+ModelParallel::ModelParallel(std::vector<pipeline::StageModule> stages,
+                             std::vector<torch::Device> devices)
+    : stages_(std::move(stages)), devices_(pipeline::with_indices(std::move(devices))) {
+  if (stages_.empty() || stages_.size() != devices_.size()) {
+    throw ConfigError(
+        lockstep::str("ModelParallel: needs a stage at least and a device for each, got ",
+                      stages_.size(), " and ", devices_.size()));
+  }
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    pipeline::move_to(stages_[s], devices_[s]);
+    register_module(lockstep::str("stage", s), stages_[s].module().shared_from_this());
+  }
+  // Moving a later stage has taken a shared parameter away from an earlier one.
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    for (const auto& item : stages_[s].module().named_parameters()) {
+      if (item.value().device() == devices_[s]) continue;
+      throw ConfigError(lockstep::str("ModelParallel: parameter '", item.key(), "' of stage ", s,
+                                      " belongs to a stage on ", item.value().device(),
+                                      ", too; stages on different devices cannot share a "
+                                      "parameter"));
+    }
+  }
+}
+
+Tensors ModelParallel::forward_all(Tensors x) {
+  Tensors tensors = std::move(x);
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    const c10::DeviceGuard guard(devices_[s]);
+    for (torch::Tensor& tensor : tensors) {
+      if (tensor.defined() && tensor.device() != devices_[s]) tensor = tensor.to(devices_[s]);
+    }
+    tensors = stages_[s].forward(tensors);
+  }
+  return tensors;
+}
+
+torch::Tensor ModelParallel::forward(const torch::Tensor& x) {
+  const Tensors outputs = forward_all({x});
+  if (outputs.size() == 1) return outputs.front();
+  throw ConfigError(lockstep::str("ModelParallel: the last stage returns ", outputs.size(),
+                                  " tensors; call forward_all()"));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// Splits a torch::nn::Sequential into stages of nearly the same cost.
+//
+//   const auto choice = lockstep::balance(net, x, 2);
+//   std::cout << choice.text() << '\n';
+//   auto stages = lockstep::split(net, choice.sizes);
+//   lockstep::Pipeline pipe({stages[0], stages[1]}, {torch::kCPU, torch::kCPU});
+//
+// As torchgpipe's balance_by_time and balance_by_size (Kim et al., arXiv 2004.09910).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
+
+namespace lockstep {
+
+enum class BalanceBy {
+  kTime,   ///< a layer's forward and backward, measured: the shortest of a few
+  kBytes,  ///< its parameters, their gradients, and its outputs for the sample
+};
+
+struct Balance {
+  BalanceBy by = BalanceBy::kTime;
+  std::vector<int> sizes{};         ///< for each stage the number of its layers
+  std::vector<double> costs{};      ///< for each stage the sum of its layers, in seconds or bytes
+  std::vector<double> of_layers{};  ///< for each layer
+
+  /// One line: "balance by time: 5 + 3 layers, 12.1 + 11.8 ms; the largest stage has 1.01 times its
+  /// share".
+  std::string text() const;
+};
+
+/// Cuts `net` so that the costliest of `stages` stages costs as little as it can. `sample` is an
+/// input of `net`, of the size of a micro-batch, on the module's device. Parameters, gradients,
+/// buffers and the default generators of random numbers stay as they are. ConfigError for fewer
+/// layers than stages.
+Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
+                BalanceBy by = BalanceBy::kTime);
+
+/// The layers of `net` in as many Sequentials as there are sizes, which share its modules. Their
+/// names, and so those of the parameters after the first dot, are the ones that they have in `net`.
+/// ConfigError where the sizes are not those of all layers together.
+std::vector<torch::nn::Sequential> split(torch::nn::Sequential net, const std::vector<int>& sizes);
+
+}  // namespace lockstep

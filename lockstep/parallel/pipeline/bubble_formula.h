@@ -1,0 +1,26 @@
+// The bubbles that the papers' formulas predict, to be compared with replay.h and with
+// measurements.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep::pipeline {
+
+struct BubbleFormula {
+  std::string text{};  ///< In p workers, m micro-batches and v stages on each worker.
+  double bubble = 0;   ///< As Timeline::bubble(): the share of all workers' time, 0 to 1.
+};
+
+/// The formula of `schedule`, a name that schedule_of() knows, where a forward, the gradients of
+/// inputs and those of weights take equally long, a whole backward takes two of these, and messages
+/// take nothing.
+///
+/// Nothing for other names and where no formula holds: for interleaved where `workers` does not
+/// divide `micro_batches`, for zb-h1 with fewer micro-batches than workers, for zbv with fewer than
+/// 2 p - 1. ConfigError for numbers below 1.
+std::optional<BubbleFormula> bubble_formula(std::string_view schedule, int workers,
+                                            int micro_batches, int stages_per_worker = 2);
+
+}  // namespace lockstep::pipeline

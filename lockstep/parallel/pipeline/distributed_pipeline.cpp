@@ -1,0 +1,306 @@
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
+
+#include <c10/core/DeviceGuard.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/pipeline/executor.h>
+#include <lockstep/parallel/pipeline/micro_batches.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/parallel/pipeline/rank_channel.h>
+#include <lockstep/parallel/pipeline/stage_worker.h>
+#include <lockstep/parallel/pipeline/tied_parameters.h>
+
+namespace lockstep {
+namespace {
+
+using pipeline::Table;
+
+// Each rank's number of stages.
+std::vector<int> stages_of_ranks(std::size_t own, ProcessGroup& group) {
+  std::vector<int> counts;
+  for (const std::string& text : group.all_gather_object(std::to_string(own))) {
+    counts.push_back(std::stoi(text));
+  }
+  return counts;
+}
+
+Table table_for(const PipelineOptions& options, const std::vector<int>& counts) {
+  const int stages = std::accumulate(counts.begin(), counts.end(), 0);
+  Table table =
+      pipeline::make_table(options, stages, static_cast<int>(counts.size()), options.micro_batches);
+  for (int rank = 0; rank < static_cast<int>(counts.size()); ++rank) {
+    const auto wanted = std::count(table.worker_of.begin(), table.worker_of.end(), rank);
+    const int got = counts[static_cast<std::size_t>(rank)];
+    if (wanted == got) continue;
+    throw ConfigError(str("DistributedPipeline: rank ", rank, " has ", got, " stages, table ",
+                          table.name, " expects ", wanted));
+  }
+  return table;
+}
+
+// The table, if all ranks have the same one.
+Table agreed_table(const PipelineOptions& options, std::size_t own, ProcessGroup& group) {
+  const std::vector<int> counts = stages_of_ranks(own, group);
+  Table table;
+  std::string said;
+  try {
+    table = table_for(options, counts);
+    said = str(options.loss_reduction == LossReduction::kSum ? "sum" : "mean", '\n', csv(table));
+  } catch (const ConfigError& error) {  // the others must hear of it
+    said = str('!', error.what());
+  }
+  const auto all = group.all_gather_object(said);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::string& text = all[static_cast<std::size_t>(rank)];
+    if (text.front() == '!') throw ConfigError(str("rank ", rank, ": ", text.substr(1)));
+    if (text == all[0]) continue;
+    throw ConfigError(str("DistributedPipeline: ranks 0 and ", rank,
+                          " have different tables or loss reductions; give all ranks the same "
+                          "options"));
+  }
+  return table;
+}
+
+}  // namespace
+
+class DistributedPipeline::Impl {
+ public:
+  Impl(std::vector<pipeline::StageModule> modules, ProcessGroup group, torch::Device device,
+       const PipelineOptions& options)
+      : options_(pipeline::with_numbers_of_table(options)),
+        group_(std::move(group)),
+        device_(pipeline::with_indices({device})[0]),
+        table_(agreed_table(options_, modules.size(), group_)),
+        channel_(group_, device_) {
+    std::vector<Tensors> parameters(table_.worker_of.size());
+    std::vector<std::size_t> places;
+    for (std::size_t s = 0; s < table_.worker_of.size(); ++s) {
+      if (table_.worker_of[s] == group_.rank()) places.push_back(s);
+    }
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      pipeline::move_to(modules[i], device_);
+      parameters[places[i]] = modules[i].module().parameters();
+    }
+    tied_ = std::make_unique<pipeline::TiedParameters>(parameters);
+    stages_.resize(table_.worker_of.size());
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      stages_[places[i]] =
+          std::make_shared<pipeline::Stage>(static_cast<int>(places[i]), std::move(modules[i]),
+                                            device_, options_.recompute, tied_.get());
+    }
+    worker_ = std::make_unique<pipeline::StageWorker>(group_.rank(), device_, stages_, channel_,
+                                                      options_.reduce);
+  }
+
+  torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y,
+                     std::optional<std::int64_t> samples) {
+    pipeline::StepBatch batch;
+    try_locally([&] {
+      batch = cut(x, true, samples);
+      batch.loss = loss;
+      if (!has_last()) return;
+      if (!y.defined() || y.dim() < 1)
+        throw ConfigError("DistributedPipeline: the last rank needs y");
+      const auto sizes = sizes_of(y.size(0), batch.plan.micro_batches);
+      batch.targets = pipeline::split_batch(y, sizes, "y");
+      batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
+    });
+    run(tables_for(batch.plan.micro_batches).training, batch);
+    torch::Tensor sum;
+    if (!has_last()) return sum;
+    const torch::NoGradGuard no_grad;
+    for (const Tensors& each : worker_->results()) sum = sum.defined() ? sum + each[0] : each[0];
+    return sum;
+  }
+
+  Tensors forward(const Tensors& x, std::optional<std::int64_t> samples) {
+    pipeline::StepBatch batch;
+    try_locally([&] { batch = cut(x, false, samples); });
+    run(tables_for(batch.plan.micro_batches).evaluation, batch);
+    Tensors joined;
+    if (!has_last()) return joined;
+    const torch::NoGradGuard no_grad;
+    for (std::size_t output = 0; output < worker_->results()[0].size(); ++output) {
+      Tensors parts;
+      for (const Tensors& each : worker_->results()) parts.push_back(each[output]);
+      joined.push_back(torch::cat(parts, 0));
+    }
+    return joined;
+  }
+
+  const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
+  const Table& table() const { return table_; }
+  const pipeline::Timeline& timeline() const { return timeline_; }
+
+ private:
+  struct Tables {
+    Table training;
+    Table evaluation;
+  };
+
+  bool has_first() const { return table_.worker_of.front() == group_.rank(); }
+  bool has_last() const { return table_.worker_of.back() == group_.rank(); }
+
+  // What is wrong on this rank must not leave the others waiting for it.
+  template <class Function>
+  void try_locally(const Function& function) {
+    try {
+      function();
+    } catch (const std::exception& error) {
+      group_.abort(first_line(error));
+      throw;
+    }
+  }
+
+  // Every rank comes to the same, which must not depend on what only some of them have.
+  int micro_batches_for(std::optional<std::int64_t> samples) const {
+    if (!samples || *samples >= table_.micro_batches || options_.table) return table_.micro_batches;
+    if (*samples < 1) throw ConfigError("DistributedPipeline: the batch has no samples");
+    return static_cast<int>(*samples);
+  }
+
+  const Tables& tables_for(int micro_batches) {
+    const auto found = tables_.find(micro_batches);
+    if (found != tables_.end()) return found->second;
+    Table training =
+        micro_batches == table_.micro_batches
+            ? table_
+            : pipeline::make_table(options_, table_.stages(), group_.size(), micro_batches);
+    Table evaluation = pipeline::with_messages(pipeline::forwards_of(training));
+    return tables_.emplace(micro_batches, Tables{std::move(training), std::move(evaluation)})
+        .first->second;
+  }
+
+  static std::vector<std::int64_t> sizes_of(std::int64_t samples, int micro_batches) {
+    if (samples < micro_batches) {
+      throw ConfigError(str("DistributedPipeline: a batch of ", samples,
+                            " samples cannot be cut into ", micro_batches, " micro-batches"));
+    }
+    return pipeline::part_sizes(samples, micro_batches);
+  }
+
+  pipeline::StepBatch cut(const Tensors& x, bool training,
+                          std::optional<std::int64_t> samples) const {
+    pipeline::StepBatch batch;
+    batch.plan.training = training;
+    batch.plan.seed = pipeline::draw_step_seed();
+    batch.plan.micro_batches = micro_batches_for(samples);
+    if (!has_first()) return batch;
+    if (x.empty() || !x[0].defined() || x[0].dim() < 1) {
+      throw ConfigError("DistributedPipeline: the first rank needs x");
+    }
+    const auto sizes = sizes_of(x[0].size(0), batch.plan.micro_batches);
+    batch.inputs.resize(sizes.size());
+    for (const torch::Tensor& tensor : x) {
+      const Tensors parts = pipeline::split_batch(tensor, sizes, "x");
+      for (std::size_t i = 0; i < parts.size(); ++i) batch.inputs[i].push_back(parts[i]);
+    }
+    return batch;
+  }
+
+  void run(const Table& table, const pipeline::StepBatch& batch) {
+    const c10::DeviceGuard guard(device_);
+    const auto rank = static_cast<std::size_t>(group_.rank());
+    tied_->begin(batch.plan.micro_batches);
+    worker_->begin(table, batch);
+    std::vector<pipeline::Recording> recordings(table.workers.size());
+    auto failed = pipeline::execute(
+        table.workers[rank], [&](const pipeline::Action& action) { worker_->perform(action); },
+        recordings[rank]);
+    timeline_ = pipeline::timeline_of(table, recordings);
+    try_locally([&] {
+      pipeline::StepFailure failure;
+      if (failed) failure.keep(group_.rank(), std::move(*failed));
+      try {
+        failure.check(table);
+      } catch (...) {
+        worker_->clear();
+        throw;
+      }
+      channel_.finish();
+    });
+  }
+
+  const PipelineOptions options_;
+  ProcessGroup group_;
+  const torch::Device device_;
+  const Table table_;
+  std::map<int, Tables> tables_;  // by the number of micro-batches
+  pipeline::RankChannel channel_;
+  std::unique_ptr<pipeline::TiedParameters> tied_;
+  std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null where another rank has it
+  std::unique_ptr<pipeline::StageWorker> worker_;
+  pipeline::Timeline timeline_;
+};
+
+DistributedPipeline::DistributedPipeline(std::vector<pipeline::StageModule> stages,
+                                         ProcessGroup group, torch::Device device,
+                                         const PipelineOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(stages), std::move(group), device, options)) {}
+DistributedPipeline::~DistributedPipeline() = default;
+DistributedPipeline::DistributedPipeline(DistributedPipeline&&) noexcept = default;
+DistributedPipeline& DistributedPipeline::operator=(DistributedPipeline&&) noexcept = default;
+
+torch::Tensor DistributedPipeline::step_with(const PipelineLoss& loss, const Tensors& x,
+                                             const torch::Tensor& y,
+                                             std::optional<std::int64_t> samples) {
+  return impl_->step(loss, x, y, samples);
+}
+
+Tensors DistributedPipeline::forward(const Tensors& x, std::optional<std::int64_t> samples) {
+  return impl_->forward(x, samples);
+}
+
+void DistributedPipeline::train(bool on) {
+  for (const auto& stage : impl_->stages()) {
+    if (stage) stage->module().train(on);
+  }
+}
+
+Tensors DistributedPipeline::parameters() const {
+  Tensors all;
+  for (const auto& stage : impl_->stages()) {
+    if (!stage) continue;
+    for (const torch::Tensor& parameter : stage->module().parameters()) all.push_back(parameter);
+  }
+  return distinct(all);
+}
+
+const Table& DistributedPipeline::table() const { return impl_->table(); }
+const pipeline::Timeline& DistributedPipeline::timeline() const { return impl_->timeline(); }
+
+torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
+                              double norm_type) {
+  if (!(norm_type > 0)) {
+    throw ConfigError(
+        lockstep::str("clip_grad_norm_: norm_type must be positive, got ", norm_type));
+  }
+  const torch::NoGradGuard no_grad;
+  Tensors gradients;
+  for (const torch::Tensor& parameter : distinct(parameters)) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  const torch::Tensor own = get_total_norm(gradients, norm_type);
+  torch::Tensor total = own.to(torch::kFloat64);
+  if (!parameters.empty()) total = total.to(parameters[0].device());
+  if (std::isinf(norm_type)) {
+    group.all_reduce(total, ReduceOp::kMax);
+  } else {
+    total = total.pow(norm_type);  // these can be added up
+    group.all_reduce(total, ReduceOp::kSum);
+    total = total.pow(1 / norm_type);
+  }
+  total = total.to(own.scalar_type());
+  clip_grads_with_norm_(gradients, max_norm, total);
+  return total;
+}
+
+}  // namespace lockstep

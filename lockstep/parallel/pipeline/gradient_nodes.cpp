@@ -1,0 +1,84 @@
+#include <lockstep/parallel/pipeline/gradient_nodes.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace lockstep::pipeline {
+namespace {
+
+using torch::autograd::variable_list;
+
+class SinkNode final : public torch::autograd::Node {
+ public:
+  // Like AccumulateGrad, it runs before all other nodes that are ready.
+  SinkNode() : Node(/*sequence_nr=*/std::numeric_limits<std::uint64_t>::max()) {}
+  explicit SinkNode(const torch::autograd::InputMetadata& metadata) : SinkNode() {
+    input_metadata_.emplace_back(metadata);
+  }
+
+  variable_list apply(variable_list&& gradients) override {
+    gradient = std::move(gradients.at(0));
+    return {};
+  }
+  std::string name() const override { return "lockstep::GradientSink"; }
+
+  torch::Tensor gradient;
+};
+
+class SourceNode final : public torch::autograd::Node {
+ public:
+  SourceNode(std::uint64_t sequence_nr, torch::autograd::edge_list edges, variable_list gradients)
+      : Node(sequence_nr, std::move(edges)), gradients_(std::move(gradients)) {
+    const auto first = std::find_if(gradients_.begin(), gradients_.end(),
+                                    [](const torch::Tensor& each) { return each.defined(); });
+    add_input_metadata(*first);
+  }
+
+  variable_list apply(variable_list&&) override { return std::move(gradients_); }
+  std::string name() const override { return "lockstep::GradientSource"; }
+
+ private:
+  variable_list gradients_;
+};
+
+// Older LibTorch holds nodes by std::shared_ptr, newer by c10::intrusive_ptr.
+template <class Made, class... Arguments>
+void make_node(std::shared_ptr<torch::autograd::Node>& node, Arguments&&... arguments) {
+  node = std::make_shared<Made>(std::forward<Arguments>(arguments)...);
+}
+template <class Made, class Pointer, class... Arguments>
+void make_node(Pointer& node, Arguments&&... arguments) {
+  node = c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace
+
+GradientSink GradientSink::attach(torch::Tensor& tensor) {
+  NodePtr node;
+  make_node<SinkNode>(node);
+  torch::autograd::create_gradient_edge(tensor, node);  // which gives the node its one input
+  return GradientSink(std::move(node));
+}
+
+GradientSink GradientSink::in_place_of(const torch::autograd::Edge& edge) {
+  NodePtr node;
+  make_node<SinkNode>(node, edge.function->input_metadata(edge.input_nr));
+  return GradientSink(std::move(node));
+}
+
+torch::Tensor GradientSink::take() const {
+  if (!node_) return {};
+  return std::exchange(static_cast<SinkNode&>(*node_).gradient, torch::Tensor());
+}
+
+NodePtr make_gradient_source(std::uint64_t sequence_nr, torch::autograd::edge_list edges,
+                             variable_list gradients) {
+  NodePtr node;
+  make_node<SourceNode>(node, sequence_nr, std::move(edges), std::move(gradients));
+  return node;
+}
+
+}  // namespace lockstep::pipeline

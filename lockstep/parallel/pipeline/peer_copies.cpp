@@ -1,0 +1,73 @@
+#include <lockstep/parallel/pipeline/peer_copies.h>
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <array>
+
+namespace lockstep::pipeline {
+namespace {
+
+c10::Stream current_stream(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+void mark_ready(StageMessage& message, torch::Device device) {
+  if (device.is_cpu()) return;
+  auto event = std::make_shared<c10::Event>(device.type());
+  event->record(current_stream(device));
+  message.ready = std::move(event);
+}
+
+void wait_until_ready(const StageMessage& message, torch::Device device) {
+  if (message.ready && !device.is_cpu()) message.ready->block(current_stream(device));
+}
+
+StageMessage PeerCopies::bring(StageMessage message) {
+  std::shared_ptr<c10::Event> done;
+  for (torch::Tensor& tensor : message.tensors) {
+    if (!tensor.defined() || tensor.device() == device_) continue;
+    if (tensor.is_cuda() && device_.is_cuda()) {
+      tensor = copy_between_gpus(tensor, message, done);
+      continue;
+    }
+    // Between a CPU and a GPU: LibTorch waits itself for what the current stream has to do.
+    wait_until_ready(message, tensor.device());
+    tensor = tensor.to(tensor.options().device(device_));
+  }
+  if (device_.is_cpu()) message.ready = nullptr;
+  if (done) message.ready = std::move(done);
+  return message;
+}
+
+torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
+                                            const StageMessage& message,
+                                            std::shared_ptr<c10::Event>& done) {
+  const Streams& streams = streams_from(tensor.device());
+  if (message.ready) message.ready->block(streams.from);
+  torch::Tensor copy;
+  {
+    const std::array<c10::Stream, 2> both{streams.from, streams.to};
+    const c10::MultiStreamGuard guard(both);
+    copy = tensor.to(tensor.options().device(device_), /*non_blocking=*/true);
+  }
+  // The allocator must not give the memory away while the other stream still uses it.
+  tensor.record_stream(streams.from);
+  copy.record_stream(current_stream(device_));
+  if (!done) done = std::make_shared<c10::Event>(device_.type());
+  done->record(streams.to);
+  return copy;
+}
+
+const PeerCopies::Streams& PeerCopies::streams_from(torch::Device device) {
+  const auto found = streams_.find(device.index());
+  if (found != streams_.end()) return found->second;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const Streams streams{guard.getStreamFromGlobalPool(device),
+                        guard.getStreamFromGlobalPool(device_)};
+  return streams_.emplace(device.index(), streams).first->second;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,274 @@
+#include <lockstep/parallel/pipeline/pipeline.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/pipeline/executor.h>
+#include <lockstep/parallel/pipeline/mailboxes.h>
+#include <lockstep/parallel/pipeline/micro_batches.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/parallel/pipeline/pipeline_trace.h>
+#include <lockstep/parallel/pipeline/stage_worker.h>
+#include <lockstep/parallel/pipeline/tied_parameters.h>
+#include <lockstep/parallel/thread_team.h>
+
+namespace lockstep {
+namespace {
+
+// LibTorch sets a thread's number of OpenMP threads to the process's at the first parallel region,
+// which the library and its inline functions, compiled here, notice each for itself. So both come
+// first.
+void prepare_thread(int threads) {
+  at::get_num_threads();
+  at::internal::lazy_init_num_threads();
+  at::set_num_threads(threads);
+  // Casts of weights that micro-batches share would be parts of several graphs.
+  at::autocast::set_autocast_cache_enabled(false);
+}
+
+}  // namespace
+
+class Pipeline::Impl {
+  using Mailboxes = pipeline::Mailboxes<pipeline::StageMessage>;
+
+  class MailboxChannel final : public pipeline::MessageChannel {
+   public:
+    MailboxChannel(Mailboxes& mailboxes, int worker) : mailboxes_(mailboxes), worker_(worker) {}
+
+    void send(int to, pipeline::StageMessage message) override {
+      mailboxes_.send(worker_, to, std::move(message));
+    }
+    pipeline::StageMessage receive(int from) override { return mailboxes_.receive(from, worker_); }
+
+   private:
+    Mailboxes& mailboxes_;
+    const int worker_;
+  };
+
+  struct Tables {
+    pipeline::Table training;
+    pipeline::Table evaluation;
+  };
+
+ public:
+  Impl(std::vector<pipeline::StageModule> modules, std::vector<torch::Device> devices,
+       PipelineOptions options)
+      : options_(pipeline::with_numbers_of_table(std::move(options))),
+        devices_(pipeline::with_indices(std::move(devices))),
+        stages_count_(static_cast<int>(modules.size())),
+        mailboxes_(workers(), options_.timeout) {
+    const pipeline::Table& table = tables_for(options_.micro_batches).training;
+    for (std::size_t s = 0; s < modules.size(); ++s) {
+      pipeline::move_to(modules[s], device_of(table, s));
+    }
+    tied_ = pipeline::tied_parameters_of(modules, table, devices_);
+    for (std::size_t s = 0; s < modules.size(); ++s) {
+      stages_.push_back(
+          std::make_shared<pipeline::Stage>(static_cast<int>(s), std::move(modules[s]),
+                                            device_of(table, s), options_.recompute, tied_.get()));
+    }
+    for (int w = 0; w < workers(); ++w) {
+      std::vector<std::shared_ptr<pipeline::Stage>> own(stages_.size());
+      for (std::size_t s = 0; s < stages_.size(); ++s) {
+        if (table.worker_of[s] == w) own[s] = stages_[s];
+      }
+      channels_.push_back(std::make_unique<MailboxChannel>(mailboxes_, w));
+      workers_.push_back(std::make_unique<pipeline::StageWorker>(
+          w, devices_[static_cast<std::size_t>(w)], std::move(own), *channels_.back(),
+          options_.reduce));
+    }
+    start_threads();
+  }
+
+  torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y) {
+    pipeline::StepBatch batch = cut(x, true);
+    batch.loss = loss;
+    std::vector<std::int64_t> sizes;
+    for (const Tensors& each : batch.inputs) sizes.push_back(each[0].size(0));
+    batch.targets = pipeline::split_batch(y, sizes, "y");
+    batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
+    run(tables_for(batch.plan.micro_batches).training, batch);
+    const torch::NoGradGuard no_grad;
+    torch::Tensor sum;
+    for (const Tensors& each : results()) sum = sum.defined() ? sum + each[0] : each[0];
+    return sum;
+  }
+
+  Tensors forward(const Tensors& x) {
+    const pipeline::StepBatch batch = cut(x, false);
+    run(tables_for(batch.plan.micro_batches).evaluation, batch);
+    const torch::NoGradGuard no_grad;
+    Tensors joined;
+    for (std::size_t output = 0; output < results()[0].size(); ++output) {
+      Tensors parts;
+      for (const Tensors& each : results()) parts.push_back(each[output]);
+      joined.push_back(parts.size() == 1 ? parts[0] : torch::cat(parts, 0));
+    }
+    return joined;
+  }
+
+  const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
+  const pipeline::Table& table() { return tables_for(options_.micro_batches).training; }
+  const pipeline::Timeline& timeline() const { return timeline_; }
+
+ private:
+  int workers() const { return static_cast<int>(devices_.size()); }
+
+  torch::Device device_of(const pipeline::Table& table, std::size_t stage) const {
+    return devices_[static_cast<std::size_t>(table.worker_of[stage])];
+  }
+
+  const Tables& tables_for(int micro_batches) {
+    const auto found = tables_.find(micro_batches);
+    if (found != tables_.end()) return found->second;
+    pipeline::Table training =
+        pipeline::make_table(options_, stages_count_, workers(), micro_batches);
+    pipeline::Table evaluation = pipeline::with_messages(pipeline::forwards_of(training));
+    return tables_.emplace(micro_batches, Tables{std::move(training), std::move(evaluation)})
+        .first->second;
+  }
+
+  // Sets the threads of each worker without a change for threads that come later.
+  void start_threads() {
+    const int threads = at::get_num_threads();
+    const int each = options_.threads_per_worker > 0 ? options_.threads_per_worker
+                                                     : std::max(1, threads / workers());
+    std::vector<std::string> names;
+    for (int w = 0; w < workers(); ++w) names.push_back(str("worker ", w));
+    threads_ = std::make_unique<ThreadTeam>(std::move(names));
+    threads_->run([each](std::size_t) { prepare_thread(each); });
+    at::set_num_threads(threads);
+  }
+
+  pipeline::StepBatch cut(const Tensors& x, bool training) const {
+    if (x.empty() || !x[0].defined() || x[0].dim() < 1 || x[0].size(0) < 1) {
+      throw ConfigError("Pipeline: the batch has no samples along dimension 0");
+    }
+    pipeline::StepBatch batch;
+    batch.plan.training = training;
+    batch.plan.seed = pipeline::draw_step_seed();
+    batch.plan.micro_batches = micro_batches_for(x[0].size(0));
+    const auto sizes = pipeline::part_sizes(x[0].size(0), batch.plan.micro_batches);
+    batch.inputs.resize(sizes.size());
+    for (const torch::Tensor& tensor : x) {
+      const Tensors parts = pipeline::split_batch(tensor, sizes, "x");
+      for (std::size_t i = 0; i < parts.size(); ++i) batch.inputs[i].push_back(parts[i]);
+    }
+    return batch;
+  }
+
+  int micro_batches_for(std::int64_t samples) const {
+    if (samples >= options_.micro_batches) return options_.micro_batches;
+    if (options_.table) {
+      throw ConfigError(str("Pipeline: a batch of ", samples, " samples cannot be cut into the ",
+                            options_.micro_batches, " micro-batches of the table ",
+                            options_.table->name));
+    }
+    return static_cast<int>(samples);
+  }
+
+  void run(const pipeline::Table& table, const pipeline::StepBatch& batch) {
+    mailboxes_.reset();
+    if (tied_) tied_->begin(batch.plan.micro_batches);
+    for (const auto& worker : workers_) worker->begin(table, batch);
+    std::vector<pipeline::Recording> recordings(workers_.size());
+    pipeline::StepFailure failure;
+    const at::ThreadLocalState caller;  // autocast and the like
+    threads_->run([&](std::size_t i) {
+      const at::ThreadLocalStateGuard like_caller(caller);
+      const c10::DeviceGuard device(devices_[i]);
+      const auto perform = [&](const pipeline::Action& action) {
+        mailboxes_.check();
+        workers_[i]->perform(action);
+      };
+      auto failed = pipeline::execute(table.workers[i], perform, recordings[i]);
+      if (!failed) return;
+      failure.keep(static_cast<int>(i), std::move(*failed));
+      mailboxes_.abort();
+    });
+    timeline_ = pipeline::timeline_of(table, recordings);
+    try {
+      failure.check(table);
+    } catch (...) {
+      mailboxes_.reset();
+      for (const auto& worker : workers_) worker->clear();
+      throw;
+    }
+  }
+
+  const std::vector<Tensors>& results() const {
+    const auto& table = tables_.begin()->second.training;
+    return workers_[static_cast<std::size_t>(table.worker_of.back())]->results();
+  }
+
+  const PipelineOptions options_;
+  const std::vector<torch::Device> devices_;
+  const int stages_count_;
+  Mailboxes mailboxes_;
+  std::map<int, Tables> tables_;  // by the number of micro-batches
+  std::unique_ptr<pipeline::TiedParameters> tied_;
+  std::vector<std::shared_ptr<pipeline::Stage>> stages_;
+  std::vector<std::unique_ptr<MailboxChannel>> channels_;
+  std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
+  pipeline::Timeline timeline_;
+  std::unique_ptr<ThreadTeam> threads_;  // last: they end before what they use
+};
+
+Pipeline::Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,
+                   PipelineOptions options)
+    : impl_(std::make_unique<Impl>(std::move(stages), std::move(devices), std::move(options))) {}
+Pipeline::~Pipeline() = default;
+Pipeline::Pipeline(Pipeline&&) noexcept = default;
+Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
+
+torch::Tensor Pipeline::step_with(const PipelineLoss& loss, const Tensors& x,
+                                  const torch::Tensor& y) {
+  return impl_->step(loss, x, y);
+}
+
+Tensors Pipeline::forward(const Tensors& x) { return impl_->forward(x); }
+
+torch::Tensor Pipeline::forward(const torch::Tensor& x) {
+  Tensors outputs = impl_->forward({x});
+  if (outputs.size() != 1) {
+    throw ConfigError(lockstep::str("Pipeline: the last stage returns ", outputs.size(),
+                                    " tensors; call forward() with a list of inputs"));
+  }
+  return outputs[0];
+}
+
+void Pipeline::train(bool on) {
+  for (const auto& stage : impl_->stages()) stage->module().train(on);
+}
+
+Tensors Pipeline::parameters() const {
+  Tensors all;
+  for (const auto& stage : impl_->stages()) {
+    for (const torch::Tensor& parameter : stage->module().parameters()) all.push_back(parameter);
+  }
+  return distinct(all);
+}
+
+const pipeline::Table& Pipeline::table() const { return impl_->table(); }
+const pipeline::Timeline& Pipeline::timeline() const { return impl_->timeline(); }
+
+void Pipeline::write_trace(const std::filesystem::path& path) const {
+  pipeline::write_trace(path, impl_->timeline());
+}
+
+std::vector<int> Pipeline::peak_activations() const {
+  std::vector<int> peaks;
+  for (const auto& stage : impl_->stages()) peaks.push_back(stage->peak_activations());
+  return peaks;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+#include <lockstep/parallel/pipeline/pipeline_options.h>
+
+#include <algorithm>
+#include <array>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/schedules.h>
+
+namespace lockstep {
+
+std::string_view schedule_name(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::kGPipe:
+      return "gpipe";
+    case Schedule::k1F1B:
+      return "1f1b";
+    case Schedule::kInterleaved:
+      return "interleaved";
+    case Schedule::kZbH1:
+      return "zb-h1";
+    case Schedule::kZbV:
+      return "zbv";
+  }
+  throw ConfigError("Pipeline: unknown schedule");
+}
+
+namespace {
+
+constexpr std::array kAllSchedules = {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved,
+                                      Schedule::kZbH1, Schedule::kZbV};
+
+}  // namespace
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const Schedule schedule : kAllSchedules) names.emplace_back(schedule_name(schedule));
+  return names;
+}
+
+Schedule schedule_named(std::string_view name) {
+  OptionCheck("Pipeline").one_of("schedule", name, schedule_names());
+  return *std::find_if(kAllSchedules.begin(), kAllSchedules.end(),
+                       [&](Schedule schedule) { return schedule_name(schedule) == name; });
+}
+
+int workers_for(Schedule schedule, int stages) {
+  const int each = schedule == Schedule::kZbV || schedule == Schedule::kInterleaved ? 2 : 1;
+  if (stages < each || stages % each != 0) {
+    throw ConfigError(str("Pipeline: the schedule ", schedule_name(schedule), " has ", each,
+                          each == 1 ? " stage" : " stages", " on each worker, got ", stages,
+                          " stages in all"));
+  }
+  return stages / each;
+}
+
+namespace pipeline {
+namespace {
+
+Table table_of_schedule(const PipelineOptions& options, int stages, int workers,
+                        int micro_batches) {
+  const std::string_view name = schedule_name(options.schedule);
+  const Table table = schedule_of(name, workers, micro_batches, std::max(1, stages / workers));
+  if (table.stages() != stages) {
+    throw ConfigError(str("Pipeline: the schedule ", name, " has ", table.stages(), " stages on ",
+                          workers, " workers, got ", stages));
+  }
+  return table;
+}
+
+Table table_of_user(const Table& table, int stages, int workers, int micro_batches) {
+  check(table);
+  if (table.stages() != stages || static_cast<int>(table.workers.size()) != workers ||
+      table.micro_batches != micro_batches) {
+    throw ConfigError(str("Pipeline: the table ", table.name, " has ", table.stages(), " stages, ",
+                          table.workers.size(), " workers and ", table.micro_batches,
+                          " micro-batches, expected ", stages, ", ", workers, " and ",
+                          micro_batches));
+  }
+  return table;
+}
+
+bool has_reductions(const Table& table) {
+  return std::any_of(table.workers.begin(), table.workers.end(), [](const auto& actions) {
+    return std::any_of(actions.begin(), actions.end(),
+                       [](const Action& action) { return action.kind == Kind::kReduce; });
+  });
+}
+
+}  // namespace
+
+PipelineOptions with_numbers_of_table(PipelineOptions options) {
+  if (options.table) options.micro_batches = options.table->micro_batches;
+  return options;
+}
+
+Table make_table(const PipelineOptions& options, int stages, int workers, int micro_batches) {
+  const OptionCheck check_option("Pipeline");
+  check_option.at_least("micro_batches", options.micro_batches, 1);
+  check_option.at_least("threads_per_worker", options.threads_per_worker, 0);
+  check_option.positive("timeout", static_cast<double>(options.timeout.count()));
+  if (stages < 1 || workers < 1) {
+    throw ConfigError(
+        str("Pipeline: needs a stage and a device at least, got ", stages, " and ", workers));
+  }
+  Table table = options.table ? table_of_user(*options.table, stages, workers, micro_batches)
+                              : table_of_schedule(options, stages, workers, micro_batches);
+  for (const int stage : options.whole_backward) {
+    if (stage < 0 || stage >= stages) {
+      throw ConfigError(str("Pipeline: whole_backward names stage ", stage, " of ", stages));
+    }
+    table = with_whole_backward(table, stage);
+  }
+  if (has_reductions(table) && !options.reduce) {
+    throw ConfigError(str("Pipeline: the table ", table.name,
+                          " has reductions; give options.reduce a function that does them"));
+  }
+  if (options.reduce && !has_reductions(table)) {
+    if (has_messages(table)) {
+      throw ConfigError(str("Pipeline: the table ", table.name,
+                            " has messages but no reductions, which come before messages; write "
+                            "REDUCE_GRAD into it, or leave the messages out"));
+    }
+    table = with_reductions(table);
+  }
+  if (!has_messages(table)) table = with_messages(table);
+  check(table);
+  return table;
+}
+
+}  // namespace pipeline
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::pipeline {
+
+std::vector<torch::Device> with_indices(std::vector<torch::Device> devices) {
+  for (torch::Device& device : devices) {
+    if (device.is_cpu()) {
+      device = torch::Device(torch::kCPU);  // as tensors call it
+    } else if (!device.has_index()) {
+      device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    }
+  }
+  return devices;
+}
+
+void move_to(const StageModule& stage, torch::Device device) {
+  const auto elsewhere = [&](const torch::Tensor& tensor) { return tensor.device() != device; };
+  const Tensors parameters = stage.module().parameters();
+  const Tensors buffers = stage.module().buffers();
+  if (std::any_of(parameters.begin(), parameters.end(), elsewhere) ||
+      std::any_of(buffers.begin(), buffers.end(), elsewhere)) {
+    stage.module().to(device);
+  }
+}
+
+std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule>& stages,
+                                                   const Table& table,
+                                                   const std::vector<torch::Device>& devices) {
+  std::vector<Tensors> parameters;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const torch::Device device = devices[static_cast<std::size_t>(table.worker_of[s])];
+    for (const auto& item : stages[s].module().named_parameters()) {
+      if (item.value().device() == device) continue;
+      throw ConfigError(lockstep::str("Pipeline: parameter '", item.key(), "' of stage ", s,
+                                      " belongs to a stage on ", item.value().device(),
+                                      ", too; stages on different devices cannot share a "
+                                      "parameter"));
+    }
+    parameters.push_back(stages[s].module().parameters());
+  }
+  return std::make_unique<TiedParameters>(parameters);
+}
+
+std::vector<double> loss_weights(const std::vector<std::int64_t>& sizes, LossReduction reduction) {
+  std::vector<double> weights(sizes.size(), 1.0);
+  if (reduction == LossReduction::kSum) return weights;
+  const auto samples = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    weights[i] = static_cast<double>(sizes[i]) / static_cast<double>(samples);
+  }
+  return weights;
+}
+
+std::uint64_t draw_step_seed() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  return generator.get<at::CPUGeneratorImpl>()->random64();
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,155 @@
+#include <lockstep/parallel/pipeline/rank_channel.h>
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+// A header is a tensor of so many numbers, the first of which says how many there are to come in
+// all. What has no room follows in a second tensor.
+constexpr std::int64_t kHeaderNumbers = 64;
+
+using Numbers = std::vector<std::int64_t>;
+
+ProcessGroup another_group(ProcessGroup& group) {
+  std::vector<int> all(static_cast<std::size_t>(group.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return *group.new_group(all);
+}
+
+// Each tensor: whether it is defined, whether its gradient has to come back, its type, dimensions,
+// sizes and strides.
+Numbers header_of(const StageMessage& message) {
+  Numbers numbers{static_cast<std::int64_t>(message.tensors.size())};
+  for (std::size_t i = 0; i < message.tensors.size(); ++i) {
+    const torch::Tensor& tensor = message.tensors[i];
+    numbers.push_back(tensor.defined() ? 1 : 0);
+    if (!tensor.defined()) continue;
+    numbers.push_back(i < message.requires_grad.size() && message.requires_grad[i] ? 1 : 0);
+    numbers.push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+    numbers.push_back(tensor.dim());
+    for (const std::int64_t size : tensor.sizes()) numbers.push_back(size);
+    for (const std::int64_t stride : tensor.strides()) numbers.push_back(stride);
+  }
+  return numbers;
+}
+
+class HeaderReader {
+ public:
+  explicit HeaderReader(Numbers numbers) : numbers_(std::move(numbers)) {}
+
+  std::int64_t next() {
+    LOCKSTEP_CHECK(place_ < numbers_.size(), "a message between stages has a short header");
+    return numbers_[place_++];
+  }
+  Numbers next(std::int64_t count) {
+    Numbers numbers;
+    for (std::int64_t i = 0; i < count; ++i) numbers.push_back(next());
+    return numbers;
+  }
+
+ private:
+  Numbers numbers_;
+  std::size_t place_ = 0;
+};
+
+// The memory of a dense tensor in its own order.
+torch::Tensor memory_of(const torch::Tensor& tensor) {
+  return tensor.as_strided({tensor.numel()}, {1});
+}
+
+torch::Tensor tensor_of(const Numbers& numbers, std::size_t first, std::int64_t count) {
+  torch::Tensor tensor = torch::zeros({count}, torch::kInt64);
+  auto* values = tensor.data_ptr<std::int64_t>();
+  const std::size_t left = numbers.size() - std::min(numbers.size(), first);
+  std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), first)),
+              std::min(left, static_cast<std::size_t>(count)), values);
+  return tensor;
+}
+
+}  // namespace
+
+RankChannel::RankChannel(ProcessGroup group, torch::Device device)
+    : group_(std::move(group)), downwards_(another_group(group_)), device_(device) {}
+
+void RankChannel::send(int to, StageMessage message) {
+  const torch::NoGradGuard no_grad;
+  drop_sent();
+  for (torch::Tensor& tensor : message.tensors) {
+    if (tensor.defined() && !tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
+  }
+  Numbers numbers = header_of(message);
+  numbers.insert(numbers.begin(), static_cast<std::int64_t>(numbers.size()));
+  send_tensor(to, tensor_of(numbers, 0, kHeaderNumbers));
+  const auto length = static_cast<std::int64_t>(numbers.size());
+  if (length > kHeaderNumbers) {
+    send_tensor(to, tensor_of(numbers, kHeaderNumbers, length - kHeaderNumbers));
+  }
+  for (const torch::Tensor& tensor : message.tensors) {
+    if (tensor.defined() && tensor.numel() > 0) send_tensor(to, memory_of(tensor));
+  }
+}
+
+StageMessage RankChannel::receive(int peer) {
+  const torch::NoGradGuard no_grad;
+  drop_sent();
+  torch::Tensor header = torch::empty({kHeaderNumbers}, torch::kInt64);
+  receive_into(peer, header);
+  const std::int64_t length = header[0].item<std::int64_t>() + 1;
+  if (length > kHeaderNumbers) {
+    const torch::Tensor rest = torch::empty({length - kHeaderNumbers}, torch::kInt64);
+    receive_into(peer, rest);
+    header = torch::cat({header, rest});
+  }
+  const auto* values = header.data_ptr<std::int64_t>();
+  HeaderReader reader(Numbers(values + 1, values + length));
+  StageMessage message;
+  const std::int64_t count = reader.next();
+  for (std::int64_t i = 0; i < count; ++i) {
+    torch::Tensor tensor;
+    bool requires_grad = false;
+    if (reader.next() != 0) {
+      requires_grad = reader.next() != 0;
+      const auto type = static_cast<torch::ScalarType>(reader.next());
+      const std::int64_t dimensions = reader.next();
+      const Numbers sizes = reader.next(dimensions);
+      const Numbers strides = reader.next(dimensions);
+      tensor = torch::empty_strided(sizes, strides, torch::dtype(type).device(device_));
+    }
+    message.tensors.push_back(std::move(tensor));
+    message.requires_grad.push_back(requires_grad);
+  }
+  for (const torch::Tensor& tensor : message.tensors) {
+    if (tensor.defined() && tensor.numel() > 0) receive_into(peer, memory_of(tensor));
+  }
+  return message;
+}
+
+void RankChannel::finish() {
+  for (const Pending& each : std::exchange(pending_, {})) each.work->wait();
+}
+
+void RankChannel::send_tensor(int to, torch::Tensor tensor) {
+  WorkPtr work = towards(to).isend(tensor, to);
+  pending_.push_back({std::move(work), std::move(tensor)});
+}
+
+void RankChannel::receive_into(int peer, const torch::Tensor& tensor) {
+  from(peer).irecv(tensor, peer)->wait();
+}
+
+void RankChannel::drop_sent() {
+  while (!pending_.empty() && pending_.front().work->is_completed()) {
+    const WorkPtr work = std::move(pending_.front().work);
+    pending_.pop_front();
+    if (const auto error = work->error()) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace lockstep::pipeline

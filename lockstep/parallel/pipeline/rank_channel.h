@@ -1,0 +1,57 @@
+// Messages between the stages of a pipeline on ranks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/parallel/pipeline/stage_message.h>
+
+namespace lockstep::pipeline {
+
+/// One rank's end of the messages over a process group. A small header with shapes, strides and
+/// types goes before the tensors of each message, so that they may change at any time. Tensors
+/// travel as the memory that they are, in whatever order of dimensions, and arrive with the same
+/// strides.
+///
+/// Sends are asynchronous. Over shared memory, which has no thread of its own, a message longer
+/// than the transport's buffer moves on while one of the two ranks waits or sends something else.
+///
+/// Messages to higher ranks and to lower ranks have a group each: over NCCL a rank's messages in
+/// one group are done in order, and two ranks that send to each other would wait for each other.
+/// Not thread-safe.
+class RankChannel final : public MessageChannel {
+ public:
+  /// Collective over `group`. Received tensors are on `device`.
+  RankChannel(ProcessGroup group, torch::Device device);
+
+  /// Errors of earlier sends show here, and in receive() and finish(): CommError names the rank
+  /// that is gone.
+  void send(int to, StageMessage message) override;
+  StageMessage receive(int from) override;
+
+  /// Waits for the end of all sends.
+  void finish();
+
+ private:
+  struct Pending {
+    WorkPtr work;
+    torch::Tensor tensor;  ///< held until it is sent
+  };
+
+  ProcessGroup& towards(int peer) { return peer > group_.rank() ? group_ : downwards_; }
+  ProcessGroup& from(int peer) { return peer < group_.rank() ? group_ : downwards_; }
+  void send_tensor(int to, torch::Tensor tensor);
+  void receive_into(int peer, const torch::Tensor& tensor);
+  void drop_sent();
+
+  ProcessGroup group_;  // for messages to higher ranks
+  ProcessGroup downwards_;
+  const torch::Device device_;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,24 @@
+// A module's buffers, to be put back after a forward that must leave no trace in them.
+#pragma once
+
+#include <vector>
+
+#include <torch/nn/module.h>
+
+namespace lockstep::pipeline {
+
+/// Copies of the buffers, such as the running statistics of batch normalisation.
+class SavedBuffers {
+ public:
+  explicit SavedBuffers(const torch::nn::Module& module);
+
+  /// Gives the buffers their values back. Autograd does not notice: a graph may have saved them,
+  /// which in training does not read their values.
+  void restore() const;
+
+ private:
+  std::vector<torch::Tensor> buffers_;
+  std::vector<torch::Tensor> values_;
+};
+
+}  // namespace lockstep::pipeline

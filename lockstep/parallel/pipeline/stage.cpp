@@ -1,0 +1,141 @@
+#include <lockstep/parallel/pipeline/stage.h>
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/saved_buffers.h>
+
+namespace lockstep::pipeline {
+Stage::Stage(int index, StageModule module, torch::Device device, bool recompute,
+             TiedParameters* tied)
+    : index_(index),
+      module_(std::move(module)),
+      device_(device),
+      recompute_(recompute),
+      tied_(tied) {}
+
+void Stage::begin(const StepPlan& plan, LossOfOutputs loss) {
+  plan_ = plan;
+  loss_ = std::move(loss);
+  drawn_.reset();
+  peak_activations_ = 0;
+  clear();
+}
+
+void Stage::clear() {
+  in_flight_.clear();
+  in_flight_.resize(static_cast<std::size_t>(plan_.micro_batches));
+  activations_ = 0;
+}
+
+Tensors Stage::run(int micro_batch, const Tensors& inputs) {
+  const Generators generators = drawn_.value_or(Generators{.cpu = true, .device = true});
+  std::optional<RandomScope> scope;
+  if (generators.any()) {
+    scope.emplace(device_, generators, micro_batch_seed(plan_.seed, index_, micro_batch));
+  }
+  Tensors outputs = module_.forward(inputs);
+  if (loss_) {
+    torch::Tensor loss = loss_(outputs, micro_batch);
+    if (!loss.defined() || loss.numel() != 1) {
+      throw ConfigError("the criterion must return a tensor of one element");
+    }
+    outputs = {std::move(loss)};
+  }
+  if (!drawn_) drawn_ = scope->drawn();
+  return outputs;
+}
+
+StageMessage Stage::forward(int micro_batch, StageMessage inputs) {
+  if (!plan_.training) {
+    const torch::NoGradGuard no_grad;
+    return {.tensors = run(micro_batch, inputs.tensors)};
+  }
+  peak_activations_ = std::max(peak_activations_, ++activations_);
+  return recompute_ ? forward_without_graph(micro_batch, std::move(inputs))
+                    : forward_with_graph(micro_batch, inputs);
+}
+
+StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inputs) {
+  const torch::AutoGradMode grad(true);
+  Tensors tensors;
+  std::vector<GradientSink> sinks(inputs.tensors.size());
+  for (std::size_t i = 0; i < inputs.tensors.size(); ++i) {
+    torch::Tensor tensor = inputs.tensors[i].detach();
+    if (i < inputs.requires_grad.size() && inputs.requires_grad[i]) {
+      sinks[i] = GradientSink::attach(tensor);
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  const Tensors outputs = run(micro_batch, tensors);
+  InFlight& held = in_flight(micro_batch);
+  if (loss_) {
+    if (!outputs[0].requires_grad()) {
+      throw ConfigError("the loss depends on no parameter that requires a gradient");
+    }
+    held.loss_gradient = torch::ones_like(outputs[0]);
+  }
+  held.backward = StageBackward(outputs, std::move(sinks), tied_ ? tied_->of(index_) : Tensors());
+  StageMessage message;
+  for (const torch::Tensor& output : outputs) {
+    message.tensors.push_back(output.detach());
+    message.requires_grad.push_back(output.requires_grad());
+  }
+  return message;
+}
+
+// Which outputs need a gradient shows when the graph is made. Until then all do that could have
+// one.
+StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) {
+  const torch::NoGradGuard no_grad;
+  StageMessage message{.tensors = run(micro_batch, inputs.tensors)};
+  for (const torch::Tensor& output : message.tensors) {
+    message.requires_grad.push_back(output.is_floating_point() || output.is_complex());
+  }
+  in_flight(micro_batch).inputs = std::move(inputs);
+  return message;
+}
+
+void Stage::recompute(int micro_batch) {
+  const StageMessage inputs = std::exchange(in_flight(micro_batch).inputs, {});
+  const SavedBuffers buffers(module());
+  forward_with_graph(micro_batch, inputs);
+  buffers.restore();
+}
+
+StageBackward& Stage::prepare_backward(int micro_batch, Tensors& gradients) {
+  if (recompute_) recompute(micro_batch);
+  InFlight& held = in_flight(micro_batch);
+  if (loss_) gradients = {std::exchange(held.loss_gradient, torch::Tensor())};
+  return held.backward;
+}
+
+Tensors Stage::backward(int micro_batch, Tensors gradients) {
+  StageBackward& graph = prepare_backward(micro_batch, gradients);
+  Tensors of_inputs = graph.backward(std::move(gradients));
+  end_backward(micro_batch);
+  return of_inputs;
+}
+
+Tensors Stage::backward_input(int micro_batch, Tensors gradients) {
+  StageBackward& graph = prepare_backward(micro_batch, gradients);
+  return graph.backward_input(std::move(gradients));
+}
+
+void Stage::backward_weight(int micro_batch) {
+  in_flight(micro_batch).backward.backward_weight();
+  end_backward(micro_batch);
+}
+
+void Stage::end_backward(int micro_batch) {
+  InFlight held = std::exchange(in_flight(micro_batch), {});
+  --activations_;
+  if (tied_ && !tied_->of(index_).empty()) {
+    tied_->add(index_, micro_batch, held.backward.take_tied_gradients());
+  }
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,111 @@
+// What a stage of a pipeline computes: any module, behind one signature.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/pimpl.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+using Tensors = std::vector<torch::Tensor>;
+
+namespace pipeline {
+
+namespace detail {
+
+template <class Impl>
+std::shared_ptr<Impl> pointer_to(const std::shared_ptr<Impl>& module) {
+  return module;
+}
+template <class Impl>
+std::shared_ptr<Impl> pointer_to(const torch::nn::ModuleHolder<Impl>& module) {
+  return module.ptr();
+}
+
+inline Tensors as_tensors(torch::Tensor tensor) { return {std::move(tensor)}; }
+inline Tensors as_tensors(Tensors tensors) { return tensors; }
+template <class... Each>
+Tensors as_tensors(std::tuple<Each...> tensors) {
+  return std::apply([](auto&... each) { return Tensors{each...}; }, tensors);
+}
+template <class First, class Second>
+Tensors as_tensors(std::pair<First, Second> tensors) {
+  return {tensors.first, tensors.second};
+}
+
+// Calls forward() with as many tensors as there are indices, if it can be called so and there are
+// so many inputs.
+template <class Impl, std::size_t... Index>
+bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
+               std::index_sequence<Index...>) {
+  if constexpr (requires { module.forward(inputs[Index]...); }) {
+    if (inputs.size() != sizeof...(Index)) return false;
+    outputs = as_tensors(module.forward(inputs[Index]...));
+    return true;
+  }
+  return false;
+}
+
+template <class Impl>
+Tensors call(Impl& module, const Tensors& inputs) {
+  Tensors outputs;
+  if (call_with(module, inputs, outputs, std::make_index_sequence<1>()) ||
+      call_with(module, inputs, outputs, std::make_index_sequence<2>()) ||
+      call_with(module, inputs, outputs, std::make_index_sequence<3>()) ||
+      call_with(module, inputs, outputs, std::make_index_sequence<4>())) {
+    return outputs;
+  }
+  if constexpr (requires { as_tensors(module.forward(inputs)); }) {
+    return as_tensors(module.forward(inputs));
+  }
+  throw ConfigError(lockstep::str("the stage gets ", inputs.size(),
+                                  " tensors, and its module's forward() takes another number"));
+}
+
+}  // namespace detail
+
+/// A module whose forward() takes one to four tensors, or a list of them, and returns a tensor, a
+/// list, a pair or a tuple of tensors. The first stage is called with the batch's tensors, every
+/// other one with what the stage before returned. Holds the module; copies share it. As thread-safe
+/// as the module.
+class StageModule {
+ public:
+  using Forward = std::function<Tensors(const Tensors& inputs)>;
+
+  /// A holder, such as torch::nn::Sequential or what TORCH_MODULE makes, or a shared_ptr of a
+  /// module.
+  template <class Module>
+  requires requires(const Module& module) { detail::pointer_to(module); }
+  StageModule(
+      const Module& module)  // NOLINT(google-explicit-constructor): {a, b} is a list of stages
+      : StageModule(detail::pointer_to(module), forward_of(detail::pointer_to(module))) {}
+  StageModule(torch::nn::AnyModule module);  // NOLINT(google-explicit-constructor)
+  /// `module` has the parameters and buffers of what `forward` computes. ConfigError for none.
+  StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward);
+
+  Tensors forward(const Tensors& inputs) const { return forward_(inputs); }
+  torch::nn::Module& module() const { return *module_; }
+
+ private:
+  template <class Impl>
+  static Forward forward_of(std::shared_ptr<Impl> module) {
+    return [module = std::move(module)](const Tensors& inputs) {
+      return detail::call(*module, inputs);
+    };
+  }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  Forward forward_;
+};
+
+}  // namespace pipeline
+}  // namespace lockstep

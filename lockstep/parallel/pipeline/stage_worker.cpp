@@ -1,0 +1,114 @@
+#include <lockstep/parallel/pipeline/stage_worker.h>
+
+#include <utility>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::pipeline {
+
+StageWorker::StageWorker(int worker, torch::Device device,
+                         std::vector<std::shared_ptr<Stage>> stages, MessageChannel& channel,
+                         ReduceStage reduce)
+    : worker_(worker),
+      device_(device),
+      stages_(std::move(stages)),
+      channel_(channel),
+      reduce_(std::move(reduce)),
+      copies_(device) {}
+
+void StageWorker::begin(const Table& table, const StepBatch& batch) {
+  table_ = &table;
+  batch_ = &batch;
+  messages_.clear();
+  results_.assign(static_cast<std::size_t>(table.micro_batches), {});
+  for (const auto& each : stages_) {
+    if (!each) continue;
+    const bool with_loss = batch.plan.training && is_last(each->index());
+    each->begin(batch.plan, with_loss ? loss_of(batch) : nullptr);
+  }
+}
+
+void StageWorker::clear() {
+  messages_.clear();
+  for (const auto& each : stages_) {
+    if (each) each->clear();
+  }
+}
+
+LossOfOutputs StageWorker::loss_of(const StepBatch& batch) const {
+  return [&batch, device = device_](const Tensors& outputs, int micro_batch) {
+    const auto i = static_cast<std::size_t>(micro_batch);
+    torch::Tensor target = batch.targets[i];
+    if (target.defined()) target = target.to(target.options().device(device));
+    const torch::Tensor loss = batch.loss(outputs, target);
+    return batch.weights[i] == 1 ? loss : loss * batch.weights[i];
+  };
+}
+
+void StageWorker::perform(const Action& action) {
+  switch (action.kind) {
+    case Kind::kForward:
+      return forward(action);
+    case Kind::kBackward:
+    case Kind::kBackwardInput:
+      return backward(action);
+    case Kind::kBackwardWeight:
+      return stage(action.stage).backward_weight(action.micro_batch);
+    case Kind::kSendForward:
+    case Kind::kSendBackward:
+      return channel_.send(worker_of(receive_of(action).stage), take(action));
+    case Kind::kReceiveForward:
+      messages_[action] = copies_.bring(channel_.receive(worker_of(action.stage - 1)));
+      return;
+    case Kind::kReceiveBackward:
+      messages_[action] = copies_.bring(channel_.receive(worker_of(action.stage + 1)));
+      return;
+    case Kind::kReduce:
+      LOCKSTEP_CHECK(reduce_, text(action), " without a reduction");
+      return reduce_(action.stage, stage(action.stage).module().parameters());
+  }
+}
+
+void StageWorker::forward(const Action& action) {
+  const auto [kind, index, i] = action;
+  StageMessage inputs =
+      index == 0 ? copies_.bring({.tensors = batch_->inputs[static_cast<std::size_t>(i)]})
+                 : take({Kind::kReceiveForward, index, i});
+  wait_until_ready(inputs, device_);
+  StageMessage outputs = stage(index).forward(i, std::move(inputs));
+  if (is_last(index)) {
+    results_[static_cast<std::size_t>(i)] = std::move(outputs.tensors);
+  } else {
+    give({Kind::kSendForward, index, i}, std::move(outputs));
+  }
+}
+
+void StageWorker::backward(const Action& action) {
+  const auto [kind, index, i] = action;
+  StageMessage gradients;
+  if (!is_last(index)) gradients = take({Kind::kReceiveBackward, index, i});
+  wait_until_ready(gradients, device_);
+  Tensors of_inputs = kind == Kind::kBackward
+                          ? stage(index).backward(i, std::move(gradients.tensors))
+                          : stage(index).backward_input(i, std::move(gradients.tensors));
+  if (index > 0) give({Kind::kSendBackward, index, i}, {.tensors = std::move(of_inputs)});
+}
+
+// To the action that sends it, or to the next stage's turn where that is on this worker.
+void StageWorker::give(const Action& send, StageMessage message) {
+  const Action receive = receive_of(send);
+  if (worker_of(receive.stage) == worker_) {
+    messages_[receive] = std::move(message);
+    return;
+  }
+  mark_ready(message, device_);
+  messages_[send] = std::move(message);
+}
+
+StageMessage StageWorker::take(const Action& action) {
+  auto found = messages_.extract(action);
+  LOCKSTEP_CHECK(!found.empty(), "nothing is there for ", text(action));
+  return std::move(found.mapped());
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,72 @@
+// Does a table's actions with stages: the one worker for threads of a process and for ranks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/parallel/pipeline/peer_copies.h>
+#include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/parallel/pipeline/stage.h>
+#include <lockstep/parallel/pipeline/stage_message.h>
+#include <lockstep/parallel/pipeline/table.h>
+
+namespace lockstep::pipeline {
+
+/// A batch in micro-batches. A rank needs `inputs` for stage 0 and the rest for the last stage
+/// only.
+struct StepBatch {
+  StepPlan plan{};
+  std::vector<Tensors> inputs{};  ///< [micro-batch][tensor], on any device
+  Tensors targets{};              ///< [micro-batch]; undefined where the criterion needs none
+  std::vector<double> weights{};  ///< [micro-batch]: the factors of the losses
+  PipelineLoss loss{};
+};
+
+/// One worker, on a thread of its own whose current device is `device`.
+class StageWorker {
+ public:
+  /// `stages` has the worker's own stages at their places, and null elsewhere. `channel` must live
+  /// as long as the worker.
+  StageWorker(int worker, torch::Device device, std::vector<std::shared_ptr<Stage>> stages,
+              MessageChannel& channel, ReduceStage reduce);
+
+  /// Before a step's first action. `table` has messages; it and `batch` must live until the step's
+  /// end.
+  void begin(const Table& table, const StepBatch& batch);
+  /// Does one action of the worker's line.
+  void perform(const Action& action);
+  /// Drops the graphs and messages of a step that failed.
+  void clear();
+
+  /// After a step, on the worker of the last stage: for each micro-batch the loss, or the outputs
+  /// where the step was no training. Elsewhere empty lists.
+  const std::vector<Tensors>& results() const { return results_; }
+
+ private:
+  void forward(const Action& action);
+  void backward(const Action& action);
+  LossOfOutputs loss_of(const StepBatch& batch) const;
+  Stage& stage(int index) const { return *stages_[static_cast<std::size_t>(index)]; }
+  bool is_last(int stage) const { return stage + 1 == table_->stages(); }
+  int worker_of(int stage) const { return table_->worker_of[static_cast<std::size_t>(stage)]; }
+  void give(const Action& send, StageMessage message);
+  StageMessage take(const Action& action);
+
+  const int worker_;
+  const torch::Device device_;
+  const std::vector<std::shared_ptr<Stage>> stages_;
+  MessageChannel& channel_;
+  const ReduceStage reduce_;
+  PeerCopies copies_;
+
+  const Table* table_ = nullptr;
+  const StepBatch* batch_ = nullptr;
+  /// By the action that sends a message, or that received it, also where it stays on this worker.
+  std::map<Action, StageMessage> messages_;
+  std::vector<Tensors> results_;
+};
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,73 @@
+// ResNet-50 for several devices: the model of PyTorch's tutorial on model parallelism.
+#include <filesystem>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/data/random_images.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/recipes/recipe.h>
+#include <lockstep/recipes/resnet_task.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSide = 128;
+
+// A folder with train/ and val/, each with a folder of images for each class.
+RecipeData load_folders(const fs::path& directory) {
+  std::error_code ignored;
+  for (const char* part : {"train", "val"}) {
+    if (fs::is_directory(directory / part, ignored)) continue;
+    throw ConfigError(lockstep::str("resnet50-split: --data ", directory.string(),
+                                    " has no folder '", part,
+                                    "'; expected train and val, each with a folder of images for "
+                                    "each class"));
+  }
+  const ImageDataset train = load_image_folder(directory / "train");
+  const ImageDataset val = load_image_folder(directory / "val");
+  if (train.class_names() != val.class_names()) {
+    throw DataError(lockstep::str(directory.string(), ": train has ", train.num_classes(),
+                                  " classes and val ", val.num_classes(),
+                                  ", which must have the same names"));
+  }
+  return {.description = directory.filename().empty() ? directory.parent_path().filename().string()
+                                                      : directory.filename().string(),
+          .train = train,
+          .load_test = [val] { return val; }};
+}
+
+RecipeData load_or_generate(const RecipeDataOptions& options) {
+  if (options.directory) return load_folders(*options.directory);
+  return {.description = "generated images",
+          .train = make_random_images(Split::kTrain, {}),
+          .load_test = [] { return make_random_images(Split::kTest, {}); }};
+}
+
+std::unique_ptr<Task> make_split_task(const TaskOptions& options) {
+  return make_resnet_task(resnet50(ResNetStem::kImageNet, options.num_classes));
+}
+
+}  // namespace
+
+Recipe resnet50_split_recipe() {
+  const Normalize normalize = {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
+  return {.name = "resnet50-split",
+          .summary =
+              "generated 128x128 images, or a folder with train/ and val/, ResNet-50 (25 million "
+              "parameters), in stages with --strategy pipeline",
+          .defaults = {.global_batch = 120,
+                       .max_epochs = 3,
+                       .optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4},
+                       .schedule = {.kind = ScheduleKind::kCosine}},
+          .train_augmentation = {RandomResizedCrop{kSide}, RandomHorizontalFlip{}, normalize},
+          .test_augmentation = {Resize{kSide * 8 / 7, /*shorter_side=*/true}, CenterCrop{kSide},
+                                normalize},
+          .channels_last = true,
+          .load_data = load_or_generate,
+          .has_stages = true,
+          .make_task = make_split_task};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#include <lockstep/train/strategies/data_parallel_strategy.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/data_parallel/core.h>
+#include <lockstep/parallel/data_parallel/flattened.h>
+#include <lockstep/train/step_seed.h>
+#include <lockstep/train/strategies/output_task_of.h>
+#include <lockstep/train/strategies/weighted_loss.h>
+
+namespace lockstep {
+namespace {
+
+// More replicas than this have too few rows of a usual batch to be worth their overhead.
+constexpr std::size_t kMostCpuReplicas = 8;
+
+std::vector<torch::Device> usual_devices(torch::Device device) {
+  if (!device.is_cpu()) return {device};
+  const std::size_t replicas =
+      std::clamp<std::size_t>(available_cpus().size(), 1, kMostCpuReplicas);
+  return std::vector<torch::Device>(replicas, device);
+}
+
+class DataParallelStrategy final : public Strategy {
+ public:
+  DataParallelStrategy(ProcessGroup group, const StrategyOptions& options)
+      : group_(std::move(group)), devices_(options.devices), dp_loss_(options.dp_loss) {
+    if (group_.size() == 1) return;
+    throw ConfigError(lockstep::str("strategy dp trains in one process, but there are ",
+                                    group_.size(), "; use --strategy ddp"));
+  }
+
+  const std::string& name() const override { return name_; }
+  ProcessGroup& group() override { return group_; }
+  void describe(RunInfo& info) const override {
+    info.devices = static_cast<int>(devices_.size());
+    info.dp_loss = to_string(dp_loss_);
+  }
+  std::string batch_parts() const override {
+    return devices_.size() == 1 ? "whole" : lockstep::str(devices_.size(), " replicas");
+  }
+
+  void place(torch::nn::Module& module, torch::Device device) override {
+    if (devices_.empty()) devices_ = usual_devices(device);
+    module.to(devices_.front());
+  }
+
+  void attach(Task& task, const StepSettings& settings) override {
+    task_ = &output_task_of(task, name_);
+    settings_ = settings;
+    core_.emplace(task.module(), devices_, DataParallelOptions{});
+  }
+
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
+    return make_replicated_optimizer(task_->module(), options, group_);
+  }
+
+  // The first device's generator, and the CPU's, begin at `seed` itself.
+  void seed(std::uint64_t seed, torch::Device) override {
+    for (std::size_t r = devices_.size(); r-- > 0;) {
+      seed_generators(r == 0 ? seed : step_seed(seed, 0, 0, static_cast<int>(r)), devices_[r]);
+    }
+  }
+
+  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
+    torch::Tensor loss;
+    {
+      const SecondsScope scope(phases.forward);
+      const AutocastScope autocast(settings_.precision, settings_.device.type());
+      loss = dp_loss_ == DpLoss::kOnEach && core_->has_replicas()
+                 ? loss_on_each(batch)
+                 : task_->loss(forward(batch.images), batch.labels);
+    }
+    const SecondsScope scope(phases.backward);
+    weighted_loss(loss, part, settings_.scaler).backward();
+    return loss.detach();
+  }
+
+  void begin_evaluation() override {}  // the buffers are the module's
+  void evaluate(const Batch& batch, MetricSums& sums) override {
+    task_->evaluate(forward(batch.images), batch.labels, sums);
+  }
+
+ private:
+  using Part = std::vector<torch::Tensor>;
+  using Function = std::function<torch::Tensor(torch::nn::Module& replica, const Part& part)>;
+
+  // What function(replica, its part of the batch) returns, for each replica that has a part.
+  std::vector<torch::Tensor> run(const data_parallel::Step& step, const Function& function) {
+    std::vector<torch::Tensor> of_all(devices_.size());
+    step.run([&](std::size_t replica) {
+      of_all[replica] = function(core_->replica(replica), step.part(replica));
+    });
+    std::vector<torch::Tensor> of_active;
+    for (const std::size_t replica : step.active()) of_active.push_back(of_all[replica]);
+    return of_active;
+  }
+
+  torch::Tensor forward(const torch::Tensor& images) {
+    if (!core_->has_replicas()) return task_->forward(task_->module(), images);
+    const data_parallel::Step step = core_->begin({images});
+    std::vector<data_parallel::Flattened> outputs;
+    for (const torch::Tensor& output : run(step, [&](torch::nn::Module&replica, const Part&part) {
+           return task_->forward(replica, part[0]);
+         })) {
+      outputs.push_back({.tensors = {output}, .keys = {}});
+    }
+    return step.gather(outputs).front();
+  }
+
+  torch::Tensor loss_on_each(const Batch& batch) {
+    const data_parallel::Step step = core_->begin({batch.images, batch.labels});
+    return step.mean(run(step, [&](torch::nn::Module& replica, const Part& part) {
+      return task_->loss(task_->forward(replica, part[0]), part[1]);
+    }));
+  }
+
+  const std::string name_ = "dp";
+  ProcessGroup group_;
+  std::vector<torch::Device> devices_;
+  const DpLoss dp_loss_;
+  OutputTask* task_ = nullptr;
+  StepSettings settings_;
+  std::optional<DataParallelCore> core_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_data_parallel_strategy(ProcessGroup group,
+                                                      const StrategyOptions& options) {
+  return std::make_unique<DataParallelStrategy>(std::move(group), options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Strategy "dp": one process, a replica of the module on each of its devices (DataParallel).
+#pragma once
+
+#include <memory>
+
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+
+/// ConfigError for more than one rank. Running statistics, as of batch normalisation, are those of
+/// the first replica's part of each batch. On CPUs the replicas share one generator of random
+/// numbers, so that a run with dropout does not repeat itself.
+std::unique_ptr<Strategy> make_data_parallel_strategy(ProcessGroup group,
+                                                      const StrategyOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Strategies over DistributedDataParallel: a replica on each rank, gradients averaged in backward.
+#pragma once
+
+#include <memory>
+
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+
+/// "ddp": every rank steps all parameters.
+std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions& options);
+
+/// "zero1": every rank steps its share of the parameters (ZeroRedundancyOptimizer).
+std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions& options);
+
+}  // namespace lockstep

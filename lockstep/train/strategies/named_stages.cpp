@@ -1,0 +1,107 @@
+#include <lockstep/train/strategies/named_stages.h>
+
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using Named = torch::OrderedDict<std::string, torch::Tensor>;
+using Names = std::unordered_map<const torch::TensorImpl*, std::string>;
+
+// The first name of each tensor.
+Names names_of(const Named& whole) {
+  Names names;
+  for (const auto& item : whole) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  return names;
+}
+
+// The stage's tensors, each once, under the names of the whole.
+NamedTensors renamed(const Named& of_stage, const Names& names, const std::string& strategy,
+                     std::size_t stage) {
+  NamedTensors tensors;
+  std::set<const torch::TensorImpl*> seen;
+  for (const auto& item : of_stage) {
+    const auto found = names.find(item.value().unsafeGetTensorImpl());
+    if (found == names.end()) {
+      throw ConfigError(lockstep::str("strategy ", strategy, ": stage ", stage, " has '",
+                                      item.key(),
+                                      "', which the model does not have; stages must share the "
+                                      "model's submodules"));
+    }
+    if (seen.insert(found->first).second) tensors.emplace_back(found->second, item.value());
+  }
+  return tensors;
+}
+
+void require_all(const Named& whole, const std::vector<NamedStage>& stages,
+                 NamedTensors NamedStage::*member, const std::string& strategy) {
+  std::set<const torch::TensorImpl*> present;
+  for (const NamedStage& stage : stages) {
+    for (const auto& [name, tensor] : stage.*member) present.insert(tensor.unsafeGetTensorImpl());
+  }
+  for (const auto& item : whole) {
+    if (present.contains(item.value().unsafeGetTensorImpl())) continue;
+    throw ConfigError(lockstep::str("strategy ", strategy, ": none of the ", stages.size(),
+                                    " stages has '", item.key(), "' of the model"));
+  }
+}
+
+// The precision is that of the thread that computes the stage.
+pipeline::StageModule in_precision(const pipeline::StageModule& stage,
+                                   const StepSettings& settings) {
+  if (settings.precision == Precision::k32) return stage;
+  return pipeline::StageModule(stage.module().shared_from_this(),
+                               [stage, precision = settings.precision,
+                                device = settings.device.type()](const Tensors& inputs) -> Tensors {
+                                 const AutocastScope autocast(precision, device);
+                                 return stage.forward(inputs);
+                               });
+}
+
+}  // namespace
+
+NamedTensors NamedStage::trainable() const {
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.requires_grad()) tensors.emplace_back(name, tensor);
+  }
+  return tensors;
+}
+
+std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
+                                     const StepSettings& settings, const std::string& strategy) {
+  const std::vector<pipeline::StageModule> modules = task.stages(count);
+  if (modules.size() != static_cast<std::size_t>(count)) {
+    throw ConfigError(lockstep::str("strategy ", strategy, ": the task was asked for ", count,
+                                    " stages and gave ", modules.size()));
+  }
+  const Named parameters = module.named_parameters(), buffers = module.named_buffers();
+  const Names names_of_parameters = names_of(parameters), names_of_buffers = names_of(buffers);
+  std::vector<NamedStage> stages;
+  for (std::size_t s = 0; s < modules.size(); ++s) {
+    stages.push_back(
+        {.module = in_precision(modules[s], settings),
+         .parameters =
+             renamed(modules[s].module().named_parameters(), names_of_parameters, strategy, s),
+         .buffers = renamed(modules[s].module().named_buffers(), names_of_buffers, strategy, s)});
+  }
+  require_all(parameters, stages, &NamedStage::parameters, strategy);
+  require_all(buffers, stages, &NamedStage::buffers, strategy);
+  return stages;
+}
+
+std::string shared_parameter(const std::vector<NamedStage>& stages) {
+  std::set<const torch::TensorImpl*> seen;
+  for (const NamedStage& stage : stages) {
+    for (const auto& [name, tensor] : stage.parameters) {
+      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return name;
+    }
+  }
+  return "";
+}
+
+}  // namespace lockstep

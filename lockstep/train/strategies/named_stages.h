@@ -1,0 +1,33 @@
+// A task's module in stages, whose parameters and buffers keep the names that the whole module
+// gives them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/optim/parameter_groups.h>
+#include <lockstep/parallel/pipeline/stage_module.h>
+#include <lockstep/train/strategy.h>
+#include <lockstep/train/task.h>
+
+namespace lockstep {
+
+struct NamedStage {
+  pipeline::StageModule module;
+  NamedTensors parameters{};  ///< each once, under the whole module's name
+  NamedTensors buffers{};
+
+  /// The parameters that require a gradient.
+  NamedTensors trainable() const;
+};
+
+/// The task's module in `count` stages, which share its tensors. A stage's forward runs in the
+/// precision of the run. ConfigError, in the name of `strategy`, unless the stages have all of the
+/// module's parameters and buffers, and no others.
+std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
+                                     const StepSettings& settings, const std::string& strategy);
+
+/// The name of the first parameter that two of `stages` share; empty if there is none.
+std::string shared_parameter(const std::vector<NamedStage>& stages);
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// The task of a strategy that computes with copies or parts of the module.
+#pragma once
+
+#include <string>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/task.h>
+
+namespace lockstep {
+
+/// `task` as what it is, if it is an OutputTask; else ConfigError, which names the strategy.
+inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
+  auto* const output_task = dynamic_cast<OutputTask*>(&task);
+  if (output_task != nullptr) return *output_task;
+  throw ConfigError(lockstep::str("strategy ", strategy,
+                                  " computes with copies or parts of the module, which this task "
+                                  "does not allow; derive it from OutputTask, or use --strategy "
+                                  "ddp"));
+}
+
+}  // namespace lockstep

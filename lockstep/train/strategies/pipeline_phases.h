@@ -1,0 +1,31 @@
+// What a pipeline's step was spent on.
+#pragma once
+
+#include <lockstep/parallel/pipeline/replay.h>
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// Adds the durations of the actions of `timeline` to `phases`, divided by `workers`, the number of
+/// workers that it shows. Messages and reductions are communication.
+inline void add_phases(const pipeline::Timeline& timeline, int workers, PhaseSeconds& phases) {
+  for (const auto& actions : timeline.workers) {
+    for (const pipeline::Interval& interval : actions) {
+      const double seconds = (interval.end - interval.begin) / workers;
+      switch (interval.action.kind) {
+        case pipeline::Kind::kForward:
+          phases.forward += seconds;
+          break;
+        case pipeline::Kind::kBackward:
+        case pipeline::Kind::kBackwardInput:
+        case pipeline::Kind::kBackwardWeight:
+          phases.backward += seconds;
+          break;
+        default:
+          phases.communication += seconds;
+      }
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,251 @@
+#include <lockstep/train/strategies/rank_pipeline_strategy.h>
+
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <torch/utils.h>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/device_mesh.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/train/strategies/named_exchange.h>
+#include <lockstep/train/strategies/named_stages.h>
+#include <lockstep/train/strategies/output_task_of.h>
+#include <lockstep/train/strategies/pipeline_phases.h>
+#include <lockstep/train/strategies/stage_criterion.h>
+#include <lockstep/train/strategies/stage_optimizers.h>
+
+namespace lockstep {
+namespace {
+
+const std::string kData = "data";
+const std::string kPipeline = "pipeline";
+
+// Parameters and buffers become rank 0's. The module is on the CPU; the group sends from `device`.
+void broadcast_module(const torch::nn::Module& module, ProcessGroup& group, torch::Device device) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> tensors = module.parameters();
+  for (const torch::Tensor& buffer : module.buffers()) tensors.push_back(buffer);
+  for (const torch::Tensor& tensor : tensors) {
+    const torch::Tensor values = tensor.detach();
+    const torch::Tensor on_device = values.to(device);
+    group.broadcast(on_device, 0);
+    if (!on_device.is_same(values)) values.copy_(on_device);
+  }
+}
+
+class RankPipelineStrategy final : public Strategy {
+ public:
+  RankPipelineStrategy(std::string name, ProcessGroup group, int replicas,
+                       const StrategyOptions& options)
+      : name_(std::move(name)),
+        options_(options),
+        workers_(workers_for(options.schedule, options.stages)),
+        worker_of_(pipeline::make_table(pipeline_options(), options.stages, workers_,
+                                        options.micro_batches)
+                       .worker_of),
+        mesh_(std::move(group), {{kData, replicas}, {kPipeline, workers_}}) {}
+
+  const std::string& name() const override { return name_; }
+  ProcessGroup& group() override { return mesh_.all(); }
+  DataShare data_share() override {
+    return {.rank = mesh_.local_rank(kData), .size = replicas(), .counts = has_last_stage()};
+  }
+  void describe(RunInfo& info) const override {
+    info.stages = options_.stages;
+    info.micro_batches = options_.micro_batches;
+    info.schedule = schedule_name(options_.schedule);
+  }
+  std::string batch_parts() const override {
+    return lockstep::str(options_.micro_batches, " micro-batches");
+  }
+
+  // The whole model stays on the CPU; attach() moves this rank's stages.
+  void place(torch::nn::Module&, torch::Device) override {}
+
+  void attach(Task& task, const StepSettings& settings) override {
+    task_ = &output_task_of(task, name_);
+    settings_ = settings;
+    std::vector<NamedStage> stages =
+        named_stages(*task_, task.module(), options_.stages, settings_, name_);
+    if (const std::string shared = shared_parameter(stages); !shared.empty()) {
+      throw ConfigError(lockstep::str("strategy ", name_, ": several stages share the parameter '",
+                                      shared,
+                                      "', which only strategy pipeline in one process can "
+                                      "train"));
+    }
+    broadcast_module(task.module(), group(), settings_.device);
+    cores_.resize(stages.size());
+    no_syncs_.resize(stages.size());
+    std::vector<pipeline::StageModule> modules;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (worker_of_[s] != mesh_.local_rank(kPipeline)) continue;
+      pipeline::move_to(stages[s].module, settings_.device);
+      modules.push_back(stages[s].module);
+      own_stages_.push_back({s, std::move(stages[s])});
+      couple(own_stages_.back());
+    }
+    PipelineOptions options = pipeline_options();
+    if (replicas() > 1) {
+      options.reduce = [this](int stage, const Tensors&) {
+        reduce(static_cast<std::size_t>(stage));
+      };
+    }
+    pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings_.device, options);
+  }
+
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
+    std::vector<StageOptimizer> optimizers;
+    for (const OwnStage& own : own_stages_) {
+      NamedTensors parameters = own.stage.trainable();
+      if (parameters.empty()) continue;
+      auto optimizer = shards()
+                           ? make_sharded_optimizer(*cores_[own.index], own.stage.module.module(),
+                                                    parameters, options)
+                           : make_replicated_optimizer(parameters, options, mesh_.group(kData));
+      optimizers.push_back(
+          {.optimizer = std::move(optimizer), .parameters = std::move(parameters)});
+    }
+    return make_stage_optimizers(std::move(optimizers), options,
+                                 StageRanks{.pipeline = mesh_.group(kPipeline),
+                                            .all = mesh_.all(),
+                                            .is_first_replica = is_first_replica(),
+                                            .shards = shards(),
+                                            .device = settings_.device});
+  }
+
+  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
+    StageCriterion criterion(*task_, settings_, part, batch.size);
+    {
+      const AccumulationScope accumulation(*this, part.is_last);
+      pipe_->step(criterion, batch.images, batch.labels, batch.size);
+    }
+    add_phases(pipe_->timeline(), 1, phases);
+    const SecondsScope scope(phases.communication);
+    return told_to_all(criterion.mean());
+  }
+
+  void train(bool on) override { pipe_->train(on); }
+  // A stage's buffers have become those of its first replica with each reduction.
+  void begin_evaluation() override {}
+  void evaluate(const Batch& batch, MetricSums& sums) override {
+    const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
+    if (has_last_stage()) task_->evaluate(outputs.at(0), batch.labels, sums);
+  }
+
+  void gather_module() override {
+    if (!is_first_replica()) return;
+    NamedTensors own;
+    for (const OwnStage& each : own_stages_) {
+      own.insert(own.end(), each.stage.parameters.begin(), each.stage.parameters.end());
+      own.insert(own.end(), each.stage.buffers.begin(), each.stage.buffers.end());
+    }
+    const NamedTensors all = gather_named(own, mesh_.group(kPipeline), settings_.device);
+    if (group().rank() != 0) return;
+    const torch::NoGradGuard no_grad;
+    std::unordered_map<std::string, torch::Tensor> places;
+    for (const auto& item : task_->module().named_parameters()) {
+      places.emplace(item.key(), item.value());
+    }
+    for (const auto& item : task_->module().named_buffers()) {
+      places.emplace(item.key(), item.value());
+    }
+    for (const auto& [name, tensor] : all) {
+      const torch::Tensor& place = places.at(name);
+      if (!place.is_same(tensor)) place.detach().copy_(tensor);
+    }
+  }
+
+ private:
+  struct OwnStage {
+    std::size_t index;
+    NamedStage stage;
+  };
+
+  // While it lives, gradients of this rank's stages accumulate without communication; in the last
+  // part of a step until reduce() is called for the stage.
+  class AccumulationScope {
+   public:
+    AccumulationScope(RankPipelineStrategy& strategy, bool is_last) : strategy_(strategy) {
+      strategy_.reduces_ = is_last;
+      for (const OwnStage& own : strategy_.own_stages_) {
+        auto& core = strategy_.cores_[own.index];
+        if (core) strategy_.no_syncs_[own.index] = std::make_unique<DdpCore::NoSync>(*core);
+      }
+    }
+    ~AccumulationScope() {
+      for (auto& no_sync : strategy_.no_syncs_) no_sync.reset();
+    }
+    AccumulationScope(const AccumulationScope&) = delete;
+    AccumulationScope& operator=(const AccumulationScope&) = delete;
+
+   private:
+    RankPipelineStrategy& strategy_;
+  };
+
+  PipelineOptions pipeline_options() const {
+    return {.micro_batches = options_.micro_batches, .schedule = options_.schedule};
+  }
+  int replicas() const { return mesh_.size(kData); }
+  bool shards() const { return options_.shard_optimizer && replicas() > 1; }
+  bool is_first_replica() const { return mesh_.local_rank(kData) == 0; }
+  int last_worker() const { return worker_of_.back(); }
+  bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
+
+  // The gradients of the stage will be averaged over the replicas of the pipeline.
+  void couple(const OwnStage& own) {
+    if (replicas() == 1 || own.stage.trainable().empty()) return;
+    const bool shares = shards() && mesh_.group(kData).backend() == "shm";
+    cores_[own.index] = std::make_unique<DdpCore>(
+        own.stage.module.module(), mesh_.group(kData),
+        DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
+  }
+
+  // Called when a stage's gradients of a batch are complete, while other stages still compute.
+  void reduce(std::size_t stage) {
+    if (!reduces_ || !cores_[stage]) return;
+    no_syncs_[stage].reset();
+    cores_[stage]->step_without_backward();
+  }
+
+  // The last worker's loss, on all ranks of the pipeline.
+  torch::Tensor told_to_all(const torch::Tensor& mean) {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor loss =
+        has_last_stage()
+            ? mean.to(settings_.device, torch::kFloat32).clone()
+            : torch::zeros({}, torch::TensorOptions(settings_.device).dtype(torch::kFloat32));
+    mesh_.group(kPipeline).broadcast(loss, last_worker());
+    return loss;
+  }
+
+  const std::string name_;
+  const StrategyOptions options_;
+  const int workers_;
+  const std::vector<int> worker_of_;  // of each stage
+  DeviceMesh mesh_;
+  OutputTask* task_ = nullptr;
+  StepSettings settings_;
+  std::vector<OwnStage> own_stages_;
+  std::vector<std::unique_ptr<DdpCore>>
+      cores_;  // of each stage; null where nothing is reduced here
+  std::vector<std::unique_ptr<DdpCore::NoSync>> no_syncs_;  // of each core, while it accumulates
+  bool reduces_ = false;
+  std::optional<DistributedPipeline> pipe_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_rank_pipeline_strategy(std::string name, ProcessGroup group,
+                                                      int replicas,
+                                                      const StrategyOptions& options) {
+  return std::make_unique<RankPipelineStrategy>(std::move(name), std::move(group), replicas,
+                                                options);
+}
+
+}  // namespace lockstep

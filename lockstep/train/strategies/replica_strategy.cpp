@@ -1,0 +1,58 @@
+#include <lockstep/train/strategies/replica_strategy.h>
+
+#include <optional>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/train/strategies/weighted_loss.h>
+
+namespace lockstep {
+
+void ReplicaStrategy::attach(Task& task, const StepSettings& settings) {
+  task_ = &task;
+  settings_ = settings;
+  wrap(task.module());
+}
+
+std::unique_ptr<RunOptimizer> ReplicaStrategy::make_optimizer(const OptimizerOptions& options) {
+  return make_replicated_optimizer(module(), options, group_);
+}
+
+void ReplicaStrategy::before_forward() {
+  if (DdpCore* const wrapped = core()) wrapped->before_forward();
+}
+
+double ReplicaStrategy::communication_seconds() {
+  const DdpCore* const wrapped = core();
+  return wrapped ? wrapped->communication_seconds() : 0;
+}
+
+torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
+                                    PhaseSeconds& phases) {
+  std::optional<DdpCore::NoSync> no_sync;
+  if (!part.is_last && core() != nullptr) no_sync.emplace(*core());
+  {
+    const SecondsScope scope(phases.communication);
+    before_forward();
+  }
+  torch::Tensor loss;
+  {
+    const SecondsScope scope(phases.forward);
+    const AutocastScope autocast(settings_.precision, settings_.device.type());
+    loss = task_->training_step(batch);
+  }
+  const double before = communication_seconds();
+  {
+    const SecondsScope scope(phases.backward);
+    weighted_loss(loss, part, settings_.scaler).backward();
+  }
+  const double exposed = communication_seconds() - before;
+  phases.backward -= exposed;
+  phases.communication += exposed;
+  return loss.detach();
+}
+
+void ReplicaStrategy::evaluate(const Batch& batch, MetricSums& sums) {
+  task_->evaluation_step(batch, sums);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// One replica of the module on each rank, which runs forward and backward of the rank's own batch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+
+/// Without overrides it is the strategy of one process that trains alone. Strategies that couple
+/// the ranks override the protected functions.
+class ReplicaStrategy : public Strategy {
+ public:
+  ReplicaStrategy(std::string name, ProcessGroup group)
+      : name_(std::move(name)), group_(std::move(group)) {}
+
+  const std::string& name() const override { return name_; }
+  ProcessGroup& group() override { return group_; }
+  void attach(Task& task, const StepSettings& settings) override;
+  std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override;
+  torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override;
+  void begin_evaluation() override { before_forward(); }
+  void evaluate(const Batch& batch, MetricSums& sums) override;
+
+ protected:
+  /// Collective. Couples this rank's module to those of the others.
+  virtual void wrap(torch::nn::Module&) {}
+  /// What wrap() has made; null where the ranks are not coupled.
+  virtual DdpCore* core() { return nullptr; }
+  /// Collective. Before each forward in training, and before an evaluation: buffers become rank
+  /// 0's.
+  virtual void before_forward();
+  /// Seconds of communication within backward that were not hidden behind it, since the beginning.
+  virtual double communication_seconds();
+
+  torch::nn::Module& module() { return task_->module(); }
+
+ private:
+  const std::string name_;
+  ProcessGroup group_;
+  Task* task_ = nullptr;
+  StepSettings settings_;
+};
+
+}  // namespace lockstep

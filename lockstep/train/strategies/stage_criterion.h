@@ -1,0 +1,46 @@
+// The criterion of a pipeline's step: a micro-batch's loss for its backward, and their mean to
+// report.
+#pragma once
+
+#include <cstdint>
+
+#include <torch/types.h>
+
+#include <lockstep/train/precision.h>
+#include <lockstep/train/strategies/weighted_loss.h>
+#include <lockstep/train/strategy.h>
+#include <lockstep/train/task.h>
+
+namespace lockstep {
+
+/// Called by the worker of the last stage, for one micro-batch after the other; mean() afterwards.
+class StageCriterion {
+ public:
+  /// For a batch of `samples`. Refers to its arguments.
+  StageCriterion(const OutputTask& task, const StepSettings& settings, const StepPart& part,
+                 std::int64_t samples)
+      : task_(task), settings_(settings), part_(part), samples_(static_cast<double>(samples)) {}
+
+  torch::Tensor operator()(const torch::Tensor& output, const torch::Tensor& labels) {
+    torch::Tensor loss;
+    {
+      const AutocastScope autocast(settings_.precision, output.device().type());
+      loss = task_.loss(output, labels);
+    }
+    const torch::Tensor share = loss.detach() * (static_cast<double>(labels.size(0)) / samples_);
+    mean_ = mean_.defined() ? mean_ + share : share;
+    return weighted_loss(loss, part_, settings_.scaler);
+  }
+
+  /// The mean loss over all samples so far, neither weighted nor scaled.
+  const torch::Tensor& mean() const { return mean_; }
+
+ private:
+  const OutputTask& task_;
+  const StepSettings& settings_;
+  const StepPart& part_;
+  const double samples_;
+  torch::Tensor mean_;
+};
+
+}  // namespace lockstep

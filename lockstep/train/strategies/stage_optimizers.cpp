@@ -1,0 +1,155 @@
+#include <lockstep/train/strategies/stage_optimizers.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include <torch/utils.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/train/strategies/named_exchange.h>
+
+namespace lockstep {
+namespace {
+
+// "exp_avg.layer1.0.conv1.weight" is of "layer1.0.conv1.weight".
+std::string parameter_of_state(const std::string& name) { return name.substr(name.find('.') + 1); }
+
+NamedTensors state_of(const NamedTensors& all, const std::set<std::string>& parameters) {
+  NamedTensors some;
+  for (const auto& [name, tensor] : all) {
+    if (parameters.contains(parameter_of_state(name))) some.emplace_back(name, tensor);
+  }
+  return some;
+}
+
+std::set<std::string> names_in_lines(const std::string& lines) {
+  std::set<std::string> names;
+  std::size_t begin = 0;
+  for (std::size_t end = lines.find('\n'); end != std::string::npos;
+       begin = end + 1, end = lines.find('\n', begin)) {
+    names.insert(lines.substr(begin, end - begin));
+  }
+  return names;
+}
+
+std::map<std::string, Tensors> by_device(const Tensors& tensors) {
+  std::map<std::string, Tensors> groups;
+  for (const torch::Tensor& tensor : tensors) groups[tensor.device().str()].push_back(tensor);
+  return groups;
+}
+
+class StageOptimizers final : public RunOptimizer {
+ public:
+  StageOptimizers(std::vector<StageOptimizer> stages, const OptimizerOptions& options,
+                  std::optional<StageRanks> ranks)
+      : stages_(std::move(stages)),
+        ranks_(std::move(ranks)),
+        lr_(std::visit([](const auto& each) { return each.lr; }, options)) {
+    for (const StageOptimizer& stage : stages_) {
+      std::set<std::string>& names = names_.emplace_back();
+      for (const auto& [name, tensor] : stage.parameters) names.insert(name);
+    }
+    if (!ranks_ || !ranks_->is_first_replica) return;
+    std::string lines;
+    for (const auto& names : names_) {
+      for (const std::string& name : names) lines += name + '\n';
+    }
+    for (const std::string& each : ranks_->pipeline.gather_object(lines, 0)) {
+      names_of_ranks_.push_back(names_in_lines(each));
+    }
+  }
+
+  void step() override {
+    for (const StageOptimizer& stage : stages_) stage.optimizer->step();
+  }
+  void zero_grad() override {
+    for (const StageOptimizer& stage : stages_) stage.optimizer->zero_grad();
+  }
+  Tensors gradients() override {
+    Tensors all;
+    for (const StageOptimizer& stage : stages_) {
+      Tensors own = stage.optimizer->gradients();
+      std::move(own.begin(), own.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+
+  void clip_grad_norm(double max_norm) override {
+    const torch::NoGradGuard no_grad;
+    const auto groups = by_device(gradients());
+    const torch::Device device = ranks_ ? ranks_->device : torch::Device(torch::kCPU);
+    torch::Tensor squares = torch::zeros({}, torch::TensorOptions(device).dtype(torch::kFloat64));
+    for (const auto& [name, tensors] : groups) {
+      squares += get_total_norm(tensors).to(device, torch::kFloat64).square();
+    }
+    if (ranks_) (ranks_->shards ? ranks_->all : ranks_->pipeline).all_reduce(squares);
+    const torch::Tensor norm = squares.sqrt().to(torch::kFloat32);
+    for (const auto& [name, tensors] : groups) {
+      clip_grads_with_norm_(tensors, max_norm, norm.to(tensors.front().device()));
+    }
+  }
+
+  void agree_through(GradScaler& scaler) override {
+    if (!ranks_) return;
+    scaler.reduce_found_inf_with([all = ranks_->all](torch::Tensor& found) mutable {
+      all.all_reduce(found, ReduceOp::kMax);
+    });
+  }
+
+  double lr() const override { return lr_; }
+  void set_lr(double lr) override {
+    lr_ = lr;
+    for (const StageOptimizer& stage : stages_) stage.optimizer->set_lr(lr);
+  }
+
+  NamedTensors state() override {
+    NamedTensors own;
+    for (const StageOptimizer& stage : stages_) {
+      NamedTensors state = stage.optimizer->state();
+      std::move(state.begin(), state.end(), std::back_inserter(own));
+    }
+    if (!ranks_) return own;
+    if (!ranks_->is_first_replica) return {};
+    return gather_named(own, ranks_->pipeline, ranks_->device);
+  }
+
+  void load_state(const NamedTensors& state) override {
+    const NamedTensors own = own_part_of(state);
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      stages_[s].optimizer->load_state(state_of(own, names_[s]));
+    }
+  }
+
+ private:
+  // What rank 0 has for this rank. The other replicas get theirs from the first one, stage by
+  // stage.
+  NamedTensors own_part_of(const NamedTensors& state) {
+    if (!ranks_) return state;
+    if (!ranks_->is_first_replica) return {};
+    std::vector<NamedTensors> of_ranks;
+    for (const auto& names : names_of_ranks_) of_ranks.push_back(state_of(state, names));
+    return scatter_named(of_ranks, ranks_->pipeline, ranks_->device);
+  }
+
+  std::vector<StageOptimizer> stages_;
+  std::vector<std::set<std::string>> names_;  // of each stage's parameters
+  std::optional<StageRanks> ranks_;
+  std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank
+  double lr_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
+                                                    const OptimizerOptions& options,
+                                                    std::optional<StageRanks> ranks) {
+  return std::make_unique<StageOptimizers>(std::move(stages), options, std::move(ranks));
+}
+
+}  // namespace lockstep

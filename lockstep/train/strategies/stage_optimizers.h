@@ -1,0 +1,35 @@
+// The optimizer of a model in stages: one optimizer for each stage that this rank has.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/process_group.h>
+#include <lockstep/train/run_optimizer.h>
+
+namespace lockstep {
+
+struct StageOptimizer {
+  std::unique_ptr<RunOptimizer> optimizer;
+  NamedTensors parameters;  ///< under the whole model's names
+};
+
+/// What couples the optimizers of several ranks.
+struct StageRanks {
+  ProcessGroup pipeline;               ///< the ranks that have the model's stages between them
+  ProcessGroup all;                    ///< the ranks of all replicas of the pipeline
+  bool is_first_replica = true;        ///< whether rank 0 of the run is in `pipeline`
+  bool shards = false;                 ///< whether the replicas have shares of a stage's gradients
+  torch::Device device = torch::kCPU;  ///< what the groups can send from
+};
+
+/// The state is that of an optimizer of the whole model. Without `ranks` all stages are in this
+/// process, perhaps on several devices. The stages' optimizers are coupled to those of the replicas
+/// by themselves.
+std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
+                                                    const OptimizerOptions& options,
+                                                    std::optional<StageRanks> ranks);
+
+}  // namespace lockstep

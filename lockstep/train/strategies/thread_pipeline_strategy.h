@@ -1,0 +1,14 @@
+// Strategy "pipeline" in one process: the stages of the model on threads (Pipeline).
+#pragma once
+
+#include <memory>
+
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+
+/// `group` has one rank. ConfigError for options that no pipeline can have.
+std::unique_ptr<Strategy> make_thread_pipeline_strategy(ProcessGroup group,
+                                                        const StrategyOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// The loss that backward() is called on.
+#pragma once
+
+#include <torch/types.h>
+
+#include <lockstep/optim/grad_scaler.h>
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+
+/// `loss`, times the part's weight, and scaled where the run scales its losses. The same tensor
+/// where there is nothing to multiply by.
+inline torch::Tensor weighted_loss(const torch::Tensor& loss, const StepPart& part,
+                                   const GradScaler* scaler) {
+  const torch::Tensor weighted = part.weight == 1 ? loss : loss * part.weight;
+  return scaler != nullptr ? scaler->scale(weighted) : weighted;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+#include <lockstep/train/training_run.h>
+
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/train/checkpoint_space.h>
+
+namespace lockstep {
+namespace {
+
+const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
+
+// "lr 0.1 (now 0.2)" for each value of `before` that is another one `now`.
+std::vector<std::string> differing(const std::map<std::string, std::string>& before,
+                                   const std::map<std::string, std::string>& now) {
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : now) {
+    const auto found = before.find(name);
+    const std::string old = found == before.end() ? "unknown" : found->second;
+    if (old != value) differences.push_back(lockstep::str(name, " ", old, " (now ", value, ")"));
+  }
+  return differences;
+}
+
+// Indices that all ranks had taken when the checkpoint was written; none from a checkpoint without
+// them, or when the samples have another order now.
+std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sampler& sampler) {
+  if (!checkpoint.settings.contains("sampler")) return std::nullopt;
+  const SamplerPosition position = sampler_position(checkpoint.settings);
+  if (position.sampler != sampler.describe()) return std::nullopt;
+  return position.taken;
+}
+
+}  // namespace
+
+// Asks before training, so that a full disk does not end the run after its first epoch.
+void TrainingRun::require_space() const {
+  if (options_.checkpoint.empty() || strategy_.group().rank() != 0 || finished()) return;
+  const std::int64_t steps = steps_per_epoch();
+  const std::int64_t saves = (total_steps() - position_.total + position_.step + steps - 1) / steps;
+  require_checkpoint_space(options_.checkpoint,
+                           checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer)),
+                           saves);
+}
+
+// Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
+// to the others, and the optimizer its state. Other hosts need not see the file.
+NamedTensors TrainingRun::resume() {
+  ProcessGroup& group = strategy_.group();
+  CheckpointInfo checkpoint;
+  NamedTensors of_optimizer;
+  if (group.rank() == 0) {
+    of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
+    checkpoint = load_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
+                                 info_.recipe);
+    // Checkpoints of a time when there was nothing else do not say so.
+    checkpoint.settings.merge(
+        std::map<std::string, std::string>{{"loader", "native"},
+                                           {"mix", "none"},
+                                           {"fused_kernels", yes_or_no(info_.fused_kernels)},
+                                           {"accumulate_grad_batches", "1"},
+                                           {"batch_parts", "whole"}});
+    const auto differences = differing(checkpoint.settings, settings());
+    if (!differences.empty()) {
+      log_warning("the run goes on but does not repeat the original, which was trained with ",
+                  join(differences));
+    }
+  }
+  std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
+  if (group.size() > 1) {
+    auto place =
+        torch::tensor({checkpoint.epoch, checkpoint.step, taken.value_or(-1)}, torch::kInt64)
+            .to(options_.device);
+    group.broadcast(place, 0);
+    place = place.cpu();
+    checkpoint.epoch = place[0].item<std::int64_t>();
+    checkpoint.step = place[1].item<std::int64_t>();
+    if (place[2].item<std::int64_t>() >= 0) taken = place[2].item<std::int64_t>();
+    for (const auto& [name, tensor] : training_state({})) {
+      torch::Tensor on_device = tensor.to(options_.device);
+      group.broadcast(on_device, 0);
+      if (!on_device.is_same(tensor)) tensor.copy_(on_device);
+    }
+  }
+  const std::int64_t steps = steps_per_epoch();
+  if (taken) {
+    train_loader_.restore({train_loader_.sampler().describe(), checkpoint.epoch - 1, *taken});
+    checkpoint.step = steps - steps_left();
+    restored_ = steps_left() > 0;
+    if (!restored_) {  // what is left makes no batch of this size
+      ++checkpoint.epoch;
+      checkpoint.step = 0;
+    }
+  }
+  position_ = {.epoch = checkpoint.epoch,
+               .step = checkpoint.step,
+               .total = (checkpoint.epoch - 1) * steps + checkpoint.step};
+  if (position_.step >= steps) {
+    throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": step ", position_.step,
+                                        " is beyond this run's epoch of ", steps, " steps"));
+  }
+  return of_optimizer;
+}
+
+StateDict TrainingRun::training_state(NamedTensors of_optimizer) const {
+  StateDict state = std::move(of_optimizer);
+  if (!scaler_) return state;
+  for (const auto& [name, tensor] : scaler_->state()) {
+    state.emplace_back(std::string(kGradScalerState) + name, tensor);
+  }
+  return state;
+}
+
+std::map<std::string, std::string> TrainingRun::settings() const {
+  std::map<std::string, std::string> settings = to_settings(options_.optimizer);
+  settings.merge(std::map<std::string, std::string>{
+      {"seed", std::to_string(options_.seed)},
+      {"global_batch", std::to_string(info_.global_batch)},
+      {"world_size", std::to_string(strategy_.group().size())},
+      {"gradient_clip_norm",
+       options_.gradient_clip_norm ? exact_text(*options_.gradient_clip_norm) : "none"},
+      {"schedule", to_string(options_.schedule, options_.max_epochs)},
+      {"precision", to_string(options_.precision)},
+      {"dataset", info_.dataset},
+      {"loader", to_string(train_loader_.options().engine)},
+      {"mix", to_string(train_loader_.options().mix)},
+      {"fused_kernels", yes_or_no(info_.fused_kernels)},
+      {"accumulate_grad_batches", std::to_string(options_.accumulate_grad_batches)},
+      {"batch_parts", strategy_.batch_parts()}});
+  return settings;
+}
+
+void TrainingRun::save() {
+  if (options_.checkpoint.empty()) return;
+  strategy_.gather_module();
+  const NamedTensors of_optimizer = optimizer_->state();
+  if (strategy_.group().rank() != 0) return;
+  auto saved = settings();
+  // At the end of an epoch it is the beginning of the next that counts.
+  saved.merge(to_settings(position_.step == 0
+                              ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
+                              : train_loader_.position()));
+  save_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
+                  {.recipe = info_.recipe,
+                   .epoch = position_.epoch,
+                   .step = position_.step,
+                   .settings = std::move(saved)});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,269 @@
+// Schedules of pipelines as text and as pictures, on paper and from a measurement that never
+// changes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/explain/pipeline_picture.h>
+#include <lockstep/cli/explain/pipeline_settings.h>
+#include <lockstep/cli/explain/pipeline_svg.h>
+#include <lockstep/cli/explain/pipeline_text.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/parallel/pipeline/schedules.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::message_of;
+
+PipelinePicture picture_of_schedule(const std::string& schedule, int stages, int micro_batches,
+                                    double message_cost = 0) {
+  return picture_of(resolve(ExplainPipelineArguments{.schedule = schedule,
+                                                     .stages = stages,
+                                                     .micro_batches = micro_batches,
+                                                     .message_cost = message_cost}));
+}
+
+TEST(PipelineText, ShowsLinesOfTimeAndWhatWorkersHold) {
+  EXPECT_EQ(pipeline_text(picture_of_schedule("1f1b", 2, 3), 80),
+            "1f1b: 2 stages on 2 workers, 3 micro-batches\n"
+            "\n"
+            "replayed: a forward takes 1, a backward 2, either half of one 1, a message nothing\n"
+            "time         0         10\n"
+            "worker 0     FF..BBFBB.BB\n"
+            "micro-batch  01  0 21  2\n"
+            "worker 1     .FBBFBBFBB..\n"
+            "micro-batch   00 11 22\n"
+            "\n"
+            "F forward   B backward   . waits\n"
+            "\n"
+            "worker  stages  holds  waits, replayed\n"
+            "     0       0      2           25.00%\n"
+            "     1       1      1           25.00%\n"
+            "holds: activations, one for each stage and micro-batch, at most at once\n"
+            "\n"
+            "bubble, the share of all workers' time in which they do not compute\n"
+            "  25.00%  replayed: a forward takes 1, a backward 2, either half of one 1, a message "
+            "nothing\n"
+            "  25.00%  by formula: (p - 1) / (m + p - 1) with p = 2 and m = 3\n"
+            "\n"
+            "table, a line for each worker\n"
+            "0F0,0F1,0B0,0F2,0B1,0B2\n"
+            "1F0,1B0,1F1,1B1,1F2,1B2\n");
+}
+
+// Lines go on below, at a multiple of ten.
+TEST(PipelineText, WrapsLinesOfTime) {
+  const std::string text = pipeline_text(picture_of_schedule("gpipe", 2, 8), 36);
+  EXPECT_THAT(text, HasSubstr("time         0         10\n"
+                              "worker 0     FFFFFFFF...BBBBBBBBB\n"
+                              "micro-batch  01234567   0 1 2 3 4\n"));
+  EXPECT_THAT(text, HasSubstr("time         20\n"
+                              "worker 0     BBBBBBB\n"
+                              "micro-batch   5 6 7\n"));
+  EXPECT_THAT(text, HasSubstr("\n0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0B0,\n    0B1,"));
+}
+
+TEST(PipelineText, NamesTheStagesOfWorkersThatHaveSeveral) {
+  const std::string text = pipeline_text(picture_of_schedule("zbv", 4, 4), 80);
+  EXPECT_THAT(text, HasSubstr("zbv: 4 stages on 2 workers, 4 micro-batches\n"));
+  EXPECT_THAT(text, HasSubstr("\nstage        000"));
+  EXPECT_THAT(text, HasSubstr("     0    0, 3      4"));
+  EXPECT_THAT(text, HasSubstr("F forward   I gradients of inputs   W gradients of weights"));
+}
+
+TEST(PipelinePicture, CountsMessagesThatTakeTime) {
+  const PipelinePicture without = picture_of_schedule("1f1b", 2, 3);
+  const PipelinePicture with = picture_of_schedule("1f1b", 2, 3, 0.5);
+  EXPECT_GT(with.bubbles[0].bubble, without.bubbles[0].bubble);
+  EXPECT_THAT(with.bubbles[0].name, HasSubstr("a message 0.5"));
+  EXPECT_EQ(with.charts[0].timeline.workers[0].size(), 12U);  // 6 of the table, 3 sent, 3 received
+  EXPECT_THAT(pipeline_text(with, 80), HasSubstr("s sends"));
+}
+
+TEST(PipelinePicture, HasNoFormulaWhereNoneHolds) {
+  EXPECT_EQ(picture_of_schedule("zb-h1", 4, 4).bubbles.size(), 2U);
+  EXPECT_EQ(picture_of_schedule("zb-h1", 4, 3).bubbles.size(), 1U);
+}
+
+// Two workers that wait for each other's messages, in seconds.
+PipelineMeasurement measured_step() {
+  using pipeline::Kind;
+  PipelineMeasurement measured;
+  measured.table = with_messages(pipeline::gpipe(2, 1));
+  measured.timeline.end = 0.010;
+  measured.timeline.workers = {{{{Kind::kForward, 0, 0}, 0, 0.002},
+                                {{Kind::kSendForward, 0, 0}, 0.002, 0.003},
+                                {{Kind::kReceiveBackward, 0, 0}, 0.003, 0.008},
+                                {{Kind::kBackward, 0, 0}, 0.008, 0.010}},
+                               {{{Kind::kReceiveForward, 1, 0}, 0, 0.004},
+                                {{Kind::kForward, 1, 0}, 0.004, 0.005},
+                                {{Kind::kBackward, 1, 0}, 0.005, 0.007},
+                                {{Kind::kSendBackward, 1, 0}, 0.007, 0.0075}}};
+  measured.bytes_per_activation = 1 << 20;
+  measured.processors = 1;
+  return measured;
+}
+
+PipelinePicture picture_of_measured_step() {
+  ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
+      .schedule = "gpipe", .stages = 2, .micro_batches = 1, .measured = true});
+  return picture_of(settings, measured_step());
+}
+
+TEST(PipelinePicture, ComparesAStepWithItsReplay) {
+  const PipelinePicture picture = picture_of_measured_step();
+  ASSERT_EQ(picture.charts.size(), 2U);
+  EXPECT_EQ(picture.charts[0].unit, "ms");
+  EXPECT_DOUBLE_EQ(picture.charts[0].timeline.end, 10);
+  EXPECT_NEAR(picture.charts[1].timeline.end, 2 + 1 + 1 + 2 + 0.5 + 2, 1e-9);
+  ASSERT_EQ(picture.bubbles.size(), 3U);
+  EXPECT_NEAR(picture.bubbles[0].bubble, 1 - 7.0 / 20, 1e-9);
+  EXPECT_NEAR(picture.bubbles[1].bubble, 1 - 7.0 / 17, 1e-9);
+  EXPECT_NEAR(picture.bubbles[2].bubble, 0.5, 1e-9);
+  EXPECT_NEAR(idle_of_worker(picture.charts[0].timeline, 1), 0.7, 1e-9);
+  const auto json = nlohmann::json::parse(picture_json(picture));
+  EXPECT_NEAR(json["bubble"].get<double>(), 0.65, 1e-9);
+  EXPECT_NEAR(json["bubble_replayed"].get<double>(), 10.0 / 17, 1e-9);
+  EXPECT_NEAR(json["bubble_formula"].get<double>(), 0.5, 1e-9);
+  EXPECT_THAT(json["peak_activations"].get<std::vector<int>>(), ElementsAre(1, 1));
+}
+
+TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
+  const std::string text = pipeline_text(picture_of_measured_step(), 33);
+  EXPECT_THAT(text, HasSubstr("time, ms     0         5\n"
+                              "worker 0     FFFFss..........BBBB\n"
+                              "micro-batch  0   0           0\n"
+                              "worker 1     ........FFBBBBs.....\n"));
+  EXPECT_THAT(text, HasSubstr("holds  memory  waits, measured  waits, replayed\n"));
+  EXPECT_THAT(text, HasSubstr("   1 MiB  "));
+  EXPECT_THAT(text, HasSubstr("The workers wanted 2 processors and shared 1"));
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// What a parser of XML would refuse: tags that do not close, attributes without quotes, bare "&".
+void expect_well_formed(const std::string& xml) {
+  std::vector<std::string> open;
+  for (std::size_t at = 0; at < xml.size();) {
+    if (xml[at] == '&') {
+      const std::size_t end = xml.find(';', at);
+      ASSERT_LE(end - at, 5U) << xml.substr(at, 20);
+    }
+    if (xml[at] != '<') {
+      ASSERT_TRUE(!open.empty() || xml[at] == '\n') << "text outside of the picture";
+      ++at;
+      continue;
+    }
+    const std::size_t end = xml.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string tag = xml.substr(at + 1, end - at - 1);
+    const std::string name = tag.substr(0, tag.find_first_of(" /"));
+    ASSERT_EQ(tag.find('<'), std::string::npos) << tag;
+    ASSERT_EQ(occurrences(tag, "\"") % 2, 0U) << tag;
+    ASSERT_EQ(occurrences(tag, "=\""), occurrences(tag, "\"") / 2) << tag;
+    if (tag.starts_with('/')) {
+      ASSERT_FALSE(open.empty());
+      ASSERT_EQ(tag.substr(1), open.back());
+      open.pop_back();
+    } else if (!tag.ends_with('/')) {
+      open.push_back(name);
+    }
+    at = end + 1;
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+std::size_t actions_in(const PipelinePicture& picture) {
+  std::size_t count = 0;
+  for (const PipelineChart& chart : picture.charts) {
+    for (const auto& intervals : chart.timeline.workers) count += intervals.size();
+  }
+  return count;
+}
+
+TEST(PipelineSvg, HasABoxForEachAction) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    for (const double message_cost : {0.0, 0.25}) {
+      const PipelinePicture picture = picture_of_schedule(schedule, 4, 8, message_cost);
+      const std::string drawn = pipeline_svg(picture);
+      EXPECT_EQ(occurrences(drawn, "<title>"), actions_in(picture)) << schedule;
+      expect_well_formed(drawn);
+    }
+  }
+  const PipelinePicture measured = picture_of_measured_step();
+  const std::string drawn = pipeline_svg(measured);
+  EXPECT_EQ(occurrences(drawn, "<title>"), 16U);
+  EXPECT_EQ(occurrences(drawn, "class=\"idle\""), 4U + 1U);  // and the legend's
+  EXPECT_EQ(occurrences(drawn, "class=\"bar\""), 4U + 3U);   // memory, and bubbles
+  EXPECT_THAT(drawn, HasSubstr("<title>0F0 on worker 0: 0 to 2 ms</title>"));
+  expect_well_formed(drawn);
+}
+
+TEST(PipelineSvg, NeedsNothingElse) {
+  const std::string drawn = pipeline_svg(picture_of_schedule("zbv", 8, 8));
+  EXPECT_TRUE(drawn.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_TRUE(drawn.ends_with("</svg>\n"));
+  EXPECT_THAT(drawn, HasSubstr("prefers-color-scheme:dark"));
+  EXPECT_THAT(drawn, HasSubstr("paler: a worker's later stages"));
+  for (const char* part : {"href", "<script", "<image", "@import", "url("})
+    EXPECT_THAT(drawn, Not(HasSubstr(part)));
+}
+
+TEST(ExplainPipelineSettings, TakesATableOfTheUsers) {
+  const testing_support::TemporaryDirectory folder;
+  const auto file = folder / "<mine>.csv";
+  write_file_atomically(file, "0F0,0F1,0B0,0B1\n1F0,1F1,1I0,1I1,1W0,1W1\n");
+  const ExplainPipelineSettings settings =
+      resolve(ExplainPipelineArguments{.table = file.string()});
+  EXPECT_EQ(settings.table.name, "<mine>");
+  EXPECT_FALSE(settings.has_formula);
+  const PipelinePicture picture = picture_of(settings);
+  EXPECT_THAT(picture.peak_activations, ElementsAre(2, 2));
+  const std::string drawn = pipeline_svg(picture);
+  EXPECT_THAT(drawn, HasSubstr("&lt;mine&gt;: 2 stages"));
+  expect_well_formed(drawn);
+}
+
+TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
+  struct Case {
+    ExplainPipelineArguments arguments;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{.schedule = "zbh1"}, "explain pipeline: --schedule must be one of gpipe, "},
+      {{.stages = 0}, "--stages must be from 1 to 64, got 0"},
+      {{.stages = 4, .workers = 3}, "1f1b has one stage on each worker, got --stages 4 and 3"},
+      {{.schedule = "zbv", .stages = 5}, "zbv has two stages on each worker"},
+      {{.schedule = "interleaved", .stages = 5, .workers = 2}, "equally many stages on each"},
+      {{.micro_batches = 0}, "--micro-batches must be from 1"},
+      {{.stages = 4, .table = "x.csv"}, "--table says what --schedule"},
+      {{.width = 4}, "belong to --measured"},
+      {{.message_cost = 1.0, .measured = true}, "leave --message-cost out"},
+      {{.message_cost = -1.0}, "--message-cost must be from 0"},
+      {{.measured = true, .steps = 0}, "--steps must be from 1"},
+      {{.svg = "/nowhere/at/all.svg"}, "--svg: the folder /nowhere/at does not exist"},
+  };
+  for (const Case& each : cases) {
+    EXPECT_THAT(message_of<ConfigError>([&] { resolve(each.arguments); }), HasSubstr(each.message));
+  }
+  EXPECT_THROW(resolve(ExplainPipelineArguments{.table = "no-such-file.csv"}), DataError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+"""Runs the commands that docs/pipelines.md shows: what they print and draw must be what the guide has.
+
+Usage: pipelines_guide_test.py PROGRAM SOURCE_DIR [--write]
+
+A block of the guide that begins with "$ lockstep explain pipeline" is a command and its output; what is measured is
+left out. Where the command draws a picture of some name, the guide's picture of that name must be the same, byte for
+byte, XML, and have a box for each action of the table. --write replaces outputs and pictures by what the program gives.
+"""
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+GUIDE = "docs/pipelines.md"
+PICTURES = "docs/images/pipelines"
+BLOCK = re.compile(r"^```text\n\$ lockstep (explain pipeline .*)\n((?:.*\n)*?)```$", re.M)
+TITLE = "{http://www.w3.org/2000/svg}title"
+
+
+def run(program, command, folder):
+    result = subprocess.run([program, *shlex.split(command)], cwd=folder, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{command}: {result.stderr}")
+    return result.stdout
+
+
+def actions_of(output):
+    """How many actions the table at the end of a command's output has."""
+    table = output[output.index("\ntable, "):].split("\n", 2)[2]
+    return len(re.findall(r"\b\d+(?:F|B|I|W)\d+\b", table))
+
+
+def main():
+    program, source, *options = sys.argv[1:]
+    source = pathlib.Path(source)
+    guide = (source / GUIDE).read_text(encoding="utf-8")
+    blocks = [(command, output) for command, output in BLOCK.findall(guide) if "--measured" not in command]
+    if len(blocks) < 5:
+        raise SystemExit(f"{GUIDE} shows {len(blocks)} commands, expected one for each schedule")
+    wrong = []
+    for command, expected in blocks:
+        with tempfile.TemporaryDirectory() as folder:
+            output = run(program, command, folder)
+            if output != expected:
+                wrong.append(f"lockstep {command} prints\n{output}instead of\n{expected}")
+                guide = guide.replace(expected, output)
+            for drawn in sorted(pathlib.Path(folder).glob("*.svg")):
+                picture = drawn.read_text(encoding="utf-8")
+                boxes = sum(1 for _ in xml.etree.ElementTree.fromstring(picture).iter(TITLE))
+                if boxes != actions_of(output):
+                    raise SystemExit(f"{drawn.name} has {boxes} boxes for {actions_of(output)} actions")
+                kept = source / PICTURES / drawn.name
+                if not kept.exists() or kept.read_text(encoding="utf-8") != picture:
+                    wrong.append(f"lockstep {command} draws another picture than {PICTURES}/{drawn.name}")
+                    if "--write" in options:
+                        kept.write_text(picture, encoding="utf-8")
+    if "--write" in options:
+        (source / GUIDE).write_text(guide, encoding="utf-8")
+    elif wrong:
+        raise SystemExit("\n".join(wrong) + f"\nif it is right, run {pathlib.Path(__file__).name} with --write")
+    print(f"{len(blocks)} commands of {GUIDE} as they are")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+#include <lockstep/parallel/model_parallel.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/resnet_stages.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::message_of;
+
+const torch::Device kOnCpu(torch::kCPU);
+
+torch::Tensor classification_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
+  return torch::cross_entropy_loss(logits, labels);
+}
+
+// PyTorch's tutorial cuts it there.
+TEST(ModelParallel, IsResNet50BitForBit) {
+  torch::manual_seed(3);
+  ResNet whole = resnet50(ResNetStem::kImageNet, 10);
+  ResNet net(std::dynamic_pointer_cast<ResNetImpl>(whole->clone()));
+  const auto stages = resnet_stages(net, {"layer2"});
+  ModelParallel split({stages[0], stages[1]}, {kOnCpu, kOnCpu});
+  const auto images = torch::randn({3, 3, 64, 64});
+  const auto labels = torch::tensor({1, 4, 7});
+  const torch::Tensor expected = whole->forward(images);
+  const torch::Tensor got = split.forward(images);
+  EXPECT_TRUE(got.equal(expected));
+  classification_loss(expected, labels).backward();
+  classification_loss(got, labels).backward();
+  const auto expected_parameters = whole->named_parameters();
+  for (const auto& item : net->named_parameters()) {
+    EXPECT_TRUE(item.value().grad().equal(expected_parameters[item.key()].grad())) << item.key();
+  }
+  const auto expected_buffers = whole->named_buffers();
+  for (const auto& item : net->named_buffers()) {
+    EXPECT_TRUE(item.value().equal(expected_buffers[item.key()])) << item.key();
+  }
+  EXPECT_EQ(split.parameters().size(), net->parameters().size());
+}
+
+TEST(ModelParallel, PassesSeveralTensorsOn) {
+  torch::nn::Linear linear(4, 4);
+  const pipeline::StageModule fork(linear.ptr(), [linear](const Tensors& x) mutable -> Tensors {
+    return {linear->forward(x[0]), x[0]};
+  });
+  const pipeline::StageModule sum(linear.ptr(),
+                                  [](const Tensors& x) -> Tensors { return {x[0] + x[1]}; });
+  const auto x = torch::randn({2, 4});
+  ModelParallel both({fork, sum}, {kOnCpu, kOnCpu});
+  EXPECT_TRUE(both.forward(x).equal(linear->forward(x) + x));
+  ModelParallel first({fork}, {kOnCpu});
+  EXPECT_EQ(first.forward_all({x}).size(), 2U);
+  EXPECT_THAT(message_of<ConfigError>([&] { first.forward(x); }),
+              HasSubstr("the last stage returns 2 tensors"));
+}
+
+TEST(ModelParallel, NeedsADeviceForEachStage) {
+  const torch::nn::Linear linear(4, 4);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ModelParallel({linear}, {kOnCpu, kOnCpu});
+              }),
+              HasSubstr("a device for each, got 1 and 2"));
+  EXPECT_THROW(ModelParallel({}, {}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#include <lockstep/parallel/pipeline/balance.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The third layer does nearly all the work and has nearly all the bytes.
+torch::nn::Sequential uneven_net() {
+  torch::manual_seed(1);
+  return torch::nn::Sequential(torch::nn::Linear(8, 8), torch::nn::BatchNorm1d(8),
+                               torch::nn::Linear(8, 2048), torch::nn::Linear(2048, 2048),
+                               torch::nn::Dropout(), torch::nn::ReLU(), torch::nn::Linear(2048, 4));
+}
+
+TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
+  for (const BalanceBy by : {BalanceBy::kTime, BalanceBy::kBytes}) {
+    const Balance choice = balance(uneven_net(), torch::randn({64, 8}), 3, by);
+    // Before it are three layers, behind it three.
+    EXPECT_EQ(choice.sizes[0], 3);
+    EXPECT_EQ(choice.of_layers.size(), 7U);
+    ASSERT_EQ(choice.costs.size(), 3U);
+    EXPECT_GT(choice.costs[1], choice.costs[0]);
+    EXPECT_GT(choice.costs[1], choice.costs[2]);
+    EXPECT_THAT(choice.text(), AllOf(HasSubstr(by == BalanceBy::kTime ? "balance by time: 3 + "
+                                                                      : "by bytes: 3 + "),
+                                     HasSubstr("times its share")));
+  }
+}
+
+TEST(Balance, LeavesNoTrace) {
+  torch::nn::Sequential net = uneven_net();
+  net->parameters()[0].mutable_grad() = torch::ones({8, 8});
+  std::vector<torch::Tensor> before;
+  for (const auto& each : net->buffers()) before.push_back(each.clone());
+  torch::manual_seed(3);
+  balance(net, torch::ones({16, 8}), 2);
+  const auto drawn = torch::rand({1});
+  torch::manual_seed(3);
+  EXPECT_TRUE(drawn.equal(torch::rand({1})));
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(net->buffers()[i].equal(before[i]));
+  EXPECT_TRUE(net->parameters()[0].grad().equal(torch::ones({8, 8})));
+  EXPECT_FALSE(net->parameters()[1].grad().defined());
+}
+
+TEST(Balance, SplitsIntoStagesThatShareTheModules) {
+  torch::nn::Sequential net = uneven_net();
+  net->eval();
+  const auto stages = split(net, {2, 4, 1});
+  ASSERT_EQ(stages.size(), 3U);
+  EXPECT_THAT(stages[1]->named_parameters().keys(),
+              ElementsAre("2.weight", "2.bias", "3.weight", "3.bias"));
+  EXPECT_TRUE(stages[2]->parameters()[0].is_same(net->parameters().end()[-2]));
+  Pipeline pipe({stages[0], stages[1], stages[2]}, std::vector<torch::Device>(3, torch::kCPU),
+                {.micro_batches = 2});
+  const torch::Tensor x = torch::randn({8, 8});
+  EXPECT_TRUE(pipe.forward(x).allclose(net->forward(x).detach(), 1e-4, 1e-5));
+}
+
+TEST(Balance, RefusesWhatCannotBeCut) {
+  EXPECT_THROW(balance(uneven_net(), torch::ones({4, 8}), 8), ConfigError);
+  EXPECT_THROW(split(uneven_net(), {3, 3}), ConfigError);
+  EXPECT_THROW(split(uneven_net(), {7, 0}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

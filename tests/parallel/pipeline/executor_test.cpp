@@ -1,0 +1,312 @@
+// The executor with toy stages: numbers go through, and every result depends on the order of the
+// micro-batches.
+#include <lockstep/parallel/pipeline/executor.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/mailboxes.h>
+#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/thread_team.h>
+#include <tests/parallel/pipeline/random_table.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::message_of;
+using testing_support::random_table;
+
+using Number = std::uint64_t;
+
+Number forward_of(int stage, Number x) { return 31 * x + static_cast<Number>(stage) + 1; }
+Number backward_of(int stage, Number x, Number gradient) {
+  return 17 * gradient + x + static_cast<Number>(stage);
+}
+Number added(Number sum, Number x, Number gradient) { return 7 * sum + (x ^ gradient); }
+Number input_of(int micro_batch) { return 1000 + static_cast<Number>(micro_batch); }
+
+struct Results {
+  explicit Results(const Table& table)
+      : weights(static_cast<std::size_t>(table.stages())),
+        losses(static_cast<std::size_t>(table.micro_batches)) {}
+  std::vector<Number> weights;  // of each stage
+  std::vector<Number> losses;   // of each micro-batch
+  friend bool operator==(const Results&, const Results&) = default;
+};
+
+// What one worker that does one micro-batch after the other would get.
+Results expected_of(const Table& table) {
+  Results results(table);
+  for (int i = 0; i < table.micro_batches; ++i) {
+    std::vector<Number> inputs{input_of(i)};
+    for (int s = 0; s < table.stages(); ++s) inputs.push_back(forward_of(s, inputs.back()));
+    results.losses[static_cast<std::size_t>(i)] = inputs.back();
+    Number gradient = inputs.back();
+    for (int s = table.stages() - 1; s >= 0; --s) {
+      const auto place = static_cast<std::size_t>(s);
+      results.weights[place] = added(results.weights[place], inputs[place], gradient);
+      gradient = backward_of(s, inputs[place], gradient);
+    }
+  }
+  return results;
+}
+
+class Toy {
+ public:
+  Toy(const Table& table, int worker, Mailboxes<Number>& mailboxes, Results& results)
+      : table_(table), worker_(worker), mailboxes_(mailboxes), results_(results) {}
+
+  void perform(const Action& action) {
+    const auto [kind, stage, i] = action;
+    const auto s = static_cast<std::size_t>(stage);
+    const bool last = stage + 1 == table_.stages();
+    switch (kind) {
+      case Kind::kForward: {
+        const Number x = stage == 0 ? input_of(i) : take({Kind::kReceiveForward, stage, i});
+        inputs_[{Kind::kForward, stage, i}] = x;
+        const Number y = forward_of(stage, x);
+        if (last) {
+          results_.losses[static_cast<std::size_t>(i)] = y;
+        } else {
+          give({Kind::kSendForward, stage, i}, y);
+        }
+        return;
+      }
+      case Kind::kBackward:
+      case Kind::kBackwardInput: {
+        const Number gradient = last ? results_.losses[static_cast<std::size_t>(i)]
+                                     : take({Kind::kReceiveBackward, stage, i});
+        const Number x = inputs_.at({Kind::kForward, stage, i});
+        gradients_[{Kind::kForward, stage, i}] = gradient;
+        if (stage > 0) give({Kind::kSendBackward, stage, i}, backward_of(stage, x, gradient));
+        if (kind == Kind::kBackwardInput) return;
+        [[fallthrough]];
+      }
+      case Kind::kBackwardWeight:
+        results_.weights[s] = added(results_.weights[s], inputs_.at({Kind::kForward, stage, i}),
+                                    gradients_.at({Kind::kForward, stage, i}));
+        return;
+      case Kind::kSendForward:
+      case Kind::kSendBackward:
+        return mailboxes_.send(worker_, worker_of(receive_of(action).stage), take(action));
+      case Kind::kReceiveForward:
+        messages_[action] = mailboxes_.receive(worker_of(stage - 1), worker_);
+        return;
+      case Kind::kReceiveBackward:
+        messages_[action] = mailboxes_.receive(worker_of(stage + 1), worker_);
+        return;
+      case Kind::kReduce:
+        return;
+    }
+  }
+
+ private:
+  int worker_of(int stage) const { return table_.worker_of[static_cast<std::size_t>(stage)]; }
+  void give(const Action& send, Number number) {
+    const Action receive = receive_of(send);
+    messages_[worker_of(receive.stage) == worker_ ? receive : send] = number;
+  }
+  Number take(const Action& action) {
+    const auto found = messages_.find(action);
+    LOCKSTEP_CHECK(found != messages_.end(), text(action), " has nothing");
+    const Number number = found->second;
+    messages_.erase(found);
+    return number;
+  }
+
+  const Table& table_;
+  const int worker_;
+  Mailboxes<Number>& mailboxes_;
+  Results& results_;
+  std::map<Action, Number> inputs_, gradients_, messages_;
+};
+
+std::vector<std::string> names_of_workers(int workers) {
+  std::vector<std::string> names;
+  for (int w = 0; w < workers; ++w) names.push_back(str("worker ", w));
+  return names;
+}
+
+// One step on threads. `before` is called before each action.
+Results run(
+    const Table& table, ThreadTeam& threads, Mailboxes<Number>& mailboxes,
+    Timeline* timeline = nullptr, const Perform& before = [](const Action&) {}) {
+  Results results(table);
+  StepFailure failure;
+  std::vector<Recording> recordings(table.workers.size());
+  mailboxes.reset();
+  threads.run([&](std::size_t w) {
+    const int worker = static_cast<int>(w);
+    Toy toy(table, worker, mailboxes, results);
+    auto failed = execute(
+        table.workers[w],
+        [&](const Action& action) {
+          mailboxes.check();
+          before(action);
+          toy.perform(action);
+        },
+        recordings[w]);
+    if (!failed) return;
+    failure.keep(worker, std::move(*failed));
+    mailboxes.abort();
+  });
+  if (timeline) *timeline = timeline_of(table, recordings);
+  failure.check(table);
+  return results;
+}
+
+TEST(PipelineExecutor, GivesTheSameForAllSchedules) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    for (const int workers : {1, 2, 3}) {
+      ThreadTeam threads(names_of_workers(workers));
+      Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
+      for (const int micro_batches : {1, 2, 7}) {
+        const Table plain = schedule_of(name, workers, micro_batches);
+        const Results expected = expected_of(plain);
+        for (const Table& table : {plain, with_whole_backward(plain, 0), with_reductions(plain)}) {
+          EXPECT_EQ(run(with_messages(table), threads, mailboxes), expected)
+              << name << ' ' << workers << ' ' << micro_batches;
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineExecutor, GivesTheSameForRandomTables) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 60; ++trial) {
+    const int workers = 1 + static_cast<int>(random() % 4);
+    const int stages = workers + static_cast<int>(random() % 4);
+    const Table table =
+        with_messages(random_table(random, workers, stages, 1 + static_cast<int>(random() % 6)));
+    ASSERT_NO_THROW(check(table)) << csv(table);
+    ThreadTeam threads(names_of_workers(workers));
+    Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
+    EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
+  }
+}
+
+TEST(PipelineExecutor, GivesTheSameForATableOfTheUser) {
+  const Table table =
+      with_messages(table_of("0F0,2F0,0F1,2F1,2I1,2I0,2W0,0B0,2W1,0B1\n1F0,1F1,1B0,1B1\n", "mine"));
+  // The gradient of micro-batch 1 comes first, and 1B1 stands behind 1B0.
+  EXPECT_NO_THROW(check(table));
+  ThreadTeam threads(names_of_workers(2));
+  Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
+  EXPECT_EQ(run(table, threads, mailboxes), expected_of(table));
+}
+
+TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
+  const Table table = with_messages(one_forward_one_backward(2, 4));
+  ThreadTeam threads(names_of_workers(2));
+  Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
+  Timeline timeline;
+  run(table, threads, mailboxes, &timeline);
+  ASSERT_EQ(timeline.workers.size(), 2U);
+  for (std::size_t w = 0; w < 2; ++w) {
+    ASSERT_EQ(timeline.workers[w].size(), table.workers[w].size());
+    double now = 0;
+    for (std::size_t i = 0; i < table.workers[w].size(); ++i) {
+      const Interval& each = timeline.workers[w][i];
+      EXPECT_EQ(each.action, table.workers[w][i]);
+      EXPECT_LE(now, each.begin);
+      EXPECT_LE(each.begin, each.end);
+      now = each.end;
+    }
+    EXPECT_LE(now, timeline.end);
+  }
+  // Without its waits the step cannot take longer.
+  EXPECT_LE(replay(table, costs_of(timeline)).end, timeline.end * (1 + 1e-9));
+}
+
+// Whatever fails, wherever: the others end at once, the error says where, and the next step is
+// well.
+TEST(PipelineExecutor, EndsAStepInWhichAWorkerFails) {
+  const Table table = with_messages(zero_bubble_h1(3, 5));
+  ThreadTeam threads(names_of_workers(3));
+  Mailboxes<Number> mailboxes(3, std::chrono::seconds(30));
+  for (const char* name : {"0F0", "0F4", "1RECV_F2", "1I3", "2W4", "2SEND_B1", "0W4"}) {
+    const Action failing = action_of(name);
+    const Clock::time_point start = Clock::now();
+    const auto message = message_of<DataError>([&] {
+      run(table, threads, mailboxes, nullptr, [&](const Action& action) {
+        if (action == failing) throw DataError("the file is gone");
+      });
+    });
+    EXPECT_LT(seconds_since(start), 2);
+    EXPECT_EQ(message, str("pipeline zb-h1: worker ", failing.stage, " failed in stage ",
+                           failing.stage, " at ", name, ": the file is gone"));
+    EXPECT_EQ(run(table, threads, mailboxes), expected_of(table));
+  }
+}
+
+TEST(PipelineExecutor, KeepsTheTypeOfAnErrorAndTheOriginal) {
+  const Table table = gpipe(1, 1);
+  const auto failing_with = [&](auto error) {
+    StepFailure failure;
+    failure.keep(0, {{Kind::kForward, 0, 0}, std::make_exception_ptr(error)});
+    failure.check(table);
+  };
+  EXPECT_THROW(failing_with(TimeoutError("late")), TimeoutError);
+  EXPECT_THROW(failing_with(CommError("gone")), CommError);
+  EXPECT_THROW(failing_with(ConfigError("wrong")), ConfigError);
+  EXPECT_THROW(failing_with(CheckpointError("torn")), CheckpointError);
+  EXPECT_THROW(failing_with(InternalError("broken")), InternalError);
+  EXPECT_THAT(message_of<Error>([&] { failing_with(3); }), HasSubstr("no std::exception"));
+  EXPECT_NO_THROW(failing_with(StepAborted("another worker")));
+  try {
+    failing_with(std::out_of_range("beyond"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("worker 0 failed in stage 0 at 0F0: beyond"));
+    EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
+  }
+}
+
+TEST(PipelineMailboxes, KeepTheOrderOfEachPair) {
+  Mailboxes<std::unique_ptr<int>> mailboxes(3, std::chrono::seconds(30));
+  for (int i = 0; i < 3; ++i) {
+    mailboxes.send(0, 2, std::make_unique<int>(i));
+    mailboxes.send(1, 2, std::make_unique<int>(10 + i));
+  }
+  EXPECT_EQ(*mailboxes.receive(1, 2), 10);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(*mailboxes.receive(0, 2), i);
+  EXPECT_EQ(*mailboxes.receive(1, 2), 11);
+}
+
+TEST(PipelineMailboxes, WaitNoLongerThanTheirDeadline) {
+  Mailboxes<int> mailboxes(2, Milliseconds(20));
+  EXPECT_THAT(message_of<TimeoutError>([&] { mailboxes.receive(0, 1); }),
+              HasSubstr("waited 20 ms for a message of worker 0"));
+}
+
+TEST(PipelineMailboxes, AnAbortWakesWhoWaitsAndAResetForgetsIt) {
+  Mailboxes<int> mailboxes(2, std::chrono::seconds(30));
+  std::atomic<bool> aborted = false;
+  std::thread receiver([&] {
+    EXPECT_THROW(mailboxes.receive(0, 1), StepAborted);
+    EXPECT_TRUE(aborted);
+  });
+  aborted = true;
+  mailboxes.abort();
+  receiver.join();
+  mailboxes.send(0, 1, 1);
+  EXPECT_THROW(mailboxes.receive(0, 1), StepAborted);
+  mailboxes.reset();
+  mailboxes.send(0, 1, 2);
+  EXPECT_EQ(mailboxes.receive(0, 1), 2);
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline

@@ -1,0 +1,371 @@
+// A stage's backward in two parts against the whole, and against plain autograd: the same bits.
+#include <lockstep/parallel/pipeline/stage_backward.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn.h>
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/optim/distinct.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+namespace nn = torch::nn;
+
+// Counts its backwards.
+struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
+  static inline int backwards = 0;
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& scale) {
+    context->save_for_backward({x, scale});
+    return x * scale;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+    ++backwards;
+    const auto saved = context->get_saved_variables();
+    return {gradients[0] * saved[1], (gradients[0] * saved[0]).sum(0)};
+  }
+};
+
+using Forward = std::function<Tensors(const Tensors& inputs)>;
+
+// A stage: what it computes, with which parameters, from which inputs.
+struct StageCase {
+  std::string name;
+  std::function<std::pair<Tensors, Forward>()> make;
+  std::function<Tensors()> inputs;
+};
+
+Tensors normal(std::initializer_list<std::vector<std::int64_t>> shapes) {
+  Tensors tensors;
+  for (const auto& shape : shapes) tensors.push_back(torch::randn(shape));
+  return tensors;
+}
+
+template <class Module>
+std::pair<Tensors, Forward> of_module(Module module) {
+  return {module->parameters(),
+          [module](const Tensors& in) mutable -> Tensors { return {module->forward(in[0])}; }};
+}
+
+std::vector<StageCase> stage_cases() {
+  return {
+      {"Linear", [] { return of_module(nn::Linear(6, 5)); },
+       [] {
+         return normal({{4, 6}});
+       }},
+      {"LinearOf3d", [] { return of_module(nn::Linear(6, 5)); },
+       [] {
+         return normal({{4, 3, 6}});
+       }},
+      {"Conv", [] { return of_module(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1))); },
+       [] {
+         return normal({{4, 3, 9, 9}});
+       }},
+      {"ConvChannelsLast",
+       [] { return of_module(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1))); },
+       [] {
+         return Tensors{torch::randn({4, 3, 9, 9}).contiguous(torch::MemoryFormat::ChannelsLast)};
+       }},
+      {"BatchNorm", [] { return of_module(nn::BatchNorm2d(5)); },
+       [] {
+         return normal({{4, 5, 3, 3}});
+       }},
+      {"LayerNorm", [] { return of_module(nn::LayerNorm(nn::LayerNormOptions({6}))); },
+       [] {
+         return normal({{4, 6}});
+       }},
+      {"GroupNorm", [] { return of_module(nn::GroupNorm(2, 6)); },
+       [] {
+         return normal({{4, 6, 5}});
+       }},
+      {"Lstm",
+       [] {
+         nn::LSTM lstm(nn::LSTMOptions(6, 5).num_layers(2));
+         return std::pair<Tensors, Forward>(lstm->parameters(), [lstm](const Tensors& in) mutable {
+           return Tensors{std::get<0>(lstm->forward(in[0]))};
+         });
+       },
+       [] {
+         return normal({{7, 4, 6}});
+       }},
+      {"Block",
+       [] {
+         nn::Conv2d conv(nn::Conv2dOptions(4, 4, 3).padding(1).bias(false));
+         nn::BatchNorm2d norm(4);
+         Tensors parameters = conv->parameters();
+         for (const auto& each : norm->parameters()) parameters.push_back(each);
+         return std::pair<Tensors, Forward>(parameters, [conv, norm](const Tensors& in) mutable {
+           return Tensors{norm->forward(conv->forward(in[0])).add_(in[0]).relu_()};
+         });
+       },
+       [] {
+         return normal({{4, 4, 6, 6}});
+       }},
+      {"OneWeightThreeTimes",
+       [] {
+         nn::Linear linear(5, 5);
+         return std::pair<Tensors, Forward>(
+             linear->parameters(), [linear](const Tensors& in) mutable {
+               const torch::Tensor a = torch::tanh(linear->forward(in[0]));
+               return Tensors{linear->forward(a) * linear->forward(torch::sin(a))};
+             });
+       },
+       [] {
+         return normal({{4, 5}});
+       }},
+      {"WeightsWithoutInput",  // a parameter's own graph, which joins late, and one that is an
+                               // output
+       [] {
+         nn::Linear linear(5, 5);
+         return std::pair<Tensors, Forward>(
+             linear->parameters(), [linear](const Tensors& in) mutable {
+               const torch::Tensor scale = torch::softmax(linear->weight.matmul(linear->bias), 0);
+               return Tensors{linear->forward(in[0]) * scale, linear->bias, scale};
+             });
+       },
+       [] {
+         return normal({{4, 5}});
+       }},
+      {"SeveralInputsAndOutputs",
+       [] {
+         nn::Linear linear(5, 10);
+         return std::pair<Tensors, Forward>(
+             linear->parameters(), [linear](const Tensors& in) mutable {
+               const auto halves = linear->forward(in[0]).chunk(2, 1);
+               return Tensors{halves[0] * in[1], in[2], halves[1] + in[0], in[1].detach()};
+             });
+       },
+       [] {
+         return normal({{4, 5}, {4, 5}, {3, 2}});
+       }},
+      {"UnusedInput",
+       [] {
+         nn::Linear linear(5, 5);
+         return std::pair<Tensors, Forward>(
+             linear->parameters(),
+             [linear](const Tensors& in) mutable { return Tensors{linear->forward(in[0])}; });
+       },
+       [] {
+         return normal({{4, 5}, {4, 5}});
+       }},
+      {"CustomFunction",
+       [] {
+         const torch::Tensor scale = torch::randn({5}).requires_grad_();
+         nn::Linear linear(5, 5);
+         Tensors parameters = linear->parameters();
+         parameters.push_back(scale);
+         // The scale gets gradients from the function, before and after others.
+         return std::pair<Tensors, Forward>(parameters, [linear, scale](const Tensors& in) mutable {
+           const torch::Tensor a = ScaleFunction::apply(linear->forward(in[0] + scale), scale);
+           return Tensors{linear->forward(a) * scale};
+         });
+       },
+       [] {
+         return normal({{4, 5}});
+       }},
+      {"CustomFunctionOfDerivedWeights",
+       [] {
+         const torch::Tensor scale = torch::randn({5}).requires_grad_();
+         return std::pair<Tensors, Forward>(Tensors{scale}, [scale](const Tensors& in) {
+           const torch::Tensor derived = torch::exp(scale);
+           return Tensors{ScaleFunction::apply(ScaleFunction::apply(in[0], derived), derived) *
+                          derived};
+         });
+       },
+       [] {
+         return normal({{4, 5}});
+       }},
+      {"FusedKernels", [] { return of_module(MnistNet(MnistNetOptions{.dropout = false})); },
+       [] {
+         return normal({{4, 1, 28, 28}});
+       }},
+  };
+}
+
+// Gradients of parameters and inputs after a few micro-batches.
+struct Learnt {
+  Tensors of_parameters;
+  std::vector<Tensors> of_inputs;
+};
+
+enum class How { kAutograd, kWhole, kSplit, kTied };
+
+Learnt learn(const StageCase& each, How how) {
+  constexpr int kMicroBatches = 3;
+  torch::manual_seed(7);
+  auto [all, forward] = each.make();
+  const Tensors parameters = distinct(all);
+  std::vector<Tensors> inputs, gradients;
+  std::vector<StageBackward> backwards;
+  std::vector<Tensors> outputs;
+  Learnt learnt;
+  for (int i = 0; i < kMicroBatches; ++i) {
+    inputs.push_back(each.inputs());
+    Tensors given;
+    std::vector<GradientSink> sinks;
+    for (torch::Tensor& input : inputs.back()) {
+      if (how == How::kAutograd) {
+        input.requires_grad_();
+        given.push_back(input);
+      } else {
+        torch::Tensor tensor = input.detach();
+        sinks.push_back(GradientSink::attach(tensor));
+        given.push_back(tensor);
+      }
+    }
+    outputs.push_back(forward(given));
+    Tensors of_outputs;
+    for (const auto& output : outputs.back()) {
+      of_outputs.push_back(output.requires_grad() ? torch::randn(output.sizes()) : torch::Tensor());
+    }
+    gradients.push_back(of_outputs);
+    if (how != How::kAutograd) {
+      backwards.emplace_back(outputs.back(), sinks, how == How::kTied ? parameters : Tensors());
+      outputs.back().clear();
+    }
+  }
+  for (int i = 0; i < kMicroBatches; ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    if (how == How::kAutograd) {
+      Tensors roots, of_roots;
+      for (std::size_t k = 0; k < outputs[place].size(); ++k) {
+        if (!outputs[place][k].requires_grad()) continue;
+        roots.push_back(outputs[place][k]);
+        of_roots.push_back(gradients[place][k]);
+      }
+      torch::autograd::backward(roots, of_roots);
+      Tensors of_inputs;
+      for (const auto& input : inputs[place]) of_inputs.push_back(input.grad());
+      learnt.of_inputs.push_back(of_inputs);
+    } else if (how == How::kSplit) {
+      learnt.of_inputs.push_back(backwards[place].backward_input(gradients[place]));
+    } else {
+      learnt.of_inputs.push_back(backwards[place].backward(gradients[place]));
+    }
+  }
+  for (int i = 0; i < kMicroBatches; ++i) {
+    StageBackward* backward =
+        how == How::kAutograd ? nullptr : &backwards[static_cast<std::size_t>(i)];
+    if (how == How::kSplit) {
+      if (i == 0) {
+        for (const auto& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
+      }
+      backward->backward_weight();
+    }
+    if (how != How::kTied) continue;
+    const std::vector<Tensors> uses = backward->take_tied_gradients();
+    for (std::size_t k = 0; k < parameters.size(); ++k) {
+      EXPECT_FALSE(i == 0 && parameters[k].grad().defined());
+      if (uses[k].empty()) continue;
+      torch::Tensor sum = uses[k][0];
+      for (std::size_t use = 1; use < uses[k].size(); ++use) sum = sum + uses[k][use];
+      torch::Tensor& gradient = parameters[k].mutable_grad();
+      gradient = gradient.defined() ? gradient + sum : sum;
+    }
+  }
+  for (const auto& parameter : parameters) learnt.of_parameters.push_back(parameter.grad());
+  return learnt;
+}
+
+std::string difference_of(const Tensors& a, const Tensors& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].defined() != b[i].defined())
+      return lockstep::str(i, a[i].defined() ? " is" : " is not", " defined");
+    if (a[i].defined() && !a[i].equal(b[i])) {
+      return lockstep::str(i, " differs by ", (a[i] - b[i]).abs().max().item<double>());
+    }
+  }
+  return "";
+}
+
+void PrintTo(const StageCase& each, std::ostream* out) { *out << each.name; }
+
+class SplitBackward : public testing::TestWithParam<StageCase> {};
+INSTANTIATE_TEST_SUITE_P(Stages, SplitBackward, testing::ValuesIn(stage_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(SplitBackward, GivesTheBitsOfAutograd) {
+  at::set_num_threads(1);
+  const Learnt expected = learn(GetParam(), How::kAutograd);
+  for (const How how : {How::kWhole, How::kSplit, How::kTied}) {
+    const Learnt got = learn(GetParam(), how);
+    EXPECT_EQ(difference_of(got.of_parameters, expected.of_parameters), "")
+        << static_cast<int>(how);
+    for (std::size_t i = 0; i < got.of_inputs.size(); ++i) {
+      EXPECT_EQ(difference_of(got.of_inputs[i], expected.of_inputs[i]), "")
+          << static_cast<int>(how) << ' ' << i;
+    }
+  }
+}
+
+TEST(StageBackward, RunsACustomFunctionOnce) {
+  const torch::Tensor scale = torch::randn({5}).requires_grad_();
+  torch::Tensor x = torch::randn({4, 5});
+  const GradientSink sink = GradientSink::attach(x);
+  StageBackward backward({ScaleFunction::apply(x, scale)}, {sink});
+  ScaleFunction::backwards = 0;
+  const Tensors of_inputs = backward.backward_input({torch::ones({4, 5})});
+  EXPECT_TRUE(of_inputs[0].equal(scale.detach().expand({4, 5})));
+  EXPECT_FALSE(scale.grad().defined());
+  backward.backward_weight();
+  EXPECT_EQ(ScaleFunction::backwards, 1);
+  EXPECT_TRUE(scale.grad().equal(x.detach().sum(0)));
+}
+
+// Nothing to do for the first part where no input needs a gradient.
+TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
+  nn::Linear linear(5, 5);
+  const torch::Tensor x = torch::randn({4, 5});
+  StageBackward backward({linear->forward(x)}, {GradientSink()});
+  const Tensors of_inputs = backward.backward_input({torch::ones({4, 5})});
+  ASSERT_EQ(of_inputs.size(), 1U);
+  EXPECT_FALSE(of_inputs[0].defined());
+  EXPECT_FALSE(linear->weight.grad().defined());
+  backward.backward_weight();
+  EXPECT_TRUE(linear->bias.grad().equal(torch::full({5}, 4.0F)));
+}
+
+// What only the gradients of the inputs needed goes with the first part, the rest with the second.
+TEST(StageBackward, ReleasesActivationsAsSoonAsItCan) {
+  nn::Linear first(5, 5), second(5, 5);
+  torch::Tensor x = torch::randn({4, 5});
+  const GradientSink sink = GradientSink::attach(x);
+  auto exp = torch::exp(first->forward(x));  // saved by exp and by sin
+  auto sin = torch::sin(exp);                // saved by the second layer, for its weight
+  auto output = second->forward(sin);
+  const auto of_exp = exp.storage().getWeakStorageImpl();
+  const auto of_sin = sin.storage().getWeakStorageImpl();
+  StageBackward backward({output}, {sink});
+  exp = sin = output = torch::Tensor();
+  EXPECT_FALSE(of_exp.expired());
+  backward.backward_input({torch::ones({4, 5})});
+  EXPECT_TRUE(of_exp.expired());
+  EXPECT_FALSE(of_sin.expired());
+  backward.backward_weight();
+  EXPECT_TRUE(of_sin.expired());
+  EXPECT_TRUE(first->weight.grad().defined());
+}
+
+TEST(StageBackward, LetsAStageChangeItsInputInPlace) {
+  torch::Tensor x = torch::randn({4, 5});
+  const torch::Tensor before = x.clone();
+  const GradientSink sink = GradientSink::attach(x);
+  StageBackward backward({x.relu_()}, {sink});
+  const Tensors of_inputs = backward.backward({torch::ones({4, 5})});
+  EXPECT_TRUE(of_inputs[0].equal((before > 0).to(torch::kFloat32)));
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline

@@ -1,0 +1,137 @@
+#include <lockstep/parallel/thread_team.h>
+
+#include <condition_variable>
+#include <set>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing_support::message_of;
+
+std::vector<std::string> three_names() { return {"a", "b", "c"}; }
+
+// Returns when `expected` threads have come.
+class Meeting {
+ public:
+  void wait_for(int expected) {
+    std::unique_lock lock(mutex_);
+    ++here_;
+    all_here_.notify_all();
+    all_here_.wait(lock, [&] { return here_ >= expected; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+  int here_ = 0;
+};
+
+TEST(ThreadTeam, CallsTheTaskOnAllMembersAtOnce) {
+  ThreadTeam team(three_names());
+  EXPECT_EQ(team.size(), 3U);
+  Meeting meeting;
+  std::vector<int> calls(3, 0);
+  team.run([&](std::size_t member) {
+    meeting.wait_for(3);
+    ++calls[member];
+  });
+  EXPECT_THAT(calls, Each(1));
+}
+
+TEST(ThreadTeam, KeepsItsThreads) {
+  ThreadTeam team(three_names());
+  std::vector<std::set<std::thread::id>> ids(3);
+  for (int i = 0; i < 50; ++i) {
+    team.run([&](std::size_t member) { ids[member].insert(std::this_thread::get_id()); });
+  }
+  std::set<std::thread::id> all{std::this_thread::get_id()};
+  for (const auto& of_member : ids) {
+    EXPECT_EQ(of_member.size(), 1U);
+    all.insert(of_member.begin(), of_member.end());
+  }
+  EXPECT_EQ(all.size(), 4U);
+}
+
+TEST(ThreadTeam, NamesTheFirstThatFailsWhenAllHaveEnded) {
+  ThreadTeam team(three_names());
+  std::vector<int> ended(3, 0);
+  const auto fail = [&](std::size_t member) {
+    ++ended[member];
+    if (member > 0) throw std::runtime_error(str("no. ", member, "\nand a backtrace"));
+  };
+  EXPECT_EQ(message_of<Error>([&] { team.run(fail); }), "b: no. 1");
+  EXPECT_THAT(ended, Each(1));
+  team.run([&](std::size_t member) { ++ended[member]; });
+  EXPECT_THAT(ended, Each(2));
+}
+
+TEST(ThreadTeam, KeepsConfigErrorsAndTakesAnythingElse) {
+  ThreadTeam team(three_names());
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              team.run([](std::size_t member) {
+                if (member == 2) throw ConfigError("wrong");
+              });
+            }),
+            "c: wrong");
+  EXPECT_EQ(message_of<Error>([&] {
+              team.run([](std::size_t member) {
+                if (member == 0) throw 7;
+              });
+            }),
+            "a: an exception that is no std::exception");
+}
+
+TEST(ThreadTeam, RefusesAMemberThatRunsIt) {
+  ThreadTeam team(three_names());
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              team.run([&](std::size_t member) {
+                if (member == 1) team.run([](std::size_t) {});
+              });
+            }),
+            "b: a thread called the DataParallel or Pipeline that it works for, which would wait "
+            "for itself");
+  EXPECT_NO_THROW(team.refuse_members());
+}
+
+TEST(ThreadTeam, MembersMayRunAnotherTeam) {
+  ThreadTeam outer(three_names());
+  ThreadTeam inner({"x", "y"});
+  std::vector<int> calls(2, 0);
+  outer.run([&](std::size_t) { inner.run([&](std::size_t member) { ++calls[member]; }); });
+  EXPECT_THAT(calls, Each(3));
+}
+
+TEST(ThreadTeam, CallsFromSeveralThreadsFollowEachOther) {
+  ThreadTeam team(three_names());
+  std::vector<int> calls(3, 0);  // not atomic: ThreadSanitizer would see two runs at once
+  int runs = 0;
+  std::vector<std::thread> callers;
+  std::mutex mutex;
+  for (int i = 0; i < 2; ++i) {
+    callers.emplace_back([&] {
+      for (int k = 0; k < 300; ++k) {
+        team.run([&](std::size_t member) { ++calls[member]; });
+        const std::scoped_lock lock(mutex);
+        ++runs;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(runs, 600);
+  EXPECT_THAT(calls, Each(600));
+}
+
+TEST(ThreadTeam, EndsWithoutARun) {
+  for (int i = 0; i < 20; ++i) ThreadTeam team(three_names());
+}
+
+}  // namespace
+}  // namespace lockstep

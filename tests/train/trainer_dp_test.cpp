@@ -1,0 +1,184 @@
+// Strategy dp: replicas on threads of one process against one replica.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::message_of;
+
+StrategyOptions two_cpus(DpLoss loss) {
+  return {.devices = {torch::Device(torch::kCPU), torch::Device(torch::kCPU)}, .dp_loss = loss};
+}
+
+// Batches of 15: the last of an epoch has five images, which the replicas share as three and two.
+constexpr std::int64_t kUnevenBatch = 15;
+
+Outcome train_dp(const TrainerOptions& trainer_options, DpLoss loss = DpLoss::kGathered,
+                 std::int64_t global_batch = kUnevenBatch) {
+  return train(trainer_options, group_of_one(), /*dropout=*/false, "dp", global_batch,
+               two_cpus(loss));
+}
+
+Outcome train_single(const TrainerOptions& trainer_options,
+                     std::int64_t global_batch = kUnevenBatch) {
+  return train(trainer_options, group_of_one(), /*dropout=*/false, "single", global_batch);
+}
+
+double largest_difference(const StateDict& a, const StateDict& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, (a[i].second - b[i].second).abs().max().item<double>());
+  }
+  return largest;
+}
+
+class TrainerDp : public testing::TestWithParam<DpLoss> {};
+INSTANTIATE_TEST_SUITE_P(Losses, TrainerDp, testing::Values(DpLoss::kGathered, DpLoss::kOnEach),
+                         [](const auto& info) {
+                           return info.param == DpLoss::kGathered ? "gathered" : "on_each";
+                         });
+
+TEST_P(TrainerDp, TrainsAsOneReplica) {
+  const Outcome dp = train_dp(options(2), GetParam());
+  const Outcome single = train_single(options(2));
+  EXPECT_LE(largest_difference(dp.state, single.state), 1e-5);
+  EXPECT_NEAR(dp.report.epochs[0].train_loss, single.report.epochs[0].train_loss, 1e-5);
+  EXPECT_NEAR(dp.report.test->loss, single.report.test->loss, 1e-5);
+  EXPECT_EQ(dp.report.test->samples, 33);
+  EXPECT_EQ(dp.report.info.strategy, "dp");
+  EXPECT_EQ(dp.report.info.devices, 2);
+  EXPECT_EQ(dp.report.info.dp_loss, to_string(GetParam()));
+  EXPECT_GT(dp.report.epochs[0].phases.forward, 0);
+  EXPECT_GT(dp.report.epochs[0].phases.backward, 0);
+}
+
+TEST_P(TrainerDp, AccumulatesGradients) {
+  TrainerOptions two = options(1);
+  two.accumulate_grad_batches = 2;
+  const Outcome dp = train_dp(two, GetParam(), kGlobalBatch / 2);
+  EXPECT_LE(largest_difference(dp.state, train_single(options(1), kGlobalBatch).state), 1e-5);
+}
+
+TEST_P(TrainerDp, ClipsGradientsByTheirNorm) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.max_steps = 1;
+  clipped.limit_test_batches = 0;
+  EXPECT_NEAR(distance(train_dp(clipped, GetParam()).state, initial_state()), 0.5 * 0.01, 1e-5);
+}
+
+// The roundings of 16 bits depend on how the rows are shared out, the training does not.
+TEST_P(TrainerDp, TrainsInSixteenBits) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    TrainerOptions half = options(1);
+    half.precision = precision;
+    half.grad_scaler = {.init_scale = 1024};
+    const StateDict single = train_single(half).state;
+    const double trained = distance(single, initial_state());
+    EXPECT_GT(trained, 1e-3) << to_string(precision);
+    EXPECT_LT(distance(train_dp(half, GetParam()).state, single), 0.1 * trained)
+        << to_string(precision);
+  }
+}
+
+TEST_P(TrainerDp, InFloat16SkipsTheStepsThatOverflow) {
+  TrainerOptions half = options(1);
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
+  half.limit_test_batches = 0;
+  half.max_steps = 1;
+  expect_equal_bits(train_dp(half, GetParam()).state, initial_state());
+  half.max_steps = 2;
+  EXPECT_GT(distance(train_dp(half, GetParam()).state, initial_state()), 1e-3);
+}
+
+// Linear layers with a batch normalisation whose statistics are those of the last batch alone.
+struct NormedNetImpl : torch::nn::Cloneable<NormedNetImpl> {
+  NormedNetImpl() { NormedNetImpl::reset(); }
+  void reset() override {
+    hidden = register_module("hidden", torch::nn::Linear(28 * 28, 8));
+    norm = register_module("norm",
+                           torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(8).momentum(1.0)));
+    output = register_module("output", torch::nn::Linear(8, 10));
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    return output->forward(norm->forward(hidden->forward(images.flatten(1))).relu());
+  }
+  torch::nn::Linear hidden{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Linear output{nullptr};
+};
+TORCH_MODULE(NormedNet);
+
+TEST(TrainerDpBuffers, AreThoseOfTheFirstReplicasPart) {
+  Batch first;
+  Loader again = train_loader(group_of_one());
+  again.set_epoch(0);
+  ASSERT_TRUE(again.next(first));
+  NormedNet net;
+  const torch::Tensor half = first.images.narrow(0, 0, kGlobalBatch / 2).flatten(1);
+  const torch::Tensor expected = net->hidden->forward(half).mean(0).detach();
+
+  ClassificationTask task(net, ClassificationLoss::kCrossEntropy);
+  Loader loader = train_loader(group_of_one());
+  TrainerOptions one = options(1);
+  one.max_steps = 1;
+  Trainer(one, make_strategy("dp", group_of_one(), two_cpus(DpLoss::kGathered))).fit(task, loader);
+  EXPECT_TRUE(net->norm->running_mean.allclose(expected, 1e-4, 1e-5));
+}
+
+TEST(TrainerDpRefusals, NameTheStrategy) {
+  const auto errors = testing_support::run_group(2, "shm", [](ProcessGroup group) {
+    make_strategy("dp", group, two_cpus(DpLoss::kGathered));
+  });
+  EXPECT_THAT(errors,
+              testing::Each(HasSubstr("strategy dp trains in one process, but there are 2")));
+
+  // It does not say what the loss of an output is.
+  class OwnTask final : public Task {
+   public:
+    torch::nn::Module& module() override { return *net_; }
+    torch::Tensor training_step(const Batch& batch) override {
+      return net_->forward(batch.images).mean();
+    }
+    void evaluation_step(const Batch&, MetricSums&) override {}
+
+   private:
+    MnistNet net_;
+  };
+  const auto fit = [](Task& task) {
+    Loader loader = train_loader(group_of_one());
+    Trainer(options(1), make_strategy("dp", group_of_one(), two_cpus(DpLoss::kGathered)))
+        .fit(task, loader);
+  };
+  OwnTask own;
+  EXPECT_THAT(message_of<ConfigError>([&] { fit(own); }),
+              AllOf(HasSubstr("strategy dp"), HasSubstr("OutputTask")));
+
+  struct FixedImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& images) {
+      return linear->forward(images.flatten(1));
+    }
+    torch::nn::Linear linear = register_module("linear", torch::nn::Linear(28 * 28, 10));
+  };
+  ClassificationTask fixed(torch::nn::ModuleHolder<FixedImpl>(std::make_shared<FixedImpl>()),
+                           ClassificationLoss::kCrossEntropy);
+  EXPECT_THAT(message_of<ConfigError>([&] { fit(fixed); }), HasSubstr("cannot be cloned"));
+  EXPECT_THROW(parse_dp_loss("each"), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

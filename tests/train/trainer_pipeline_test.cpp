@@ -1,0 +1,402 @@
+// Strategies pipeline and hybrid: on threads, on ranks, and several pipelines of ranks.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/staged_net.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing_support::message_of;
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::run_group_processes;
+using testing_support::TemporaryDirectory;
+
+// A way to train, and the number of ranks that it takes.
+struct Way {
+  const char* name;
+  int ranks;
+  StagedRun run;
+  const char* backend = "shm";
+};
+
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+StrategyOptions staged(int stages, Schedule schedule = Schedule::k1F1B,
+                       bool shard_optimizer = false) {
+  return {.stages = stages, .schedule = schedule, .shard_optimizer = shard_optimizer};
+}
+
+const Way kSingle = {"single", 1, {.strategy = "single"}};
+
+std::vector<Way> pipelines() {
+  return {{"threads2", 1, {.strategy = "pipeline", .options = staged(2)}},
+          {"threads4zbv", 1, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
+          {"ranks2", 2, {.strategy = "pipeline", .options = staged(2, Schedule::kZbH1)}},
+          {"ranks2interleaved",
+           2,
+           {.strategy = "pipeline", .options = staged(4, Schedule::kInterleaved)}},
+          {"ranks2zbv", 2, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
+          {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}},
+          {"hybridGloo", 4, {.strategy = "hybrid", .options = staged(2)}, "gloo"},
+          {"hybridZbv", 4, {.strategy = "hybrid", .options = staged(4, Schedule::kZbV)}},
+          {"hybridSharded", 4, {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)}},
+          {"hybridShardedGloo",
+           4,
+           {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)},
+           "gloo"}};
+}
+
+// What a run comes to: rank 0's report, and the checkpoint that it wrote.
+struct PipelineOutcome {
+  RunReport report;
+  StateDict state;
+};
+
+PipelineOutcome run_way(const Way& way, TrainerOptions trainer_options,
+                        const std::filesystem::path& checkpoint) {
+  trainer_options.checkpoint = checkpoint;
+  PipelineOutcome outcome;
+  const auto train_rank = [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    RunReport report = train_staged(trainer_options, group, way.run);
+    if (group.rank() == 0) outcome.report = std::move(report);
+  };
+  if (way.ranks == 1) {
+    train_rank(group_of_one());
+  } else {
+    EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
+  }
+  outcome.state = saved_state(checkpoint, trainer_options.optimizer, way.run.net);
+  return outcome;
+}
+
+PipelineOutcome run_way(const Way& way, const TrainerOptions& trainer_options) {
+  const TemporaryDirectory directory;
+  return run_way(way, trainer_options, directory / "c.safetensors");
+}
+
+double greatest_difference(const StateDict& a, const StateDict& b) {
+  double greatest = 0;
+  EXPECT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    EXPECT_EQ(a[i].first, b[i].first);
+    const torch::Tensor difference =
+        a[i].second.to(torch::kFloat64) - b[i].second.to(torch::kFloat64);
+    greatest = std::max(greatest, difference.abs().max().item<double>());
+  }
+  return greatest;
+}
+
+StateDict untrained() {
+  TrainerOptions still = options(1);
+  still.optimizer = SgdOptions{.lr = 0};
+  still.max_steps = 1;
+  still.limit_test_batches = 0;
+  return run_way(kSingle, still).state;
+}
+
+class TrainerPipelines : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, TrainerPipelines, testing::ValuesIn(pipelines()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(TrainerPipelines, TrainAsOneProcess) {
+  TrainerOptions adamw = options(2);
+  adamw.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
+  for (const TrainerOptions& each : {options(2), adamw}) {
+    const PipelineOutcome outcome = run_way(GetParam(), each);
+    const PipelineOutcome single = run_way(kSingle, each);
+    EXPECT_LE(greatest_difference(outcome.state, single.state), 1e-5);
+    const RunReport &report = outcome.report, &expected = single.report;
+    ASSERT_EQ(report.epochs.size(), 2U);
+    EXPECT_NEAR(report.epochs[0].train_loss, expected.epochs[0].train_loss, 1e-5);
+    EXPECT_NEAR(report.test->loss, expected.test->loss, 1e-5);
+    EXPECT_EQ(report.test->samples, 33);
+    EXPECT_EQ(report.info.strategy, GetParam().run.strategy);
+    EXPECT_EQ(report.info.world_size, GetParam().ranks);
+    EXPECT_EQ(report.info.stages, GetParam().run.options.stages);
+    EXPECT_EQ(report.info.micro_batches, 4);
+    EXPECT_EQ(report.info.parameters, expected.info.parameters);
+    const PhaseSeconds& p = report.epochs[0].phases;
+    EXPECT_GT(p.forward, 0);
+    EXPECT_GT(p.backward, 0);
+    EXPECT_GT(p.optimizer, 0);
+    EXPECT_LE(p.data + p.forward + p.backward + p.communication + p.optimizer,
+              report.epochs[0].seconds);
+    EXPECT_NEAR(report.epochs[0].images_per_second * report.epochs[0].seconds, kImages, 1e-6);
+  }
+}
+
+TEST_P(TrainerPipelines, AccumulateGradients) {
+  Way way = GetParam();
+  way.run.global_batch = kGlobalBatch / 2;
+  TrainerOptions two = options(1);
+  two.accumulate_grad_batches = 2;
+  EXPECT_LE(greatest_difference(run_way(way, two).state, run_way(kSingle, options(1)).state), 1e-5);
+}
+
+TEST_P(TrainerPipelines, ClipByTheNormOfAllStages) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.limit_test_batches = 0;
+  clipped.max_steps = 1;
+  EXPECT_NEAR(distance(run_way(GetParam(), clipped).state, untrained()), 0.5 * 0.01, 1e-5);
+  clipped.max_steps.reset();
+  EXPECT_LE(
+      greatest_difference(run_way(GetParam(), clipped).state, run_way(kSingle, clipped).state),
+      1e-5);
+}
+
+TEST_P(TrainerPipelines, ScaleTheLossInFloat16) {
+  TrainerOptions half = options(1);
+  half.precision = Precision::kFp16;
+  half.limit_test_batches = 0;
+  half.optimizer = SgdOptions{.lr = 0.05};
+  // The first step overflows on whatever ranks, and is skipped on all of them.
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
+  half.max_steps = 1;
+  EXPECT_EQ(greatest_difference(run_way(GetParam(), half).state, untrained()), 0);
+  half.max_steps.reset();
+  const StateDict single = run_way(kSingle, half).state;
+  const double trained = distance(single, untrained());
+  EXPECT_GT(trained, 1e-3);
+  EXPECT_LT(distance(run_way(GetParam(), half).state, single), 0.1 * trained);
+}
+
+TEST_P(TrainerPipelines, ComputeInBfloat16) {
+  TrainerOptions half = options(1);
+  half.precision = Precision::kBf16;
+  half.optimizer = SgdOptions{.lr = 0.05};
+  const StateDict single = run_way(kSingle, half).state;
+  const double trained = distance(single, untrained());
+  EXPECT_LT(distance(run_way(GetParam(), half).state, single), 0.1 * trained);
+  // Else float32 would do, too.
+  TrainerOptions full = half;
+  full.precision = Precision::k32;
+  EXPECT_GT(greatest_difference(run_way(GetParam(), half).state, run_way(GetParam(), full).state),
+            1e-6);
+}
+
+// An epoch of 110 images in batches of 36 ends with two images, one for each of two pipelines that
+// cut their batches in four.
+TEST_P(TrainerPipelines, TakeBatchesThatAreSmallerThanTheirMicroBatches) {
+  Way way = GetParam();
+  way.run.global_batch = 36;
+  Way single = kSingle;
+  single.run.global_batch = 36;
+  EXPECT_LE(greatest_difference(run_way(way, options(2)).state, run_way(single, options(2)).state),
+            1e-5);
+}
+
+TEST_P(TrainerPipelines, GoOnExactly) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.optimizer = AdamOptions{.amsgrad = true};
+  const PipelineOutcome whole = run_way(GetParam(), run);
+  run.max_steps = 8;  // in the middle of the second epoch
+  run_way(GetParam(), run, directory / "c.safetensors");
+  run.max_steps.reset();
+  run.resume = true;
+  const PipelineOutcome resumed = run_way(GetParam(), run, directory / "c.safetensors");
+  EXPECT_EQ(resumed.report.info.first_epoch, 2);
+  EXPECT_EQ(greatest_difference(resumed.state, whole.state), 0);
+  EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
+}
+
+// A checkpoint is one process's, whoever has written it.
+TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
+  TrainerOptions run = options(2);
+  run.schedule = {};
+  run.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
+  const Way hybrid = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}};
+  const Way sharded = {
+      "sharded", 4, {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)}};
+  const Way seconds[] = {
+      kSingle,
+      hybrid,
+      sharded,
+      {"ddp", 2, {.strategy = "ddp"}},
+      {"zero1", 2, {.strategy = "zero1"}},
+      {"threads", 1, {.strategy = "pipeline", .options = staged(4)}},
+      {"ranks", 2, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
+      {"hybridZbv", 4, {.strategy = "hybrid", .options = staged(4, Schedule::kZbV)}}};
+  const StateDict whole = run_way(kSingle, run).state;
+  for (const Way& first : {hybrid, sharded, kSingle}) {
+    for (const Way& second : seconds) {
+      const TemporaryDirectory directory;
+      TrainerOptions part = run;
+      part.max_steps = 4;
+      run_way(first, part, directory / "c.safetensors");
+      part.max_steps.reset();
+      part.resume = true;
+      const StateDict resumed = run_way(second, part, directory / "c.safetensors").state;
+      EXPECT_LE(greatest_difference(resumed, whole), 1e-5) << first.name << " to " << second.name;
+    }
+  }
+}
+
+// All schedules, threads and ranks: the bits of one process that accumulates the micro-batches.
+TEST(TrainerPipelineBits, AreThoseOfEverySplit) {
+  TrainerOptions one = options(1);
+  const Way threads = {"threads", 1, {.strategy = "pipeline", .options = staged(1)}};
+  const StateDict expected = run_way(threads, one).state;
+  for (const Way& way : pipelines()) {
+    if (way.run.strategy != "pipeline") continue;
+    EXPECT_EQ(greatest_difference(run_way(way, one).state, expected), 0) << way.name;
+  }
+  for (const Schedule schedule : {Schedule::kGPipe, Schedule::k1F1B, Schedule::kZbH1}) {
+    const Way way = {"threads4", 1, {.strategy = "pipeline", .options = staged(4, schedule)}};
+    EXPECT_EQ(greatest_difference(run_way(way, one).state, expected), 0) << schedule_name(schedule);
+  }
+}
+
+// The reductions add the same values in the same order, however the optimizer's state is kept.
+TEST(TrainerHybrid, ShardsItsOptimizerWithoutADifference) {
+  const Way plain = {"plain", 4, {.strategy = "hybrid", .options = staged(2)}};
+  const Way sharded = {
+      "sharded", 4, {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)}};
+  EXPECT_EQ(
+      greatest_difference(run_way(sharded, options(2)).state, run_way(plain, options(2)).state), 0);
+}
+
+// Running statistics are those of the first replica, and all are judged with them.
+TEST(TrainerHybrid, EvaluatesTheNetThatItSaves) {
+  const TemporaryDirectory directory;
+  Way way = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2), .net = {.norm = true}}};
+  way.run.options.micro_batches = 2;  // batch normalisation needs two samples
+  const PipelineOutcome outcome = run_way(way, options(1), directory / "c.safetensors");
+  torch::nn::Sequential net = make_staged_net(way.run.net);
+  const Optimizer optimizer(*net, options(1).optimizer);
+  load_checkpoint(directory / "c.safetensors", *net, optimizer.state(), "digits");
+  net->eval();
+  ClassificationTask task = make_staged_task(net);
+  const torch::NoGradGuard no_grad;
+  MetricSums sums;
+  const auto images = test_loader(group_of_one());
+  for (const Batch& batch : *images) task.evaluation_step(batch, sums);
+  EXPECT_NEAR(outcome.report.test->loss, sums.mean().loss, 1e-5);
+  EXPECT_EQ(outcome.report.test->samples, sums.mean().samples);
+}
+
+// Processes have generators of their own: dropout follows the seeds of the step alone.
+TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
+  const TemporaryDirectory directory;
+  const StagedNetOptions with_dropout{.dropout = true};
+  const auto errors = run_group_processes(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    TrainerOptions run = options(1);
+    run.checkpoint = directory / "ranks.safetensors";
+    train_staged(run, group, {.strategy = "pipeline", .options = staged(2), .net = with_dropout});
+    if (group.rank() != 0) return;
+    run.checkpoint = directory / "threads.safetensors";
+    train_staged(run, group_of_one(),
+                 {.strategy = "pipeline", .options = staged(2), .net = with_dropout});
+    const StateDict of_ranks =
+        saved_state(directory / "ranks.safetensors", run.optimizer, with_dropout);
+    const StateDict of_threads =
+        saved_state(directory / "threads.safetensors", run.optimizer, with_dropout);
+    for (std::size_t i = 0; i < of_ranks.size(); ++i) {
+      LOCKSTEP_CHECK(of_ranks[i].second.equal(of_threads[i].second), "another ", of_ranks[i].first);
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// What cannot work is refused at the start.
+TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
+  struct Case {
+    const char* strategy;
+    int ranks;
+    StrategyOptions options;
+    const char* text;
+  };
+  const Case cases[] = {
+      {"pipeline", 3, staged(2), "strategy pipeline: 2 stages by the schedule 1f1b need 2 ranks"},
+      {"pipeline", 4, staged(2), "use --strategy hybrid"},
+      {"hybrid", 3, staged(2), "strategy hybrid: 2 stages by the schedule 1f1b need 2 ranks"},
+      {"hybrid", 2, staged(3, Schedule::kZbV), "the schedule zbv has 2 stages on each worker"},
+      {"pipeline", 2, {.stages = 2, .shard_optimizer = true}, "belongs to strategy hybrid"},
+      {"pipeline", 2, {.stages = 2, .micro_batches = 0}, "micro_batches must be at least 1"},
+      {"pipeline", 1, {.devices = {torch::Device(torch::kCPU)}, .stages = 2}, "2 workers, got 1"},
+  };
+  for (const Case& c : cases) {
+    const auto errors = run_group(c.ranks, c.ranks == 1 ? "auto" : "shm", [&](ProcessGroup group) {
+      make_strategy(c.strategy, group, c.options);
+    });
+    EXPECT_THAT(errors, Each(HasSubstr(c.text))) << c.strategy << ' ' << c.ranks;
+  }
+}
+
+TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
+  const auto fit = [](Task& task) {
+    Loader loader = train_loader(group_of_one());
+    Trainer(options(1), make_strategy("pipeline", group_of_one(), staged(2))).fit(task, loader);
+  };
+  ClassificationTask uncut(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  EXPECT_THAT(message_of<ConfigError>([&] { fit(uncut); }), HasSubstr("how its model is cut"));
+
+  // The first cut forgets the last layer, the second one has layers of another net.
+  const torch::nn::Sequential net = make_staged_net();
+  ClassificationTask forgetful(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    auto stages = cut_staged_net(net, {}, 4);
+    return std::vector<pipeline::StageModule>(stages.begin(), stages.begin() + 2);
+  });
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { fit(forgetful); }),
+      AllOf(HasSubstr("strategy pipeline"), HasSubstr("none of the 2 stages has '5.weight'")));
+  ClassificationTask foreign(net, ClassificationLoss::kCrossEntropy, [](int stages) {
+    return cut_staged_net(make_staged_net(), {}, stages);
+  });
+  EXPECT_THAT(message_of<ConfigError>([&] { fit(foreign); }),
+              HasSubstr("which the model does not have"));
+}
+
+// A weight in two stages: threads add up its gradients, ranks cannot.
+TEST(TrainerPipelineRefusals, RanksNameASharedParameter) {
+  const auto tied_task = [](const torch::nn::Sequential& net) {
+    return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
+      return std::vector<pipeline::StageModule>{split(net, {3, 2})[0], split(net, {3, 2})[1]};
+    });
+  };
+  const auto make_tied_net = [] {
+    const torch::nn::Linear shared(16, 16);
+    torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+    net->push_back(shared);
+    net->push_back(torch::nn::Tanh());
+    net->push_back(shared);
+    return net;
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    static std::mutex mutex;  // the nets are drawn from one generator
+    std::unique_lock lock(mutex);
+    ClassificationTask task = tied_task(make_tied_net());
+    lock.unlock();
+    Loader loader = train_loader(group);
+    Trainer(options(1), make_strategy("pipeline", group, staged(2))).fit(task, loader);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("several stages share the parameter '2.weight'")));
+  ClassificationTask task = tied_task(make_tied_net());
+  Loader loader = train_loader(group_of_one());
+  TrainerOptions one = options(1);
+  one.max_steps = 2;
+  const RunReport report =
+      Trainer(one, make_strategy("pipeline", group_of_one(), staged(2))).fit(task, loader);
+  EXPECT_EQ(report.epochs.size(), 1U);
+}
+
+}  // namespace
+}  // namespace lockstep
