@@ -147,7 +147,7 @@ TEST(DistributedPipeline, TakesASmallerBatchWhereAllRanksKnowItsSize) {
   const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
     DistributedPipeline pipe(stages_of(net, Schedule::k1F1B, group.rank(), 4), group, torch::kCPU,
-                             {.micro_batches = kMicroBatches});
+                             {.micro_batches = kRankMicroBatches});
     const bool first = group.rank() == 0, last = group.rank() == 3;
     const torch::Tensor nothing;
     const torch::Tensor got =
