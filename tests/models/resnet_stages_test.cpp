@@ -64,12 +64,14 @@ TEST(ResNetStages, HaveTheNetsParametersUnderItsNames) {
 }
 
 TEST(ResNetStages, FollowTheNetsMode) {
-  const ResNet net = small_net(ResNetBlock::kBasic, ResNetStem::kCifar);
+  ResNet net = small_net(ResNetBlock::kBasic, ResNetStem::kCifar);
   const auto stages = resnet_stages(net, {"layer3.1"});
   net->eval();
   for (const ResNetStage& stage : stages) {
     for (const auto& module : stage->modules(/*include_self=*/false)) {
-      if (module->as<torch::nn::BatchNorm2dImpl>()) EXPECT_FALSE(module->is_training());
+      if (module->as<torch::nn::BatchNorm2dImpl>()) {
+        EXPECT_FALSE(module->is_training());
+      }
     }
   }
 }

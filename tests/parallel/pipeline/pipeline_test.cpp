@@ -218,8 +218,12 @@ TEST(Pipeline, HoldsNoMoreActivationsThanTheTableSays) {
       EXPECT_LE(most, promised[worker]) << schedule_name(schedule);
       EXPECT_GE(most, 1);
     }
-    if (schedule == Schedule::k1F1B) EXPECT_THAT(held, ElementsAre(4, 3, 2, 1));
-    if (schedule == Schedule::kGPipe) EXPECT_THAT(held, ElementsAre(8, 8, 8, 8));
+    if (schedule == Schedule::k1F1B) {
+      EXPECT_THAT(held, ElementsAre(4, 3, 2, 1));
+    }
+    if (schedule == Schedule::kGPipe) {
+      EXPECT_THAT(held, ElementsAre(8, 8, 8, 8));
+    }
   }
 }
 
