@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-/// Layers of an MnistNet from one cut to the next. It shares them with the net, under the names that
-/// they have there, and keeps the net alive. Not thread-safe, like every module; different stages
-/// may be used at once.
+/// Layers of an MnistNet from one cut to the next. It shares them with the net, under the names
+/// that they have there, and keeps the net alive. Not thread-safe, like every module; different
+/// stages may be used at once.
 class MnistStageImpl : public torch::nn::Module {
  public:
   /// The layers `first` to `end` - 1 of MnistNetImpl::forward_layers(). Made by mnist_stages().
