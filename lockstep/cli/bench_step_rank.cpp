@@ -1,9 +1,6 @@
 #include <lockstep/cli/bench_step_rank.h>
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <optional>
 
@@ -12,6 +9,7 @@
 
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_step_rows.h>
+#include <lockstep/cli/process_usage.h>
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
@@ -29,24 +27,6 @@ constexpr double kRoundSeconds = 0.2;
 constexpr std::int64_t kMostSteps = 50;
 constexpr std::int64_t kFurtherWarmUps = 20;
 constexpr int kWarmUps = 2;  // the reducer makes its buckets anew after the first step
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-// 0 where the kernel does not tell.
-std::int64_t proportional_bytes() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("Pss:")) return std::stoll(line.substr(4)) * 1024;
-  }
-  return 0;
-}
 
 class StepMeasurement {
  public:
@@ -107,7 +87,7 @@ class StepMeasurement {
 
   StepRound time_steps(StepTrainer& trainer, std::int64_t steps) {
     start_line_.barrier();
-    const double cpu = cpu_seconds();
+    const double cpu = processor_seconds();
     std::optional<double> waited = trainer.exposed_seconds();
     StepRound round;
     std::vector<double> milliseconds;
@@ -120,7 +100,7 @@ class StepMeasurement {
       round.waited_ms.push_back((now - *waited) * 1e3);
       waited = now;
     }
-    round.cpu_ms = (cpu_seconds() - cpu) * 1e3 / static_cast<double>(steps);
+    round.cpu_ms = (processor_seconds() - cpu) * 1e3 / static_cast<double>(steps);
     round.step_ms = median(std::move(milliseconds));
     return round;
   }

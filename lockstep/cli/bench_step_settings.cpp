@@ -38,10 +38,12 @@ void check_memory(const std::string& strategy, const std::string& memory) {
 
 std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
   std::vector<StepVariant> variants;
+  const std::string bucket_cap_mb = arguments.bucket_cap_mb.value_or("25");
+  const std::string parameter_memory = arguments.parameter_memory.value_or("auto");
   for (const std::string& strategy : words_of(arguments.strategy)) {
     OptionCheck(kBenchStep).one_of("--strategy", strategy, {"ddp", "zero1"});
-    for (const std::string& word : words_of(arguments.bucket_cap_mb)) {
-      for (const std::string& memory : words_of(arguments.parameter_memory)) {
+    for (const std::string& word : words_of(bucket_cap_mb)) {
+      for (const std::string& memory : words_of(parameter_memory)) {
         check_memory(strategy, memory);
         StepVariant variant;
         variant.strategy = strategy;
@@ -57,10 +59,24 @@ std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
   return variants;
 }
 
+void refuse_options_of_strategies(const BenchStepArguments& arguments) {
+  refuse_step_option(arguments.batch.has_value(),
+                     "--batch belongs to --strategy all; use --batch-per-rank");
+  refuse_step_option(arguments.micro_batches.has_value(),
+                     "--micro-batches belongs to --strategy all, which has pipelines");
+  refuse_step_option(arguments.image_size.has_value(), "--image-size belongs to --strategy all");
+  refuse_step_option(arguments.only.has_value(), "--only belongs to --strategy all");
+}
+
 }  // namespace
+
+void refuse_step_option(bool given, const std::string& text) {
+  if (given) throw ConfigError(str(kBenchStep, ": ", text));
+}
 
 BenchStepSettings resolve(const BenchStepArguments& arguments) {
   const OptionCheck check(kBenchStep);
+  refuse_options_of_strategies(arguments);
   BenchStepSettings settings;
   check.one_of("--model", arguments.model, {"mnist", "resnet18"});
   settings.model = arguments.model;
@@ -72,16 +88,16 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
       resolve_world_size(kBenchStep, arguments.nproc_per_node, settings.worker, kMostStepRanks);
   settings.batch_per_rank = arguments.batch_per_rank.value_or(arguments.model == "mnist" ? 64 : 8);
   check.in_range("--batch-per-rank", static_cast<double>(settings.batch_per_rank), 1, 1e6);
-  check.in_range("--threads", arguments.threads, 1, 1024);
-  settings.threads = arguments.threads;
+  settings.threads = arguments.threads.value_or(1);
+  check.in_range("--threads", settings.threads, 1, 1024);
   check.one_of("--precision", arguments.precision, {"32", "bf16"});
   settings.precision = arguments.precision;
   check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
   settings.optimizer = arguments.optimizer;
   settings.set_to_none = arguments.set_to_none;
   settings.alone = arguments.alone;
-  check.in_range("--rounds", arguments.rounds, 1, 1e6);
-  settings.rounds = arguments.rounds;
+  settings.rounds = arguments.rounds.value_or(21);
+  check.in_range("--rounds", settings.rounds, 1, 1e6);
   if (arguments.steps) check.in_range("--steps", *arguments.steps, 1, 1e6);
   settings.steps = arguments.steps.value_or(0);
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);

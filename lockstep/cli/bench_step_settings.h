@@ -12,25 +12,31 @@
 
 namespace lockstep {
 
-/// As the user gave them.
+/// As the user gave them, for both modes: bench_strategies/strategy_settings.h has the other one.
 struct BenchStepArguments {
   std::string model = "mnist";
   std::string strategy = "ddp";
   std::string backend = "auto";
   std::optional<int> nproc_per_node;
   std::optional<int> batch_per_rank;  ///< absent: 64 of mnist, 8 of resnet18
-  int threads = 1;
+  std::optional<int> threads;         ///< absent: 1 of each rank
   std::string precision = "32";
   std::string optimizer = "sgd";
-  std::string bucket_cap_mb = "25";
-  std::string parameter_memory = "auto";
+  std::optional<std::string> bucket_cap_mb;     ///< absent: 25
+  std::optional<std::string> parameter_memory;  ///< absent: auto
   bool find_unused_parameters = false;
   bool set_to_none = false;
   bool alone = false;
-  int rounds = 21;
+  std::optional<int> rounds;  ///< absent: 21
   std::optional<int> steps;
   std::optional<std::string> json;
   double timeout_seconds = 60;
+
+  // Of --strategy all alone:
+  std::optional<int> batch;
+  std::optional<int> micro_batches;
+  std::optional<int> image_size;
+  std::optional<std::string> only;
 };
 
 /// One way to train on all ranks together, a row of the result.
@@ -65,7 +71,11 @@ struct BenchStepSettings {
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists. ConfigError names the option.
+/// Checks everything that can be checked before a rank exists. ConfigError names the option, also
+/// one that only the other mode has.
 BenchStepSettings resolve(const BenchStepArguments& arguments);
+
+/// ConfigError that says `text` in the name of the command, if `given`.
+void refuse_step_option(bool given, const std::string& text);
 
 }  // namespace lockstep

@@ -14,26 +14,47 @@ void MnistNetImpl::reset() {
   fc2_ = register_module("fc2", torch::nn::Linear(50, 10));
 }
 
-torch::Tensor MnistNetImpl::convolve(const torch::Tensor& images, bool dropout) {
+torch::Tensor MnistNetImpl::first_convolution(const torch::Tensor& images) {
+  if (options_.fused_kernels) return conv_pool_relu(images, conv1_->weight, conv1_->bias);
+  return at::relu(at::max_pool2d(conv1_->forward(images), 2));
+}
+
+torch::Tensor MnistNetImpl::second_convolution(const torch::Tensor& x, bool dropout) {
   if (options_.fused_kernels) {
-    auto x = conv_pool_relu(images, conv1_->weight, conv1_->bias);
-    x = conv_pool_relu(x, conv2_->weight, conv2_->bias);
     // Scaling a whole channel by 0 or 2 commutes with max-pool and ReLU: the dropout that the
     // example puts before them comes after them, on a quarter of the values, with the same random
     // numbers.
-    return dropout ? conv2_drop_->forward(x) : x;
+    const auto y = conv_pool_relu(x, conv2_->weight, conv2_->bias);
+    return dropout ? conv2_drop_->forward(y) : y;
   }
-  auto x = conv2_->forward(at::relu(at::max_pool2d(conv1_->forward(images), 2)));
-  if (dropout) x = conv2_drop_->forward(x);
-  return at::relu(at::max_pool2d(x, 2));
+  auto y = conv2_->forward(x);
+  if (dropout) y = conv2_drop_->forward(y);
+  return at::relu(at::max_pool2d(y, 2));
+}
+
+torch::Tensor MnistNetImpl::forward_layers(torch::Tensor x, int first, int end, bool training) {
+  const bool dropout = options_.dropout && training;
+  for (int layer = first; layer < end; ++layer) {
+    switch (layer) {
+      case 0:
+        x = first_convolution(x);
+        break;
+      case 1:
+        x = second_convolution(x, dropout);
+        break;
+      case 2:
+        x = at::relu(fc1_->forward(x.flatten(1)));
+        if (dropout) x = at::dropout(x, 0.5, true);
+        break;
+      default:
+        x = at::log_softmax(fc2_->forward(x), 1, torch::kFloat32);
+    }
+  }
+  return x;
 }
 
 torch::Tensor MnistNetImpl::forward(const torch::Tensor& images) {
-  const bool dropout = options_.dropout && is_training();
-  auto x = convolve(images, dropout);
-  x = at::relu(fc1_->forward(x.flatten(1)));
-  if (dropout) x = at::dropout(x, 0.5, true);
-  return at::log_softmax(fc2_->forward(x), 1, torch::kFloat32);
+  return forward_layers(images, 0, kLayers, is_training());
 }
 
 }  // namespace lockstep

@@ -25,9 +25,17 @@ class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
   /// `images` float [N, 1, 28, 28]; returns log-probabilities [N, 10], always float32.
   torch::Tensor forward(const torch::Tensor& images);
 
+  /// The layers `first` to `end` - 1 of conv1, conv2, fc1 and fc2, each with what follows it up to
+  /// the next one. `x` is what the layer before `first` returned, or the images. Dropout is on when
+  /// `training` is, whatever mode the net is in. From 0 to kLayers it is forward().
+  torch::Tensor forward_layers(torch::Tensor x, int first, int end, bool training);
+  static constexpr int kLayers = 4;
+
  private:
-  /// Both convolutional layers: [N, 1, 28, 28] to [N, 20, 4, 4].
-  torch::Tensor convolve(const torch::Tensor& images, bool dropout);
+  /// [N, 1, 28, 28] to [N, 10, 12, 12].
+  torch::Tensor first_convolution(const torch::Tensor& images);
+  /// [N, 10, 12, 12] to [N, 20, 4, 4].
+  torch::Tensor second_convolution(const torch::Tensor& x, bool dropout);
 
   MnistNetOptions options_;
   torch::nn::Conv2d conv1_{nullptr};

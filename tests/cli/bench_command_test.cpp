@@ -67,7 +67,9 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "error: bench loader: --threads must be numbers from 0 to 1024, got 'x'\n"},
       {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
-      {{"step", "--strategy", "dp"}, 2, "error: bench step: --strategy must be one of ddp, zero1, got 'dp'\n"},
+      {{"step", "--strategy", "dpp"},
+       2,
+       "error: bench step: --strategy must be one of all, single, dp, ddp, zero1, pipeline, hybrid, got 'dpp'\n"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);

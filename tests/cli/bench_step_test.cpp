@@ -143,6 +143,12 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.timeout_seconds = 0; }, "bench step: --timeout must be from "},
       {[](auto& a) { a.json = "none/rows.json"; },
        "bench step: --json: the folder none does not exist; create it first"},
+      {[](auto& a) { a.batch = 8; },
+       "bench step: --batch belongs to --strategy all; use --batch-per-rank"},
+      {[](auto& a) { a.micro_batches = 8; },
+       "bench step: --micro-batches belongs to --strategy all"},
+      {[](auto& a) { a.image_size = 64; }, "bench step: --image-size belongs to --strategy all"},
+      {[](auto& a) { a.only = "ddp"; }, "bench step: --only belongs to --strategy all"},
   };
   for (const Case& each : cases) {
     BenchStepArguments arguments;

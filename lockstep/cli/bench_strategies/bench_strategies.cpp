@@ -1,0 +1,97 @@
+#include <lockstep/cli/bench_strategies/bench_strategies.h>
+
+#include <unistd.h>
+
+#include <iostream>
+#include <vector>
+
+#include <lockstep/cli/bench_strategies/strategy_rank.h>
+#include <lockstep/cli/bench_strategies/strategy_rows.h>
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
+#include <lockstep/report/terminal.h>
+
+namespace lockstep {
+namespace {
+
+// Says on a terminal what is measured now: a comparison takes minutes.
+class RoundNotes {
+ public:
+  explicit RoundNotes(int rounds)
+      : rounds_(rounds), shows_(detect_terminal(STDERR_FILENO).interactive) {}
+  ~RoundNotes() {
+    if (shows_) std::cerr << kClearLine << std::flush;
+  }
+  RoundNotes(const RoundNotes&) = delete;
+  RoundNotes& operator=(const RoundNotes&) = delete;
+
+  void show(int round, const std::string& way) const {
+    if (!shows_) return;
+    std::cerr << kClearLine << "round " << round + 1 << " of " << rounds_ << ": " << way
+              << std::flush;
+  }
+
+ private:
+  const int rounds_;
+  const bool shows_;
+};
+
+void measure_round(const BenchStrategiesSettings& settings, StrategyRounds& rounds) {
+  SharedFigures figures(rounds.way.ranks);
+  const LaunchResult result =
+      launch_ranks({.nproc_per_node = rounds.way.ranks,
+                    .rank_output = RankOutput::kInherited,
+                    .join_timeout = settings.timeout},
+                   [&] { bench_strategy_rank(settings, rounds.way, figures); });
+  if (result.exit_code == exit_code(ConfigError("")) && result.failed_rank >= 0) {
+    rounds.why_not = result.message;
+    return;
+  }
+  require_success(result);
+  rounds.figures.push_back(figures.all());
+}
+
+std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings) {
+  std::vector<StrategyRounds> ways;
+  for (const StrategyWay& way : settings.ways) {
+    ways.push_back({.way = way, .figures = {}, .why_not = {}});
+  }
+  const RoundNotes notes(settings.rounds);
+  for (int round = 0; round < settings.rounds; ++round) {
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      StrategyRounds& way = ways[(static_cast<std::size_t>(round) + i) % ways.size()];
+      if (!way.why_not.empty()) continue;
+      notes.show(round, way.way.name);
+      measure_round(settings, way);
+    }
+  }
+  return ways;
+}
+
+// Null where it was not measured.
+const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
+  for (const StrategyRounds& way : ways) {
+    if (way.way.name == "single" && way.why_not.empty()) return &way;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void bench_strategies(const BenchStrategiesSettings& settings) {
+  const std::vector<StrategyRounds> ways = measure_ways(settings);
+  std::vector<StrategyRow> rows;
+  bool measured = false;
+  for (const StrategyRounds& way : ways) {
+    rows.push_back(summarize(settings, way, single_among(ways)));
+    measured = measured || way.why_not.empty();
+  }
+  if (!measured) throw CommandFailure(exit_code(ConfigError("")), rows.front().why_not);
+  std::cout << strategies_text(settings, rows);
+  flush_output(std::cout);
+  if (!settings.json.empty()) write_json_file(settings.json, to_json(settings, rows));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include <lockstep/cli/bench_strategies/strategy_rank.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
+
+#include <lockstep/cli/bench_group.h>
+#include <lockstep/cli/bench_step_trainer.h>
+#include <lockstep/cli/bench_strategies/strategy_work.h>
+#include <lockstep/cli/process_usage.h>
+#include <lockstep/cli/quantile.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/log.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/launch/rank_setup.h>
+#include <lockstep/train/step_seed.h>
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double kTimedSeconds = 1;
+constexpr std::int64_t kFewestTimedSteps = 3;
+constexpr std::int64_t kMostTimedSteps = 1000;
+// The reducer makes its buckets anew after the first step, and memory is new until the second one.
+constexpr int kFirstSteps = 2;
+// A process that has just begun is slower for a while: a part of the steps are made before the
+// timed ones, too.
+constexpr std::int64_t kPartBefore = 5;
+
+StrategyOptions options_of_way(const StrategyWay& way) {
+  StrategyOptions options;
+  if (way.replicas > 1) {
+    options.devices.assign(static_cast<std::size_t>(way.replicas), torch::Device(torch::kCPU));
+  }
+  if (!way.dp_loss.empty()) options.dp_loss = parse_dp_loss(way.dp_loss);
+  if (way.has_pipeline()) {
+    options.stages = way.stages;
+    options.micro_batches = way.micro_batches;
+    options.schedule = schedule_named(way.schedule);
+  }
+  options.shard_optimizer = way.shard_optimizer;
+  return options;
+}
+
+// A model in training by one strategy, on this rank's share of the batch.
+class StrategyTrainer {
+ public:
+  StrategyTrainer(const BenchStrategiesSettings& settings, const StrategyWay& way,
+                  ProcessGroup group) {
+    torch::manual_seed(0);  // all ranks begin with the same weights
+    task_ = make_strategy_task(settings.model);
+    strategy_ = make_strategy(way.strategy, std::move(group), options_of_way(way));
+    const DataShare share = strategy_->data_share();
+    share_rank_ = share.rank;
+    strategy_->place(task_->module(), torch::kCPU);
+    strategy_->attach(*task_,
+                      {.device = torch::kCPU, .precision = parse_precision(settings.precision)});
+    optimizer_ = strategy_->make_optimizer(optimizer_options(settings.optimizer));
+    torch::manual_seed(static_cast<std::uint64_t>(1 + share.rank));
+    batch_ =
+        make_strategy_batch(settings.model, settings.image_size, settings.work.batch / share.size);
+    task_->module().train();
+    strategy_->train(true);
+  }
+
+  // As the training loop makes it. Returns its milliseconds.
+  double step() {
+    const auto start = Clock::now();
+    {
+      const SecondsScope scope(phases_.optimizer);
+      optimizer_->zero_grad();
+    }
+    strategy_->seed(step_seed(0, 1, steps_++, share_rank_), torch::kCPU);
+    {
+      const SecondsScope scope(strategy_seconds_);
+      strategy_->step(batch_, {}, phases_);
+    }
+    {
+      const SecondsScope scope(phases_.optimizer);
+      optimizer_->step();
+    }
+    return seconds_since(start) * 1e3;
+  }
+
+  void forget_times() {
+    phases_ = {};
+    strategy_seconds_ = 0;
+  }
+  const PhaseSeconds& phases() const { return phases_; }
+  double strategy_seconds() const { return strategy_seconds_; }
+
+ private:
+  // In the order in which they need each other.
+  std::unique_ptr<OutputTask> task_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<RunOptimizer> optimizer_;
+  Batch batch_;
+  int share_rank_ = 0;
+  std::int64_t steps_ = 0;
+  PhaseSeconds phases_;
+  double strategy_seconds_ = 0;
+};
+
+// All ranks make as many steps as rank 0 has time for.
+std::int64_t warm_up(StrategyTrainer& trainer, std::int64_t wanted, ProcessGroup& group) {
+  double last_ms = 0;
+  for (int i = 0; i < kFirstSteps; ++i) last_ms = trainer.step();
+  const double fitting = std::ceil(kTimedSeconds * 1e3 / last_ms);
+  const auto own = static_cast<std::int64_t>(std::clamp(
+      fitting, static_cast<double>(kFewestTimedSteps), static_cast<double>(kMostTimedSteps)));
+  const std::int64_t steps = wanted > 0 ? wanted : agree(group, own);
+  for (std::int64_t i = 0; i < steps / kPartBefore; ++i) trainer.step();
+  return steps;
+}
+
+void time_rank(StrategyTrainer& trainer, std::int64_t steps, RankFigures& figures) {
+  trainer.forget_times();
+  std::vector<double> milliseconds;
+  const double processor = processor_seconds();
+  double sum_ms = 0;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    milliseconds.push_back(trainer.step());
+    sum_ms += milliseconds.back();
+  }
+  const double to_ms = 1e3 / static_cast<double>(steps);
+  figures.processor_ms = (processor_seconds() - processor) * to_ms;
+  figures.mean_step_ms = sum_ms / static_cast<double>(steps);
+  figures.step_ms = median(std::move(milliseconds));
+  figures.strategy_ms = trainer.strategy_seconds() * to_ms;
+  figures.forward_ms = trainer.phases().forward * to_ms;
+  figures.backward_ms = trainer.phases().backward * to_ms;
+  figures.communication_ms = trainer.phases().communication * to_ms;
+  figures.optimizer_ms = trainer.phases().optimizer * to_ms;
+}
+
+}  // namespace
+
+void bench_strategy_rank(const BenchStrategiesSettings& settings, const StrategyWay& way,
+                         SharedFigures& figures) {
+  constexpr int kErrors = 2;
+  if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
+  const WorkerEnvironment worker = worker_environment().value();
+  prepare_rank(worker, way.threads);
+  at::set_num_threads(way.threads);
+  const ProcessGroup group =
+      init_process_group({.backend = settings.backend, .timeout = settings.timeout});
+  joined_group();
+  ProcessGroup start_line =
+      group.size() == 1 ? group : make_start_line(group, settings.timeout);
+
+  RankFigures mine;
+  mine.set_backend(group.size() == 1 ? "none" : group.backend());
+  mine.start_bytes = rss_bytes();
+  StrategyTrainer trainer(settings, way, group);
+  const std::int64_t steps = warm_up(trainer, settings.steps, start_line);
+  start_line.barrier();
+  time_rank(trainer, steps, mine);
+  mine.peak_bytes = peak_rss_bytes();
+  // While all ranks are there: pages that they share are divided by their number.
+  start_line.barrier();
+  mine.proportional_bytes = proportional_bytes();
+  mine.steps = steps;
+  figures.of_rank(group.rank()) = mine;
+  start_line.barrier();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// The options of `lockstep bench step --strategy all`, checked.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/cli/bench_step_settings.h>
+#include <lockstep/cli/bench_strategies/strategy_ways.h>
+
+namespace lockstep {
+
+struct BenchStrategiesSettings {
+  std::string model;              ///< "mnist", "resnet18" or "resnet50"
+  std::int64_t image_size = 0;    ///< pixels of a side
+  StrategyWork work;              ///< what every way does
+  std::vector<StrategyWay> ways;  ///< those that were asked for, in the order of strategy_ways()
+  std::string backend;            ///< between ranks
+  std::string precision;
+  std::string optimizer;
+  int rounds = 0;
+  std::int64_t steps = 0;  ///< of a way in a round; 0: as many as take a second, at least 3
+  std::filesystem::path json;
+  std::chrono::milliseconds timeout{};
+};
+
+/// Whether --strategy asks for this comparison: it names something else than ddp and zero1, which
+/// alone are compared in one set of ranks.
+bool compares_strategies(const BenchStepArguments& arguments);
+
+/// Checks everything that can be checked before a process exists. ConfigError names the option,
+/// also one that only the other mode has, and refuses to run under a launcher.
+BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments);
+
+}  // namespace lockstep

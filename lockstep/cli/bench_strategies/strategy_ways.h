@@ -1,0 +1,45 @@
+// The ways to compute a training step that `lockstep bench step --strategy all` compares.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// A strategy with its options, and the processes that it runs in.
+struct StrategyWay {
+  std::string name;        ///< a row's name: "pipeline-1f1b"
+  std::string strategy;    ///< what make_strategy() calls it: "pipeline"
+  int ranks = 1;           ///< processes
+  int threads = 1;         ///< of each process
+  int batch_shares = 1;    ///< parts of the batch that different ranks load
+  std::string dp_loss{};   ///< dp: "gathered" or "on-each"
+  int replicas = 1;        ///< dp: copies of the model in the process
+  std::string schedule{};  ///< of a pipeline; empty: there is none
+  int stages = 0;          ///< of a pipeline
+  int workers = 0;         ///< of one pipeline: threads or ranks
+  int micro_batches = 0;   ///< of one pipeline
+  bool shard_optimizer = false;
+
+  bool has_pipeline() const { return !schedule.empty(); }
+  /// The share of all workers' time in which the schedule leaves them idle, where a forward and
+  /// either half of a backward take equally long and messages nothing; 0 without a pipeline.
+  double replayed_bubble() const;
+};
+
+/// What all ways have in common.
+struct StrategyWork {
+  int threads = 2;         ///< of all processes together, even
+  std::int64_t batch = 2;  ///< images of a step, over all processes, even
+  int micro_batches = 8;
+};
+
+/// Most ways divide the threads in two: among replicas, ranks or the workers of a pipeline.
+/// "single" has all of them in one process, "single-half" has one half, as a reference for what the
+/// second one adds, and each of the four ranks of a hybrid has a quarter, at least one. "split" is
+/// the naive split of a model: two stages that work in turn. A pipeline cuts a batch with fewer
+/// images than micro-batches into as many parts as it has images.
+std::vector<StrategyWay> strategy_ways(const StrategyWork& work);
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// What this process has used of the machine, for the measurements.
+#pragma once
+
+namespace lockstep {
+
+/// Seconds that all threads of this process have computed, in user space and in the kernel. A
+/// thread that waits by spinning computes.
+double processor_seconds();
+
+/// Bytes that this process occupies now, each page divided by the number of processes that map it;
+/// the sum over processes counts what they share once. 0 where the kernel does not tell.
+long long proportional_bytes();
+
+}  // namespace lockstep

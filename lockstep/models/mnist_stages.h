@@ -1,0 +1,41 @@
+// The MNIST net cut into stages that follow each other, for pipelines.
+//
+//   MnistNet net;
+//   std::vector<MnistStage> stages = mnist_stages(net, 2);
+//   torch::Tensor log_probabilities = stages[1]->forward(stages[0]->forward(images));
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/nn.h>
+
+#include <lockstep/models/mnist_net.h>
+
+namespace lockstep {
+
+/// Layers of an MnistNet from one cut to the next. It shares them with the net, under the names
+/// that they have there, and keeps the net alive. Not thread-safe, like every module; different
+/// stages may be used at once.
+class MnistStageImpl : public torch::nn::Module {
+ public:
+  /// The layers `first` to `end` - 1 of MnistNetImpl::forward_layers(). Made by mnist_stages().
+  MnistStageImpl(const MnistNet& net, int first, int end);
+
+  /// The first stage takes images as MnistNet does, the last one returns log-probabilities. Dropout
+  /// follows the mode of the stage, not that of the net.
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  std::shared_ptr<MnistNetImpl> net_;  // not registered: its other layers are not this stage's
+  int first_;
+  int end_;
+};
+TORCH_MODULE(MnistStage);
+
+/// `net` in `count` stages. Every stage but the last one has one layer: the two convolutions take
+/// nearly all of the time, so that the first cut separates them. The results are those of the net,
+/// bit for bit. ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
+std::vector<MnistStage> mnist_stages(const MnistNet& net, int count);
+
+}  // namespace lockstep

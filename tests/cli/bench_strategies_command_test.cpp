@@ -1,0 +1,110 @@
+// `lockstep bench step --strategy all` as its users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <tests/cli/program_run.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+ProgramResult compare(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {LOCKSTEP_PROGRAM, "bench", "step"});
+  return run_to_end(arguments);
+}
+
+std::map<std::string, nlohmann::json> rows_by_way(const std::filesystem::path& file) {
+  std::map<std::string, nlohmann::json> rows;
+  for (const auto& row : nlohmann::json::parse(read_text(file))) {
+    rows.emplace(row["way"].get<std::string>(), row);
+  }
+  return rows;
+}
+
+TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const ProgramResult result = compare(
+      {"--strategy", "all", "--only",
+       "single,single-half,dp-on-each,ddp,zero1,split,pipeline-zb-h1,pipeline-zbv,"
+       "pipeline-ranks-1f1b,hybrid-sharded",
+       "--batch", "8", "--micro-batches", "4", "--threads", "2", "--rounds", "1", "--steps", "1",
+       "--json", file.string()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.left_behind, 0);
+  EXPECT_THAT(result.out, StartsWith("mnist, 28x28 images, batch 8, 2 threads, precision 32, sgd"));
+  EXPECT_THAT(result.out, HasSubstr("\nhybrid-sharded: 4 ranks share 2 processors\n"));
+  const auto rows = rows_by_way(file);
+  ASSERT_EQ(rows.size(), 10U);
+  for (const auto& [way, row] : rows) {
+    ASSERT_TRUE(row["why_not"].is_null()) << way << ": " << row["why_not"];
+    EXPECT_GT(row["step_ms"], 0) << way;
+    EXPECT_GT(row["step_ms_single"], 0) << way;
+    EXPECT_GT(row["processor_ms"], 0) << way;
+    EXPECT_GT(row["forward_ms"], 0) << way;
+    EXPECT_GT(row["backward_ms"], 0) << way;
+    EXPECT_GT(row["peak_growth_bytes"], 0) << way;
+    EXPECT_LT(row["peak_growth_bytes"], row["peak_rss_bytes"]) << way;
+    EXPECT_GT(row["proportional_bytes"], 0) << way;
+    EXPECT_EQ(row["steps"], 1) << way;
+    EXPECT_EQ(row["backend"], row["ranks"] == 1 ? "none" : "shm") << way;
+    EXPECT_EQ(row["bubble"].is_number(), row["strategy"] == "pipeline") << way;
+    EXPECT_EQ(row["exposed_ms"].is_number(), way == "ddp" || way == "zero1") << way;
+  }
+  EXPECT_DOUBLE_EQ(rows.at("single")["ratio_to_single"].get<double>(), 1);
+  EXPECT_EQ(rows.at("ddp")["batch_per_rank"], 4);
+  EXPECT_EQ(rows.at("hybrid-sharded")["micro_batches"], 4);
+  // One stage computes while the other one waits.
+  EXPECT_GE(rows.at("split")["bubble"], 0.4);
+}
+
+TEST(BenchStrategiesCommand, TrainsAResNet) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows";
+  const ProgramResult result =
+      compare({"--model", "resnet18", "--strategy", "dp,pipeline", "--only",
+               "dp-gathered,pipeline-interleaved", "--batch", "4", "--micro-batches", "2",
+               "--threads", "2", "--rounds", "1", "--steps", "1", "--precision", "bf16",
+               "--optimizer", "adamw", "--json", file.string()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto rows = rows_by_way(file);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows.at("pipeline-interleaved")["stages"], 4);
+  EXPECT_EQ(rows.at("pipeline-interleaved")["image_size"], 32);
+  EXPECT_EQ(rows.at("dp-gathered")["dp_loss"], "gathered");
+  EXPECT_TRUE(rows.at("dp-gathered")["ratio_to_single"].is_null());
+}
+
+TEST(BenchStrategiesCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* error;
+  };
+  const Case cases[] = {
+      {{"--strategy", "all", "--only", "quick"},
+       "error: bench step: --only must be one of single, "},
+      {{"--strategy", "all", "--bucket-cap-mb", "1"},
+       "error: bench step: --bucket-cap-mb belongs to --strategy ddp or zero1\n"},
+      {{"--batch", "8"}, "error: bench step: --batch belongs to --strategy all; use "},
+      {{"--strategy", "all", "--batch", "x"}, "error: --batch: must be a whole number, got 'x'"},
+  };
+  for (const Case& each : cases) {
+    const ProgramResult result = compare(each.arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, StartsWith(each.error));
+    EXPECT_EQ(result.error_lines(), 1) << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
