@@ -157,7 +157,7 @@ class DistributedPipeline::Impl {
     try {
       function();
     } catch (const std::exception& error) {
-      group_.abort(first_line(error));
+      channel_.abort(first_line(error));
       throw;
     }
   }

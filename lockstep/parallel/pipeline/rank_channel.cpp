@@ -132,6 +132,11 @@ StageMessage RankChannel::receive(int peer) {
   return message;
 }
 
+void RankChannel::abort(const std::string& reason) {
+  group_.abort(reason);
+  downwards_.abort(reason);
+}
+
 void RankChannel::finish() {
   for (const Pending& each : std::exchange(pending_, {})) each.work->wait();
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include <torch/types.h>
@@ -39,6 +40,8 @@ class RankChannel final : public MessageChannel {
 
   /// Moves on what is being sent, without a wait. Throws the errors of earlier sends.
   void advance();
+  /// Ends both groups on all ranks, as ProcessGroup::abort() does: a rank may wait in either.
+  void abort(const std::string& reason);
   /// Waits for the end of all sends.
   void finish();
 

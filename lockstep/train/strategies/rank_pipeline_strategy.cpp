@@ -200,13 +200,17 @@ class RankPipelineStrategy final : public Strategy {
   int last_worker() const { return worker_of_.back(); }
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
 
-  // The pipeline ends its own ranks; those of the other pipelines would wait for them in vain.
+  // The pipeline has ended its own messages. Other ranks wait for this one in a reduction or in what
+  // the loop does with all of them; those of the other pipelines hear of it from them.
   template <class Function>
   void end_all_if_it_throws(const Function& function) {
     try {
       function();
     } catch (const std::exception& error) {
-      group().abort(first_line(error));
+      const std::string reason = first_line(error);
+      mesh_.group(kPipeline).abort(reason);
+      mesh_.group(kData).abort(reason);
+      group().abort(reason);
       throw;
     }
   }
