@@ -12,9 +12,9 @@ namespace lockstep {
 /// each gets at least 1. `members` is at least 1.
 std::vector<int> divided_threads(int threads, std::size_t members);
 
-/// From now on member i of `team` computes LibTorch's parallel operations with counts[i] threads, at
-/// least 1. The calling thread keeps its number, and threads to come start with it. Nobody else may
-/// set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
+/// From now on member i of `team` computes LibTorch's parallel operations with counts[i] threads,
+/// at least 1. The calling thread keeps its number, and threads to come start with it. Nobody else
+/// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
 }  // namespace lockstep

@@ -32,9 +32,9 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
 /// with each of them.
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
 
-/// While it lives, autocast on this thread casts a weight anew at each use. Else micro-batches would
-/// share the cast: its node would be a part of several graphs, of which each stage takes its own
-/// apart, and a forward without a graph would leave a cast without one to its recomputation.
+/// While it lives, autocast on this thread casts a weight anew at each use. Otherwise micro-batches
+/// would share the cast: its node would be a part of several graphs, of which each stage takes its
+/// own apart, and a forward without a graph would leave a cast without one to its recomputation.
 class CastsPerMicroBatch {
  public:
   CastsPerMicroBatch();
