@@ -6,7 +6,7 @@ Usage: run_tests.py FOLDER [ctest's arguments]
 A test that starts processes, kills them or keeps deadlines can lose a race against a machine that is busy
 with something else. Where at most MOST_REPEATED tests failed, and each is of this kind, they run once more,
 one at a time. A crash, a report of a sanitizer and the tests of everything else fail at once: what happens
-seldom there is still a defect. So do tests of what collectives compute.
+seldom there is still a defect. So do tests of what collectives and pipelines compute.
 
 The summary at the end names each test that passed only at its second run. Ends with 0 if every test passed.
 """
@@ -18,9 +18,9 @@ import xml.etree.ElementTree
 
 MOST_REPEATED = 5
 WHOLE_SYSTEMS = re.compile(
-    r"((address|thread):)?((launch|cli\w*|python|system|install)\.|comm\w*\.(\w+/)?\w*("
+    r"((address|thread):)?((launch|cli\w*|python|system|install)\.|(comm\w*\.(\w+/)?\w*("
     r"Absence|Connect|Death|Doorbell|Fail|Fault|Idle|InitProcessGroup|Kill|Network|Processes|Rendezvous|"
-    r"RollCall|Stall|Stop|Store|Watchdog)\w*(\.|(/\d+)?$))")
+    r"RollCall|Stall|Stop|Store|Watchdog)|(pipeline|train)\.(\w+/)?\w*(Death|Failure))\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
 # In ctest's last list; its other words tell of a crash.

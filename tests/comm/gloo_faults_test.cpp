@@ -10,7 +10,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/comm/gloo_groups.h>
-#include <tests/comm/moment.h>
+#include <tests/support/moment.h>
 
 namespace lockstep {
 namespace {

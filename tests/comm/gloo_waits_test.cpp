@@ -15,7 +15,7 @@
 #include <lockstep/comm/connect.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/gloo_groups.h>
-#include <tests/comm/moment.h>
+#include <tests/support/moment.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {

@@ -14,7 +14,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/gloo_groups.h>
-#include <tests/comm/moment.h>
+#include <tests/support/moment.h>
 
 namespace lockstep {
 namespace {

@@ -129,6 +129,24 @@ TEST(ThreadTeam, CallsFromSeveralThreadsFollowEachOther) {
   EXPECT_THAT(calls, Each(600));
 }
 
+TEST(ThreadTeam, RunsAThousandTimesAlsoWhereMembersFail) {
+  ThreadTeam team(three_names());
+  std::vector<int> calls(3, 0);
+  for (int run = 0; run < 1000; ++run) {
+    const bool fails = run % 10 == 0;
+    const auto task = [&](std::size_t member) {
+      ++calls[member];
+      if (fails && member == 1) throw std::runtime_error("unlucky");
+    };
+    if (fails) {
+      ASSERT_EQ(message_of<Error>([&] { team.run(task); }), "b: unlucky");
+    } else {
+      ASSERT_NO_THROW(team.run(task));
+    }
+  }
+  EXPECT_THAT(calls, Each(1000));
+}
+
 TEST(ThreadTeam, EndsWithoutARun) {
   for (int i = 0; i < 20; ++i) ThreadTeam team(three_names());
 }

@@ -27,12 +27,14 @@ class RunTests(unittest.TestCase):
 
     def test_names_what_passed_in_the_second_run(self):
         status, output = run(once("system.a") + once("thread:comm_plain.After/Killed.C/0") +
-                             once("comm_backends.Gloo/Stops") + "add_test(core.d true)\n")
+                             once("comm_backends.Gloo/Stops") + once("pipeline.Ranks/DistributedPipelineDeaths") +
+                             once("train.Ranks/TrainerPipelineDeaths") + "add_test(core.d true)\n")
         self.assertEqual(status, 0, output)
-        self.assertIn("Second run of 3 ", output)
-        for name in "system.a", "thread:comm_plain.After/Killed.C/0", "comm_backends.Gloo/Stops":
+        self.assertIn("Second run of 5 ", output)
+        for name in ("system.a", "thread:comm_plain.After/Killed.C/0", "comm_backends.Gloo/Stops",
+                     "pipeline.Ranks/DistributedPipelineDeaths", "train.Ranks/TrainerPipelineDeaths"):
             self.assertIn(f"  {name} is flaky", output)
-        self.assertEqual(output.count("Test #4: core.d"), 1, output)
+        self.assertEqual(output.count("Test #6: core.d"), 1, output)
 
     def test_fails_where_a_test_fails_twice(self):
         status, output = run(once("launch.a") + "add_test(system.b false)\n")
@@ -45,6 +47,7 @@ class RunTests(unittest.TestCase):
             "a test that keeps no deadline": once("system.a") + once("core.b"),
             "a wrong sum": once("comm.All/Collectives.Sums/3"),
             "a suite with a wrong sum": once("comm.All/Collectives"),
+            "a pipeline with another gradient": once("pipeline.All/PipelineCourses"),
             "a crash": """add_test(system.a sh -c "kill -SEGV $$")\n""",
             "a crash of a rank": once("system.a", "rank 1 was killed by signal 11: a crash"),
             "a data race": once("thread:comm.Faults.A", "WARNING: ThreadSanitizer: data race"),

@@ -1,9 +1,5 @@
 #include <lockstep/parallel/data_parallel/caller_state.h>
 
-#include <algorithm>
-#include <mutex>
-
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -23,18 +19,5 @@ CallerState::Scope::Scope(const CallerState& state, std::size_t replica)
 }
 
 CallerState::Scope::~Scope() { at::autocast::set_autocast_cache_enabled(former_cache_); }
-
-void divide_threads(int threads, std::size_t member, std::size_t size) {
-  static std::mutex mutex;
-  const std::scoped_lock lock(mutex);
-  const int members = static_cast<int>(size);
-  const int share = threads / members + (static_cast<int>(member) < threads % members ? 1 : 0);
-  // LibTorch gives a thread the global number at its first parallel operation. That must have
-  // happened before, in LibTorch and in this library, which may have its own instance of the inline
-  // function.
-  static_cast<void>(at::get_num_threads());
-  at::internal::lazy_init_num_threads();
-  at::set_num_threads(std::max(1, share));
-}
 
 }  // namespace lockstep::data_parallel

@@ -38,10 +38,4 @@ class CallerState {
   std::vector<c10::Stream> streams_;  // for each device; empty for CPUs
 };
 
-/// Gives each calling thread of a team its share of the processors: thread `member` of `size` gets
-/// its part of `threads` for LibTorch's parallel operations, at least 1. The setting is the
-/// thread's own; calls from several threads follow each other. Afterwards at::set_num_threads()
-/// must be called once with the value that other new threads are to start with.
-void divide_threads(int threads, std::size_t member, std::size_t size);
-
 }  // namespace lockstep::data_parallel

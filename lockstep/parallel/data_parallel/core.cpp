@@ -8,8 +8,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/process_owned.h>
-#include <lockstep/parallel/data_parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/devices.h>
+#include <lockstep/parallel/thread_share.h>
 
 namespace lockstep {
 namespace {
@@ -31,11 +31,7 @@ std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices)
     names.push_back(lockstep::str("replica ", names.size(), " on ", device));
   }
   auto team = make_process_owned<ThreadTeam>(std::move(names));
-  const int threads = at::get_num_threads();
-  team->run(
-      [&](std::size_t member) { data_parallel::divide_threads(threads, member, devices.size()); });
-  // The number of this thread, which is also what threads to come start with.
-  at::set_num_threads(threads);
+  set_threads_of_members(*team, divided_threads(at::get_num_threads(), devices.size()));
   return team;
 }
 

@@ -85,7 +85,7 @@ std::string Balance::text() const {
 Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages, BalanceBy by) {
   const pipeline::SavedBuffers buffers(*net);
   Balance result{.by = by};
-  {
+  try {
     const pipeline::RandomScope random(sample.device(), {.cpu = true, .device = true}, 0);
     torch::Tensor x = sample.detach();
     for (torch::nn::AnyModule& layer : *net) {
@@ -93,6 +93,9 @@ Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stag
       result.of_layers.push_back(cost_of(layer, x, by, output));
       x = output;
     }
+  } catch (...) {
+    buffers.restore();
+    throw;
   }
   buffers.restore();
   result.sizes = pipeline::partition(result.of_layers, stages);

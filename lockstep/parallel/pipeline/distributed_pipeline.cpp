@@ -90,6 +90,7 @@ class DistributedPipeline::Impl {
       parameters[places[i]] = modules[i].module().parameters();
     }
     tied_ = std::make_unique<pipeline::TiedParameters>(parameters);
+    try_locally([&] { pipeline::refuse_to_reduce_ties(*tied_, options_); });
     stages_.resize(table_.worker_of.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
       stages_[places[i]] =
@@ -109,6 +110,7 @@ class DistributedPipeline::Impl {
       if (!has_last()) return;
       if (!y.defined() || y.dim() < 1)
         throw ConfigError("DistributedPipeline: the last rank needs y");
+      require_samples(y, samples, "y");
       const auto sizes = sizes_of(y.size(0), batch.plan.micro_batches);
       batch.targets = pipeline::split_batch(y, sizes, "y");
       batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
@@ -155,7 +157,7 @@ class DistributedPipeline::Impl {
     try {
       function();
     } catch (const std::exception& error) {
-      group_.abort(first_line(error));
+      channel_.abort(first_line(error));
       throw;
     }
   }
@@ -179,6 +181,14 @@ class DistributedPipeline::Impl {
         .first->second;
   }
 
+  // What the ranks were told is what the first and the last of them cut.
+  static void require_samples(const torch::Tensor& tensor, std::optional<std::int64_t> samples,
+                              const char* name) {
+    if (!samples || tensor.size(0) == *samples) return;
+    throw ConfigError(lockstep::str("DistributedPipeline: ", name, " has shape ", tensor.sizes(),
+                                    ", expected ", *samples, " samples along dimension 0"));
+  }
+
   static std::vector<std::int64_t> sizes_of(std::int64_t samples, int micro_batches) {
     if (samples < micro_batches) {
       throw ConfigError(str("DistributedPipeline: a batch of ", samples,
@@ -197,6 +207,7 @@ class DistributedPipeline::Impl {
     if (x.empty() || !x[0].defined() || x[0].dim() < 1) {
       throw ConfigError("DistributedPipeline: the first rank needs x");
     }
+    require_samples(x[0], samples, "x");
     const auto sizes = sizes_of(x[0].size(0), batch.plan.micro_batches);
     batch.inputs.resize(sizes.size());
     for (const torch::Tensor& tensor : x) {
@@ -208,13 +219,16 @@ class DistributedPipeline::Impl {
 
   void run(const Table& table, const pipeline::StepBatch& batch) {
     const c10::DeviceGuard guard(device_);
+    const pipeline::CastsPerMicroBatch no_shared_casts;
     const auto rank = static_cast<std::size_t>(group_.rank());
     tied_->begin(batch.plan.micro_batches);
     worker_->begin(table, batch);
     std::vector<pipeline::Recording> recordings(table.workers.size());
-    auto failed = pipeline::execute(
-        table.workers[rank], [&](const pipeline::Action& action) { worker_->perform(action); },
-        recordings[rank]);
+    const auto perform = [&](const pipeline::Action& action) {
+      channel_.advance();
+      worker_->perform(action);
+    };
+    auto failed = pipeline::execute(table.workers[rank], perform, recordings[rank]);
     timeline_ = pipeline::timeline_of(table, recordings);
     try_locally([&] {
       pipeline::StepFailure failure;

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
-#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/utils.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/process_owned.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
@@ -19,23 +19,10 @@
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
+#include <lockstep/parallel/thread_share.h>
 #include <lockstep/parallel/thread_team.h>
 
 namespace lockstep {
-namespace {
-
-// LibTorch sets a thread's number of OpenMP threads to the process's at the first parallel region,
-// which the library and its inline functions, compiled here, notice each for itself. So both come
-// first.
-void prepare_thread(int threads) {
-  at::get_num_threads();
-  at::internal::lazy_init_num_threads();
-  at::set_num_threads(threads);
-  // Casts of weights that micro-batches share would be parts of several graphs.
-  at::autocast::set_autocast_cache_enabled(false);
-}
-
-}  // namespace
 
 class Pipeline::Impl {
   using Mailboxes = pipeline::Mailboxes<pipeline::StageMessage>;
@@ -71,6 +58,7 @@ class Pipeline::Impl {
       pipeline::move_to(modules[s], device_of(table, s));
     }
     tied_ = pipeline::tied_parameters_of(modules, table, devices_);
+    pipeline::refuse_to_reduce_ties(*tied_, options_);
     for (std::size_t s = 0; s < modules.size(); ++s) {
       stages_.push_back(
           std::make_shared<pipeline::Stage>(static_cast<int>(s), std::move(modules[s]),
@@ -137,19 +125,20 @@ class Pipeline::Impl {
         .first->second;
   }
 
-  // Sets the threads of each worker without a change for threads that come later.
+  // All workers compute with as many threads: sums depend on that number, and which worker has a
+  // stage is the schedule's.
   void start_threads() {
-    const int threads = at::get_num_threads();
-    const int each = options_.threads_per_worker > 0 ? options_.threads_per_worker
-                                                     : std::max(1, threads / workers());
+    const int each = options_.threads_per_worker > 0
+                         ? options_.threads_per_worker
+                         : std::max(1, at::get_num_threads() / workers());
     std::vector<std::string> names;
     for (int w = 0; w < workers(); ++w) names.push_back(str("worker ", w));
-    threads_ = std::make_unique<ThreadTeam>(std::move(names));
-    threads_->run([each](std::size_t) { prepare_thread(each); });
-    at::set_num_threads(threads);
+    threads_ = make_process_owned<ThreadTeam>(std::move(names));
+    set_threads_of_members(*threads_, std::vector<int>(devices_.size(), each));
   }
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {
+    threads_->refuse_members();  // they would begin a step in the middle of their own
     if (x.empty() || !x[0].defined() || x[0].dim() < 1 || x[0].size(0) < 1) {
       throw ConfigError("Pipeline: the batch has no samples along dimension 0");
     }
@@ -185,6 +174,7 @@ class Pipeline::Impl {
     const at::ThreadLocalState caller;  // autocast and the like
     threads_->run([&](std::size_t i) {
       const at::ThreadLocalStateGuard like_caller(caller);
+      const pipeline::CastsPerMicroBatch no_shared_casts;
       const c10::DeviceGuard device(devices_[i]);
       const auto perform = [&](const pipeline::Action& action) {
         mailboxes_.check();
@@ -220,7 +210,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   pipeline::Timeline timeline_;
-  std::unique_ptr<ThreadTeam> threads_;  // last: they end before what they use
+  std::shared_ptr<ThreadTeam> threads_;  // last: they end before what they use
 };
 
 Pipeline::Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,

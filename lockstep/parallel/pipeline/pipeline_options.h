@@ -68,7 +68,8 @@ struct PipelineOptions {
   /// group's timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Called on the worker of a stage as soon as its gradients of a step are complete, while other
-  /// stages still compute: adds them up over the replicas of the pipeline.
+  /// stages still compute: adds them up over the replicas of the pipeline. ConfigError where stages
+  /// share a parameter, whose gradient is complete with none of them.
   ReduceStage reduce = nullptr;
 };
 

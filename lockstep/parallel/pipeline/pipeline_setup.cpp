@@ -1,6 +1,7 @@
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -49,6 +50,19 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
   }
   return std::make_unique<TiedParameters>(parameters);
 }
+
+void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options) {
+  if (!options.reduce || !tied.any()) return;
+  throw ConfigError(
+      "Pipeline: stages share a parameter, whose gradient is complete only when the last of them "
+      "has ended; leave options.reduce out and reduce the gradients after step()");
+}
+
+CastsPerMicroBatch::CastsPerMicroBatch() : former_(at::autocast::is_autocast_cache_enabled()) {
+  at::autocast::set_autocast_cache_enabled(false);
+}
+
+CastsPerMicroBatch::~CastsPerMicroBatch() { at::autocast::set_autocast_cache_enabled(former_); }
 
 std::vector<double> loss_weights(const std::vector<std::int64_t>& sizes, LossReduction reduction) {
   std::vector<double> weights(sizes.size(), 1.0);

@@ -27,6 +27,25 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
                                                    const Table& table,
                                                    const std::vector<torch::Device>& devices);
 
+/// ConfigError where `options` reduce the gradients of a stage as soon as they are complete and
+/// stages share a parameter: its gradient is complete when the last of these stages has ended, not
+/// with each of them.
+void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
+
+/// While it lives, autocast on this thread casts a weight anew at each use. Otherwise micro-batches
+/// would share the cast: its node would be a part of several graphs, of which each stage takes its
+/// own apart, and a forward without a graph would leave a cast without one to its recomputation.
+class CastsPerMicroBatch {
+ public:
+  CastsPerMicroBatch();
+  ~CastsPerMicroBatch();
+  CastsPerMicroBatch(const CastsPerMicroBatch&) = delete;
+  CastsPerMicroBatch& operator=(const CastsPerMicroBatch&) = delete;
+
+ private:
+  bool former_;
+};
+
 /// What the losses of micro-batches of these sizes count in that of the batch.
 std::vector<double> loss_weights(const std::vector<std::int64_t>& sizes, LossReduction reduction);
 

@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -80,7 +81,7 @@ RankChannel::RankChannel(ProcessGroup group, torch::Device device)
 
 void RankChannel::send(int to, StageMessage message) {
   const torch::NoGradGuard no_grad;
-  drop_sent();
+  advance();
   for (torch::Tensor& tensor : message.tensors) {
     if (tensor.defined() && !tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
   }
@@ -98,7 +99,7 @@ void RankChannel::send(int to, StageMessage message) {
 
 StageMessage RankChannel::receive(int peer) {
   const torch::NoGradGuard no_grad;
-  drop_sent();
+  advance();
   torch::Tensor header = torch::empty({kHeaderNumbers}, torch::kInt64);
   receive_into(peer, header);
   const std::int64_t length = header[0].item<std::int64_t>() + 1;
@@ -131,6 +132,11 @@ StageMessage RankChannel::receive(int peer) {
   return message;
 }
 
+void RankChannel::abort(const std::string& reason) {
+  group_.abort(reason);
+  downwards_.abort(reason);
+}
+
 void RankChannel::finish() {
   for (const Pending& each : std::exchange(pending_, {})) each.work->wait();
 }
@@ -144,12 +150,15 @@ void RankChannel::receive_into(int peer, const torch::Tensor& tensor) {
   from(peer).irecv(tensor, peer)->wait();
 }
 
-void RankChannel::drop_sent() {
-  while (!pending_.empty() && pending_.front().work->is_completed()) {
-    const WorkPtr work = std::move(pending_.front().work);
-    pending_.pop_front();
-    if (const auto error = work->error()) std::rethrow_exception(error);
-  }
+// All of them are asked, because asking moves them on: messages up and down are of two groups.
+void RankChannel::advance() {
+  std::exception_ptr error;
+  std::erase_if(pending_, [&](const Pending& each) {
+    if (!each.work->is_completed()) return false;
+    if (!error) error = each.work->error();
+    return true;
+  });
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace lockstep::pipeline

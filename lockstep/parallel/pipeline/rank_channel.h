@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include <torch/types.h>
@@ -17,8 +18,12 @@ namespace lockstep::pipeline {
 /// travel as the memory that they are, in whatever order of dimensions, and arrive with the same
 /// strides.
 ///
-/// Sends are asynchronous. Over shared memory, which has no thread of its own, a message longer
-/// than the transport's buffer moves on while one of the two ranks waits or sends something else.
+/// Sends are asynchronous. Over shared memory, which has no thread of its own, the sender writes a
+/// message into a ring (512 KiB between two ranks, 1 MiB divided by their number among more), and
+/// what does not fit there is written while the sender is in a call: when it sends, receives, or
+/// between two actions. A receiver of a longer message therefore waits for the action that the
+/// sender computes meanwhile. The order of messages does not change, and nothing waits in a circle:
+/// the sender comes to its next call without the receiver.
 ///
 /// Messages to higher ranks and to lower ranks have a group each: over NCCL a rank's messages in
 /// one group are done in order, and two ranks that send to each other would wait for each other.
@@ -33,6 +38,10 @@ class RankChannel final : public MessageChannel {
   void send(int to, StageMessage message) override;
   StageMessage receive(int from) override;
 
+  /// Moves on what is being sent, without a wait. Throws the errors of earlier sends.
+  void advance();
+  /// Ends both groups on all ranks, as ProcessGroup::abort() does: a rank may wait in either.
+  void abort(const std::string& reason);
   /// Waits for the end of all sends.
   void finish();
 
@@ -46,7 +55,6 @@ class RankChannel final : public MessageChannel {
   ProcessGroup& from(int peer) { return peer < group_.rank() ? group_ : downwards_; }
   void send_tensor(int to, torch::Tensor tensor);
   void receive_into(int peer, const torch::Tensor& tensor);
-  void drop_sent();
 
   ProcessGroup group_;  // for messages to higher ranks
   ProcessGroup downwards_;

@@ -27,6 +27,9 @@ class TiedParameters {
   /// The parameters of `stage` that other stages have, too.
   const Tensors& of(int stage) const { return of_[static_cast<std::size_t>(stage)]; }
 
+  /// Whether any stage shares a parameter with another one.
+  bool any() const { return !tied_.empty(); }
+
   /// A step begins. What an earlier one that failed has left is dropped.
   void begin(int micro_batches);
 

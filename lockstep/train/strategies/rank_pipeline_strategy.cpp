@@ -1,5 +1,6 @@
 #include <lockstep/train/strategies/rank_pipeline_strategy.h>
 
+#include <exception>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -121,10 +122,10 @@ class RankPipelineStrategy final : public Strategy {
 
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
     StageCriterion criterion(*task_, settings_, part, batch.size);
-    {
+    end_all_if_it_throws([&] {
       const AccumulationScope accumulation(*this, part.is_last);
       pipe_->step(criterion, batch.images, batch.labels, batch.size);
-    }
+    });
     add_phases(pipe_->timeline(), 1, phases);
     const SecondsScope scope(phases.communication);
     return told_to_all(criterion.mean());
@@ -134,8 +135,10 @@ class RankPipelineStrategy final : public Strategy {
   // A stage's buffers have become those of its first replica with each reduction.
   void begin_evaluation() override {}
   void evaluate(const Batch& batch, MetricSums& sums) override {
-    const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
-    if (has_last_stage()) task_->evaluate(outputs.at(0), batch.labels, sums);
+    end_all_if_it_throws([&] {
+      const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
+      if (has_last_stage()) task_->evaluate(outputs.at(0), batch.labels, sums);
+    });
   }
 
   void gather_module() override {
@@ -196,6 +199,21 @@ class RankPipelineStrategy final : public Strategy {
   bool is_first_replica() const { return mesh_.local_rank(kData) == 0; }
   int last_worker() const { return worker_of_.back(); }
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
+
+  // The pipeline has ended its own messages. Other ranks wait for this one in a reduction or in what
+  // the loop does with all of them; those of the other pipelines hear of it from them.
+  template <class Function>
+  void end_all_if_it_throws(const Function& function) {
+    try {
+      function();
+    } catch (const std::exception& error) {
+      const std::string reason = first_line(error);
+      mesh_.group(kPipeline).abort(reason);
+      mesh_.group(kData).abort(reason);
+      group().abort(reason);
+      throw;
+    }
+  }
 
   // The gradients of the stage will be averaged over the replicas of the pipeline.
   void couple(const OwnStage& own) {

@@ -53,6 +53,15 @@ TEST(Balance, LeavesNoTrace) {
   EXPECT_FALSE(net->parameters()[1].grad().defined());
 }
 
+// A sample that the last layer cannot take: the layers before it have run.
+TEST(Balance, LeavesNoTraceWhereALayerFails) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
+                            torch::nn::Linear(3, 3));
+  const torch::Tensor before = net->buffers()[0].clone();
+  EXPECT_THROW(balance(net, torch::ones({8, 4}), 2), std::exception);
+  EXPECT_TRUE(net->buffers()[0].equal(before));
+}
+
 TEST(Balance, SplitsIntoStagesThatShareTheModules) {
   torch::nn::Sequential net = uneven_net();
   net->eval();

@@ -6,6 +6,9 @@
 
 #include <map>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/replay.h>
@@ -80,6 +83,73 @@ TEST(PipelineCheck, RefusesATableWithoutOneOfItsActions) {
         EXPECT_NE(error_of(table), "") << name << ": " << text(whole.workers[worker][i]);
       }
     }
+  }
+}
+
+// Two ends of one edge: the worker that sends and the one that receives.
+std::pair<int, int> ends_of(const Table& table, const Action& message) {
+  const auto worker_of = [&](int stage) {
+    return table.worker_of[static_cast<std::size_t>(stage)];
+  };
+  switch (message.kind) {
+    case Kind::kSendForward:
+      return {worker_of(message.stage), worker_of(message.stage + 1)};
+    case Kind::kSendBackward:
+      return {worker_of(message.stage), worker_of(message.stage - 1)};
+    case Kind::kReceiveForward:
+      return {worker_of(message.stage - 1), worker_of(message.stage)};
+    default:
+      return {worker_of(message.stage + 1), worker_of(message.stage)};
+  }
+}
+
+bool is_send(const Action& action) {
+  return action.kind == Kind::kSendForward || action.kind == Kind::kSendBackward;
+}
+
+// An edge is a message with both of its ends.
+TEST(PipelineCheck, RefusesATableWithoutOneOfItsEdges) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    const Table whole = with_messages(schedule_of(name, 3, 4));
+    int edges = 0;
+    for (const auto& line : whole.workers) {
+      for (const Action& send : line) {
+        if (!is_send(send)) continue;
+        ++edges;
+        Table table = whole;
+        for (auto& actions : table.workers) {
+          std::erase(actions, send);
+          std::erase(actions, receive_of(send));
+        }
+        EXPECT_THAT(error_of(table), HasSubstr(text(send) + " is missing")) << name;
+      }
+    }
+    EXPECT_GT(edges, 0) << name;
+  }
+}
+
+// Two messages of one direction between two workers, exchanged at one end: a transport delivers
+// them in the order in which they were sent.
+TEST(PipelineCheck, RefusesATableWithTwoEdgesExchanged) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    const Table whole = with_messages(schedule_of(name, 3, 4));
+    int exchanges = 0;
+    for (std::size_t worker = 0; worker < whole.workers.size(); ++worker) {
+      const std::vector<Action>& line = whole.workers[worker];
+      for (std::size_t a = 0; a < line.size(); ++a) {
+        for (std::size_t b = a + 1; b < line.size(); ++b) {
+          if (!is_message(line[a].kind) || !is_message(line[b].kind)) continue;
+          if (is_send(line[a]) != is_send(line[b])) continue;
+          if (ends_of(whole, line[a]) != ends_of(whole, line[b])) continue;
+          ++exchanges;
+          Table table = whole;
+          std::swap(table.workers[worker][a], table.workers[worker][b]);
+          EXPECT_NE(error_of(table), "")
+              << name << ": " << text(line[a]) << " and " << text(line[b]);
+        }
+      }
+    }
+    EXPECT_GT(exchanges, 0) << name;
   }
 }
 

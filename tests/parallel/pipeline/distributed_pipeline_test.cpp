@@ -5,15 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 
 #include <csignal>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
-#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/groups.h>
+#include <tests/support/moment.h>
+#include <tests/support/survivors.h>
 
 namespace lockstep {
 namespace {
@@ -24,11 +31,13 @@ using testing::HasSubstr;
 using testing_support::accumulate;
 using testing_support::difference;
 using testing_support::make_net;
+using testing_support::Moment;
 using testing_support::Net;
 using testing_support::no_errors;
 using testing_support::parameters_of;
 using testing_support::run_group;
 using testing_support::run_group_processes;
+using testing_support::Survivors;
 
 constexpr int kRankMicroBatches = 4;
 
@@ -178,51 +187,184 @@ TEST(DistributedPipeline, AllRanksHearOfOptionsThatDiffer) {
               Each(HasSubstr("rank 0: Pipeline: micro_batches must be at least 1")));
 }
 
-// A stage that throws ends the step on all ranks, with the words of the one that failed.
-TEST(DistributedPipeline, EndsOnAllRanksWhenAStageThrows) {
-  const Clock::time_point start = Clock::now();
-  const auto errors = run_group(3, "shm", [&](ProcessGroup group) {
-    auto linear = one_at_a_time([] { return std::make_shared<torch::nn::LinearImpl>(4, 4); });
-    int calls = 0;
-    const pipeline::StageModule stage(linear, [&, linear](const Tensors& inputs) -> Tensors {
-      if (group.rank() == 1 && ++calls == 3) throw DataError("the stage is broken");
-      return {linear->forward(inputs[0])};
-    });
-    DistributedPipeline pipe({stage}, group, torch::kCPU, {.micro_batches = 5});
-    const auto loss = [](const torch::Tensor& output, const torch::Tensor&) {
-      return output.sum();
-    };
-    pipe.step(loss, torch::ones({10, 4}), torch::ones({10}));
+TEST(DistributedPipeline, EndsOnAllRanksWhereABatchIsNotAsLargeAsTheySay) {
+  const Net net = make_net("mnist");  // eleven samples
+  const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
+    DistributedPipeline pipe(stages_of(net, Schedule::k1F1B, group.rank(), 4), group, torch::kCPU);
+    pipe.step(net.criterion, net.x, net.y, 10);
   });
-  EXPECT_LT(seconds_since(start), 10);
-  EXPECT_THAT(errors[1], AllOf(HasSubstr("worker 1 failed in stage 1 at 1F2"),
-                               HasSubstr("the stage is broken")));
-  EXPECT_THAT(errors[0], HasSubstr("the stage is broken"));
-  EXPECT_THAT(errors[2], HasSubstr("the stage is broken"));
+  EXPECT_THAT(errors[0], HasSubstr("x has shape [11, 1, 28, 28], expected 10 samples"));
+  EXPECT_THAT(errors, Each(HasSubstr("has shape [11")));
 }
 
-TEST(DistributedPipelineDeath, NamesTheRankThatDied) {
-  const auto errors = run_group_processes(2, "shm", [](ProcessGroup group) {
-    auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);
-    int calls = 0;
-    const pipeline::StageModule stage(linear, [&, linear](const Tensors& inputs) -> Tensors {
-      if (group.rank() == 1 && ++calls == 3) raise(SIGKILL);
-      return {linear->forward(inputs[0])};
+// Longer than the ring of the transport: what does not fit is sent while the sender is in a call.
+TEST(DistributedPipeline, TakesMessagesOfAnyLength) {
+  at::set_num_threads(1);
+  constexpr int kParts = 3;
+  const auto wide_net = [] {
+    torch::manual_seed(8);
+    return Net{{torch::nn::Linear(8, 1 << 16), torch::nn::Linear(1 << 16, 4)},
+               torch::randn({12, 8}),  // four samples of 256 KiB in each part
+               torch::randn({12, 4}),
+               [](const torch::Tensor& output, const torch::Tensor& target) {
+                 return torch::mse_loss(output, target);
+               }};
+  };
+  const Net expected = wide_net(), net = wide_net();
+  accumulate(expected, kParts);
+  for (const Schedule schedule : {Schedule::kGPipe, Schedule::kZbH1}) {
+    for (const auto& each : parameters_of(net)) each.mutable_grad() = torch::Tensor();
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      const auto rank = static_cast<std::size_t>(group.rank());
+      DistributedPipeline pipe({net.stages[rank]}, group, torch::kCPU,
+                               {.micro_batches = kParts, .schedule = schedule});
+      pipe.step(net.criterion, net.x, net.y);
     });
-    DistributedPipeline pipe({stage}, group, torch::kCPU, {.micro_batches = 6});
-    const auto loss = [](const torch::Tensor& output, const torch::Tensor&) {
-      return output.sum();
-    };
-    const Clock::time_point start = Clock::now();
+    EXPECT_EQ(errors, no_errors(2));
+    EXPECT_EQ(difference(net, expected), "") << schedule_name(schedule);
+  }
+}
+
+// Autocast of the caller, whose cache of casts is on: micro-batches must not share what is in it.
+TEST(DistributedPipeline, UnderAutocastGivesTheBitsOfOneProcess) {
+  const auto with_bfloat16 = [](const auto& function) {
+    const auto former = at::autocast::get_autocast_dtype(at::kCPU);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, torch::kBFloat16);
+    function();
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_dtype(at::kCPU, former);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  };
+  at::set_num_threads(1);
+  const Net expected = make_net("mnist");
+  with_bfloat16([&] {
+    const pipeline::CastsPerMicroBatch casts;
+    accumulate(expected, kRankMicroBatches);
+  });
+  for (const bool recompute : {false, true}) {
+    const Net net = make_net("mnist");
+    const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      DistributedPipeline pipe(
+          stages_of(net, Schedule::kZbH1, group.rank(), 4), group, torch::kCPU,
+          {.micro_batches = kRankMicroBatches,
+           .schedule = Schedule::kZbH1,
+           .recompute = recompute});
+      with_bfloat16([&] { pipe.step(net.criterion, net.x, net.y); });
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(4));
+    EXPECT_EQ(difference(net, expected), "") << recompute;
+  }
+}
+
+// Only rank 0 has two stages with one weight; rank 1 hears of what is wrong there.
+TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
+  const Net net = make_net("tied");
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    DistributedPipeline pipe(stages_of(net, Schedule::kZbV, group.rank(), 2), group, torch::kCPU,
+                             {.micro_batches = kRankMicroBatches,
+                              .schedule = Schedule::kZbV,
+                              .reduce = [](int, const Tensors&) {}});
+    pipe.step(net.criterion, net.x, net.y);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("leave options.reduce out")));
+}
+
+// --- A rank that fails
+// ------------------------------------------------------------------------------
+
+constexpr auto kSumOfOutput = [](const torch::Tensor& output, const torch::Tensor&) {
+  return output.sum();
+};
+
+// A linear layer; `before` is called before each forward.
+pipeline::StageModule linear_stage(std::function<void()> before) {
+  const auto linear = one_at_a_time([] { return std::make_shared<torch::nn::LinearImpl>(4, 4); });
+  return pipeline::StageModule(
+      linear, [linear, before = std::move(before)](const Tensors& inputs) -> Tensors {
+        before();
+        return {linear->forward(inputs[0])};
+      });
+}
+
+class DistributedPipelineFailures : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, DistributedPipelineFailures, testing::Values("shm", "gloo"));
+
+// A stage that throws ends the step on all ranks, with the words of the one that failed. It fails
+// when rank 0 has nothing more to send and waits for gradients. Nobody leaves before all have heard
+// of it.
+TEST_P(DistributedPipelineFailures, EndTheStepOnAllRanks) {
+  Moment failed;
+  Survivors all(3);
+  const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
+    int calls = 0;
+    const auto stage = linear_stage([&] {
+      if (group.rank() != 1 || ++calls != 5) return;
+      failed.mark();
+      throw DataError("the stage is broken");
+    });
+    DistributedPipeline pipe({stage}, group, torch::kCPU, {.micro_batches = 5});
     try {
-      pipe.step(loss, torch::ones({12, 4}), torch::ones({12}));
-    } catch (const CommError& error) {
-      if (seconds_since(start) > 2) throw Error("it took too long");
-      throw;
+      pipe.step(kSumOfOutput, torch::ones({10, 4}), torch::ones({10}));
+    } catch (const Error& error) {
+      const bool in_time = failed.seconds_ago() < 2;
+      all.wait_for_all();
+      throw Error(str(error.what(), in_time ? " in time" : " late"));
     }
   });
-  EXPECT_THAT(errors[1], HasSubstr("killed by signal 9"));
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("worker 0 failed in stage 0"), HasSubstr("rank 1")));
+  EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F4"));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
+}
+
+struct PipelineDeath {
+  const char* name;
+  const char* backend;
+  int victim;  // of three ranks
+};
+
+void PrintTo(const PipelineDeath& death, std::ostream* out) { *out << death.name; }
+
+class DistributedPipelineDeaths : public testing::TestWithParam<PipelineDeath> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, DistributedPipelineDeaths,
+                         testing::Values(PipelineDeath{"FirstOverShm", "shm", 0},
+                                         PipelineDeath{"MiddleOverShm", "shm", 1},
+                                         PipelineDeath{"FirstOverGloo", "gloo", 0},
+                                         PipelineDeath{"LastOverGloo", "gloo", 2}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(DistributedPipelineDeaths, AreNamedByTheOthersWithinTwoSeconds) {
+  const PipelineDeath death = GetParam();
+  Moment killed;
+  Survivors survivors(2);
+  const auto errors = run_group_processes(3, death.backend, [&](ProcessGroup group) {
+    int calls = 0;
+    const auto stage = linear_stage([&] {
+      if (group.rank() != death.victim || ++calls != 63) return;  // in the middle of a step
+      killed.mark();
+      raise(SIGKILL);
+    });
+    DistributedPipeline pipe({stage}, group, torch::kCPU, {.micro_batches = 6});
+    try {
+      for (;;) pipe.step(kSumOfOutput, torch::ones({12, 4}), torch::ones({12}));
+    } catch (const CommError& error) {
+      const bool in_time = killed.seconds_ago() < 2;
+      survivors.wait_for_all();
+      throw CommError(str(error.what(), in_time ? " in time" : " late"));
+    }
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string& error = errors[static_cast<std::size_t>(rank)];
+    if (rank == death.victim) {
+      EXPECT_EQ(error, "killed by signal 9");
+    } else {
+      EXPECT_THAT(error, AllOf(HasSubstr(str("worker ", rank, " failed in stage ", rank)),
+                               HasSubstr(str("rank ", death.victim)), HasSubstr("died"),
+                               HasSubstr(" in time")));
+    }
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include <lockstep/core/error.h>
@@ -194,6 +195,73 @@ TEST(PipelineExecutor, GivesTheSameForRandomTables) {
     ThreadTeam threads(names_of_workers(workers));
     Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
     EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
+  }
+}
+
+// A schedule of up to 8 stages and 32 micro-batches; some of its stages are not split.
+Table random_schedule(const char* name, std::mt19937& random) {
+  const bool two = std::string_view(name) == "interleaved" || std::string_view(name) == "zbv";
+  const int workers = 1 + static_cast<int>(random() % (two ? 4 : 8));
+  Table table = schedule_of(name, workers, 1 + static_cast<int>(random() % 32));
+  if (random() % 2 == 0) {
+    const auto stages = static_cast<std::mt19937::result_type>(table.stages());
+    table = with_whole_backward(table, static_cast<int>(random() % stages));
+  }
+  return random() % 2 == 0 ? with_messages(with_reductions(table)) : with_messages(table);
+}
+
+TEST(PipelineExecutor, GivesTheSameForSchedulesOfAnySize) {
+  std::mt19937 random(23);
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    for (int trial = 0; trial < 12; ++trial) {
+      const Table table = random_schedule(name, random);
+      ASSERT_LE(table.stages(), 8);
+      ASSERT_NO_THROW(check(table)) << csv(table);
+      const int workers = static_cast<int>(table.workers.size());
+      ThreadTeam threads(names_of_workers(workers));
+      Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
+      EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
+    }
+  }
+}
+
+TEST(PipelineExecutor, GivesTheSameForLargeRandomTables) {
+  std::mt19937 random(29);
+  for (int trial = 0; trial < 4; ++trial) {
+    const int workers = 2 + static_cast<int>(random() % 3);
+    const Table table =
+        with_messages(random_table(random, workers, 8, 29 + static_cast<int>(random() % 4)));
+    ASSERT_NO_THROW(check(table)) << csv(table);
+    ThreadTeam threads(names_of_workers(workers));
+    Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
+    EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
+  }
+}
+
+// One team for all steps. In some of them a worker fails at a random action of its line.
+TEST(PipelineExecutor, RunsAThousandStepsOfWhichSomeFail) {
+  constexpr int kWorkers = 3;
+  ThreadTeam threads(names_of_workers(kWorkers));
+  Mailboxes<Number> mailboxes(kWorkers, std::chrono::seconds(30));
+  std::vector<Table> tables;
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    tables.push_back(with_messages(schedule_of(name, kWorkers, 4)));
+  }
+  std::mt19937 random(31);
+  for (int step = 0; step < 1000; ++step) {
+    const Table& table = tables[random() % tables.size()];
+    if (step % 20 != 0) {
+      ASSERT_EQ(run(table, threads, mailboxes), expected_of(table)) << step;
+      continue;
+    }
+    const auto& line = table.workers[random() % kWorkers];
+    const Action failing = line[random() % line.size()];
+    const auto message = message_of<DataError>([&] {
+      run(table, threads, mailboxes, nullptr, [&](const Action& action) {
+        if (action == failing) throw DataError("the file is gone");
+      });
+    });
+    ASSERT_THAT(message, HasSubstr(str(" at ", text(failing), ": the file is gone"))) << step;
   }
 }
 

@@ -64,13 +64,16 @@ struct FaultyStageImpl : torch::nn::Module {
 };
 TORCH_MODULE(FaultyStage);
 
+constexpr int kFaultyStages = 4;
+
 class PipelineFailures : public testing::TestWithParam<Schedule> {
  protected:
   Fault fault;
   std::vector<pipeline::StageModule> stages{FaultyStage(0, fault), FaultyStage(1, fault),
-                                            FaultyStage(2, fault)};
+                                            FaultyStage(2, fault), FaultyStage(3, fault)};
   Pipeline pipe{stages,
-                std::vector<torch::Device>(3, torch::kCPU),
+                std::vector<torch::Device>(
+                    static_cast<std::size_t>(workers_for(GetParam(), kFaultyStages)), torch::kCPU),
                 {.micro_batches = 5, .schedule = GetParam(), .threads_per_worker = 1}};
   const torch::Tensor x = torch::ones({10, 4}), y = torch::zeros({10, 4});
 
@@ -83,12 +86,14 @@ class PipelineFailures : public testing::TestWithParam<Schedule> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineFailures,
-                         testing::Values(Schedule::kGPipe, Schedule::k1F1B, Schedule::kZbH1));
+                         testing::Values(Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved,
+                                         Schedule::kZbH1, Schedule::kZbV));
 
 TEST_P(PipelineFailures, NameTheStageAndLeaveAPipelineThatWorks) {
   const double expected = step();
   const torch::Tensor gradient = pipe.parameters()[0].grad().clone();
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < kFaultyStages; ++stage) {
+    const int worker = pipe.table().worker_of[static_cast<std::size_t>(stage)];
     for (const bool in_backward : {false, true}) {
       fault.in_backward = in_backward;
       fault.stage = stage;
@@ -100,7 +105,7 @@ TEST_P(PipelineFailures, NameTheStageAndLeaveAPipelineThatWorks) {
       if (stage > 0 || !in_backward) {  // the input of stage 0 has no backward
         EXPECT_THAT(
             message,
-            AllOf(HasSubstr(lockstep::str("worker ", stage, " failed in stage ", stage)),
+            AllOf(HasSubstr(lockstep::str("worker ", worker, " failed in stage ", stage)),
                   HasSubstr(in_backward ? "the backward is broken" : "the forward is broken")));
       }
       fault.stage = -1;
@@ -115,7 +120,7 @@ TEST_P(PipelineFailures, InTheCriterionNameTheLastStage) {
     throw ConfigError("no such loss");
   };
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(broken, x, y); }),
-              AllOf(HasSubstr("failed in stage 2 at 2F0"), HasSubstr("no such loss")));
+              AllOf(HasSubstr("failed in stage 3 at 3F0"), HasSubstr("no such loss")));
   const auto of_samples = [](const torch::Tensor& output, const torch::Tensor&) {
     return output.sum(1);
   };

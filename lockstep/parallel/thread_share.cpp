@@ -1,0 +1,38 @@
+#include <lockstep/parallel/thread_share.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include <ATen/Parallel.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+std::vector<int> divided_threads(int threads, std::size_t members) {
+  const int count = static_cast<int>(members);
+  std::vector<int> shares;
+  for (int member = 0; member < count; ++member) {
+    shares.push_back(std::max(1, threads / count + (member < threads % count ? 1 : 0)));
+  }
+  return shares;
+}
+
+// LibTorch gives a thread the process's number at its first parallel operation, which the library
+// and its inline functions, compiled here, notice each for itself. Both must have happened before
+// the thread's own number is set.
+void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
+  LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
+                 counts.size(), " numbers of threads");
+  const int threads = at::get_num_threads();
+  std::mutex mutex;  // the members write the process's number, too
+  team.run([&](std::size_t member) {
+    const std::scoped_lock lock(mutex);
+    static_cast<void>(at::get_num_threads());
+    at::internal::lazy_init_num_threads();
+    at::set_num_threads(std::max(1, counts[member]));
+  });
+  at::set_num_threads(threads);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// How many threads LibTorch's operations use on each member of a team of threads.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <lockstep/parallel/thread_team.h>
+
+namespace lockstep {
+
+/// `threads` divided among `members`: the first ones get one more where they cannot be divided, and
+/// each gets at least 1. `members` is at least 1.
+std::vector<int> divided_threads(int threads, std::size_t members);
+
+/// From now on member i of `team` computes LibTorch's parallel operations with counts[i] threads,
+/// at least 1. The calling thread keeps its number, and threads to come start with it. Nobody else
+/// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
+void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
+
+}  // namespace lockstep

@@ -1,0 +1,242 @@
+// Several steps with Pipeline: what the weights become, and what a thousand steps leave behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <torch/optim/sgd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <tests/parallel/pipeline/nets.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::accumulate;
+using testing_support::buffers_of;
+using testing_support::difference;
+using testing_support::make_net;
+using testing_support::message_of;
+using testing_support::Net;
+using testing_support::parameters_of;
+
+constexpr int kCourseSteps = 5;
+constexpr int kCourseParts = 4;
+constexpr Schedule kAllSchedules[] = {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved,
+                                      Schedule::kZbH1, Schedule::kZbV};
+
+// The nets have four stages.
+Pipeline pipeline_with(const Net& net, PipelineOptions options) {
+  at::set_num_threads(1);
+  options.threads_per_worker = 1;
+  const int workers = workers_for(options.schedule, static_cast<int>(net.stages.size()));
+  return Pipeline(net.stages,
+                  std::vector<torch::Device>(static_cast<std::size_t>(workers), torch::kCPU),
+                  options);
+}
+
+// What five steps come to.
+struct Course {
+  Tensors gradients;  // after the first step
+  Tensors weights;
+  Tensors buffers;
+};
+
+Course taken(const Net& net, const std::function<void()>& step) {
+  const Tensors parameters = parameters_of(net);
+  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(0.01));
+  Course course;
+  for (int i = 0; i < kCourseSteps; ++i) {
+    optimizer.zero_grad();
+    step();
+    for (const auto& each : parameters) {
+      if (i == 0) course.gradients.push_back(each.grad().clone());
+    }
+    optimizer.step();
+  }
+  for (const auto& each : parameters) course.weights.push_back(each.detach().clone());
+  for (const auto& each : buffers_of(net)) course.buffers.push_back(each.clone());
+  return course;
+}
+
+void expect_same_bits(const Tensors& got, const Tensors& expected, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_TRUE(got[i].equal(expected[i])) << what << ' ' << i;
+  }
+}
+
+class PipelineCourses : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, PipelineCourses,
+                         testing::Values("mnist", "dropout", "resnet", "tied", "forked"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(PipelineCourses, EndWithTheSameBitsInAllSchedules) {
+  at::set_num_threads(1);
+  const Net alone = make_net(GetParam());
+  torch::manual_seed(9);
+  const Course expected = taken(alone, [&] { accumulate(alone, kCourseParts); });
+  for (const Schedule schedule : kAllSchedules) {
+    const Net net = make_net(GetParam());
+    Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts, .schedule = schedule});
+    torch::manual_seed(9);
+    const Course got = taken(net, [&] { pipe.step(net.criterion, net.x, net.y); });
+    const std::string name(schedule_name(schedule));
+    expect_same_bits(got.gradients, expected.gradients, name + " gradient");
+    expect_same_bits(got.weights, expected.weights, name + " weight");
+    expect_same_bits(got.buffers, expected.buffers, name + " buffer");
+  }
+}
+
+Net in_double(Net net) {
+  for (const auto& stage : net.stages) stage.module().to(torch::kFloat64);
+  if (net.x.is_floating_point()) net.x = net.x.to(torch::kFloat64);
+  return net;
+}
+
+void expect_close_to(const Tensors& got, const Tensors& expected, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double norm = expected[i].norm().item<double>();
+    EXPECT_LE((got[i] - expected[i]).norm().item<double>(), 1e-5 * (norm + 1e-3)) << what << i;
+  }
+}
+
+// Without batch normalisation: one device with the whole batch.
+TEST(PipelineCourse, IsThatOfOneDeviceInAllSchedules) {
+  at::set_num_threads(1);
+  for (const char* name : {"mnist", "tied", "forked"}) {
+    const Net alone = in_double(make_net(name));
+    const Course expected = taken(alone, [&] { accumulate(alone, 1); });
+    for (const Schedule schedule : kAllSchedules) {
+      const Net net = in_double(make_net(name));
+      Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts, .schedule = schedule});
+      const Course got = taken(net, [&] { pipe.step(net.criterion, net.x, net.y); });
+      const std::string what = lockstep::str(name, ' ', schedule_name(schedule), ' ');
+      expect_close_to(got.gradients, expected.gradients, what + "gradient ");
+      expect_close_to(got.weights, expected.weights, what + "weight ");
+    }
+  }
+}
+
+Net tiny_net() {
+  torch::manual_seed(6);
+  const torch::nn::Sequential first(torch::nn::Linear(4, 4), torch::nn::Tanh());
+  return {{first, torch::nn::Linear(4, 2)},
+          torch::randn({7, 4}),
+          torch::randn({7, 2}),
+          [](const torch::Tensor& output, const torch::Tensor& target) {
+            return torch::mse_loss(output, target);
+          }};
+}
+
+// In every hundredth step a criterion fails, after which the step is made again.
+TEST(PipelineStress, AThousandStepsOfASmallNet) {
+  at::set_num_threads(1);
+  constexpr int kSteps = 1000;
+  const Net alone = tiny_net(), net = tiny_net();
+  torch::optim::SGD expected(parameters_of(alone), torch::optim::SGDOptions(0.02));
+  torch::optim::SGD optimizer(parameters_of(net), torch::optim::SGDOptions(0.02));
+  Pipeline pipe = pipeline_with(net, {.micro_batches = 3, .schedule = Schedule::kZbH1});
+  int calls = 0;
+  const auto failing = [&](const torch::Tensor&, const torch::Tensor&) -> torch::Tensor {
+    ++calls;
+    throw DataError("unlucky");
+  };
+  for (int step = 0; step < kSteps; ++step) {
+    if (step % 100 == 50) {
+      ASSERT_THAT(message_of<DataError>([&] { pipe.step(failing, net.x, net.y); }),
+                  HasSubstr("failed in stage 1 at 1F0: unlucky"));
+    }
+    optimizer.zero_grad();
+    pipe.step(net.criterion, net.x, net.y);
+    optimizer.step();
+    expected.zero_grad();
+    accumulate(alone, 3);
+    expected.step();
+  }
+  EXPECT_EQ(calls, kSteps / 100);
+  expect_same_bits(parameters_of(net), parameters_of(alone), "weight");
+}
+
+// bfloat16 on the CPU, for this thread, as long as it lives.
+class Bfloat16Here {
+ public:
+  Bfloat16Here() : former_(at::autocast::get_autocast_dtype(at::kCPU)) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, torch::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  ~Bfloat16Here() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_dtype(at::kCPU, former_);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  Bfloat16Here(const Bfloat16Here&) = delete;
+  Bfloat16Here& operator=(const Bfloat16Here&) = delete;
+
+ private:
+  at::ScalarType former_;
+};
+
+// A cast of a weight must not be shared by micro-batches, nor by a forward without a graph and its
+// repetition.
+TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
+  at::set_num_threads(1);
+  const Net alone = make_net("mnist");
+  {
+    const Bfloat16Here half;
+    const pipeline::CastsPerMicroBatch casts;
+    accumulate(alone, kCourseParts);
+  }
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+    for (const bool recompute : {false, true}) {
+      const Net net = make_net("mnist");
+      Pipeline pipe = pipeline_with(
+          net, {.micro_batches = kCourseParts, .schedule = schedule, .recompute = recompute});
+      const Bfloat16Here half;
+      pipe.step(net.criterion, net.x, net.y);
+      EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule) << ' ' << recompute;
+    }
+  }
+}
+
+TEST(PipelineTies, AreNotReducedStageByStage) {
+  const Net net = make_net("tied");
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                pipeline_with(net, {.reduce = [](int, const Tensors&) {}});
+              }),
+              HasSubstr("leave options.reduce out and reduce the gradients after step()"));
+}
+
+// It would begin a step in the middle of the one that it is a part of.
+TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
+  std::function<void()> inside = [] {};
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);
+  const pipeline::StageModule stage(linear, [&, linear](const Tensors& inputs) -> Tensors {
+    inside();
+    return {linear->forward(inputs[0])};
+  });
+  Pipeline pipe(std::vector<pipeline::StageModule>(1, stage),
+                std::vector<torch::Device>(1, torch::kCPU),
+                {.micro_batches = 2, .threads_per_worker = 1});
+  const auto sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
+  const torch::Tensor x = torch::ones({4, 4});
+  inside = [&] { pipe.forward(x); };
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(sum, x, torch::Tensor()); }),
+              HasSubstr("a thread called the DataParallel or Pipeline that it works for"));
+  inside = [] {};
+  EXPECT_NO_THROW(pipe.step(sum, x, torch::Tensor()));
+}
+
+}  // namespace
+}  // namespace lockstep

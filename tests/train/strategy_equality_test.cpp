@@ -1,0 +1,51 @@
+// Every strategy and schedule trains small nets as one process does: gradients after one step,
+// weights after five. Uneven micro-batches.
+#include <gtest/gtest.h>
+
+#include <tests/train/strategy_equality.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::expect_equal_lessons;
+using testing_support::kEverySchedule;
+using testing_support::LearntAlone;
+
+// Of 12 samples, and of 6.
+constexpr int kPipelineParts = 5;
+constexpr int kHybridParts = 4;
+
+TEST(StrategyEquality, OfReplicas) {
+  for (const char* const net : {"mnist", "tied"}) {
+    LearntAlone alone(net);
+    for (const auto& way : testing_support::data_parallel_ways()) expect_equal_lessons(alone, way);
+  }
+}
+
+TEST(StrategyEquality, OfPipelinesOnThreads) {
+  for (const char* const net : {"mnist", "tied"}) {
+    LearntAlone alone(net);
+    for (const Schedule schedule : kEverySchedule) {
+      expect_equal_lessons(alone, testing_support::thread_way(schedule, kPipelineParts));
+    }
+  }
+}
+
+TEST(StrategyEquality, OfPipelinesOnRanks) {
+  LearntAlone alone("mnist");
+  for (const Schedule schedule : kEverySchedule) {
+    expect_equal_lessons(alone, testing_support::rank_way(schedule, kPipelineParts));
+  }
+}
+
+TEST(StrategyEquality, OfHybrids) {
+  LearntAlone alone("mnist");
+  for (const Schedule schedule : kEverySchedule) {
+    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kHybridParts));
+  }
+  expect_equal_lessons(alone,
+                       testing_support::hybrid_way(Schedule::k1F1B, kHybridParts, /*shards=*/true));
+}
+
+}  // namespace
+}  // namespace lockstep

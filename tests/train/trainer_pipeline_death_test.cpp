@@ -1,0 +1,131 @@
+// Strategies pipeline and hybrid when a rank fails or dies in the middle of training.
+#include <csignal>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/trainer.h>
+#include <tests/support/moment.h>
+#include <tests/support/survivors.h>
+#include <tests/train/staged_net.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing_support::Moment;
+using testing_support::run_group;
+using testing_support::run_group_processes;
+using testing_support::Survivors;
+
+// The staged net; `before` is called before each forward of each of its stages.
+ClassificationTask interrupted_task(const std::function<void()>& before) {
+  const torch::nn::Sequential net = make_staged_net();
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net, before](int stages) {
+    std::vector<pipeline::StageModule> interrupted;
+    for (const pipeline::StageModule& stage : cut_staged_net(net, {}, stages)) {
+      interrupted.emplace_back(stage.module().shared_from_this(),
+                               [stage, before](const Tensors& inputs) -> Tensors {
+                                 before();
+                                 return stage.forward(inputs);
+                               });
+    }
+    return interrupted;
+  });
+}
+
+// Trains until something ends it, which others have marked in `moment`. Keeps what it trained with
+// until all have heard of the end: no rank learns of it because another one has left.
+void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
+                         const std::function<void()>& before, const Moment& moment,
+                         Survivors& survivors) {
+  at::set_num_threads(1);
+  ClassificationTask task = interrupted_task(before);
+  auto strategy = make_strategy(strategy_name, group, {.stages = 2, .micro_batches = 2});
+  const DataShare share = strategy->data_share();
+  Loader loader(train_images(),
+                DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+                kNormalize, {.batch_size = kGlobalBatch / share.size});
+  Trainer trainer(options(1'000'000), std::move(strategy));
+  try {
+    trainer.fit(task, loader);
+  } catch (const Error& error) {
+    const bool in_time = moment.seconds_ago() < 2;
+    survivors.wait_for_all();
+    throw Error(str(error.what(), in_time ? " in time" : " late"));
+  }
+}
+
+struct TrainerDeath {
+  const char* name;
+  const char* strategy;
+  const char* backend;
+  int ranks;
+  int victim;
+};
+
+void PrintTo(const TrainerDeath& death, std::ostream* out) { *out << death.name; }
+
+class TrainerPipelineDeaths : public testing::TestWithParam<TrainerDeath> {};
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, TrainerPipelineDeaths,
+    testing::Values(TrainerDeath{"PipelineOverShm", "pipeline", "shm", 2, 1},
+                    TrainerDeath{"PipelineOverGloo", "pipeline", "gloo", 2, 1},
+                    TrainerDeath{"HybridOverShm", "hybrid", "shm", 4, 3},
+                    TrainerDeath{"HybridOverGloo", "hybrid", "gloo", 4, 2}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(TrainerPipelineDeaths, AreNamedByAllOtherRanksWithinTwoSeconds) {
+  const TrainerDeath death = GetParam();
+  Moment killed;
+  Survivors survivors(death.ranks - 1);
+  const auto errors = run_group_processes(death.ranks, death.backend, [&](ProcessGroup group) {
+    int forwards = 0;
+    const auto die = [&] {
+      if (group.rank() != death.victim || ++forwards != 61) return;
+      killed.mark();
+      raise(SIGKILL);
+    };
+    train_until_the_end(group, death.strategy, die, killed, survivors);
+  });
+  for (int rank = 0; rank < death.ranks; ++rank) {
+    const std::string& error = errors[static_cast<std::size_t>(rank)];
+    if (rank == death.victim) {
+      EXPECT_EQ(error, "killed by signal 9");
+    } else {
+      EXPECT_THAT(error, AllOf(HasSubstr(str("rank ", death.victim)), HasSubstr("died"),
+                               HasSubstr(" in time")))
+          << "rank " << rank;
+    }
+  }
+}
+
+// The other pipeline's ranks wait for the first one's gradients: they must hear of its end, too.
+class TrainerHybridFailures : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, TrainerHybridFailures, testing::Values("shm", "gloo"));
+
+TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
+  Moment failed;
+  Survivors all(4);
+  const auto errors = run_group(4, GetParam(), [&](ProcessGroup group) {
+    int forwards = 0;
+    const auto fail = [&] {
+      if (group.rank() != 1 || ++forwards != 31) return;
+      failed.mark();
+      throw DataError("the stage is broken");
+    };
+    train_until_the_end(group, "hybrid", fail, failed, all);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
+  EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));
+}
+
+}  // namespace
+}  // namespace lockstep
