@@ -70,6 +70,10 @@ struct PipelineOptions {
   /// Called on the worker of a stage as soon as its gradients of a step are complete, while other
   /// stages still compute: adds them up over the replicas of the pipeline.
   ReduceStage reduce = nullptr;
+  /// Threads of one process: also count the bytes that activations take, for
+  /// Pipeline::peak_activation_bytes(). Every allocation then costs a lookup, so leave it off where
+  /// the time of a step is measured.
+  bool measure_memory = false;
 };
 
 namespace pipeline {
