@@ -111,7 +111,10 @@ PipelineMeasurement measured_step() {
                                 {{Kind::kForward, 1, 0}, 0.004, 0.005},
                                 {{Kind::kBackward, 1, 0}, 0.005, 0.007},
                                 {{Kind::kSendBackward, 1, 0}, 0.007, 0.0075}}};
-  measured.bytes_per_activation = 1 << 20;
+  measured.worker_bytes = {1 << 20, 1 << 19};
+  measured.stage_bytes = {1 << 20, 1 << 19};
+  measured.step_seconds = 0.0125;
+  measured.empty_step_seconds = 0.0005;
   measured.processors = 1;
   return measured;
 }
@@ -138,6 +141,48 @@ TEST(PipelinePicture, ComparesAStepWithItsReplay) {
   EXPECT_NEAR(json["bubble_replayed"].get<double>(), 10.0 / 17, 1e-9);
   EXPECT_NEAR(json["bubble_formula"].get<double>(), 0.5, 1e-9);
   EXPECT_THAT(json["peak_activations"].get<std::vector<int>>(), ElementsAre(1, 1));
+  EXPECT_THAT(json["worker_bytes"].get<std::vector<int>>(), ElementsAre(1 << 20, 1 << 19));
+  EXPECT_THAT(json["stage_bytes"].get<std::vector<int>>(), ElementsAre(1 << 20, 1 << 19));
+}
+
+TEST(PipelinePicture, SaysWhatTheExecutorCosts) {
+  const PipelinePicture picture = picture_of_measured_step();
+  const auto json = nlohmann::json::parse(picture_json(picture));
+  EXPECT_NEAR(json["step_ms"].get<double>(), 12.5, 1e-9);
+  EXPECT_NEAR(json["executor_ms"].get<double>(), 0.5, 1e-9);
+  EXPECT_NEAR(json["executor_share"].get<double>(), 0.04, 1e-9);
+  EXPECT_NEAR(json["over_replay_ms"].get<double>(), 10 - 8.5, 1e-9);
+  EXPECT_FALSE(json.contains("wait_us"));
+  EXPECT_THAT(pipeline_text(picture, 80),
+              HasSubstr("\n  0.500 ms  the same table with stages that do nothing: 4.00% of a step "
+                        "of 12.500 ms\n  1.500 ms  what the measured step took longer"));
+  EXPECT_THAT(pipeline_svg(picture), HasSubstr("takes 0.500 ms, 4.00% of a step"));
+
+  // On paper nothing runs.
+  const PipelinePicture paper = picture_of_schedule("gpipe", 2, 1);
+  EXPECT_FALSE(nlohmann::json::parse(picture_json(paper)).contains("executor_ms"));
+  EXPECT_THAT(pipeline_text(paper, 80), Not(HasSubstr("executor")));
+  EXPECT_THAT(pipeline_svg(paper), Not(HasSubstr("Executor")));
+}
+
+TEST(PipelinePicture, LabelsStagesThatWait) {
+  ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
+      .schedule = "gpipe", .stages = 2, .micro_batches = 1, .measured = true, .wait = 2000});
+  PipelineMeasurement measured = measured_step();
+  measured.worker_bytes = measured.stage_bytes = {};
+  measured.waiting = WaitingStages{.asked_microseconds = 2000, .mean_microseconds = 2003.25};
+  const PipelinePicture picture = picture_of(settings, measured);
+  const std::string text = pipeline_text(picture, 80);
+  EXPECT_THAT(text, HasSubstr("measured: the step that took the median time; stages wait instead "
+                              "of computing\n"));
+  EXPECT_THAT(text, HasSubstr("2000 us; a wait took 2003.2 us on average."));
+  EXPECT_THAT(text, Not(HasSubstr("shared 1")));  // waits need no processor
+  EXPECT_THAT(text, Not(HasSubstr("memory")));
+  EXPECT_THAT(pipeline_svg(picture), HasSubstr("stages wait instead of computing"));
+  const auto json = nlohmann::json::parse(picture_json(picture));
+  EXPECT_EQ(json["wait_us"], 2000);
+  EXPECT_NEAR(json["wait_us_mean"].get<double>(), 2003.25, 1e-9);
+  EXPECT_FALSE(json.contains("worker_bytes"));
 }
 
 TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
@@ -148,6 +193,7 @@ TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
                               "worker 1     ........FFBBBBs.....\n"));
   EXPECT_THAT(text, HasSubstr("holds  memory  waits, measured  waits, replayed\n"));
   EXPECT_THAT(text, HasSubstr("   1 MiB  "));
+  EXPECT_THAT(text, HasSubstr(" 512 KiB  "));
   EXPECT_THAT(text, HasSubstr("The workers wanted 2 processors and shared 1"));
 }
 
@@ -254,6 +300,10 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.micro_batches = 0}, "--micro-batches must be from 1"},
       {{.stages = 4, .table = "x.csv"}, "--table says what --schedule"},
       {{.width = 4}, "belong to --measured"},
+      {{.wait = 100}, "belong to --measured"},
+      {{.measured = true, .wait = 0}, "--wait must be from 1"},
+      {{.measured = true, .wait = 5, .width = 4}, "with --wait stages compute nothing"},
+      {{.measured = true, .activation = "tanh"}, "--activation must be one of relu, gelu"},
       {{.message_cost = 1.0, .measured = true}, "leave --message-cost out"},
       {{.message_cost = -1.0}, "--message-cost must be from 0"},
       {{.measured = true, .steps = 0}, "--steps must be from 1"},

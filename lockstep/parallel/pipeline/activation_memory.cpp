@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 namespace lockstep::pipeline {
-namespace {
-
-constexpr int kClaimsNothing = -1;
-
-}  // namespace
 
 // The memory that belongs to stages. Thread-safe.
 class ActivationMemory::Blocks {
@@ -25,24 +21,40 @@ class ActivationMemory::Blocks {
     int workers = 0;
     for (const int worker : worker_of_) workers = std::max(workers, worker + 1);
     blocks_.clear();
+    ended_.clear();
     held_.assign(worker_of_.size(), 0);
     peaks_.stages.assign(worker_of_.size(), 0);
     peaks_.workers.assign(static_cast<std::size_t>(workers), 0);
   }
 
   /// A block that was here before, at the same address, was freed where nobody saw it.
-  void allocated(const void* address, std::int64_t bytes, int stage) {
+  void allocated(const void* address, std::int64_t bytes, Owner owner) {
     const std::scoped_lock lock(mutex_);
     remove(address);
-    if (stage != kClaimsNothing) add(address, bytes, stage);
+    if (owner.stage >= 0) add(address, {owner, bytes});
   }
   void freed(const void* address) {
     const std::scoped_lock lock(mutex_);
     remove(address);
   }
-  void adopt(const void* address, std::int64_t bytes, int stage) {
+  void adopt(const void* address, std::int64_t bytes, Owner owner) {
     const std::scoped_lock lock(mutex_);
-    if (!blocks_.contains(address)) add(address, bytes, stage);
+    if (!blocks_.contains(address)) add(address, {owner, bytes});
+  }
+  void end(Owner owner) {
+    const std::scoped_lock lock(mutex_);
+    ended_.insert(owner);
+    const Owner next{owner.stage + 1, owner.micro_batch};
+    const bool has_next =
+        static_cast<std::size_t>(next.stage) < held_.size() && !ended_.contains(next);
+    std::vector<std::pair<const void*, Block>> left;
+    for (const auto& each : blocks_) {
+      if (each.second.owner == owner) left.push_back(each);
+    }
+    for (const auto& [address, block] : left) {
+      remove(address);
+      if (has_next) add(address, {next, block.bytes});
+    }
   }
 
   void note(int stage) {
@@ -63,26 +75,27 @@ class ActivationMemory::Blocks {
 
  private:
   struct Block {
-    int stage = 0;
+    Owner owner{};
     std::int64_t bytes = 0;
   };
 
   static void raise(std::int64_t& peak, std::int64_t value) { peak = std::max(peak, value); }
 
-  void add(const void* address, std::int64_t bytes, int stage) {
-    blocks_[address] = {stage, bytes};
-    held_[static_cast<std::size_t>(stage)] += bytes;
+  void add(const void* address, const Block& block) {
+    blocks_[address] = block;
+    held_[static_cast<std::size_t>(block.owner.stage)] += block.bytes;
   }
   void remove(const void* address) {
     const auto found = blocks_.find(address);
     if (found == blocks_.end()) return;
-    held_[static_cast<std::size_t>(found->second.stage)] -= found->second.bytes;
+    held_[static_cast<std::size_t>(found->second.owner.stage)] -= found->second.bytes;
     blocks_.erase(found);
   }
 
   const std::vector<int> worker_of_;
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;  // by address
+  std::set<Owner> ended_;                          // their backwards
   std::vector<std::int64_t> held_;                 // by each stage
   ActivationBytes peaks_;
 };
@@ -96,14 +109,14 @@ class ActivationMemory::Reporter final : public c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* address, std::int64_t bytes, std::size_t /*total_allocated*/,
                          std::size_t /*total_reserved*/, c10::Device /*device*/) override {
     if (bytes > 0) {
-      blocks_->allocated(address, bytes, claimed);
+      blocks_->allocated(address, bytes, claimed.load());
     } else {
       blocks_->freed(address);
     }
   }
   bool memoryProfilingEnabled() const override { return true; }
 
-  std::atomic<int> claimed = kClaimsNothing;
+  std::atomic<Owner> claimed = Owner();
 
  private:
   const std::shared_ptr<Blocks> blocks_;
@@ -125,26 +138,26 @@ ActivationMemory::Watch::Watch(ActivationMemory* memory, int worker) {
                  memory->reporters_[static_cast<std::size_t>(worker)]);
 }
 
-ActivationMemory::Claim::Claim(ActivationMemory* memory, int stage)
+ActivationMemory::Claim::Claim(ActivationMemory* memory, Owner owner)
     : memory_(memory),
-      stage_(stage),
-      before_(memory ? memory->exchange_claim(stage, stage) : kClaimsNothing) {}
+      stage_(owner.stage),
+      before_(memory ? memory->exchange_claim(owner.stage, owner) : Owner()) {}
 
 ActivationMemory::Claim::~Claim() {
   if (memory_) memory_->exchange_claim(stage_, before_);
 }
 
-int ActivationMemory::exchange_claim(int stage_of_worker, int claimed) {
-  const int worker = worker_of_[static_cast<std::size_t>(stage_of_worker)];
+ActivationMemory::Owner ActivationMemory::exchange_claim(int stage, Owner claimed) {
+  const int worker = worker_of_[static_cast<std::size_t>(stage)];
   return reporters_[static_cast<std::size_t>(worker)]->claimed.exchange(claimed);
 }
 
-void ActivationMemory::adopt(int stage, const Tensors& tensors) {
+void ActivationMemory::adopt(Owner owner, const Tensors& tensors) {
   for (const torch::Tensor& tensor : tensors) {
     if (!tensor.defined() || !tensor.has_storage()) continue;
     const c10::Storage& storage = tensor.storage();
     if (storage.nbytes() == 0) continue;
-    blocks_->adopt(storage.data(), static_cast<std::int64_t>(storage.nbytes()), stage);
+    blocks_->adopt(storage.data(), static_cast<std::int64_t>(storage.nbytes()), owner);
   }
 }
 
@@ -157,6 +170,8 @@ void ActivationMemory::give_away(const Tensors& tensors) {
 }
 
 void ActivationMemory::note(int stage) { blocks_->note(stage); }
+
+void ActivationMemory::end(Owner owner) { blocks_->end(owner); }
 
 ActivationBytes ActivationMemory::peaks() const { return blocks_->peaks(); }
 

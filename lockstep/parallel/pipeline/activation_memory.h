@@ -6,13 +6,15 @@
 // another has allocated: all of them report to one list of blocks, which knows a block by its
 // address and remembers whose it is.
 //
-// A stage's activations are the blocks that its forwards allocated and that nobody has freed yet,
-// its outputs included. After the first part of a split backward they are also the gradients that
-// the second part needs, wherever these were allocated. Left out are temporaries, which are gone
-// when the action ends; the batch; gradients of inputs, which are messages; and gradients of
-// weights.
+// A stage's activations of a micro-batch are the blocks that its forward allocated and that nobody
+// has freed yet, its outputs included. After the first part of a split backward they are also the
+// gradients that the second part needs, wherever these were allocated. Left out are temporaries,
+// which are gone when the action ends; the batch; gradients of inputs, which are messages; and
+// gradients of weights. An output is the next stage's input, and both may need it. It is counted
+// once: for the stage that made it, and when that stage's backward has ended, for the next one.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,11 +59,18 @@ class ActivationMemory {
     std::optional<c10::DebugInfoGuard> guard_;
   };
 
-  /// As long as it lives, what the stage's watched worker allocates belongs to `stage`. Nothing
-  /// happens without `memory`.
+  /// Whose memory it is. No stage is below 0.
+  struct Owner {
+    int stage = -1;
+    int micro_batch = 0;
+    friend auto operator<=>(const Owner&, const Owner&) = default;
+  };
+
+  /// As long as it lives, what the watched worker of the owner's stage allocates belongs to
+  /// `owner`. Nothing happens without `memory`.
   class Claim {
    public:
-    Claim(ActivationMemory* memory, int stage);
+    Claim(ActivationMemory* memory, Owner owner);
     ~Claim();
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
@@ -69,15 +78,17 @@ class ActivationMemory {
    private:
     ActivationMemory* const memory_;
     const int stage_;
-    const int before_;
+    const Owner before_;
   };
 
-  /// From now on the memory of `tensors` belongs to `stage`, unless it belongs to a stage already.
-  void adopt(int stage, const Tensors& tensors);
+  /// From now on the memory of `tensors` belongs to `owner`, unless it belongs to somebody already.
+  void adopt(Owner owner, const Tensors& tensors);
   /// The memory of those of `tensors` that nobody else holds belongs to no stage any more.
   void give_away(const Tensors& tensors);
   /// Looks at what `stage` and its worker hold now.
   void note(int stage);
+  /// The backward of `owner` has ended: what others still hold is the next stage's.
+  void end(Owner owner);
 
   ActivationBytes peaks() const;
 
@@ -85,8 +96,8 @@ class ActivationMemory {
   class Blocks;
   class Reporter;
 
-  /// Which stage `stage`'s worker allocates for from now on, -1 for none. Returns the one before.
-  int exchange_claim(int stage_of_worker, int claimed);
+  /// For whom the worker of `stage` allocates from now on. Returns for whom it did.
+  Owner exchange_claim(int stage, Owner claimed);
 
   const std::vector<int> worker_of_;
   const std::shared_ptr<Blocks> blocks_;              // shared with the reporters

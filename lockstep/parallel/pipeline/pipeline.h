@@ -123,9 +123,9 @@ class Pipeline {
   void write_trace(const std::filesystem::path& path) const;
   /// For each stage the most micro-batches whose activations it held at once in the last step.
   std::vector<int> peak_activations() const;
-  /// The most bytes that the activations of each stage, and of each worker, took at once in the last
-  /// step; see ActivationMemory for what counts. A tensor that two stages hold is counted once, for
-  /// the stage that made it. ConfigError without PipelineOptions::measure_memory.
+  /// The most bytes that the activations of each stage, and of each worker, took at once in the
+  /// last step; activation_memory.h says what counts. ConfigError without
+  /// PipelineOptions::measure_memory.
   ActivationBytes peak_activation_bytes() const;
 
  private:

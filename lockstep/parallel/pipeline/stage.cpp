@@ -37,7 +37,7 @@ Tensors Stage::run(int micro_batch, const Tensors& inputs) {
   if (generators.any()) {
     scope.emplace(device_, generators, micro_batch_seed(plan_.seed, index_, micro_batch));
   }
-  const ActivationMemory::Claim claim(memory_, index_);
+  const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
   Tensors outputs = module_.forward(inputs);
   if (loss_) {
     torch::Tensor loss = loss_(outputs, micro_batch);
@@ -130,8 +130,9 @@ Tensors Stage::backward(int micro_batch, Tensors gradients) {
 
 Tensors Stage::backward_input(int micro_batch, Tensors gradients) {
   StageBackward& graph = prepare_backward(micro_batch, gradients);
-  const ActivationMemory::Claim claim(memory_, index_);  // what is kept for the second part
-  if (memory_) memory_->adopt(index_, gradients);
+  // What is kept for the second part is this stage's.
+  const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
+  if (memory_) memory_->adopt({index_, micro_batch}, gradients);
   Tensors of_inputs = graph.backward_input(std::move(gradients));
   if (memory_) memory_->give_away(of_inputs);
   note_memory();
@@ -144,11 +145,14 @@ void Stage::backward_weight(int micro_batch) {
 }
 
 void Stage::end_backward(int micro_batch) {
-  InFlight held = std::exchange(in_flight(micro_batch), {});
-  --activations_;
-  if (tied_ && !tied_->of(index_).empty()) {
-    tied_->add(index_, micro_batch, held.backward.take_tied_gradients());
+  {
+    InFlight held = std::exchange(in_flight(micro_batch), {});
+    --activations_;
+    if (tied_ && !tied_->of(index_).empty()) {
+      tied_->add(index_, micro_batch, held.backward.take_tied_gradients());
+    }
   }
+  if (memory_) memory_->end({index_, micro_batch});
 }
 
 }  // namespace lockstep::pipeline
