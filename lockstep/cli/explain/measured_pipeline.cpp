@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/GradMode.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -15,6 +16,7 @@
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
+#include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 namespace lockstep {
@@ -22,21 +24,22 @@ namespace {
 
 constexpr int kPipelineWarmUps = 3;
 
-// Adds a parameter to the batch. Without it the first layer would compute no gradient of its
-// inputs, and the first stage would cost less than the others.
-struct LearntShiftImpl : torch::nn::Module {
-  explicit LearntShiftImpl(std::int64_t width)
-      : shift(register_parameter("shift", torch::zeros({width}))) {}
-  torch::Tensor forward(const torch::Tensor& x) { return x + shift; }
-  torch::Tensor shift;
+// Gives the batch on as if somebody wanted its gradient. Without it the first layer would compute
+// none, and the first stage would cost less than the others.
+struct WantedBatchImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    torch::Tensor y = x.detach();
+    if (c10::GradMode::is_enabled()) pipeline::GradientSink::attach(y);
+    return y;
+  }
 };
-TORCH_MODULE(LearntShift);
+TORCH_MODULE(WantedBatch);
 
 std::vector<pipeline::StageModule> make_matrix_stages(int count, const ToyStages& toys) {
   std::vector<pipeline::StageModule> stages;
   for (int stage = 0; stage < count; ++stage) {
     torch::nn::Sequential layers;
-    if (stage == 0) layers->push_back(LearntShift(toys.width));
+    if (stage == 0) layers->push_back(WantedBatch());
     for (int layer = 0; layer < toys.layers; ++layer) {
       layers->push_back(torch::nn::Linear(toys.width, toys.width));
       if (toys.activation == "gelu") {
