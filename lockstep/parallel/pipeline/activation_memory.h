@@ -59,7 +59,7 @@ class ActivationMemory {
     std::optional<c10::DebugInfoGuard> guard_;
   };
 
-  /// Whose memory it is. No stage is below 0.
+  /// Whose memory it is: nobody's with a stage below 0.
   struct Owner {
     int stage = -1;
     int micro_batch = 0;
