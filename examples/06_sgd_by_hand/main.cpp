@@ -14,7 +14,6 @@
 #include <torch/torch.h>
 
 using lockstep::ProcessGroup;
-using torch::nn::functional::nll_loss;
 
 namespace {
 
@@ -110,7 +109,7 @@ void check_average(ProcessGroup& group) {
   const auto compute_gradients = [&](const torch::Tensor& images) {
     const torch::Tensor labels = torch::zeros({images.size(0)}, torch::kInt64);
     net->zero_grad();
-    nll_loss(net->forward(images), labels).backward();
+    torch::nll_loss(net->forward(images), labels).backward();
   };
   compute_gradients(torch::cat(parts));
   const torch::Tensor expected = flat_gradients(*net);
@@ -148,7 +147,7 @@ std::vector<double> train(ProcessGroup& group, Net& net) {
     lockstep::Batch batch;
     for (std::int64_t step = 0; step < steps && loader.next(batch); ++step) {
       optimizer.zero_grad();
-      const torch::Tensor loss = nll_loss(net->forward(batch.images), batch.labels);
+      const torch::Tensor loss = torch::nll_loss(net->forward(batch.images), batch.labels);
       loss.backward();
       average_gradients(group, *net);
       optimizer.step();

@@ -58,6 +58,27 @@ TEST(ExplainCommand, MeasuresASchedule) {
   EXPECT_GE(json["bubble_replayed"].get<double>(), 0);
   EXPECT_DOUBLE_EQ(json["bubble_formula"].get<double>(), 1.0 / 25);
   EXPECT_THAT(read_text(folder / "measured.svg"), HasSubstr("on worker 1: "));
+  EXPECT_EQ(json["worker_bytes"].size(), 2U);
+  EXPECT_EQ(json["stage_bytes"].size(), 4U);
+  EXPECT_GT(json["executor_ms"].get<double>(), 0);
+  EXPECT_GT(json["step_ms"].get<double>(), 0);
+  EXPECT_GE(json["over_replay_ms"].get<double>(), 0);
+  EXPECT_THAT(result.out, HasSubstr("\nexecutor, what the machinery around the stages takes\n"));
+}
+
+TEST(ExplainCommand, MeasuresStagesThatWait) {
+  const TemporaryDirectory folder;
+  const ProgramResult result =
+      explain({"--schedule", "zb-h1", "--stages", "4", "--micro-batches", "4", "--measured",
+               "--wait", "500", "--steps", "3", "--json", (folder / "waits.json").string()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("; stages wait instead of computing\n"));
+  const auto json = nlohmann::json::parse(read_text(folder / "waits.json"));
+  EXPECT_EQ(json["workers"], 4);
+  EXPECT_EQ(json["wait_us"], 500);
+  EXPECT_GT(json["wait_us_mean"].get<double>(), 0);
+  EXPECT_GT(json["bubble"].get<double>(), 0);
+  EXPECT_FALSE(json.contains("worker_bytes"));
 }
 
 TEST(ExplainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
@@ -70,7 +91,7 @@ TEST(ExplainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "error: unknown option '--stage' of lockstep explain pipeline; did you mean '--stages'?\n"},
       {{"--stages", "x"}, "error: --stages: must be a whole number, got 'x'"},
       {{"--schedule", "1F1B"}, "error: explain pipeline: --schedule must be one of gpipe, 1f1b, "},
-      {{"--width", "8"}, "error: explain pipeline: --width, --layers, --samples, --threads and "},
+      {{"--width", "8"}, "error: explain pipeline: --wait, --width, --layers, --samples, "},
   };
   for (const Case& each : cases) {
     const ProgramResult result = explain(each.arguments);

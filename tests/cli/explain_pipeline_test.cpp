@@ -111,7 +111,10 @@ PipelineMeasurement measured_step() {
                                 {{Kind::kForward, 1, 0}, 0.004, 0.005},
                                 {{Kind::kBackward, 1, 0}, 0.005, 0.007},
                                 {{Kind::kSendBackward, 1, 0}, 0.007, 0.0075}}};
-  measured.bytes_per_activation = 1 << 20;
+  measured.worker_bytes = {1 << 20, 1 << 19};
+  measured.stage_bytes = {1 << 20, 1 << 19};
+  measured.step_seconds = 0.0125;
+  measured.empty_step_seconds = 0.0005;
   measured.processors = 1;
   return measured;
 }
@@ -127,17 +130,59 @@ TEST(PipelinePicture, ComparesAStepWithItsReplay) {
   ASSERT_EQ(picture.charts.size(), 2U);
   EXPECT_EQ(picture.charts[0].unit, "ms");
   EXPECT_DOUBLE_EQ(picture.charts[0].timeline.end, 10);
-  EXPECT_NEAR(picture.charts[1].timeline.end, 2 + 1 + 1 + 2 + 0.5 + 2, 1e-9);
+  EXPECT_NEAR(picture.charts[1].timeline.end, 2 + 1 + 2 + 2, 1e-9);  // messages take nothing
   ASSERT_EQ(picture.bubbles.size(), 3U);
   EXPECT_NEAR(picture.bubbles[0].bubble, 1 - 7.0 / 20, 1e-9);
-  EXPECT_NEAR(picture.bubbles[1].bubble, 1 - 7.0 / 17, 1e-9);
+  EXPECT_NEAR(picture.bubbles[1].bubble, 1 - 7.0 / 14, 1e-9);
   EXPECT_NEAR(picture.bubbles[2].bubble, 0.5, 1e-9);
   EXPECT_NEAR(idle_of_worker(picture.charts[0].timeline, 1), 0.7, 1e-9);
   const auto json = nlohmann::json::parse(picture_json(picture));
   EXPECT_NEAR(json["bubble"].get<double>(), 0.65, 1e-9);
-  EXPECT_NEAR(json["bubble_replayed"].get<double>(), 10.0 / 17, 1e-9);
+  EXPECT_NEAR(json["bubble_replayed"].get<double>(), 0.5, 1e-9);
   EXPECT_NEAR(json["bubble_formula"].get<double>(), 0.5, 1e-9);
   EXPECT_THAT(json["peak_activations"].get<std::vector<int>>(), ElementsAre(1, 1));
+  EXPECT_THAT(json["worker_bytes"].get<std::vector<int>>(), ElementsAre(1 << 20, 1 << 19));
+  EXPECT_THAT(json["stage_bytes"].get<std::vector<int>>(), ElementsAre(1 << 20, 1 << 19));
+}
+
+TEST(PipelinePicture, SaysWhatTheExecutorCosts) {
+  const PipelinePicture picture = picture_of_measured_step();
+  const auto json = nlohmann::json::parse(picture_json(picture));
+  EXPECT_NEAR(json["step_ms"].get<double>(), 12.5, 1e-9);
+  EXPECT_NEAR(json["executor_ms"].get<double>(), 0.5, 1e-9);
+  EXPECT_NEAR(json["executor_share"].get<double>(), 0.04, 1e-9);
+  EXPECT_NEAR(json["over_replay_ms"].get<double>(), 10 - 7, 1e-9);
+  EXPECT_FALSE(json.contains("wait_us"));
+  EXPECT_THAT(pipeline_text(picture, 80),
+              HasSubstr("\n  0.500 ms  the same table with stages that do nothing: 4.00% of a step "
+                        "of 12.500 ms\n  3.000 ms  what the measured step took longer"));
+  EXPECT_THAT(pipeline_svg(picture), HasSubstr("takes 0.500 ms, 4.00% of a step"));
+
+  // On paper nothing runs.
+  const PipelinePicture paper = picture_of_schedule("gpipe", 2, 1);
+  EXPECT_FALSE(nlohmann::json::parse(picture_json(paper)).contains("executor_ms"));
+  EXPECT_THAT(pipeline_text(paper, 80), Not(HasSubstr("executor")));
+  EXPECT_THAT(pipeline_svg(paper), Not(HasSubstr("Executor")));
+}
+
+TEST(PipelinePicture, LabelsStagesThatWait) {
+  ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
+      .schedule = "gpipe", .stages = 2, .micro_batches = 1, .measured = true, .wait = 2000});
+  PipelineMeasurement measured = measured_step();
+  measured.worker_bytes = measured.stage_bytes = {};
+  measured.waiting = WaitingStages{.asked_microseconds = 2000, .mean_microseconds = 2003.5};
+  const PipelinePicture picture = picture_of(settings, measured);
+  const std::string text = pipeline_text(picture, 80);
+  EXPECT_THAT(text, HasSubstr("measured: the step that took the median time; stages wait instead "
+                              "of computing\n"));
+  EXPECT_THAT(text, HasSubstr("2000 us; a wait took 2003.5 us on average."));
+  EXPECT_THAT(text, Not(HasSubstr("shared 1")));  // waits need no processor
+  EXPECT_THAT(text, Not(HasSubstr("memory")));
+  EXPECT_THAT(pipeline_svg(picture), HasSubstr("stages wait instead of computing"));
+  const auto json = nlohmann::json::parse(picture_json(picture));
+  EXPECT_EQ(json["wait_us"], 2000);
+  EXPECT_NEAR(json["wait_us_mean"].get<double>(), 2003.5, 1e-9);
+  EXPECT_FALSE(json.contains("worker_bytes"));
 }
 
 TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
@@ -146,8 +191,9 @@ TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
                               "worker 0     FFFFss..........BBBB\n"
                               "micro-batch  0   0           0\n"
                               "worker 1     ........FFBBBBs.....\n"));
-  EXPECT_THAT(text, HasSubstr("holds  memory  waits, measured  waits, replayed\n"));
+  EXPECT_THAT(text, HasSubstr("holds   memory  waits, measured  waits, replayed\n"));
   EXPECT_THAT(text, HasSubstr("   1 MiB  "));
+  EXPECT_THAT(text, HasSubstr(" 512 KiB  "));
   EXPECT_THAT(text, HasSubstr("The workers wanted 2 processors and shared 1"));
 }
 
@@ -254,6 +300,10 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.micro_batches = 0}, "--micro-batches must be from 1"},
       {{.stages = 4, .table = "x.csv"}, "--table says what --schedule"},
       {{.width = 4}, "belong to --measured"},
+      {{.wait = 100}, "belong to --measured"},
+      {{.measured = true, .wait = 0}, "--wait must be from 1"},
+      {{.measured = true, .wait = 5, .width = 4}, "with --wait stages compute nothing"},
+      {{.measured = true, .activation = "tanh"}, "--activation must be one of relu, gelu"},
       {{.message_cost = 1.0, .measured = true}, "leave --message-cost out"},
       {{.message_cost = -1.0}, "--message-cost must be from 0"},
       {{.measured = true, .steps = 0}, "--steps must be from 1"},

@@ -3,9 +3,11 @@
 Usage: pipelines_guide_test.py PROGRAM SOURCE_DIR [--write]
 
 A block of the guide that begins with "$ lockstep explain pipeline" is a command and its output; what is measured is
-left out. Where the command draws a picture of some name, the guide's picture of that name must be the same, byte for
+left out. Every picture that the guide shows must be there; one of a measured step (measured-NAME.svg, drawn by
+benchmarks/pipeline_table.py --pictures) must have the step beside its replay, for all actions of its table. Where the command draws a picture of some name, the guide's picture of that name must be the same, byte for
 byte, XML, and have a box for each action of the table. --write replaces outputs and pictures by what the program gives.
 """
+import collections
 import pathlib
 import re
 import shlex
@@ -18,6 +20,7 @@ GUIDE = "docs/pipelines.md"
 PICTURES = "docs/images/pipelines"
 BLOCK = re.compile(r"^```text\n\$ lockstep (explain pipeline .*)\n((?:.*\n)*?)```$", re.M)
 TITLE = "{http://www.w3.org/2000/svg}title"
+TEXT = "{http://www.w3.org/2000/svg}text"
 
 
 def run(program, command, folder):
@@ -33,6 +36,26 @@ def actions_of(output):
     return len(re.findall(r"\b\d+(?:F|B|I|W)\d+\b", table))
 
 
+def check_measured(picture, name):
+    """A measured step has the actions of the table, and messages; so has its replay."""
+    texts = ["".join(each.itertext()) for each in picture.iter(TEXT)]
+    if "measured" not in texts or "replayed" not in texts:
+        raise SystemExit(f"{name} does not show a measured step beside its replay")
+    actions = collections.Counter(each.text.split(" ")[0] for each in picture.iter(TITLE))
+    cells = set(re.findall(r"\b\d+(?:F|B|I|W)\d+\b", " ".join(texts[texts.index("Table"):])))
+    if not cells or any(actions[cell] != 2 for cell in cells):
+        raise SystemExit(f"{name} does not have two boxes for each action of its table")
+
+
+def check_pictures(guide, source):
+    for name in re.findall(r"\]\((images/pipelines/[^)]+)\)", guide):
+        file = source / "docs" / name
+        if not file.exists():
+            raise SystemExit(f"{GUIDE} shows {name}, which does not exist")
+        if file.name.startswith("measured-"):
+            check_measured(xml.etree.ElementTree.fromstring(file.read_text(encoding="utf-8")), name)
+
+
 def main():
     program, source, *options = sys.argv[1:]
     source = pathlib.Path(source)
@@ -40,6 +63,7 @@ def main():
     blocks = [(command, output) for command, output in BLOCK.findall(guide) if "--measured" not in command]
     if len(blocks) < 5:
         raise SystemExit(f"{GUIDE} shows {len(blocks)} commands, expected one for each schedule")
+    check_pictures(guide, source)
     wrong = []
     for command, expected in blocks:
         with tempfile.TemporaryDirectory() as folder:

@@ -42,7 +42,14 @@ void add_schedule_options(CLI::App& command, ExplainPipelineArguments& to) {
 
 void add_run_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_flag("--measured", to.measured,
-                   "Also run the table: stages of linear layers on threads of this process");
+                   "Also run the table: stages of linear layers on threads of this process, the "
+                   "bytes of their activations, and what the executor costs (the time of the same "
+                   "table with stages that do nothing)");
+  command
+      .add_option("--wait", to.wait,
+                  "Stages wait instead of computing: microseconds of a forward, and of each half "
+                  "of a backward. For more workers than processors (--measured only)")
+      ->transform(whole_number<int>());
   command.add_option("--width", to.width, "Features of a layer (--measured only, default 512)")
       ->transform(whole_number<int>());
   command.add_option("--layers", to.layers, "Layers of a stage (--measured only, default 2)")
@@ -50,6 +57,8 @@ void add_run_options(CLI::App& command, ExplainPipelineArguments& to) {
   command
       .add_option("--samples", to.samples, "Samples of a micro-batch (--measured only, default 64)")
       ->transform(whole_number<int>());
+  command.add_option("--activation", to.activation,
+                     "relu or gelu, behind each layer (--measured only, default relu)");
   command
       .add_option("--threads", to.threads,
                   "OpenMP threads of each worker (--measured only, default 1)")
@@ -64,7 +73,9 @@ void add_output_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_option("--svg", to.svg, "Also draw it, in a folder that exists")->type_name("FILE");
   command.add_option("--csv", to.csv, "Also write the table, to be changed and given to --table")
       ->type_name("FILE");
-  command.add_option("--json", to.json, "Also write bubbles and activations")->type_name("FILE");
+  command
+      .add_option("--json", to.json, "Also write bubbles, activations and the executor's cost")
+      ->type_name("FILE");
 }
 
 void explain_pipeline(const ExplainPipelineArguments& arguments) {

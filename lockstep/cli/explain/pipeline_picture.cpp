@@ -8,6 +8,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/parallel/pipeline/bubble_formula.h>
 #include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/report/text.h>
 
 namespace lockstep {
 namespace {
@@ -53,6 +54,14 @@ PipelinePicture begun_picture(const ExplainPipelineSettings& settings) {
           .peak_activations = pipeline::check(table).peak_activations};
 }
 
+constexpr const char* kWaitingLabel = "; stages wait instead of computing";
+
+std::string waiting_note(const WaitingStages& waiting) {
+  return str("Stages wait instead of computing: a forward, and each half of a backward, ",
+             waiting.asked_microseconds, " us; a wait took ",
+             fixed_text(waiting.mean_microseconds, 1), " us on average.");
+}
+
 std::optional<NamedBubble> bubble_by_formula(const ExplainPipelineSettings& settings) {
   if (!settings.has_formula) return std::nullopt;
   const Table& table = settings.table;
@@ -94,11 +103,14 @@ PipelinePicture picture_of(const ExplainPipelineSettings& settings) {
 PipelinePicture picture_of(const ExplainPipelineSettings& settings,
                            const PipelineMeasurement& measured) {
   PipelinePicture picture = begun_picture(settings);
-  picture.bytes_per_activation = measured.bytes_per_activation;
+  picture.worker_bytes = measured.worker_bytes;
+  picture.stage_bytes = measured.stage_bytes;
+  picture.waiting = measured.waiting;
   const Timeline replayed = replay(measured.table, costs_of(measured.timeline));
   const TimeUnit& unit = measured.timeline.end < 1e-3 ? kMicroseconds : kMilliseconds;
   picture.charts.push_back({.name = "measured",
-                            .explanation = "the step that took the median time",
+                            .explanation = str("the step that took the median time",
+                                               measured.waiting ? kWaitingLabel : ""),
                             .timeline = in_unit(measured.timeline, unit),
                             .unit = unit.name});
   picture.charts.push_back({.name = "replayed",
@@ -110,6 +122,13 @@ PipelinePicture picture_of(const ExplainPipelineSettings& settings,
   picture.bubbles.push_back(
       {"bubble_replayed", "replayed from the measured durations", replayed.bubble()});
   if (auto formula = bubble_by_formula(settings)) picture.bubbles.push_back(std::move(*formula));
+  picture.executor = ExecutorCost{.step = measured.step_seconds,
+                                  .empty_step = measured.empty_step_seconds,
+                                  .over_replay = measured.timeline.end - replayed.end};
+  if (measured.waiting) {
+    picture.notes.push_back(waiting_note(*measured.waiting));
+    return picture;  // waits need no processor
+  }
   const auto threads = static_cast<std::size_t>(settings.toys ? settings.toys->threads : 1);
   const std::size_t wanted = settings.table.workers.size() * threads;
   if (measured.processors > 0 && static_cast<std::size_t>(measured.processors) < wanted) {
@@ -137,6 +156,10 @@ double idle_of_worker(const Timeline& timeline, std::size_t worker) {
   return timeline.end > 0 ? 1 - busy / timeline.end : 0;
 }
 
+double executor_share(const ExecutorCost& cost) {
+  return cost.step > 0 ? cost.empty_step / cost.step : 0;
+}
+
 std::vector<std::string> wrapped_table(const Table& table, std::size_t columns) {
   constexpr const char* kIndent = "    ";
   std::vector<std::string> lines;
@@ -162,6 +185,18 @@ std::string picture_json(const PipelinePicture& picture) {
                                  {"micro_batches", picture.table.micro_batches},
                                  {"peak_activations", picture.peak_activations}};
   for (const NamedBubble& each : picture.bubbles) json[each.key] = each.bubble;
+  if (picture.executor) {
+    json["step_ms"] = picture.executor->step * 1e3;
+    json["executor_ms"] = picture.executor->empty_step * 1e3;
+    json["executor_share"] = executor_share(*picture.executor);
+    json["over_replay_ms"] = picture.executor->over_replay * 1e3;
+  }
+  if (!picture.worker_bytes.empty()) json["worker_bytes"] = picture.worker_bytes;
+  if (!picture.stage_bytes.empty()) json["stage_bytes"] = picture.stage_bytes;
+  if (picture.waiting) {
+    json["wait_us"] = picture.waiting->asked_microseconds;
+    json["wait_us_mean"] = picture.waiting->mean_microseconds;
+  }
   return json_text(json);
 }
 

@@ -75,22 +75,35 @@ void resolve_table(const ExplainPipelineArguments& arguments, ExplainPipelineSet
   settings.has_formula = true;
 }
 
+// Whether an option says what the stages compute.
+bool describes_stages(const ExplainPipelineArguments& arguments) {
+  return arguments.width || arguments.layers || arguments.samples || arguments.activation ||
+         arguments.threads;
+}
+
 std::optional<ToyStages> resolve_toys(const ExplainPipelineArguments& arguments) {
   if (!arguments.measured) {
-    refuse_if(arguments.width || arguments.layers || arguments.samples || arguments.threads ||
-                  arguments.steps,
-              "--width, --layers, --samples, --threads and --steps belong to --measured");
+    refuse_if(describes_stages(arguments) || arguments.wait || arguments.steps,
+              "--wait, --width, --layers, --samples, --activation, --threads and --steps belong to "
+              "--measured");
     return std::nullopt;
   }
+  refuse_if(arguments.wait && describes_stages(arguments),
+            "with --wait stages compute nothing; leave --width, --layers, --samples, --activation "
+            "and --threads out");
   refuse_if(arguments.message_cost.has_value(),
             "--measured measures what a message costs; leave --message-cost out");
   const ToyStages defaults;
-  const ToyStages toys = {.width = arguments.width.value_or(static_cast<int>(defaults.width)),
+  const ToyStages toys = {.wait_microseconds = arguments.wait.value_or(0),
+                          .activation = arguments.activation.value_or(defaults.activation),
+                          .width = arguments.width.value_or(static_cast<int>(defaults.width)),
                           .layers = arguments.layers.value_or(defaults.layers),
                           .samples = arguments.samples.value_or(static_cast<int>(defaults.samples)),
                           .threads = arguments.threads.value_or(defaults.threads),
                           .steps = arguments.steps.value_or(defaults.steps)};
   const OptionCheck check(kExplainPipeline);
+  if (arguments.wait) check.in_range("--wait", toys.wait_microseconds, 1, 1e6);
+  check.one_of("--activation", toys.activation, {"relu", "gelu"});
   check.in_range("--width", static_cast<double>(toys.width), 1, 16384);
   check.in_range("--layers", toys.layers, 1, 1000);
   check.in_range("--samples", static_cast<double>(toys.samples), 1, 1e6);

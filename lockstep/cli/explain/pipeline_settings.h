@@ -19,6 +19,8 @@ struct ExplainPipelineArguments {
   std::optional<std::string> table{};     ///< a file, in place of all these
   std::optional<double> message_cost{};
   bool measured = false;
+  std::optional<int> wait{};
+  std::optional<std::string> activation{};
   std::optional<int> width{};
   std::optional<int> layers{};
   std::optional<int> samples{};
@@ -29,8 +31,11 @@ struct ExplainPipelineArguments {
   std::optional<std::string> json{};
 };
 
-/// The stages that --measured runs: square linear layers, each with a ReLU behind it.
+/// The stages that --measured runs: square linear layers, each with an activation behind it, or
+/// stages that wait instead of computing.
 struct ToyStages {
+  int wait_microseconds = 0;  ///< of a forward, and of each half of a backward; 0: they compute
+  std::string activation = "relu";  ///< or gelu
   std::int64_t width = 512;   ///< features of a layer's inputs and outputs
   int layers = 2;             ///< of each stage
   std::int64_t samples = 64;  ///< of a micro-batch

@@ -97,6 +97,7 @@ class PipelineDrawing {
     draw_legend();
     for (const PipelineChart& chart : picture_.charts) draw_chart(chart);
     draw_bubbles();
+    if (picture_.executor) draw_executor(*picture_.executor);
     draw_table();
     for (const std::string& note : picture_.notes) {
       y_ += 18;
@@ -185,9 +186,10 @@ class PipelineDrawing {
   void draw_held(std::size_t worker, double x, double top) {
     const int held = picture_.peak_activations[worker];
     const double width = kHeldBar * held / std::max(1, most_held_);
-    const std::string memory = picture_.bytes_per_activation > 0
-                                   ? ", " + binary_bytes_text(held * picture_.bytes_per_activation)
-                                   : "";
+    const std::string memory =
+        picture_.worker_bytes.empty()
+            ? ""
+            : ", " + binary_bytes_text(static_cast<double>(picture_.worker_bytes.at(worker)));
     out_ << rect(x, top + 6, width, 10, "bar")
          << svg::text_at(x + width + 6, top + 15, "", str(held, memory));
   }
@@ -216,6 +218,15 @@ class PipelineDrawing {
            << rect(kEdge + 66, y_ - 10, width, 12, "bar")
            << svg::text_at(kEdge + 74 + width, y_, "", each.name);
     }
+  }
+
+  void draw_executor(const ExecutorCost& cost) {
+    y_ += 34;
+    out_ << svg::text_at(kEdge, y_, "t", "Executor")
+         << svg::text_at(kEdge + 92, y_, "s",
+                         str("the same table with stages that do nothing takes ",
+                             fixed_text(cost.empty_step * 1e3, 3), " ms, ",
+                             percent_text(executor_share(cost)), " of a step"));
   }
 
   void draw_table() {

@@ -145,15 +145,15 @@ std::string legend_text(const PipelinePicture& picture) {
 // The activations that each worker holds at most, and how long it waits.
 std::string workers_text(const PipelinePicture& picture) {
   std::vector<std::vector<std::string>> rows{{"worker", "stages", "holds"}};
-  if (picture.bytes_per_activation > 0) rows[0].push_back("memory");
+  if (!picture.worker_bytes.empty()) rows[0].push_back("memory");
   for (const PipelineChart& chart : picture.charts) rows[0].push_back("waits, " + chart.name);
   for (std::size_t worker = 0; worker < picture.table.workers.size(); ++worker) {
     const int holds = picture.peak_activations[worker];
     std::vector<std::string>& row = rows.emplace_back();
     row = {std::to_string(worker), join(stages_of_worker(picture.table, worker)),
            std::to_string(holds)};
-    if (picture.bytes_per_activation > 0)
-      row.push_back(binary_bytes_text(holds * picture.bytes_per_activation));
+    if (!picture.worker_bytes.empty())
+      row.push_back(binary_bytes_text(static_cast<double>(picture.worker_bytes.at(worker))));
     for (const PipelineChart& chart : picture.charts)
       row.push_back(percent_text(idle_of_worker(chart.timeline, worker)));
   }
@@ -164,7 +164,20 @@ std::string workers_text(const PipelinePicture& picture) {
   }
   std::string text;
   for (const auto& row : rows) text += padded_cells(row, widths) + "\n";
-  return text + "holds: activations, one for each stage and micro-batch, at most at once\n";
+  text += "holds: activations, one for each stage and micro-batch, at most at once\n";
+  if (!picture.worker_bytes.empty())
+    text += "memory: what forwards left, and what is kept between I and W, at most at once\n";
+  return text;
+}
+
+std::string executor_text(const ExecutorCost& cost) {
+  const auto milliseconds = [](double seconds) { return fixed_text(seconds * 1e3, 3) + " ms"; };
+  return str("executor, what the machinery around the stages takes\n", "  ",
+             milliseconds(cost.empty_step), "  the same table with stages that do nothing: ",
+             percent_text(executor_share(cost)), " of a step of ", milliseconds(cost.step), "\n  ",
+             milliseconds(cost.over_replay),
+             "  what the measured step took longer than its replay: messages, and threads that "
+             "wake up late\n");
 }
 
 std::string bubbles_text(const PipelinePicture& picture) {
@@ -183,6 +196,7 @@ std::string pipeline_text(const PipelinePicture& picture, int columns) {
   std::string text = picture.title + "\n\n";
   for (const PipelineChart& chart : picture.charts) text += chart_text(picture, chart, columns);
   text += legend_text(picture) + "\n" + workers_text(picture) + "\n" + bubbles_text(picture);
+  if (picture.executor) text += "\n" + executor_text(*picture.executor);
   for (const std::string& note : picture.notes) text += note + "\n";
   text += "\ntable, a line for each worker\n";
   for (const std::string& line :

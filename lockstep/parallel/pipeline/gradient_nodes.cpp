@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -44,29 +43,16 @@ class SourceNode final : public torch::autograd::Node {
   variable_list gradients_;
 };
 
-// Older LibTorch holds nodes by std::shared_ptr, newer by c10::intrusive_ptr.
-template <class Made, class... Arguments>
-void make_node(std::shared_ptr<torch::autograd::Node>& node, Arguments&&... arguments) {
-  node = std::make_shared<Made>(std::forward<Arguments>(arguments)...);
-}
-template <class Made, class Pointer, class... Arguments>
-void make_node(Pointer& node, Arguments&&... arguments) {
-  node = c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
-}
-
 }  // namespace
 
 GradientSink GradientSink::attach(torch::Tensor& tensor) {
-  NodePtr node;
-  make_node<SinkNode>(node);
+  const NodePtr node = make_node<SinkNode>();
   torch::autograd::create_gradient_edge(tensor, node);  // which gives the node its one input
-  return GradientSink(std::move(node));
+  return GradientSink(node);
 }
 
 GradientSink GradientSink::in_place_of(const torch::autograd::Edge& edge) {
-  NodePtr node;
-  make_node<SinkNode>(node, edge.function->input_metadata(edge.input_nr));
-  return GradientSink(std::move(node));
+  return GradientSink(make_node<SinkNode>(edge.function->input_metadata(edge.input_nr)));
 }
 
 torch::Tensor GradientSink::take() const {
@@ -76,9 +62,7 @@ torch::Tensor GradientSink::take() const {
 
 NodePtr make_gradient_source(std::uint64_t sequence_nr, torch::autograd::edge_list edges,
                              variable_list gradients) {
-  NodePtr node;
-  make_node<SourceNode>(node, sequence_nr, std::move(edges), std::move(gradients));
-  return node;
+  return make_node<SourceNode>(sequence_nr, std::move(edges), std::move(gradients));
 }
 
 }  // namespace lockstep::pipeline

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/types.h>
 
@@ -12,6 +14,28 @@ namespace lockstep::pipeline {
 
 /// A shared pointer to a node: of which kind depends on LibTorch's version.
 using NodePtr = decltype(torch::autograd::Edge::function);
+
+namespace detail {
+
+// Older LibTorch holds nodes by std::shared_ptr, newer by c10::intrusive_ptr.
+template <class Made, class... Arguments>
+void put_node(std::shared_ptr<torch::autograd::Node>& node, Arguments&&... arguments) {
+  node = std::make_shared<Made>(std::forward<Arguments>(arguments)...);
+}
+template <class Made, class Pointer, class... Arguments>
+void put_node(Pointer& node, Arguments&&... arguments) {
+  node = c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace detail
+
+/// A new node of the type `Made`.
+template <class Made, class... Arguments>
+NodePtr make_node(Arguments&&... arguments) {
+  NodePtr node;
+  detail::put_node<Made>(node, std::forward<Arguments>(arguments)...);
+  return node;
+}
 
 /// A node that keeps the gradient that arrives at it. A handle, whose copies share the node; a
 /// default-constructed one has none.

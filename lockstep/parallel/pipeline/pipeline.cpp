@@ -12,6 +12,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/process_owned.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
@@ -59,10 +60,14 @@ class Pipeline::Impl {
     }
     tied_ = pipeline::tied_parameters_of(modules, table, devices_);
     pipeline::refuse_to_reduce_ties(*tied_, options_);
+    if (options_.measure_memory) {
+      memory_ = std::make_unique<pipeline::ActivationMemory>(table.worker_of);
+    }
     for (std::size_t s = 0; s < modules.size(); ++s) {
       stages_.push_back(
           std::make_shared<pipeline::Stage>(static_cast<int>(s), std::move(modules[s]),
                                             device_of(table, s), options_.recompute, tied_.get()));
+      if (memory_) stages_.back()->count_memory(*memory_);
     }
     for (int w = 0; w < workers(); ++w) {
       std::vector<std::shared_ptr<pipeline::Stage>> own(stages_.size());
@@ -107,6 +112,7 @@ class Pipeline::Impl {
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const pipeline::Table& table() { return tables_for(options_.micro_batches).training; }
   const pipeline::Timeline& timeline() const { return timeline_; }
+  const pipeline::ActivationMemory* memory() const { return memory_.get(); }
 
  private:
   int workers() const { return static_cast<int>(devices_.size()); }
@@ -168,6 +174,7 @@ class Pipeline::Impl {
   void run(const pipeline::Table& table, const pipeline::StepBatch& batch) {
     mailboxes_.reset();
     if (tied_) tied_->begin(batch.plan.micro_batches);
+    if (memory_) memory_->begin();
     for (const auto& worker : workers_) worker->begin(table, batch);
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
@@ -176,6 +183,7 @@ class Pipeline::Impl {
       const at::ThreadLocalStateGuard like_caller(caller);
       const pipeline::CastsPerMicroBatch no_shared_casts;
       const c10::DeviceGuard device(devices_[i]);
+      const pipeline::ActivationMemory::Watch watch(memory_.get(), static_cast<int>(i));
       const auto perform = [&](const pipeline::Action& action) {
         mailboxes_.check();
         workers_[i]->perform(action);
@@ -206,6 +214,7 @@ class Pipeline::Impl {
   Mailboxes mailboxes_;
   std::map<int, Tables> tables_;  // by the number of micro-batches
   std::unique_ptr<pipeline::TiedParameters> tied_;
+  std::unique_ptr<pipeline::ActivationMemory> memory_;  // where it is measured
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
@@ -259,6 +268,13 @@ std::vector<int> Pipeline::peak_activations() const {
   std::vector<int> peaks;
   for (const auto& stage : impl_->stages()) peaks.push_back(stage->peak_activations());
   return peaks;
+}
+
+ActivationBytes Pipeline::peak_activation_bytes() const {
+  if (!impl_->memory()) {
+    throw ConfigError("Pipeline: peak_activation_bytes() needs PipelineOptions::measure_memory");
+  }
+  return impl_->memory()->peaks();
 }
 
 }  // namespace lockstep

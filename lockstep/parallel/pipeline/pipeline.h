@@ -35,6 +35,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/parallel/pipeline/replay.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
@@ -122,6 +123,10 @@ class Pipeline {
   void write_trace(const std::filesystem::path& path) const;
   /// For each stage the most micro-batches whose activations it held at once in the last step.
   std::vector<int> peak_activations() const;
+  /// The most bytes that the activations of each stage, and of each worker, took at once in the
+  /// last step; activation_memory.h says what counts. ConfigError without
+  /// PipelineOptions::measure_memory.
+  ActivationBytes peak_activation_bytes() const;
 
  private:
   torch::Tensor step_with(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y);

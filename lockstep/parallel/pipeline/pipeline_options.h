@@ -71,6 +71,10 @@ struct PipelineOptions {
   /// stages still compute: adds them up over the replicas of the pipeline. ConfigError where stages
   /// share a parameter, whose gradient is complete with none of them.
   ReduceStage reduce = nullptr;
+  /// Threads of one process: also count the bytes that activations take, for
+  /// Pipeline::peak_activation_bytes(). Every allocation then costs a lookup, so leave it off where
+  /// the time of a step is measured.
+  bool measure_memory = false;
 };
 
 namespace pipeline {

@@ -37,6 +37,7 @@ Tensors Stage::run(int micro_batch, const Tensors& inputs) {
   if (generators.any()) {
     scope.emplace(device_, generators, micro_batch_seed(plan_.seed, index_, micro_batch));
   }
+  const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
   Tensors outputs = module_.forward(inputs);
   if (loss_) {
     torch::Tensor loss = loss_(outputs, micro_batch);
@@ -55,8 +56,14 @@ StageMessage Stage::forward(int micro_batch, StageMessage inputs) {
     return {.tensors = run(micro_batch, inputs.tensors)};
   }
   peak_activations_ = std::max(peak_activations_, ++activations_);
-  return recompute_ ? forward_without_graph(micro_batch, std::move(inputs))
-                    : forward_with_graph(micro_batch, inputs);
+  StageMessage outputs = recompute_ ? forward_without_graph(micro_batch, std::move(inputs))
+                                    : forward_with_graph(micro_batch, inputs);
+  note_memory();
+  return outputs;
+}
+
+void Stage::note_memory() const {
+  if (memory_) memory_->note(index_);
 }
 
 StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inputs) {
@@ -104,6 +111,7 @@ void Stage::recompute(int micro_batch) {
   const SavedBuffers buffers(module());
   forward_with_graph(micro_batch, inputs);
   buffers.restore();
+  note_memory();
 }
 
 StageBackward& Stage::prepare_backward(int micro_batch, Tensors& gradients) {
@@ -122,7 +130,13 @@ Tensors Stage::backward(int micro_batch, Tensors gradients) {
 
 Tensors Stage::backward_input(int micro_batch, Tensors gradients) {
   StageBackward& graph = prepare_backward(micro_batch, gradients);
-  return graph.backward_input(std::move(gradients));
+  // What is kept for the second part is this stage's.
+  const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
+  if (memory_) memory_->adopt({index_, micro_batch}, gradients);
+  Tensors of_inputs = graph.backward_input(std::move(gradients));
+  if (memory_) memory_->give_away(of_inputs);
+  note_memory();
+  return of_inputs;
 }
 
 void Stage::backward_weight(int micro_batch) {
@@ -131,11 +145,14 @@ void Stage::backward_weight(int micro_batch) {
 }
 
 void Stage::end_backward(int micro_batch) {
-  InFlight held = std::exchange(in_flight(micro_batch), {});
-  --activations_;
-  if (tied_ && !tied_->of(index_).empty()) {
-    tied_->add(index_, micro_batch, held.backward.take_tied_gradients());
+  {
+    InFlight held = std::exchange(in_flight(micro_batch), {});
+    --activations_;
+    if (tied_ && !tied_->of(index_).empty()) {
+      tied_->add(index_, micro_batch, held.backward.take_tied_gradients());
+    }
   }
+  if (memory_) memory_->end({index_, micro_batch});
 }
 
 }  // namespace lockstep::pipeline

@@ -9,6 +9,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>
 #include <lockstep/parallel/pipeline/stage_message.h>
@@ -42,6 +43,9 @@ class Stage {
  public:
   /// `tied` may be null.
   Stage(int index, StageModule module, torch::Device device, bool recompute, TiedParameters* tied);
+
+  /// Counts from now on in `memory`, which must outlive the stage, what the stage holds.
+  void count_memory(ActivationMemory& memory) { memory_ = &memory; }
 
   /// Drops what an earlier step that failed has left. `loss` is the last stage's, and only in
   /// training.
@@ -82,12 +86,14 @@ class Stage {
   /// The graph of the micro-batch and the gradients to begin with.
   StageBackward& prepare_backward(int micro_batch, Tensors& gradients);
   void end_backward(int micro_batch);
+  void note_memory() const;
 
   const int index_;
   const StageModule module_;
   const torch::Device device_;
   const bool recompute_;
   TiedParameters* const tied_;
+  ActivationMemory* memory_ = nullptr;  // where bytes are counted
 
   StepPlan plan_;
   LossOfOutputs loss_;

@@ -1,0 +1,138 @@
+// Pipelines that `lockstep explain pipeline --measured` runs: stages that wait, and what a run
+// gives. Nothing here depends on how fast the machine is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <torch/utils.h>
+
+#include <lockstep/cli/explain/measured_pipeline.h>
+#include <lockstep/cli/explain/waiting_stage.h>
+#include <lockstep/parallel/pipeline/gradient_nodes.h>
+#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/stage_backward.h>
+
+namespace lockstep {
+namespace {
+
+using pipeline::GradientSink;
+using pipeline::StageBackward;
+
+std::shared_ptr<CalibratedWait> shortest_wait() {
+  return std::make_shared<CalibratedWait>(std::chrono::microseconds(1));
+}
+
+TEST(CalibratedWait, CountsItsWaits) {
+  CalibratedWait wait(std::chrono::milliseconds(4));
+  EXPECT_EQ(wait.waits(), 0);
+  EXPECT_EQ(wait.mean_seconds(), 0);
+  for (int i = 0; i < 3; ++i) wait();
+  EXPECT_EQ(wait.waits(), 3);
+  EXPECT_GT(wait.mean_seconds(), 0);
+  wait.forget();
+  EXPECT_EQ(wait.waits(), 0);
+
+  CalibratedWait none(std::chrono::nanoseconds(0));
+  none();
+  EXPECT_EQ(none.waits(), 0);
+}
+
+// A stage in the middle waits once in each of F, I and W.
+TEST(WaitingStage, WaitsInEachPartOfASplitBackward) {
+  const auto wait = shortest_wait();
+  WaitingStage stage(wait);
+  torch::Tensor x = torch::ones({2, 3});
+  const GradientSink sink = GradientSink::attach(x);
+  const torch::Tensor y = stage->forward(x);
+  EXPECT_TRUE(y.requires_grad());
+  EXPECT_TRUE(y.equal(torch::ones({2, 3})));
+  EXPECT_EQ(wait->waits(), 1);
+
+  StageBackward backward({y}, {sink});
+  const torch::Tensor gradient = torch::full({2, 3}, 5.0F);
+  const Tensors of_inputs = backward.backward_input({gradient});
+  EXPECT_EQ(wait->waits(), 2);
+  ASSERT_EQ(of_inputs.size(), 1U);
+  EXPECT_TRUE(of_inputs[0].equal(gradient));
+  EXPECT_FALSE(stage->parameters()[0].grad().defined());
+  backward.backward_weight();
+  EXPECT_EQ(wait->waits(), 3);
+  EXPECT_TRUE(stage->parameters()[0].grad().defined());
+}
+
+TEST(WaitingStage, WaitsTwiceInAWholeBackward) {
+  const auto wait = shortest_wait();
+  WaitingStage stage(wait);
+  torch::Tensor x = torch::ones({2});
+  const GradientSink sink = GradientSink::attach(x);
+  StageBackward backward({stage->forward(x)}, {sink});
+  const Tensors of_inputs = backward.backward({torch::full({2}, 5.0F)});
+  EXPECT_EQ(wait->waits(), 3);
+  EXPECT_TRUE(of_inputs.at(0).equal(torch::full({2}, 5.0F)));
+}
+
+// The first stage costs as much, though nobody wants the gradient of its input.
+TEST(WaitingStage, CostsTheSameAsTheFirstStage) {
+  for (const bool split : {false, true}) {
+    const auto wait = shortest_wait();
+    WaitingStage stage(wait);
+    StageBackward backward({stage->forward(torch::ones({2}))}, {GradientSink()});
+    if (split) {
+      backward.backward_input({torch::ones({2})});
+      EXPECT_EQ(wait->waits(), 1);
+      backward.backward_weight();
+    } else {
+      backward.backward({torch::ones({2})});
+    }
+    EXPECT_EQ(wait->waits(), 3);
+  }
+}
+
+TEST(WaitingStage, RecordsNothingWithoutGradients) {
+  WaitingStage stage(shortest_wait());
+  const torch::NoGradGuard no_grad;
+  EXPECT_FALSE(stage->forward(torch::ones({2})).requires_grad());
+}
+
+std::size_t actions_of(const std::vector<std::vector<pipeline::Interval>>& workers) {
+  std::size_t count = 0;
+  for (const auto& intervals : workers) count += intervals.size();
+  return count;
+}
+
+TEST(MeasurePipeline, RunsATableWithStagesThatWait) {
+  const pipeline::Table table = pipeline::zero_bubble_v(2, 3);
+  const PipelineMeasurement measured =
+      measure_pipeline(table, {.wait_microseconds = 200, .steps = 2});
+  ASSERT_TRUE(measured.waiting.has_value());
+  EXPECT_EQ(measured.waiting->asked_microseconds, 200);
+  EXPECT_GT(measured.waiting->mean_microseconds, 0);
+  EXPECT_TRUE(measured.worker_bytes.empty());
+  EXPECT_GT(measured.step_seconds, 0);
+  EXPECT_GT(measured.empty_step_seconds, 0);
+  std::size_t actions = 0;
+  for (const auto& line : measured.table.workers) actions += line.size();
+  EXPECT_EQ(actions_of(measured.timeline.workers), actions);
+}
+
+TEST(MeasurePipeline, MeasuresTheMemoryOfStagesThatCompute) {
+  const ToyStages toys = {
+      .activation = "gelu", .width = 64, .layers = 2, .samples = 16, .steps = 2};
+  const PipelineMeasurement all = measure_pipeline(pipeline::gpipe(2, 8), toys);
+  const PipelineMeasurement few = measure_pipeline(pipeline::one_forward_one_backward(2, 8), toys);
+  EXPECT_FALSE(all.waiting.has_value());
+  ASSERT_EQ(all.worker_bytes.size(), 2U);
+  ASSERT_EQ(few.stage_bytes.size(), 2U);
+  // The first worker holds 8 micro-batches, and 2; each left the results of two linear layers and
+  // two activations.
+  const double one = 4 * 16 * 64 * sizeof(float);
+  EXPECT_NEAR(static_cast<double>(all.worker_bytes[0]), 8 * one, one / 8);
+  EXPECT_NEAR(static_cast<double>(few.worker_bytes[0]), 2 * one, one / 8);
+  EXPECT_NEAR(static_cast<double>(few.worker_bytes[1]), 1 * one, one / 8);
+}
+
+}  // namespace
+}  // namespace lockstep

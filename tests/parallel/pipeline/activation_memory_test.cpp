@@ -1,0 +1,199 @@
+// The bytes that stages hold, against those that the sizes of their layers give.
+#include <lockstep/parallel/pipeline/activation_memory.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn.h>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/pipeline/schedules.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::message_of;
+
+constexpr std::int64_t kFeatures = 64;
+constexpr std::int64_t kRows = 16;  // of a micro-batch
+constexpr std::int64_t kTensorBytes = kRows * kFeatures * static_cast<std::int64_t>(sizeof(float));
+constexpr int kMicroBatchCount = 8;
+
+enum class Behind { kRelu, kGelu };
+
+pipeline::StageModule gelu_or_relu_stage(int layers, Behind activation) {
+  nn::Sequential stage;
+  for (int layer = 0; layer < layers; ++layer) {
+    stage->push_back(nn::Linear(kFeatures, kFeatures));
+    if (activation == Behind::kRelu) {
+      stage->push_back(nn::ReLU());
+    } else {
+      stage->push_back(nn::GELU());
+    }
+  }
+  return stage;
+}
+
+// The model has four layers. In tensors of one micro-batch, rounded: the losses are a few bytes.
+struct HeldTensors {
+  std::vector<std::int64_t> stages, workers;
+};
+
+std::vector<std::int64_t> in_tensors(const std::vector<std::int64_t>& bytes) {
+  std::vector<std::int64_t> tensors;
+  for (const std::int64_t each : bytes) tensors.push_back((each + kTensorBytes / 2) / kTensorBytes);
+  return tensors;
+}
+
+HeldTensors held_by(Schedule schedule, Behind activation, bool recompute = false) {
+  at::set_num_threads(1);
+  torch::manual_seed(3);
+  const int stages = schedule == Schedule::kZbV || schedule == Schedule::kInterleaved ? 4 : 2;
+  std::vector<pipeline::StageModule> modules;
+  for (int stage = 0; stage < stages; ++stage)
+    modules.push_back(gelu_or_relu_stage(4 / stages, activation));
+  Pipeline pipe(modules, {torch::kCPU, torch::kCPU},
+                {.micro_batches = kMicroBatchCount,
+                 .schedule = schedule,
+                 .recompute = recompute,
+                 .threads_per_worker = 1,
+                 .measure_memory = true});
+  const torch::Tensor x = torch::randn({kRows * kMicroBatchCount, kFeatures});
+  const torch::Tensor y = torch::zeros_like(x);
+  const auto criterion = [](const torch::Tensor& output, const torch::Tensor& target) {
+    return torch::mse_loss(output, target);
+  };
+  pipe.step(criterion, x, y);
+  const std::vector<std::int64_t> first = pipe.peak_activation_bytes().stages;
+  // The first step has made the weights' gradients: they are not counted, and no step counts what
+  // another left.
+  pipe.step(criterion, x, y);
+  const ActivationBytes bytes = pipe.peak_activation_bytes();
+  EXPECT_EQ(in_tensors(bytes.stages), in_tensors(first));
+  return {in_tensors(bytes.stages), in_tensors(bytes.workers)};
+}
+
+std::int64_t largest_of(const std::vector<std::int64_t>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+// A linear layer leaves what GELU computes its gradient from, and GELU the next layer's input.
+TEST(ActivationMemory, IsThatOfTheMicroBatchesInFlight) {
+  EXPECT_THAT(held_by(Schedule::kGPipe, Behind::kGelu).stages, Each(4 * kMicroBatchCount));
+  EXPECT_THAT(held_by(Schedule::kGPipe, Behind::kRelu).stages, Each(2 * kMicroBatchCount));
+  EXPECT_THAT(held_by(Schedule::k1F1B, Behind::kGelu).stages, ElementsAre(4 * 2, 4 * 1));
+  EXPECT_THAT(held_by(Schedule::k1F1B, Behind::kRelu).workers, ElementsAre(2 * 2, 2 * 1));
+}
+
+TEST(ActivationMemory, OfZbVIsNoMoreThanThatOf1F1B) {
+  const HeldTensors v = held_by(Schedule::kZbV, Behind::kGelu);
+  const HeldTensors one = held_by(Schedule::k1F1B, Behind::kGelu);
+  EXPECT_LE(largest_of(v.workers), largest_of(one.workers));
+  EXPECT_EQ(v.stages.size(), 4U);
+  EXPECT_EQ(v.workers.size(), 2U);
+}
+
+// What the second part of a backward needs is held beyond the first part: here more than the first
+// part has released, since ReLU left nothing of its own.
+TEST(ActivationMemory, CountsWhatASplitBackwardKeeps) {
+  const HeldTensors split = held_by(Schedule::kZbH1, Behind::kRelu);
+  const HeldTensors whole = held_by(Schedule::k1F1B, Behind::kRelu);
+  EXPECT_GT(split.workers[1], whole.workers[1]);
+  EXPECT_GT(split.workers[1], 2 * 2);  // the activations alone of two micro-batches
+}
+
+TEST(ActivationMemory, IsSmallerWithRecomputation) {
+  const HeldTensors again = held_by(Schedule::kGPipe, Behind::kGelu, /*recompute=*/true);
+  const HeldTensors kept = held_by(Schedule::kGPipe, Behind::kGelu);
+  EXPECT_LT(again.workers[0], kept.workers[0]);
+  EXPECT_LT(again.workers[1], kept.workers[1]);
+}
+
+// One worker allocates, another one frees.
+TEST(ActivationMemory, SeesWhatOtherWorkersFree) {
+  pipeline::ActivationMemory memory({0, 1});
+  torch::Tensor kept;
+  std::thread([&] {
+    const pipeline::ActivationMemory::Watch watch(&memory, 0);
+    const torch::Tensor nobodys = torch::zeros({1000});
+    const pipeline::ActivationMemory::Claim claim(&memory, {0, 0});
+    kept = torch::zeros({100});
+    torch::zeros({7});  // a temporary
+    memory.note(0);
+  }).join();
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(400, 0));
+  std::thread([&] {
+    const pipeline::ActivationMemory::Watch watch(&memory, 1);
+    kept = {};
+    const pipeline::ActivationMemory::Claim claim(&memory, {1, 0});
+    const torch::Tensor own = torch::zeros({10});
+    memory.note(0);
+    memory.note(1);
+  }).join();
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(400, 40));
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(400, 40));
+  memory.begin();
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 0));
+}
+
+TEST(ActivationMemory, AdoptsAndGivesAway) {
+  pipeline::ActivationMemory memory({0, 0});
+  const Tensors message{torch::zeros({10}), torch::Tensor()};
+  memory.adopt({1, 0}, message);
+  memory.adopt({0, 0}, message);  // it has an owner
+  memory.note(0);
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(0, 40));
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(40));
+  memory.begin();
+  memory.adopt({0, 0}, message);
+  const torch::Tensor shared = message[0];
+  memory.give_away(message);  // somebody else holds it
+  memory.note(0);
+  EXPECT_THAT(memory.peaks().stages, ElementsAre(40, 0));
+}
+
+// An output that the next stage holds as its input.
+TEST(ActivationMemory, PassesToTheNextStageWhenABackwardEnds) {
+  pipeline::ActivationMemory memory({0, 1});
+  const Tensors output{torch::zeros({10})};
+  memory.adopt({0, 3}, output);
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 0));
+  memory.end({0, 3});
+  memory.note(0);
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 40));
+
+  // Nobody's once all backwards have ended.
+  memory.begin();
+  memory.adopt({0, 3}, output);
+  memory.end({1, 3});
+  memory.end({0, 3});
+  memory.note(0);
+  memory.note(1);
+  EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 0));
+}
+
+TEST(ActivationMemory, MustBeAskedFor) {
+  Pipeline pipe({gelu_or_relu_stage(1, Behind::kRelu)}, {torch::kCPU}, {.micro_batches = 1});
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.peak_activation_bytes(); }),
+              HasSubstr("needs PipelineOptions::measure_memory"));
+}
+
+}  // namespace
+}  // namespace lockstep
