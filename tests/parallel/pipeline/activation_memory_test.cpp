@@ -138,7 +138,7 @@ TEST(ActivationMemory, SeesWhatOtherWorkersFree) {
   EXPECT_THAT(memory.peaks().stages, ElementsAre(400, 0));
   std::thread([&] {
     const pipeline::ActivationMemory::Watch watch(&memory, 1);
-    kept = {};
+    kept.reset();
     const pipeline::ActivationMemory::Claim claim(&memory, {1, 0});
     const torch::Tensor own = torch::zeros({10});
     memory.note(0);
