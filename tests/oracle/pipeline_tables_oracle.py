@@ -30,8 +30,7 @@ except ImportError as error:
     print(f"skipped: {error}; `make test` installs what is missing into .deps/venv")
     sys.exit(77)
 
-WORKERS = [2, 3, 4, 8]
-MICRO_BATCHES = [1, 4, 6, 8, 16]
+SIZES = [(2, 1), (2, 6), (3, 4), (3, 6), (4, 6), (4, 8), (8, 16)]  # workers, micro-batches
 COST = {"F": 1, "B": 2, "I": 1, "W": 1}
 CELL = re.compile(r"(\d+)(F|B|I|W)(\d+)")
 
@@ -162,14 +161,13 @@ def compare_case(schedule, mine, other, stages, workers, micro_batches):
 
 def cases():
     """(our name, PyTorch's, stages of a worker, those of the first worker)"""
-    for workers in WORKERS:
-        for micro_batches in MICRO_BATCHES:
-            for schedule, name, each in (("gpipe", "GPipe", 1), ("1f1b", "1F1B", 1), ("zbv", "ZBVZeroBubble", 2),
-                                         ("interleaved", "Interleaved1F1B", 2), ("interleaved", "Interleaved1F1B", 3),
-                                         ("zb-h1", "InterleavedZeroBubble", 1)):
-                stages = workers * each
-                of_first = [0, stages - 1] if schedule == "zbv" else range(0, stages, workers)
-                yield schedule, name, of_first, stages, workers, micro_batches
+    for workers, micro_batches in SIZES:
+        for schedule, name, each in (("gpipe", "GPipe", 1), ("1f1b", "1F1B", 1), ("zbv", "ZBVZeroBubble", 2),
+                                     ("interleaved", "Interleaved1F1B", 2), ("interleaved", "Interleaved1F1B", 3),
+                                     ("zb-h1", "InterleavedZeroBubble", 1)):
+            stages = workers * each
+            of_first = [0, stages - 1] if schedule == "zbv" else range(0, stages, workers)
+            yield schedule, name, of_first, stages, workers, micro_batches
 
 
 def main():

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kRepeats = 4;  // the first warms up
+constexpr int kRepeats = 8;  // the first warms up
 
 // Forward and backward, with gradients that are added nowhere. In place layers get a tensor that
 // they may change.

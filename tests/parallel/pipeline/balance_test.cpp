@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
 #include <torch/nn.h>
 
 #include <lockstep/core/error.h>
@@ -24,6 +25,7 @@ torch::nn::Sequential uneven_net() {
 }
 
 TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
+  at::set_num_threads(1);  // more would wait for each other beside other tests
   for (const BalanceBy by : {BalanceBy::kTime, BalanceBy::kBytes}) {
     const Balance choice = balance(uneven_net(), torch::randn({64, 8}), 3, by);
     // Before it are three layers, behind it three.
