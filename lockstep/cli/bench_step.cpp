@@ -75,6 +75,9 @@ void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
                   "Pixels of a side, for the ResNets (--strategy all only, default: 32 for "
                   "resnet18, 64 for resnet50)")
       ->transform(whole_number<int>());
+  command.add_option("--cut", to.cut,
+                     "Where a ResNet is cut into stages: balance, by measured time, or even, by "
+                     "blocks, two stages after layer2 (--strategy all only, default balance)");
   command.add_option("--only", to.only,
                      "Ways to measure, by the names of their rows, with commas (--strategy all "
                      "only); ratios need single among them");

@@ -65,6 +65,7 @@ void refuse_options_of_strategies(const BenchStepArguments& arguments) {
   refuse_step_option(arguments.micro_batches.has_value(),
                      "--micro-batches belongs to --strategy all, which has pipelines");
   refuse_step_option(arguments.image_size.has_value(), "--image-size belongs to --strategy all");
+  refuse_step_option(arguments.cut.has_value(), "--cut belongs to --strategy all");
   refuse_step_option(arguments.only.has_value(), "--only belongs to --strategy all");
 }
 

@@ -36,6 +36,7 @@ struct BenchStepArguments {
   std::optional<int> batch;
   std::optional<int> micro_batches;
   std::optional<int> image_size;
+  std::optional<std::string> cut;
   std::optional<std::string> only;
 };
 

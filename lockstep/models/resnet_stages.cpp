@@ -127,6 +127,12 @@ std::vector<ResNetStage> resnet_stages(const ResNet& net, const std::vector<std:
   return stages;
 }
 
+std::vector<std::string> resnet_blocks(const ResNet& net) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 1; i <= blocks_of(net); ++i) names.push_back(name_of_cut(net, i));
+  return names;
+}
+
 std::vector<std::string> resnet_cuts(const ResNet& net, int stages) {
   const std::int64_t blocks = blocks_of(net);
   if (stages < 1 || stages > blocks) {

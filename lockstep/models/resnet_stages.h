@@ -1,8 +1,8 @@
 // A ResNet cut into stages that follow each other, for pipelines and for several devices.
 //
 //   ResNet net = resnet50();
-//   std::vector<ResNetStage> stages = resnet_stages(net, {"layer2"});    // as in PyTorch's
-//   tutorial torch::Tensor logits = stages[1]->forward(stages[0]->forward(images));
+//   auto stages = resnet_stages(net, {"layer2"});  // as in PyTorch's tutorial
+//   torch::Tensor logits = stages[1]->forward(stages[0]->forward(images));
 #pragma once
 
 #include <string>
@@ -42,6 +42,9 @@ TORCH_MODULE(ResNetStage);
 /// ConfigError for a name that the net does not have, and for cuts that are not in the order of the
 /// forward.
 std::vector<ResNetStage> resnet_stages(const ResNet& net, const std::vector<std::string>& cuts);
+
+/// The names of all blocks of `net`, in the order of the forward. Each but the last one can be a cut.
+std::vector<std::string> resnet_blocks(const ResNet& net);
 
 /// Where to cut `net` into `stages` stages. Two stages are cut after layer2, as in PyTorch's
 /// tutorial; more have nearly the same number of blocks each, which cost nearly the same.

@@ -82,8 +82,8 @@ TEST(StrategyFigures, ArriveFromAnotherProcess) {
   SharedFigures figures(2);
   const pid_t child = fork();
   if (child == 0) {
-    figures.of_rank(1).step_ms = 2.5;
-    figures.of_rank(1).set_backend("a name that is too long for its place");
+    figures.at(1).step_ms = 2.5;
+    figures.at(1).set_backend("a name that is too long for its place");
     _exit(0);
   }
   int status = 0;

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <set>
 #include <vector>
 
+#include <lockstep/cli/bench_strategies/strategy_cuts.h>
 #include <lockstep/cli/bench_strategies/strategy_rank.h>
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
 #include <lockstep/cli/command_failure.h>
@@ -37,6 +39,24 @@ class RoundNotes {
   const int rounds_;
   const bool shows_;
 };
+
+// The launcher itself stays without LibTorch's threads, which a fork would lose.
+BenchStrategiesSettings with_cuts(BenchStrategiesSettings settings) {
+  std::set<int> stages;
+  for (const StrategyWay& way : settings.ways) {
+    if (way.has_pipeline()) stages.insert(way.stages);
+  }
+  if (settings.cut != "balance" || stages.empty()) return settings;
+  const std::vector<int> counts(stages.begin(), stages.end());
+  SharedPlaces<SharedNote> notes(static_cast<int>(counts.size()));
+  require_success(launch_ranks({.nproc_per_node = 1, .rank_output = RankOutput::kInherited},
+                               [&] { balance_strategy_stages(settings, counts, notes); }));
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    settings.cuts.push_back(
+        parse_stage_cuts(counts[i], notes.at(static_cast<int>(i)).text()));
+  }
+  return settings;
+}
 
 void measure_round(const BenchStrategiesSettings& settings, StrategyRounds& rounds) {
   SharedFigures figures(rounds.way.ranks);
@@ -80,7 +100,8 @@ const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
 
 }  // namespace
 
-void bench_strategies(const BenchStrategiesSettings& settings) {
+void bench_strategies(const BenchStrategiesSettings& asked) {
+  const BenchStrategiesSettings settings = with_cuts(asked);
   const std::vector<StrategyRounds> ways = measure_ways(settings);
   std::vector<StrategyRow> rows;
   bool measured = false;

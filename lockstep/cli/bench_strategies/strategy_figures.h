@@ -1,10 +1,12 @@
-// What each rank of a way measured, in memory that the launcher and its ranks share.
+// What the processes of a way measured, in memory that the launcher and its ranks share.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep {
@@ -31,25 +33,47 @@ struct RankFigures {
   void set_backend(const std::string& name);
 };
 
-/// A place for the figures of each rank. Created by the launcher before it forks; the mapping is
-/// the same memory in all processes. Rank r writes only its own place.
-class SharedFigures {
- public:
-  /// Error where the system has no memory for it.
-  explicit SharedFigures(int ranks);
-  ~SharedFigures();
-  SharedFigures(const SharedFigures&) = delete;
-  SharedFigures& operator=(const SharedFigures&) = delete;
+/// A text of at most 1023 bytes, such as where a model was cut.
+struct SharedNote {
+  std::array<char, 1024> bytes{};
 
-  RankFigures& of_rank(int rank) { return first_[rank]; }
+  std::string text() const { return bytes.data(); }
+  /// InternalError for a longer text.
+  void set(const std::string& text);
+};
+
+namespace detail {
+/// Zeros, which all processes forked from this one share. Error where the system has none.
+void* map_shared(std::size_t bytes);
+void unmap_shared(void* memory, std::size_t bytes);
+}  // namespace detail
+
+/// A place for something from each process. Created by the launcher before it forks; the mapping is
+/// the same memory in all processes. Rank r writes only its own place.
+template <class T>
+class SharedPlaces {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
+ public:
+  explicit SharedPlaces(int count)
+      : count_(count), first_(static_cast<T*>(detail::map_shared(bytes()))) {
+    std::uninitialized_value_construct_n(first_, count_);
+  }
+  ~SharedPlaces() { detail::unmap_shared(first_, bytes()); }
+  SharedPlaces(const SharedPlaces&) = delete;
+  SharedPlaces& operator=(const SharedPlaces&) = delete;
+
+  T& at(int place) { return first_[place]; }
   /// By rank.
-  std::vector<RankFigures> all() const { return {first_, first_ + ranks_}; }
+  std::vector<T> all() const { return {first_, first_ + count_}; }
 
  private:
-  std::size_t bytes() const { return static_cast<std::size_t>(ranks_) * sizeof(RankFigures); }
+  std::size_t bytes() const { return static_cast<std::size_t>(count_) * sizeof(T); }
 
-  int ranks_;
-  RankFigures* first_;
+  int count_;
+  T* first_;
 };
+
+using SharedFigures = SharedPlaces<RankFigures>;
 
 }  // namespace lockstep

@@ -20,6 +20,13 @@ Json quartiles_or_null(const std::optional<Spread>& spread) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
+Json cuts_or_null(const BenchStrategiesSettings& settings, const StrategyWay& way) {
+  for (const StageCuts& cuts : settings.cuts) {
+    if (cuts.stages == way.stages) return cuts.names;
+  }
+  return Json();
+}
+
 // What was asked for, which every row has.
 Json asked_for(const BenchStrategiesSettings& settings, const StrategyWay& way) {
   const bool pipeline = way.has_pipeline();
@@ -30,6 +37,8 @@ Json asked_for(const BenchStrategiesSettings& settings, const StrategyWay& way) 
           {"dp_loss", text_or_null(way.dp_loss)},
           {"schedule", text_or_null(way.schedule)},
           {"stages", pipeline ? Json(way.stages) : Json()},
+          {"cut", text_or_null(pipeline ? settings.cut : "")},
+          {"cuts", cuts_or_null(settings, way)},
           {"micro_batches", pipeline ? Json(way.micro_batches) : Json()},
           {"shard_optimizer", way.shard_optimizer},
           {"ranks", way.ranks},

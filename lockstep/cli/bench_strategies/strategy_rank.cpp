@@ -53,7 +53,7 @@ class StrategyTrainer {
   StrategyTrainer(const BenchStrategiesSettings& settings, const StrategyWay& way,
                   ProcessGroup group) {
     torch::manual_seed(0);  // all ranks begin with the same weights
-    task_ = make_strategy_task(settings.model);
+    task_ = make_strategy_task(settings.model, settings.cuts);
     strategy_ = make_strategy(way.strategy, std::move(group), options_of_way(way));
     const DataShare share = strategy_->data_share();
     share_rank_ = share.rank;
@@ -165,7 +165,7 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   start_line.barrier();
   mine.proportional_bytes = proportional_bytes();
   mine.steps = steps;
-  figures.of_rank(group.rank()) = mine;
+  figures.at(group.rank()) = mine;
   start_line.barrier();
 }
 

@@ -74,6 +74,15 @@ std::int64_t resolve_image_size(const BenchStepArguments& arguments) {
   return size;
 }
 
+std::string resolve_cut(const BenchStepArguments& arguments) {
+  refuse_step_option(arguments.cut && arguments.model == "mnist",
+                     "--cut belongs to --model resnet18 or resnet50; the MNIST net has its own");
+  if (arguments.model == "mnist") return "";
+  const std::string cut = arguments.cut.value_or("balance");
+  OptionCheck(kCompareStrategies).one_of("--cut", cut, {"balance", "even"});
+  return cut;
+}
+
 StrategyWork resolve_work(const BenchStepArguments& arguments) {
   const OptionCheck check(kCompareStrategies);
   StrategyWork work;
@@ -138,6 +147,7 @@ BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) 
   BenchStrategiesSettings settings;
   settings.model = arguments.model;
   settings.image_size = resolve_image_size(arguments);
+  settings.cut = resolve_cut(arguments);
   settings.work = resolve_work(arguments);
   settings.ways = resolve_ways(arguments, settings.work);
   check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});

@@ -12,6 +12,13 @@
 
 namespace lockstep {
 
+/// Where a model is cut into stages.
+struct StageCuts {
+  int stages = 0;
+  std::vector<std::string> names{};  ///< of what each stage but the last one ends with
+  std::string about{};               ///< how they were chosen, one line
+};
+
 struct BenchStrategiesSettings {
   std::string model;              ///< "mnist", "resnet18" or "resnet50"
   std::int64_t image_size = 0;    ///< pixels of a side
@@ -22,6 +29,10 @@ struct BenchStrategiesSettings {
   std::string optimizer;
   int rounds = 0;
   std::int64_t steps = 0;  ///< of a way in a round; 0: as many as take a second, at least 3
+  /// "balance": measured, in processes of their own, before the first way. "even": as
+  /// resnet_cuts() does it. Empty for a model that is cut in one way only.
+  std::string cut;
+  std::vector<StageCuts> cuts{};  ///< for each number of stages that was measured
   std::filesystem::path json;
   std::chrono::milliseconds timeout{};
 };

@@ -82,6 +82,9 @@ std::string strategies_text(const BenchStrategiesSettings& settings,
       "\nranks: processes x threads; single-half: half of the threads; split: two stages in turn\n"
       "ratio: throughput to that of single; busy: processor time to that of all threads\n"
       "peak: MiB of the largest process over what it held before the model; sum: MiB of all\n";
+  for (const StageCuts& cuts : settings.cuts) {
+    text += str(cuts.stages, " stages end with ", join(cuts.names), ": ", cuts.about, '\n');
+  }
   for (const std::string& line : crowded_lines(rows)) text += line + '\n';
   return text;
 }

@@ -1,5 +1,6 @@
 #include <lockstep/cli/bench_strategies/strategy_work.h>
 
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -7,6 +8,7 @@
 #include <lockstep/models/mnist_stages.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/models/resnet_stages.h>
+#include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/train/memory_format.h>
 
 namespace lockstep {
@@ -33,21 +35,51 @@ std::unique_ptr<OutputTask> make_mnist() {
       [net](int count) { return as_stage_modules(mnist_stages(net, count)); });
 }
 
-std::unique_ptr<OutputTask> make_resnet(const ResNet& net) {
-  auto task = std::make_unique<ClassificationTask>(
+ResNet make_resnet(const std::string& model) {
+  ResNet net = model == "resnet18" ? resnet18(ResNetStem::kCifar, kFewClasses)
+                                   : resnet50(ResNetStem::kImageNet, kManyClasses);
+  to_channels_last(*net);
+  return net;
+}
+
+std::unique_ptr<OutputTask> make_resnet_task(const ResNet& net, std::vector<StageCuts> cuts) {
+  const auto names_of = [net, cuts = std::move(cuts)](int count) {
+    for (const StageCuts& each : cuts) {
+      if (each.stages == count) return each.names;
+    }
+    return resnet_cuts(net, count);
+  };
+  return std::make_unique<ClassificationTask>(
       net, ClassificationLoss::kCrossEntropy,
-      [net](int count) { return as_stage_modules(resnet_stages(net, resnet_cuts(net, count))); });
-  to_channels_last(task->module());
-  return task;
+      [net, names_of](int count) { return as_stage_modules(resnet_stages(net, names_of(count))); });
 }
 
 }  // namespace
 
-std::unique_ptr<OutputTask> make_strategy_task(const std::string& model) {
+std::unique_ptr<OutputTask> make_strategy_task(const std::string& model,
+                                               const std::vector<StageCuts>& cuts) {
   if (model == "mnist") return make_mnist();
-  if (model == "resnet18") return make_resnet(resnet18(ResNetStem::kCifar, classes_of(model)));
-  if (model == "resnet50") return make_resnet(resnet50(ResNetStem::kImageNet, classes_of(model)));
+  if (model == "resnet18" || model == "resnet50") return make_resnet_task(make_resnet(model), cuts);
   throw ConfigError(lockstep::str("bench step: no model '", model, "'"));
+}
+
+StageCuts balanced_cuts(const std::string& model, std::int64_t image_size, std::int64_t samples,
+                        int stages) {
+  const ResNet net = make_resnet(model);
+  const std::vector<std::string> every = resnet_blocks(net);
+  torch::nn::Sequential blocks;
+  for (const ResNetStage& block : resnet_stages(net, {every.begin(), every.end() - 1})) {
+    blocks->push_back(block);
+  }
+  const Balance choice =
+      balance(blocks, make_strategy_batch(model, image_size, samples).images, stages);
+  StageCuts cuts{.stages = stages, .about = choice.text()};
+  std::size_t end = 0;
+  for (std::size_t s = 0; s + 1 < choice.sizes.size(); ++s) {
+    end += static_cast<std::size_t>(choice.sizes[s]);
+    cuts.names.push_back(every[end - 1]);
+  }
+  return cuts;
 }
 
 Batch make_strategy_batch(const std::string& model, std::int64_t image_size, std::int64_t size) {
