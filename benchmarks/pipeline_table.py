@@ -36,9 +36,9 @@ GUIDE_MARKS = ("<!-- measured:begin -->", "<!-- measured:end -->")
 PICTURES = ROOT / "docs/images/pipelines"
 SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1, "zbv": 2}  # stages of a worker
 WORKERS, MICRO_BATCHES = 2, 8
-WIDTH, LAYERS, SAMPLES = 512, 4, 256  # layers of a worker, samples of a micro-batch
+WIDTH, LAYERS, SAMPLES = 1024, 4, 256  # layers of a worker, samples of a micro-batch
 WAITS = {4: 8, 8: 16}  # workers: micro-batches
-WAIT_US = 4000  # of a worker's stage, or of its stages together
+WAIT_US = 16000  # of a worker's stage, or of its stages together
 MEMORY_SCHEDULES, MEMORY_WORKERS, MEMORY_MICRO_BATCHES = ("gpipe", "1f1b", "zbv"), (2, 4), 16
 ACTIVATIONS = ("gelu", "relu")
 PEERS = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zb-h1": "interleaved-zero-bubble",
@@ -83,7 +83,7 @@ class Programs:
 
     def waiting(self, schedule, workers):
         return self.explain(schedule, workers, WAITS[workers], "--wait", WAIT_US // SCHEDULES[schedule], "--steps",
-                            3 if self.options.quick else 9)
+                            3 if self.options.quick else 5)
 
     def memory(self, schedule, workers, activation):
         return self.explain(schedule, workers, MEMORY_MICRO_BATCHES, "--width", 256, "--layers",
@@ -95,7 +95,7 @@ class Programs:
                          "--layers", LAYERS, "--samples", SAMPLES, "--steps", self.steps()])
 
     def steps(self):
-        return 5 if self.options.quick else 21
+        return 5 if self.options.quick else 11
 
 
 class Figures:

@@ -29,6 +29,8 @@ from provenance import ROOT, commit, machine
 MARKS = ("<!-- strategies:begin -->", "<!-- strategies:end -->")
 PAGE, GUIDE = "benchmarks/strategies.md", "which_strategy.md"
 MODELS = {"mnist": "MNIST net", "resnet18": "ResNet-18", "resnet50": "ResNet-50"}
+# ResNet-50 takes the images of PyTorch's tutorial on pipelines, eight in each micro-batch.
+WORK = {"resnet50": ["--image-size", 128, "--batch", 64, "--steps", 2]}
 PEER_MODELS = ("resnet18", "resnet50")
 LIMITS = {"bubble": "bubble", "communication": "exposed communication", "idle": "idle threads",
           "processors": "processors"}
@@ -63,7 +65,7 @@ class Programs:
             return json.loads(file.read_text())
 
     def ours(self, model):
-        return self.rows([self.lockstep, "bench", "step", "--strategy", "all", "--model", model])
+        return self.rows([self.lockstep, "bench", "step", "--strategy", "all", "--model", model, *WORK.get(model, [])])
 
     def peers(self, model, ours):
         """What PyTorch needs for the work of the rows in `ours`."""
