@@ -105,6 +105,12 @@ void groups_and_objects(ProcessGroup& group, int rank, const std::string& text) 
   take(first_two, row, texts, same);
 }
 
+void ranks_in_a_grid(ProcessGroup& group) {
+  DeviceMesh mesh(group, {{"data", 2}, {"pipeline", 2}});
+  ProcessGroup& along = mesh.group("data");
+  take(along.size());
+}
+
 // --- DistributedDataParallel ---
 
 void wrap(ProcessGroup& group, Net net, const torch::Tensor& x, const torch::Tensor& y) {
@@ -265,6 +271,7 @@ void pipeline_on_devices(torch::nn::Sequential net, const torch::Tensor& sample)
   const Balance best = balance(net, sample, /*stages=*/2);
   const auto stages = split(net, best.sizes);
   Pipeline pipe({stages[0], stages[1]}, {torch::Device("cuda:0"), torch::Device("cuda:1")});
+  ModelParallel chain({stages[0], stages[1]}, {torch::Device("cuda:0"), torch::Device("cuda:1")});
 }
 
 // --- Optimizers, precision and checkpoints ---
