@@ -54,7 +54,7 @@ lockstep::ImageDataset load_digits(lockstep::Split split, std::int64_t count) {
 // --- Messages ---
 
 void send_and_receive(ProcessGroup& group) {
-  if (group.size() == 1) return;  // nobody to send to
+  if (group.size() == 1) return;  // there is no rank to send to
   auto number = torch::zeros({1});
   if (group.rank() == 0) {
     number += 1;
@@ -65,8 +65,8 @@ void send_and_receive(ProcessGroup& group) {
   require(group.rank() > 1 || number.item<float>() == 1, "rank 1 has what rank 0 sent");
 }
 
-// Each rank's numbers go once around the ring, and everybody adds them. group.all_reduce() has less
-// to send, and adds in the same order on all ranks.
+// Each rank's numbers go once around the ring, and every rank adds them. group.all_reduce() sends
+// less, and adds in the same order on all ranks.
 void all_reduce_by_hand(ProcessGroup& group, const torch::Tensor& tensor) {
   const int left = (group.rank() + group.size() - 1) % group.size();
   const int right = (group.rank() + 1) % group.size();
@@ -125,7 +125,7 @@ void check_average(ProcessGroup& group) {
 
 // --- Training ---
 
-// The loss of each epoch, over the batches of all ranks.
+// Trains `net` and returns the mean loss of each epoch, over the batches of all ranks.
 std::vector<double> train(ProcessGroup& group, Net& net) {
   const lockstep::ImageDataset digits = load_digits(lockstep::Split::kTrain, kTrainingImages);
   const auto partitions = lockstep::DataPartitioner::equal(digits.size(), group.size(), kSeed);
@@ -162,7 +162,7 @@ std::vector<double> train(ProcessGroup& group, Net& net) {
   return losses;
 }
 
-// The share of the test images that the net names rightly. Each rank looks at its share of them.
+// The share of the test images that the net classifies correctly. Each rank evaluates a part.
 double accuracy(ProcessGroup& group, Net& net) {
   const torch::NoGradGuard no_grad;
   net->eval();

@@ -44,7 +44,7 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-// The same weights each time.
+// A net on `device` with the same weights each time.
 Net make_net(torch::Device device) {
   torch::manual_seed(1);
   Net net;
@@ -59,7 +59,8 @@ struct Result {
   torch::Tensor parameters{};
 };
 
-// Steps `net` by what `compute_loss` leaves in its gradients, and takes the time.
+// Trains `net` for a few steps, each of which begins with compute_loss(), a forward and a backward.
+// The first step is not timed.
 template <class ComputeLoss>
 Result train(std::string name, Net& net, const ComputeLoss& compute_loss) {
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -81,7 +82,7 @@ Result train(std::string name, Net& net, const ComputeLoss& compute_loss) {
   return result;
 }
 
-// A batch of all ranks together, and where the ways to train have their tensors.
+// The batch of all ranks together, and the devices that each way computes on.
 struct Setting {
   torch::Tensor x, y;
   std::vector<torch::Device> devices;  // of DataParallel's replicas

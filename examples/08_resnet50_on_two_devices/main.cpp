@@ -1,7 +1,7 @@
 // ResNet-50 on two devices, as in PyTorch's model-parallel tutorial: first naively, so that one
-// device waits while the other computes, then as a pipeline, by three schedules. Every way must
-// give the loss and the gradients of the model in one piece. Alone the devices belong to threads of
-// this process, two CPUs or two GPUs; started on two ranks, each rank has one.
+// device waits while the other computes, then as a pipeline, by several schedules. Every way must
+// give the loss and the gradients of the model in one piece. In one process the devices, two CPUs
+// or two GPUs, belong to threads of this process; started on two ranks, each rank has one device.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -28,7 +28,7 @@ struct Settings {
   std::int64_t image_size = 128;
   std::int64_t batch = 8;
   int micro_batches = 4;
-  int steps = 3;                 // that are timed
+  int steps = 3;                 // timed ones, of each way
   std::string cut = "tutorial";  // or "balance"
   std::string device = "cpu";    // or "cuda"
   std::string backend = "auto";
@@ -121,8 +121,8 @@ std::vector<torch::Tensor> gradients_of(const Stages& stages) {
   return gradients;
 }
 
-// The unsplit model, which adds up the gradients of the parts of the batch. It is what a pipeline
-// of that many micro-batches computes: batch normalisation takes its statistics from each part.
+// The unsplit model, which adds up the gradients of the parts of the batch. A pipeline of that many
+// micro-batches computes the same: batch normalisation takes its statistics from each part.
 Learnt run_unsplit(lockstep::ResNet net, const Batch& batch, int parts, const Stages& stages) {
   net->zero_grad();
   Learnt learnt;
@@ -189,7 +189,7 @@ torch::Tensor criterion(const torch::Tensor& output, const torch::Tensor& target
   return cross_entropy(output, target);
 }
 
-// As in the tutorial: while one device computes the other waits.
+// A step as in the tutorial: while one device computes, the other waits.
 torch::Tensor naive_step(Stages& stages, const std::vector<torch::Device>& devices,
                          const Batch& batch) {
   const torch::Tensor hidden = stages[0]->forward(batch.x.to(devices[0]));
@@ -238,7 +238,7 @@ void run_on_threads(Comparison& comparison, Stages& stages, const Expected& expe
                  [&] { return pipe.step(criterion, batch.x, batch.y); });
 }
 
-// The same with a stage on each rank. Naive is a pipeline of one micro-batch.
+// Does the same with a stage on each rank. The naive way is a pipeline of one micro-batch.
 void run_on_ranks(Comparison& comparison, Stages& stages, const Expected& expected,
                   const Batch& batch, const Settings& settings, ProcessGroup& group,
                   torch::Device device) {
