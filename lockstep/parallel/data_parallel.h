@@ -12,9 +12,9 @@
 // replica computes its part on its device, and a backward adds up the gradients in the module's
 // parameters. The optimizer, checkpoints and everything else use the module itself.
 // DistributedDataParallel, a process for each device, is faster on several GPUs and goes beyond one
-// host; this needs no launcher.
+// host; DataParallel needs no launcher.
 //
-// Two forms. forward() joins the outputs on the first device, where the program computes the loss.
+// There are two forms. forward() joins the outputs on the first device, where the program computes the loss.
 // loss() computes the loss on every device and joins only the losses, which balances memory and
 // work.
 //
@@ -44,25 +44,25 @@ namespace lockstep {
 /// its submodules derive from torch::nn::Cloneable<T> and register everything in reset(), as
 /// LibTorch's own do. With one device there are no replicas: forward() is the module's.
 ///
-/// Arguments are scattered: all tensors in them that have dimensions, which must agree in the first
-/// one. Those without dimensions, numbers, strings and other values go to every replica as they
+/// Arguments: all tensors in them that have dimensions are scattered, and must agree in the first
+/// one. Tensors without dimensions, numbers, strings and other values go to every replica as they
 /// are. Arguments and outputs can be of any structure that for_each_tensor() knows: tuples,
 /// vectors, maps, dictionaries, structs, inside each other. A batch with fewer samples than devices
-/// leaves replicas idle. Outputs are joined tensor by tensor: rows below rows, and tensors without
-/// dimensions to a vector with one element for each replica that had work. Their other values are
-/// those of the first.
+/// leaves replicas idle. Outputs are joined tensor by tensor, along the first dimension; tensors
+/// without dimensions become a vector with one element for each replica that had work. All other
+/// values in an output are those of the first replica.
 ///
 /// Replicas are kept between steps, and each forward makes them equal to the module: parameters,
-/// also where other memory was set, their requires_grad, train() and eval(). GPUs but the first get
-/// their parameters by one copy for each dtype. Whatever else a module holds is copied at
+/// even if they were given other memory, their requires_grad, train() and eval(). All GPUs but the
+/// first get their parameters by one copy for each dtype. Whatever else a module holds is copied at
 /// construction: after a change of options, such as a dropout rate, make a new DataParallel. A
 /// replica's forward() must not modify parameters, and what it assigns to members is not seen by
 /// the module.
 ///
-/// Buffers: every replica begins a forward with the module's. The first replica writes into the
-/// module's own, so that running statistics, of BatchNorm for instance, are those of its part of
-/// the batch; what the others write is overwritten at the next forward. That is a small copy in
-/// each step, also between CPUs.
+/// Buffers: every replica begins a forward with the module's values. The first replica writes into
+/// the module's own buffers, so that running statistics, of BatchNorm for instance, are those of
+/// its part of the batch. The other replicas have copies, which each forward overwrites: a small
+/// copy in each step, also between CPUs.
 ///
 /// Gradients reach the module's parameters, and inputs that require them, as autograd delivers any:
 /// they accumulate, hooks run, torch::autograd::grad works, as do several forwards before a
@@ -72,7 +72,7 @@ namespace lockstep {
 /// Threads: calls come from one thread at a time. forward() and the criterion run on several at
 /// once, in the caller's gradient and inference mode, autocast and current streams. On CPUs each
 /// has its part of the at::get_num_threads() that the constructor found, at least 1. Random numbers
-/// come from the generator of the device: those on CPUs share one, so that which replica draws
+/// come from the generator of the device: replicas on CPUs share one, so that which replica draws
 /// which number differs from run to run. Make a DataParallel after fork(), not before.
 ///
 /// Failure: what a replica throws is an Error (a ConfigError if it was one) that begins with
@@ -148,7 +148,8 @@ class DataParallel {
     return step.mean(losses);
   }
 
-  /// There is no operator->: its forward() would be the module's own, which uses one device.
+  /// The module itself. There is no operator->, because its forward() would be the module's own,
+  /// which uses one device.
   Module& module() { return module_; }
   const std::vector<torch::Device>& devices() const { return core_.devices(); }
 

@@ -5,9 +5,8 @@
 //   const int stage = mesh.local_rank("pipeline");
 //
 // Like torch.distributed.device_mesh.init_device_mesh: rank r of the group has the coordinates of
-// element r in row-major order, so that neighbours in the last dimension are neighbouring ranks.
-// With
-// {{"data", 2}, {"pipeline", 2}} ranks 0 and 1 are one pipeline, and 2 and 3 the other one.
+// element r in row-major order, so that neighbours in the last dimension are neighbouring ranks. In
+// the mesh above, ranks 0 and 1 are one pipeline, and 2 and 3 are the other one.
 #pragma once
 
 #include <string>
@@ -30,8 +29,9 @@ class DeviceMesh {
   /// sizes do not make up the group, or the ranks give different dimensions.
   DeviceMesh(ProcessGroup group, std::vector<MeshDimension> dimensions);
 
-  /// The ranks that differ from this one in the coordinate `name` alone, in its order. Here and
-  /// below ConfigError for a name that the mesh does not have.
+  /// The group of the ranks that differ from this one at most in the coordinate `name`, ordered by
+  /// it. This function, local_rank() and size() throw ConfigError for a name that the mesh does not
+  /// have.
   ProcessGroup& group(const std::string& name);
   /// This rank's coordinate, which is its rank in group(name). PyTorch's get_local_rank().
   int local_rank(const std::string& name) const;
@@ -41,7 +41,7 @@ class DeviceMesh {
   int size() const { return all_.size(); }
   /// All ranks of the mesh.
   ProcessGroup& all() { return all_; }
-  /// This rank's, in the order of dimensions(). PyTorch's get_coordinate().
+  /// This rank's coordinates, in the order of dimensions(). PyTorch's get_coordinate().
   const std::vector<int>& coordinate() const { return coordinate_; }
   const std::vector<MeshDimension>& dimensions() const { return dimensions_; }
 

@@ -2,8 +2,9 @@
 //
 //   lockstep::ResNet net = lockstep::resnet50();
 //   const auto stages = lockstep::resnet_stages(net, {"layer2"});
-//   lockstep::ModelParallel split({stages[0], stages[1]}, {torch::Device("cuda:0"),
-//   torch::Device("cuda:1")}); auto loss = criterion(split.forward(x), y.to("cuda:1"));
+//   const std::vector<torch::Device> devices = {torch::Device("cuda:0"), torch::Device("cuda:1")};
+//   lockstep::ModelParallel model({stages[0], stages[1]}, devices);
+//   auto loss = criterion(model.forward(x), y.to(devices[1]));
 //   loss.backward();
 //
 // For models that are too large for one device, as in PyTorch's tutorial "Single-Machine Model
@@ -20,17 +21,18 @@
 namespace lockstep {
 
 /// A module like any other: autograd, optimizers and hooks see one graph. It shares the stages'
-/// modules and registers them as "stage0", "stage1" and so on. Where they share their layers with
-/// an unsplit module, that module's names, and so its checkpoints, are unchanged. Not thread-safe.
+/// modules and registers them as "stage0", "stage1" and so on. If the stages share their layers with
+/// an unsplit module, save that module: its names, and so its checkpoints, are unchanged. Not
+/// thread-safe.
 class ModelParallel : public torch::nn::Module {
  public:
-  /// Moves stage s to `devices[s]`; a device may stand there several times. ConfigError unless
-  /// there is a stage at least and a device for each, and for a parameter that stages on different
-  /// devices share.
+  /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError unless there is at
+  /// least one stage and a device for each, and for a parameter that stages on different devices
+  /// share.
   ModelParallel(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices);
 
-  /// Brings `x` to the first device and returns the output of the last stage there. ConfigError if
-  /// that is not one tensor.
+  /// Moves `x` to the first device and returns the output of the last stage, on the last device.
+  /// ConfigError if that output is not one tensor.
   torch::Tensor forward(const torch::Tensor& x);
   /// forward() for several inputs and outputs.
   Tensors forward_all(Tensors x);

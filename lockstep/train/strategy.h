@@ -47,28 +47,29 @@ struct StepPart {
 class Strategy {
  public:
   virtual ~Strategy() = default;
+  /// One of strategy_names().
   virtual const std::string& name() const = 0;
   /// All ranks of the run.
   virtual ProcessGroup& group() = 0;
-  /// Known from the construction on.
+  /// Which part of the data this rank loads; known from the construction on.
   virtual DataShare data_share() { return {.rank = group().rank(), .size = group().size()}; }
-  /// Fills in what only this strategy has.
+  /// Fills in the members of RunInfo that only this strategy has.
   virtual void describe(RunInfo&) const {}
-  /// How a rank's batch is computed, for a resumed run to compare: batch normalisation depends on
-  /// it.
+  /// The parts in which a rank's batch is computed: batch normalisation depends on them. Checkpoints
+  /// keep the text, and a resumed run compares it.
   virtual std::string batch_parts() const { return "whole"; }
 
-  /// Moves the task's module to where its state may be loaded: to `device`, unless attach() does
-  /// it.
+  /// Moves the task's module to where its state is to be loaded. That is `device`, unless attach()
+  /// moves the module.
   virtual void place(torch::nn::Module& module, torch::Device device) { module.to(device); }
-  /// Collective. Once, after place() and when rank 0 has loaded its state: afterwards all ranks
-  /// hold rank 0's parameters and buffers. The task must outlive the strategy's use. ConfigError
+  /// Collective. Called once, after place() and when rank 0 has loaded its state. Afterwards all
+  /// ranks hold rank 0's parameters and buffers, as far as they need them. The task must outlive the strategy's use. ConfigError
   /// for a task that the strategy cannot train.
   virtual void attach(Task& task, const StepSettings& settings) = 0;
-  /// After attach(). The strategy must outlive the optimizer.
+  /// Called after attach(). The strategy must outlive the optimizer.
   virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
 
-  /// Begins a step's random numbers at `seed`, on the CPU and on `device`.
+  /// Seeds the random numbers of a step, on the CPU and on `device`.
   virtual void seed(std::uint64_t seed, torch::Device device);
   /// Collective. Forward and backward of a batch; after the last part of a step, the gradients are
   /// the means over all shares. Adds the seconds of forward, backward and communication to
@@ -76,9 +77,11 @@ class Strategy {
   /// without a graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
 
-  /// After the task's module was told the same: tells what the strategy has made of it.
+  /// Calls train(on) of what the strategy has made of the task's module, such as replicas or stages.
+  /// The caller has set the mode of the module itself.
   virtual void train(bool /*on*/) {}
-  /// Collective. Before an evaluation, without gradients: buffers become rank 0's.
+  /// Collective. Called before an evaluation, without gradients. Afterwards all replicas have the
+  /// buffers of the first one.
   virtual void begin_evaluation() = 0;
   /// Adds a batch's loss, correct answers and samples, on the ranks whose data share counts.
   /// Collective only over the ranks of one data share.
@@ -106,15 +109,16 @@ struct StrategyOptions {
   std::vector<torch::Device> devices{};
   DpLoss dp_loss = DpLoss::kGathered;
 
-  /// pipeline and hybrid: stages of the model. There is a worker for each, or for each two of them
-  /// with the schedules zbv and interleaved: a thread on each of `devices` (empty: all on the run's
-  /// device) where strategy pipeline has one process, else a rank.
+  /// pipeline and hybrid: number of stages of the model. Each worker has one of them, or two with
+  /// the schedules zbv and interleaved. A worker is a rank; where strategy pipeline has one process,
+  /// it is a thread on one of `devices` (empty: all threads are on the run's device).
   int stages = 2;
   /// pipeline and hybrid: parts that the batch of a pipeline is cut into. A smaller batch goes
   /// through in as many parts as it has samples.
   int micro_batches = 4;
   Schedule schedule = Schedule::k1F1B;
-  /// hybrid: the ranks that have the same stages share out their optimizer's state, as zero1 does.
+  /// hybrid: the ranks that have the same stages divide the optimizer's state among them, as zero1
+  /// does.
   bool shard_optimizer = false;
 };
 

@@ -18,14 +18,14 @@ namespace lockstep {
 
 enum class BalanceBy {
   kTime,   ///< a layer's forward and backward, measured: the shortest of a few
-  kBytes,  ///< its parameters, their gradients, and its outputs for the sample
+  kBytes,  ///< a layer's parameters, their gradients, and its outputs for the sample
 };
 
 struct Balance {
   BalanceBy by = BalanceBy::kTime;
-  std::vector<int> sizes{};         ///< for each stage the number of its layers
+  std::vector<int> sizes{};         ///< for each stage the number of its layers, for split()
   std::vector<double> costs{};      ///< for each stage the sum of its layers, in seconds or bytes
-  std::vector<double> of_layers{};  ///< for each layer
+  std::vector<double> of_layers{};  ///< the cost of each layer
 
   /// One line: "balance by time: 5 + 3 layers, 12.1 + 11.8 ms; the largest stage has 1.01 times its
   /// share".
@@ -39,9 +39,9 @@ struct Balance {
 Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
                 BalanceBy by = BalanceBy::kTime);
 
-/// The layers of `net` in as many Sequentials as there are sizes, which share its modules. Their
-/// names, and so those of the parameters after the first dot, are the ones that they have in `net`.
-/// ConfigError where the sizes are not those of all layers together.
+/// Cuts `net` into one Sequential for each of `sizes`, with that many layers. They share the modules
+/// of `net`, and the layers keep their names, so that parameters are called as in `net`. ConfigError
+/// unless the sizes add up to the number of layers.
 std::vector<torch::nn::Sequential> split(torch::nn::Sequential net, const std::vector<int>& sizes);
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 //     optimizer.step();
 //   }
 //
-// Does what Pipeline does with threads, by the same tables and stages. The gradients are the same,
-// bit for bit, if the default generators of all ranks are seeded alike.
+// It does with ranks what Pipeline does with threads, by the same tables and stages. The gradients
+// are the same, bit for bit, if the default generators of all ranks are seeded alike.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,20 @@
 
 namespace lockstep {
 
-/// Rank r is worker r of the table. Runs on the caller's thread. Shares its modules, which it moves
-/// to the device. All ranks make it with the same options and call the same. Not thread-safe.
+/// Rank r is worker r of the table and computes on the caller's thread. The pipeline shares its
+/// modules, which it moves to the device. All ranks construct it with the same options and make the
+/// same calls in the same order. Not thread-safe.
 ///
-/// When a rank fails, or its process dies, the step ends on all ranks, and the group with it: the
-/// error is the failed rank's own (see StepFailure), elsewhere a CommError that names the rank.
+/// When a rank fails, or its process dies, the step ends on all ranks at once, and the group with
+/// it. The failed rank throws its own error (see StepFailure), the others a CommError that names
+/// that rank.
 class DistributedPipeline {
  public:
-  /// Collective. `stages` are the stages of this rank, in ascending order of the model's; Pipeline
-  /// says which schedule has which of them where. ConfigError, on every rank, where they do not fit
+  /// Collective. `stages` are the stages of this rank, in their order in the model; the constructor
+  /// of Pipeline says which stages a worker has. ConfigError, on every rank, where they do not fit
   /// together or the options differ. Weights that stages of one rank share are tied as Pipeline
-  /// ties them; those of different ranks are different tensors, whose gradients the caller has to
-  /// add up.
+  /// ties them. Stages of different ranks have different tensors: if these stand for one weight, the
+  /// caller has to add up their gradients.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();
@@ -47,8 +49,9 @@ class DistributedPipeline {
 
   /// Collective. As Pipeline::step(). `x` is used on the rank of the first stage, `y` and
   /// `criterion` on that of the last, which gets the loss of the batch; the others get an undefined
-  /// tensor. A batch has as many samples as micro-batches at least, unless all ranks say how many
+  /// tensor. A batch has at least as many samples as micro-batches, unless all ranks say how many
   /// `samples` it has: a smaller one then goes through in as many parts as it has samples.
+  /// ConfigError, on the rank that has `x` or `y`, if `samples` is not the size of the batch.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y,
                      std::optional<std::int64_t> samples = std::nullopt) {
@@ -61,14 +64,14 @@ class DistributedPipeline {
     return step_with(pipeline::detail::loss_of_criterion(criterion), x, y, samples);
   }
 
-  /// Collective. As Pipeline::forward(); the outputs are on the rank of the last stage, elsewhere
-  /// there are none. `samples` as above.
+  /// Collective. As Pipeline::forward(). The rank of the last stage gets the outputs, the others an
+  /// empty list. `samples` as above.
   Tensors forward(const Tensors& x, std::optional<std::int64_t> samples = std::nullopt);
 
   void train(bool on = true);
   void eval() { train(false); }
 
-  /// Those of this rank's stages, each once.
+  /// The parameters of this rank's stages, each once.
   Tensors parameters() const;
   const pipeline::Table& table() const;
   /// What this rank did in the last step; the lines of the other workers are empty.
@@ -82,10 +85,10 @@ class DistributedPipeline {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Collective. Clips by the norm of all gradients of all ranks of `group`, each of which gives the
-/// parameters that it alone has, and returns that norm. `norm_type` is positive; infinity is the
-/// largest element. As torch.nn.utils.clip_grad_norm_ of all parameters together, up to the order
-/// of additions. Not for sparse gradients.
+/// Collective. Clips the gradients of all ranks of `group` by their common norm, which it returns.
+/// Each rank gives the parameters that it alone has. `norm_type` is positive; infinity stands for
+/// the largest element. The result is that of torch.nn.utils.clip_grad_norm_ of all parameters
+/// together, up to the order of additions. Not for sparse gradients.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
                               double norm_type = 2);
 

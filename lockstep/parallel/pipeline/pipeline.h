@@ -45,7 +45,7 @@ namespace lockstep {
 
 namespace pipeline::detail {
 
-// A criterion of one output and the target, or of all outputs and the target.
+// `criterion` takes one output and the target, or all outputs and the target.
 template <class Criterion>
 PipelineLoss loss_of_criterion(Criterion& criterion) {
   return [&criterion](const Tensors& outputs, const torch::Tensor& target) -> torch::Tensor {
@@ -59,21 +59,20 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 
 }  // namespace pipeline::detail
 
-/// Owns a thread for each worker and shares the modules, which it moves to their devices. Between
-/// steps they may be used and changed like any other, but their parameters must stay the same
-/// tensors. A stage must not change its inputs in place where the stage before needs them for its
-/// backward; LibTorch notices. Not thread-safe.
+/// Owns a thread for each worker and shares the modules, which it moves to their devices. A worker
+/// computes the stages of one device. Between steps the modules may be used and changed like any
+/// other, but their parameters must stay the same tensors. A stage must not change its inputs in
+/// place where the stage before needs them for its backward; LibTorch notices. Not thread-safe.
 ///
-/// If anything throws in a stage, the other stages stop when the action that they are in has ended,
-/// and step() throws an error that names the worker, the stage and the action, of the same type if
-/// it is one of Lockstep's; the original is nested in it. The gradients are then incomplete: zero
+/// If anything throws in a stage, the other workers stop when the action that they are in has ended,
+/// and step() throws an error that names the worker, the stage and the action. It has the type of
+/// the original if that is one of Lockstep's, and the original is nested in it. The gradients are then incomplete: zero
 /// them. The pipeline can be used again.
 class Pipeline {
  public:
-  /// Stage s of the model is `stages[s]`. There is a worker for each of `devices`; a CPU may stand
-  /// there several times. Which stages are on which worker is the schedule's: one each for gpipe,
-  /// 1f1b and zb-h1; stages w, p + w, 2p + w... of p workers for interleaved; w and 2p - 1 - w for
-  /// zbv. ConfigError where numbers do not fit, and where stages on different devices share a
+  /// Stage s of the model is `stages[s]`. There is a worker for each of `devices`; a CPU may occur
+  /// there several times. The schedule says which stages worker w of p has: stage w for gpipe, 1f1b
+  /// and zb-h1; stages w, p + w, 2p + w and so on for interleaved; w and 2p - 1 - w for zbv. ConfigError where numbers do not fit, and where stages on different devices share a
   /// parameter.
   Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,
            PipelineOptions options = {});
@@ -84,9 +83,9 @@ class Pipeline {
   /// Forward and backward of a batch, whose samples are along dimension 0 of `x` and `y`. Returns
   /// the loss of the batch on the last stage's device, without a graph; the gradients are added to
   /// those of the parameters. `criterion(output, y)` runs on the last stage's worker and returns
-  /// one element; a criterion of a list of outputs is called with that. A batch with fewer samples
-  /// than micro-batches goes through in as many parts as it has samples, where the schedule is not
-  /// the user's own table.
+  /// one element; a criterion that takes a list of outputs gets all of them. A batch with fewer
+  /// samples than micro-batches goes through in as many parts as it has samples; with a table of
+  /// the user's own it is a ConfigError.
   ///
   /// The seeds of a call's random numbers come from one draw of the CPU's default generator, also
   /// in forward(): torch::manual_seed makes steps reproducible, whatever the schedule. `x` gets no
@@ -107,13 +106,14 @@ class Pipeline {
   /// The same for several inputs and outputs.
   Tensors forward(const Tensors& x);
 
-  /// Tell all stages' modules.
+  /// Calls train(on) of all stages' modules.
   void train(bool on = true);
   void eval() { train(false); }
 
-  /// Those of all stages, each once, in the order of the stages. On one process clip_grad_norm_()
-  /// of them clips by the global norm.
+  /// The parameters of all stages, each once, in the order of the stages. clip_grad_norm_() of them
+  /// clips by the norm of the whole model.
   Tensors parameters() const;
+  /// What the workers do in a step, with messages.
   const pipeline::Table& table() const;
   /// What the workers did in the last step: how busy they were, and when. On GPUs the times are
   /// those of the threads, which queue kernels.

@@ -35,57 +35,58 @@ std::vector<std::string> schedule_names();
 /// The inverse of schedule_name(); ConfigError for another word.
 Schedule schedule_named(std::string_view name);
 
-/// How many workers `schedule` puts `stages` stages on: two stages each for zbv and, unless the
-/// caller knows better, for interleaved; else one each. ConfigError for fewer stages than that, and
-/// for a number that two do not divide.
+/// How many workers `stages` stages need: by zbv and interleaved each worker has two stages, by the
+/// other schedules one. (interleaved can have more stages on a worker; then the caller knows how
+/// many workers there are.) ConfigError for too few stages, and for an odd number where a worker
+/// has two.
 int workers_for(Schedule schedule, int stages);
 
-/// What a criterion makes of the samples of its batch.
+/// How a criterion combines the losses of the samples of its batch.
 enum class LossReduction {
   kMean,  ///< the mean over the samples, as PyTorch's criteria by default
   kSum,   ///< the sum
 };
 
 struct PipelineOptions {
-  /// Into how many parts a batch is cut, along dimension 0. Sizes differ by one sample at most, the
-  /// larger ones come first.
+  /// How many parts a batch is cut into, along dimension 0. Their sizes differ by one sample at
+  /// most, and the larger ones come first.
   int micro_batches = 4;
   Schedule schedule = Schedule::k1F1B;
   /// A schedule of your own, such as pipeline::table_of() reads. It replaces `schedule`, and its
   /// number of micro-batches replaces `micro_batches`. Messages and reductions are added if it has
   /// none.
   std::optional<pipeline::Table> table{};
-  /// Forwards keep their inputs only, and run again before the backward.
+  /// Forwards keep their inputs only, and run again before the backward: less memory for activations,
+  /// one more forward of each stage and micro-batch.
   bool recompute = false;
-  /// Stages whose backward is not split, whatever the schedule says: worth it where most of a stage
-  /// is custom functions, which cannot be split.
+  /// Stages whose backward is not split, although the schedule splits it. Use it where most of a
+  /// stage is custom autograd functions, which cannot be split.
   std::vector<int> whole_backward = {};
   LossReduction loss_reduction = LossReduction::kMean;
-  /// Threads of one process on CPUs: how many OpenMP threads each worker computes with. 0: its
-  /// share of those that the constructor's caller has, at least one.
+  /// Pipeline on CPUs: how many OpenMP threads each worker computes with. 0: its share of those that
+  /// the constructor's caller has, at least one.
   int threads_per_worker = 0;
-  /// Threads of one process: how long a stage waits for another's message. Between ranks the
-  /// group's timeout holds.
+  /// Pipeline: how long a stage waits for another stage's message. Between ranks the group's timeout
+  /// holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// Called on the worker of a stage as soon as its gradients of a step are complete, while other
-  /// stages still compute: adds them up over the replicas of the pipeline. ConfigError where stages
-  /// share a parameter, whose gradient is complete with none of them.
+  /// Adds up a stage's gradients over the replicas of the pipeline. Called on the stage's worker as
+  /// soon as the gradients of a step are complete, while other stages still compute. ConfigError
+  /// where stages share a parameter, whose gradient is complete with none of these stages.
   ReduceStage reduce = nullptr;
-  /// Threads of one process: also count the bytes that activations take, for
-  /// Pipeline::peak_activation_bytes(). Every allocation then costs a lookup, so leave it off where
-  /// the time of a step is measured.
+  /// Pipeline: also counts the bytes that activations take, for Pipeline::peak_activation_bytes().
+  /// Every allocation then costs a lookup, so leave it off where the time of a step matters.
   bool measure_memory = false;
 };
 
 namespace pipeline {
 
-/// The same with the number of micro-batches of the user's own table, if there is one.
+/// `options`, with the number of micro-batches of the user's own table if there is one.
 PipelineOptions with_numbers_of_table(PipelineOptions options);
 
 /// The table that `options` asks for, with messages and, where it is wanted, reductions, checked.
 /// There are `stages` stages on `workers` workers. ConfigError where they do not fit the schedule,
-/// for options that cannot be, and for a table of the user's that check() refuses or that has other
-/// numbers.
+/// for invalid options, and for a table of the user's that check() refuses or that has other numbers
+/// of stages or workers.
 Table make_table(const PipelineOptions& options, int stages, int workers, int micro_batches);
 
 }  // namespace pipeline
