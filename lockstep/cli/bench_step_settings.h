@@ -12,14 +12,15 @@
 
 namespace lockstep {
 
-/// As the user gave them, for both modes: bench_strategies/strategy_settings.h has the other one.
+/// The options as the user gave them, for both modes. bench_strategies/strategy_settings.h resolves
+/// those of --strategy all.
 struct BenchStepArguments {
   std::string model = "mnist";
   std::string strategy = "ddp";
   std::string backend = "auto";
   std::optional<int> nproc_per_node;
   std::optional<int> batch_per_rank;  ///< absent: 64 of mnist, 8 of resnet18
-  std::optional<int> threads;         ///< absent: 1 of each rank
+  std::optional<int> threads;         ///< absent: 1 for each rank
   std::string precision = "32";
   std::string optimizer = "sgd";
   std::optional<std::string> bucket_cap_mb;     ///< absent: 25
@@ -32,7 +33,7 @@ struct BenchStepArguments {
   std::optional<std::string> json;
   double timeout_seconds = 60;
 
-  // Of --strategy all alone:
+  // Only for --strategy all:
   std::optional<int> batch;
   std::optional<int> micro_batches;
   std::optional<int> image_size;
@@ -76,7 +77,7 @@ struct BenchStepSettings {
 /// one that only the other mode has.
 BenchStepSettings resolve(const BenchStepArguments& arguments);
 
-/// ConfigError that says `text` in the name of the command, if `given`.
+/// Throws a ConfigError with `text`, in the name of the command, if `given`.
 void refuse_step_option(bool given, const std::string& text);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int
                               int local_world_size);
 
 /// The indices of the GPUs of one process that computes on several devices: the first `wanted`
-/// ones, or all where the number is left open. Empty for CPUs: "auto" falls back to them where GPUs
+/// ones, or all if `wanted` has no value. Empty means CPUs, which "auto" falls back to where GPUs
 /// are missing. ConfigError when "cuda" cannot be had.
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
                              std::optional<int> wanted);

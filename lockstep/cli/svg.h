@@ -41,8 +41,8 @@ std::string opened(double width, double height, std::string_view name);
 std::string text_at(double x, double y, std::string_view classes, std::string_view text);
 std::string line_between(double x1, double y1, double x2, double y2);
 
-/// The distance of three to seven marks on an axis from 0 to `total`, which is positive: 1, 2 or 5
-/// times a power of ten.
+/// The distance between marks on an axis from 0 to `total`, which is positive: 1, 2 or 5 times a
+/// power of ten, so that there are three to seven marks.
 double distance_of_marks(double total);
 
 }  // namespace lockstep::svg

@@ -54,7 +54,7 @@ std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
                                     torch::Device(torch::kCPU));
 }
 
-// Where the batches go.
+// The device that the batches go to.
 torch::Device choose_first_device(const TrainSettings& settings,
                                   const std::vector<torch::Device>& devices,
                                   const WorkerEnvironment& worker) {
@@ -62,7 +62,7 @@ torch::Device choose_first_device(const TrainSettings& settings,
   return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
 }
 
-// The user of a strategy for several devices should know when these are no GPUs.
+// Tells the user of a strategy for several devices that these are no GPUs.
 void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
   const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
   if (!wants_gpus || rank != 0 || settings.accelerator != "auto" || !device.is_cpu()) return;

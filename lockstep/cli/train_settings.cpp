@@ -31,7 +31,7 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
-// What --schedule was given for the learning rate, and for a pipeline.
+// The values of --schedule for the learning rate and for a pipeline.
 struct Schedules {
   std::optional<std::string> of_learning_rate;
   std::optional<std::string> of_pipeline;
@@ -56,7 +56,7 @@ Schedules told_apart(const std::vector<std::string>& given) {
   return schedules;
 }
 
-// Options that only some strategies have.
+// ConfigError for options that the strategy does not have.
 void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings& settings) {
   const auto refuse = [](bool given, const std::string& option, const char* strategies) {
     if (!given) return;
@@ -77,7 +77,7 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
   }
 }
 
-// How many ranks, or threads, a pipeline has, and how many pipelines there are.
+// Finds how many ranks or threads a pipeline has, and how many pipelines there are.
 void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   if (!settings.recipe->has_stages) {
@@ -112,7 +112,7 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
       hybrid ? "" : ", or one with threads", ", but there are ", settings.world_size));
 }
 
-// How the ranks, and the devices of a rank, work together.
+// Finds how the ranks, and the devices of a rank, work together.
 void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");

@@ -38,7 +38,7 @@ class StopwatchScope {
   Stopwatch& watch_;
 };
 
-/// Adds the lifetime of the scope to a number of seconds.
+/// Adds the duration of the scope, in seconds, to a number.
 class SecondsScope {
  public:
   explicit SecondsScope(double& seconds) : seconds_(seconds), start_(Clock::now()) {}

@@ -102,7 +102,7 @@ void for_each_item(T& map, F&& f) {
   }
 }
 
-// Tells a visitor that has a member function key() under which key the tensors that follow are.
+// Calls key() of a visitor that has it, before the tensors that belong to this key.
 template <class F, class Key>
 void tell_key([[maybe_unused]] F& f, [[maybe_unused]] const Key& key) {
   if constexpr (requires { f.key(key); }) f.key(key);

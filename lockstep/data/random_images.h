@@ -1,4 +1,5 @@
-// Images and labels made of random numbers: what speed is measured with, and nothing to learn from.
+// Images and labels made of random numbers, to measure speed with. There is nothing to learn in
+// them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct RandomImagesOptions {
 
 /// Every byte of an image, and every label, is equally likely. Image i is a function of (seed,
 /// split, i) alone. The defaults are the batches of PyTorch's tutorial on model parallelism.
-/// ConfigError for options that cannot be.
+/// ConfigError for invalid options.
 ImageDataset make_random_images(Split split, const RandomImagesOptions& options = {});
 
 }  // namespace lockstep

@@ -25,9 +25,10 @@ class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
   /// `images` float [N, 1, 28, 28]; returns log-probabilities [N, 10], always float32.
   torch::Tensor forward(const torch::Tensor& images);
 
-  /// The layers `first` to `end` - 1 of conv1, conv2, fc1 and fc2, each with what follows it up to
-  /// the next one. `x` is what the layer before `first` returned, or the images. Dropout is on when
-  /// `training` is, whatever mode the net is in. From 0 to kLayers it is forward().
+  /// Computes the layers `first` to `end` - 1 of conv1, conv2, fc1 and fc2, each with the
+  /// operations up to the next one. `x` is what the layer before `first` returned, or the images.
+  /// `training`, and not the mode of the net, says whether dropout is on. All layers, 0 to kLayers,
+  /// are forward().
   torch::Tensor forward_layers(torch::Tensor x, int first, int end, bool training);
   static constexpr int kLayers = 4;
 

@@ -33,8 +33,8 @@ class MnistStageImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MnistStage);
 
-/// `net` in `count` stages. Every stage but the last one has one layer: the two convolutions take
-/// nearly all of the time, so that the first cut separates them. The results are those of the net,
+/// Cuts `net` into `count` stages. Every stage but the last one has one layer: the two convolutions
+/// take nearly all of the time, and the first cut separates them. The results are those of the net,
 /// bit for bit. ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
 std::vector<MnistStage> mnist_stages(const MnistNet& net, int count);
 

@@ -29,7 +29,7 @@ std::int64_t blocks_of(const ResNet& net) {
   return std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
 }
 
-// "layer2" or "layer2.0", of the block before which there are `position` - 1 others.
+// The cut after the first `position` blocks: "layer2", or "layer2.0" within a layer.
 std::string name_of_cut(const ResNet& net, std::int64_t position) {
   std::int64_t left = position;
   const auto& layers = net->options().layers;
@@ -41,7 +41,7 @@ std::string name_of_cut(const ResNet& net, std::int64_t position) {
   throw InternalError("ResNet: a cut behind its last block");
 }
 
-// A whole number from 0 on, or -1.
+// The whole number that `text` is, or -1.
 std::int64_t number_in(std::string_view text) {
   std::int64_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -46,9 +46,9 @@ std::vector<ResNetStage> resnet_stages(const ResNet& net, const std::vector<std:
 /// The names of all blocks of `net`, in the order of the forward. Each but the last one can be a cut.
 std::vector<std::string> resnet_blocks(const ResNet& net);
 
-/// Where to cut `net` into `stages` stages. Two stages are cut after layer2, as in PyTorch's
-/// tutorial; more have nearly the same number of blocks each, which cost nearly the same.
-/// ConfigError for more stages than blocks, and for none.
+/// Where to cut `net` into `stages` stages, for resnet_stages(). Two stages are cut after layer2,
+/// as in PyTorch's tutorial. More stages have nearly the same number of blocks each, because blocks
+/// cost nearly the same. ConfigError for more stages than blocks, and for none.
 std::vector<std::string> resnet_cuts(const ResNet& net, int stages);
 
 }  // namespace lockstep

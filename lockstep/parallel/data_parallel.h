@@ -14,9 +14,9 @@
 // DistributedDataParallel, a process for each device, is faster on several GPUs and goes beyond one
 // host; DataParallel needs no launcher.
 //
-// There are two forms. forward() joins the outputs on the first device, where the program computes the loss.
-// loss() computes the loss on every device and joins only the losses, which balances memory and
-// work.
+// There are two forms. forward() joins the outputs on the first device, where the program computes
+// the loss. loss() computes the loss on every device and joins only the losses, which balances
+// memory and work.
 //
 // {"cpu", "cpu"} makes replicas on threads that divide the processors. They share the module's
 // parameters, and a step copies none.

@@ -19,7 +19,7 @@ std::string shape_text(const std::vector<MeshDimension>& dimensions) {
   return join(parts, " x ");
 }
 
-// Empty where a mesh of `ranks` ranks can have these dimensions.
+// Why a mesh of `ranks` ranks cannot have these dimensions; empty where it can.
 std::string why_not_a_mesh(const std::vector<MeshDimension>& dimensions, int ranks) {
   if (dimensions.empty()) return "a mesh needs a dimension at least";
   std::set<std::string> names;
@@ -41,7 +41,7 @@ std::string why_not_a_mesh(const std::vector<MeshDimension>& dimensions, int ran
              ranks == 1 ? " rank" : " ranks");
 }
 
-// All ranks hear of what is wrong on one of them.
+// ConfigError on all ranks if the dimensions of one of them are wrong, or differ.
 void require_agreement(const std::vector<MeshDimension>& dimensions, ProcessGroup& group) {
   const std::string problem = why_not_a_mesh(dimensions, group.size());
   const auto all =

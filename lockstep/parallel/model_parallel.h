@@ -21,13 +21,13 @@
 namespace lockstep {
 
 /// A module like any other: autograd, optimizers and hooks see one graph. It shares the stages'
-/// modules and registers them as "stage0", "stage1" and so on. If the stages share their layers with
-/// an unsplit module, save that module: its names, and so its checkpoints, are unchanged. Not
+/// modules and registers them as "stage0", "stage1" and so on. If the stages share their layers
+/// with an unsplit module, save that module: its names, and so its checkpoints, are unchanged. Not
 /// thread-safe.
 class ModelParallel : public torch::nn::Module {
  public:
-  /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError unless there is at
-  /// least one stage and a device for each, and for a parameter that stages on different devices
+  /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError unless there is
+  /// at least one stage and a device for each, and for a parameter that stages on different devices
   /// share.
   ModelParallel(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices);
 

@@ -18,9 +18,9 @@ std::vector<int> divided_threads(int threads, std::size_t members) {
   return shares;
 }
 
-// LibTorch gives a thread the process's number at its first parallel operation, which the library
-// and its inline functions, compiled here, notice each for itself. Both must have happened before
-// the thread's own number is set.
+// LibTorch gives a thread the process's number of threads at its first parallel operation. The
+// library and its inline functions, which are compiled here, each do so. Both must have happened
+// before the thread's own number is set.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
                  counts.size(), " numbers of threads");

@@ -13,7 +13,7 @@ namespace lockstep {
 std::vector<int> divided_threads(int threads, std::size_t members);
 
 /// From now on member i of `team` computes LibTorch's parallel operations with counts[i] threads,
-/// at least 1. The calling thread keeps its number, and threads to come start with it. Nobody else
+/// at least 1. The calling thread keeps its number, and new threads start with it. No other thread
 /// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 

@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-/// The threads start with the team and end with it; between two runs they sleep. Any thread may
-/// call run(), but for the members themselves; calls from several threads follow each other.
+/// The threads start with the team and end with it; between two runs they sleep. Any thread except
+/// the members may call run(); calls from several threads follow each other.
 class ThreadTeam {
  public:
   using Task = std::function<void(std::size_t member)>;

@@ -61,7 +61,7 @@ struct Recipe {
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference
-  bool has_stages = false;  ///< whether the task's model is cut into stages: OutputTask::stages()
+  bool has_stages = false;  ///< whether OutputTask::stages() can cut the task's model
   std::unique_ptr<Task> (*make_task)(const TaskOptions& options) = nullptr;
 };
 

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Trains `net` by cross-entropy. Its stages are cut where resnet_cuts() says.
+/// A task that trains `net` by cross-entropy. resnet_cuts() says where it is cut into stages.
 std::unique_ptr<Task> make_resnet_task(const ResNet& net);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// Seconds that the training thread of this rank spent in each phase; in a pipeline of threads, the
-/// mean over its workers. Communication is what was exposed: the part that backward did not hide,
+/// mean over its workers. Communication has only exposed time: the part that backward did not hide,
 /// the broadcast of buffers before forward, and a pipeline's waits for messages.
 struct PhaseSeconds {
   double data = 0;

@@ -10,7 +10,7 @@ namespace {
 
 class ReplicatedOptimizer final : public RunOptimizer {
  public:
-  /// `parameters`: a module, or some of its parameters by name.
+  /// `parameters` is a module, or some of its parameters by name.
   template <class Parameters>
   ReplicatedOptimizer(const Parameters& parameters, const OptimizerOptions& options,
                       ProcessGroup group)
@@ -46,7 +46,7 @@ class ReplicatedOptimizer final : public RunOptimizer {
 
 class ShardedOptimizer final : public RunOptimizer {
  public:
-  /// `what`: options, or groups of parameters.
+  /// `what` is options, or groups of parameters.
   template <class What>
   ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const What& what)
       : optimizer_(core, module, what) {}

@@ -55,16 +55,16 @@ class Strategy {
   virtual DataShare data_share() { return {.rank = group().rank(), .size = group().size()}; }
   /// Fills in the members of RunInfo that only this strategy has.
   virtual void describe(RunInfo&) const {}
-  /// The parts in which a rank's batch is computed: batch normalisation depends on them. Checkpoints
-  /// keep the text, and a resumed run compares it.
+  /// The parts in which a rank's batch is computed: batch normalisation depends on them.
+  /// Checkpoints keep the text, and a resumed run compares it.
   virtual std::string batch_parts() const { return "whole"; }
 
   /// Moves the task's module to where its state is to be loaded. That is `device`, unless attach()
   /// moves the module.
   virtual void place(torch::nn::Module& module, torch::Device device) { module.to(device); }
   /// Collective. Called once, after place() and when rank 0 has loaded its state. Afterwards all
-  /// ranks hold rank 0's parameters and buffers, as far as they need them. The task must outlive the strategy's use. ConfigError
-  /// for a task that the strategy cannot train.
+  /// ranks hold rank 0's parameters and buffers, as far as they need them. The task must outlive
+  /// the strategy's use. ConfigError for a task that the strategy cannot train.
   virtual void attach(Task& task, const StepSettings& settings) = 0;
   /// Called after attach(). The strategy must outlive the optimizer.
   virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
@@ -77,8 +77,8 @@ class Strategy {
   /// without a graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
 
-  /// Calls train(on) of what the strategy has made of the task's module, such as replicas or stages.
-  /// The caller has set the mode of the module itself.
+  /// Calls train(on) of what the strategy has made of the task's module, such as replicas or
+  /// stages. The caller has set the mode of the module itself.
   virtual void train(bool /*on*/) {}
   /// Collective. Called before an evaluation, without gradients. Afterwards all replicas have the
   /// buffers of the first one.
@@ -110,8 +110,8 @@ struct StrategyOptions {
   DpLoss dp_loss = DpLoss::kGathered;
 
   /// pipeline and hybrid: number of stages of the model. Each worker has one of them, or two with
-  /// the schedules zbv and interleaved. A worker is a rank; where strategy pipeline has one process,
-  /// it is a thread on one of `devices` (empty: all threads are on the run's device).
+  /// the schedules zbv and interleaved. A worker is a rank; where strategy pipeline has one
+  /// process, it is a thread on one of `devices` (empty: all threads are on the run's device).
   int stages = 2;
   /// pipeline and hybrid: parts that the batch of a pipeline is cut into. A smaller batch goes
   /// through in as many parts as it has samples.

@@ -25,8 +25,9 @@ class Task {
   virtual void evaluation_step(const Batch& batch, MetricSums& sums) = 0;
 };
 
-/// A task whose loss is a function of its module's output. Strategies that compute with copies of
-/// the module or with its parts need one: they call these functions in place of the steps above.
+/// A task whose loss is a function of its module's output. Strategies that compute with copies or
+/// parts of the module need an OutputTask: they call its functions in place of training_step() and
+/// evaluation_step().
 ///
 /// The const functions are called from several threads at once, with different modules.
 class OutputTask : public Task {

@@ -63,8 +63,8 @@ struct TrainerOptions {
   std::function<double()> command_seconds{};
 };
 
-/// Not thread-safe. After an exception the run is over, and so is its group. How a step is computed
-/// is the Strategy's: see strategy.h.
+/// Not thread-safe. After an exception the run is over, and so is its group. The Strategy decides
+/// how a step is computed: see strategy.h.
 class Trainer {
  public:
   using LoaderFactory = std::function<std::unique_ptr<Loader>()>;

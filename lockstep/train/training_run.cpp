@@ -172,7 +172,7 @@ bool TrainingRun::next_batch(Batch& batch) {
   return train_loader_.next(batch);
 }
 
-// Trains on `batch` and on those that follow it, `parts` in all.
+// Makes a step of `parts` batches: `batch` and those that follow it.
 void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   begin_step();
   for (std::int64_t part = 0; part < parts; ++part) {

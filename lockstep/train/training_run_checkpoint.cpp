@@ -11,7 +11,7 @@ namespace {
 
 const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
 
-// "lr 0.1 (now 0.2)" for each value of `before` that is another one `now`.
+// A text such as "lr 0.1 (now 0.2)" for each value of `before` that differs in `now`.
 std::vector<std::string> differing(const std::map<std::string, std::string>& before,
                                    const std::map<std::string, std::string>& now) {
   std::vector<std::string> differences;
@@ -34,7 +34,7 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 
 }  // namespace
 
-// Asks before training, so that a full disk does not end the run after its first epoch.
+// Checks the disk before training, so that a full one does not end the run after its first epoch.
 void TrainingRun::require_space() const {
   if (options_.checkpoint.empty() || strategy_.group().rank() != 0 || finished()) return;
   const std::int64_t steps = steps_per_epoch();
@@ -54,7 +54,7 @@ NamedTensors TrainingRun::resume() {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
     checkpoint = load_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
                                  info_.recipe);
-    // Checkpoints of a time when there was nothing else do not say so.
+    // Older checkpoints lack these settings, which then had only one value.
     checkpoint.settings.merge(
         std::map<std::string, std::string>{{"loader", "native"},
                                            {"mix", "none"},
@@ -137,7 +137,7 @@ void TrainingRun::save() {
   const NamedTensors of_optimizer = optimizer_->state();
   if (strategy_.group().rank() != 0) return;
   auto saved = settings();
-  // At the end of an epoch it is the beginning of the next that counts.
+  // At the end of an epoch the position is the beginning of the next one.
   saved.merge(to_settings(position_.step == 0
                               ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
                               : train_loader_.position()));

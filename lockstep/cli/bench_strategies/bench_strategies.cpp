@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Says on a terminal what is measured now: a comparison takes minutes.
+// Says on a terminal what is being measured, because a comparison takes minutes.
 class RoundNotes {
  public:
   explicit RoundNotes(int rounds)
@@ -40,7 +40,7 @@ class RoundNotes {
   const bool shows_;
 };
 
-// The launcher itself stays without LibTorch's threads, which a fork would lose.
+// Measures the cuts in another process, so that this one has no threads of LibTorch when it forks.
 BenchStrategiesSettings with_cuts(BenchStrategiesSettings settings) {
   std::set<int> stages;
   for (const StrategyWay& way : settings.ways) {
@@ -90,7 +90,7 @@ std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings
   return ways;
 }
 
-// Null where it was not measured.
+// The rounds of the way "single"; null where it was not measured.
 const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
   for (const StrategyRounds& way : ways) {
     if (way.way.name == "single" && way.why_not.empty()) return &way;

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// As one note, for another process; parse_stage_cuts() reads it.
+/// Writes `cuts` as a text for another process; parse_stage_cuts() reads it.
 std::string note_of(const StageCuts& cuts);
 StageCuts parse_stage_cuts(int stages, const std::string& note);
 

@@ -29,7 +29,7 @@ struct RankFigures {
   std::array<char, 16> backend{};       ///< of the group, with a 0 behind it
 
   std::string backend_name() const { return backend.data(); }
-  /// Keeps as many characters as there is room for.
+  /// Keeps as many characters of `name` as there is room for.
   void set_backend(const std::string& name);
 };
 
@@ -43,13 +43,13 @@ struct SharedNote {
 };
 
 namespace detail {
-/// Zeros, which all processes forked from this one share. Error where the system has none.
+/// Zeroed memory that all processes forked from this one share. Error where the system has none.
 void* map_shared(std::size_t bytes);
 void unmap_shared(void* memory, std::size_t bytes);
 }  // namespace detail
 
-/// A place for something from each process. Created by the launcher before it forks; the mapping is
-/// the same memory in all processes. Rank r writes only its own place.
+/// A place for a T from each process, in memory that all of them share. The launcher creates it
+/// before it forks. Rank r writes only its own place.
 template <class T>
 class SharedPlaces {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -64,7 +64,7 @@ class SharedPlaces {
   SharedPlaces& operator=(const SharedPlaces&) = delete;
 
   T& at(int place) { return first_[place]; }
-  /// By rank.
+  /// The values of all places, by rank.
   std::vector<T> all() const { return {first_, first_ + count_}; }
 
  private:

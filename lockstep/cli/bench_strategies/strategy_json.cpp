@@ -27,7 +27,7 @@ Json cuts_or_null(const BenchStrategiesSettings& settings, const StrategyWay& wa
   return Json();
 }
 
-// What was asked for, which every row has.
+// The part that every row has: what was asked for.
 Json asked_for(const BenchStrategiesSettings& settings, const StrategyWay& way) {
   const bool pipeline = way.has_pipeline();
   return {{"way", way.name},

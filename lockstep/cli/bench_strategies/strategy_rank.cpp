@@ -26,10 +26,11 @@ namespace {
 constexpr double kTimedSeconds = 1;
 constexpr std::int64_t kFewestTimedSteps = 3;
 constexpr std::int64_t kMostTimedSteps = 1000;
-// The reducer makes its buckets anew after the first step, and memory is new until the second one.
+// Steps before any clock: the reducer rebuilds its buckets after the first one, and memory is
+// allocated until the second one.
 constexpr int kFirstSteps = 2;
-// A process that has just begun is slower for a while: a part of the steps are made before the
-// timed ones, too.
+// A process that has just begun is slower for a while. So a fifth as many steps are made before the
+// timed ones.
 constexpr std::int64_t kPartBefore = 5;
 
 StrategyOptions options_of_way(const StrategyWay& way) {
@@ -68,7 +69,7 @@ class StrategyTrainer {
     strategy_->train(true);
   }
 
-  // As the training loop makes it. Returns its milliseconds.
+  // Makes a step as the training loop does. Returns its milliseconds.
   double step() {
     const auto start = Clock::now();
     {
@@ -95,7 +96,7 @@ class StrategyTrainer {
   double strategy_seconds() const { return strategy_seconds_; }
 
  private:
-  // In the order in which they need each other.
+  // Each member needs those before it.
   std::unique_ptr<OutputTask> task_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<RunOptimizer> optimizer_;
@@ -106,7 +107,7 @@ class StrategyTrainer {
   double strategy_seconds_ = 0;
 };
 
-// All ranks make as many steps as rank 0 has time for.
+// Returns how many steps all ranks make: as many as rank 0 has time for.
 std::int64_t warm_up(StrategyTrainer& trainer, std::int64_t wanted, ProcessGroup& group) {
   double last_ms = 0;
   for (int i = 0; i < kFirstSteps; ++i) last_ms = trainer.step();
@@ -161,7 +162,7 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   start_line.barrier();
   time_rank(trainer, steps, mine);
   mine.peak_bytes = peak_rss_bytes();
-  // While all ranks are there: pages that they share are divided by their number.
+  // Memory is read while all ranks exist: shared pages are divided by the number of ranks.
   start_line.barrier();
   mine.proportional_bytes = proportional_bytes();
   mine.steps = steps;

@@ -33,7 +33,7 @@ double mean_of(const RoundFigures& ranks, double RankFigures::*value) {
   return sum_of(ranks, value) / static_cast<double>(ranks.size());
 }
 
-// `of_round` of each round.
+// The values of `of_round` for all rounds.
 template <class OfRound>
 std::vector<double> each_round(const StrategyRounds& rounds, const OfRound& of_round) {
   std::vector<double> values;

@@ -36,8 +36,8 @@ struct StrategyRow {
   double processor_ms = 0;  ///< of all ranks together
   double utilisation = 0;   ///< processor time of a step / (its wall time x processors)
   double forward_ms = 0, backward_ms = 0, communication_ms = 0, optimizer_ms = 0;
-  /// Replicas on ranks: the communication that the rank which comes last saw, which is not a wait
-  /// for others.
+  /// Replicas on ranks: the communication of the rank that comes last, whose time is no wait for
+  /// other ranks.
   std::optional<double> exposed_ms;
   /// Pipelines with a processor for each thread: the share of the workers' time in which they did
   /// not compute, 0 to 1.
@@ -48,7 +48,7 @@ struct StrategyRow {
   std::vector<double> rounds_ms;
 };
 
-/// What a way loses most by, and how much of its step.
+/// What limits a way: its largest loss, and the share of the step that it takes.
 struct StepLimit {
   /// "bubble", "communication", "idle" (threads that had nothing to do), or "processors": less than
   /// a twentieth of the step is lost by the others, or the ranks share processors.

@@ -15,7 +15,7 @@ namespace lockstep {
 /// Where a model is cut into stages.
 struct StageCuts {
   int stages = 0;
-  std::vector<std::string> names{};  ///< of what each stage but the last one ends with
+  std::vector<std::string> names{};  ///< the blocks that all stages but the last end with
   std::string about{};               ///< how they were chosen, one line
 };
 
@@ -37,8 +37,8 @@ struct BenchStrategiesSettings {
   std::chrono::milliseconds timeout{};
 };
 
-/// Whether --strategy asks for this comparison: it names something else than ddp and zero1, which
-/// alone are compared in one set of ranks.
+/// Whether --strategy asks for this comparison. That is so if it names anything but ddp and zero1,
+/// which are compared in one set of ranks.
 bool compares_strategies(const BenchStepArguments& arguments);
 
 /// Checks everything that can be checked before a process exists. ConfigError names the option,

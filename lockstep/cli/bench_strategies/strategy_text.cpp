@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kStrategyColumns = 10;
-// Negative: to the left.
+// A negative width aligns to the left.
 constexpr std::array<int, kStrategyColumns> kStrategyWidths = {-20, 5, 7, 14, 6, 5, 5, 5, 4, -11};
 constexpr std::size_t kTableColumns = 100;
 constexpr double kBytesOfMiB = 1 << 20;
@@ -44,7 +44,7 @@ std::string measured_line(const StrategyRow& row) {
                     whole_percent(row.utilisation), limit_text(limit_of(row))});
 }
 
-// A reason that is too long ends in dots; the JSON has it whole.
+// The line of a way that is not possible. A long reason ends in dots; the JSON has all of it.
 std::string refused_line(const StrategyRow& row) {
   const std::array<std::string, 2> cells = {row.way.name, "not possible: " + row.why_not};
   const std::array<int, 2> widths = {kStrategyWidths[0], 0};
@@ -53,7 +53,7 @@ std::string refused_line(const StrategyRow& row) {
   return line;
 }
 
-// The ways whose ranks share processors.
+// A line for each way whose ranks share processors.
 std::vector<std::string> crowded_lines(const std::vector<StrategyRow>& rows) {
   std::vector<std::string> lines;
   for (const StrategyRow& row : rows) {

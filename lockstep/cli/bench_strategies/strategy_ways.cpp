@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kParts = 2;  // what the threads are divided among
+constexpr int kParts = 2;  // replicas, ranks or workers that share the threads
 constexpr int kHybridRanks = 4;
 
 StrategyWay on_threads(const std::string& name, const std::string& strategy, int threads) {

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kPipelineWarmUps = 3;
 
-// Gives the batch on as if somebody wanted its gradient. Without it the first layer would compute
-// none, and the first stage would cost less than the others.
+// Passes the batch on as if its gradient were wanted. Otherwise the first layer would not compute
+// that gradient, and the first stage would cost less than the others.
 struct WantedBatchImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = x.detach();
@@ -64,7 +64,7 @@ PipelineOptions options_of(const pipeline::Table& table, const ToyStages& toys) 
   PipelineOptions options;
   options.table = table;
   options.threads_per_worker = toys.threads;
-  // A table with reductions is run as by a single replica, whose sums are there already.
+  // A table with reductions runs as that of a single replica, which has nothing to add up.
   const bool reduces =
       std::any_of(table.workers.begin(), table.workers.end(), [](const auto& line) {
         return std::any_of(line.begin(), line.end(), [](const pipeline::Action& action) {
@@ -127,7 +127,7 @@ void measure_in_turn(ToyPipeline& own, ToyPipeline& empty, int steps, MeasuredSt
   }
 }
 
-// In a step of its own, as counting takes time.
+// Counts the bytes in a step of its own, because counting takes time.
 ActivationBytes bytes_of(const std::vector<pipeline::StageModule>& stages,
                          const pipeline::Table& table, const ToyStages& toys) {
   PipelineOptions options = options_of(table, toys);

@@ -55,14 +55,14 @@ struct PipelinePicture {
   std::vector<std::string> notes{};
 };
 
-/// What a run of the table on threads gave.
+/// The results of a run of the table on threads.
 struct PipelineMeasurement {
   pipeline::Table table{};        ///< as it ran, with messages
   pipeline::Timeline timeline{};  ///< of the step that took the median time, in seconds
   std::vector<std::int64_t> worker_bytes{}, stage_bytes{};  ///< as in PipelinePicture
   double step_seconds = 0, empty_step_seconds = 0;          ///< see ExecutorCost
   std::optional<WaitingStages> waiting{};
-  int processors = 0;  ///< that the workers could use; 0: not known
+  int processors = 0;  ///< number that the workers could use; 0: not known
 };
 
 /// The table replayed on paper.
@@ -77,8 +77,8 @@ std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t work
 double idle_of_worker(const pipeline::Timeline& timeline, std::size_t worker);
 /// The part of a step that the executor takes, 0 to 1 and more.
 double executor_share(const ExecutorCost& cost);
-/// The table as CSV in lines of at most `columns`, as far as its cells allow; what goes on in
-/// another line is indented there.
+/// The table as CSV in lines of at most `columns`, as far as its cells allow. The continuation of a
+/// line is indented.
 std::vector<std::string> wrapped_table(const pipeline::Table& table, std::size_t columns);
 
 /// {"schedule", "workers", "stages", "micro_batches", "peak_activations", then a number for each

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// As the user gave them.
+/// The options as the user gave them.
 struct ExplainPipelineArguments {
   std::optional<std::string> schedule{};  ///< absent: 1f1b
   std::optional<int> stages{};            ///< absent: 4
@@ -44,7 +44,7 @@ struct ToyStages {
 };
 
 struct ExplainPipelineSettings {
-  /// As the schedule has it, which is without messages, or the user's own, checked.
+  /// The schedule's table, without messages, or the user's own. It is checked.
   pipeline::Table table{};
   int stages_per_worker = 1;
   bool has_formula = false;  ///< the table is that of a schedule with a name

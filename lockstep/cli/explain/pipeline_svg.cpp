@@ -77,7 +77,7 @@ std::string rect(double x, double y, double width, double height, const std::str
                        : head + "><title>" + svg::escaped(title) + "</title></rect>\n";
 }
 
-// From top to bottom; the height is known at the end.
+// Draws from top to bottom; the height is known at the end.
 class PipelineDrawing {
  public:
   explicit PipelineDrawing(const PipelinePicture& picture) : picture_(picture) {

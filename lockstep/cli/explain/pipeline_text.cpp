@@ -22,7 +22,7 @@ struct LetterOfKind {
   char letter;
   const char* meaning;
 };
-// What a worker receives, it waits for: that has no letter of its own.
+// A receive has no letter: the worker waits for what it receives.
 constexpr LetterOfKind kLetters[] = {
     {pipeline::Kind::kForward, 'F', "forward"},
     {pipeline::Kind::kBackward, 'B', "backward"},
@@ -45,7 +45,7 @@ struct WorkerLines {
   std::string kinds, stages, micro_batches;
 };
 
-// As many of the number's digits as there is room for, the last ones.
+// Writes the last digits of the number, as many as there is room for.
 void write_number(std::string& line, std::size_t first, std::size_t columns, int number) {
   std::string digits = std::to_string(number);
   if (digits.size() > columns) digits = digits.substr(digits.size() - columns);

@@ -22,11 +22,11 @@ namespace {
 using torch::autograd::variable_list;
 
 constexpr int kCalibrationWaits = 20;
-// Lateness does not depend on the length, and long waits need not be waited for here.
+// Lateness does not depend on the length of a wait, so calibration uses waits no longer than this.
 constexpr std::chrono::nanoseconds kLongestCalibration = std::chrono::milliseconds(2);
 
-// steady_clock is the kernel's monotonic one. A spinning thread would take the processor from
-// others, so the last microseconds are slept, too.
+// steady_clock is the kernel's monotonic clock. A thread that spun for the last microseconds would
+// take the processor from others, so it sleeps for them, too.
 void sleep_to(Clock::time_point deadline) {
   // Unless told otherwise the kernel lets a thread sleep 50 us longer, to wake several at once.
   [[maybe_unused]] thread_local const int slack = prctl(PR_SET_TIMERSLACK, 1UL);

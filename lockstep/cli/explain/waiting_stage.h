@@ -1,5 +1,5 @@
-// A stage that waits instead of computing: the pipelines of more workers than there are processors,
-// whose waits take no time from each other.
+// A stage that waits instead of computing, for pipelines with more workers than there are
+// processors: waits take no time from each other.
 #pragma once
 
 #include <atomic>
@@ -37,10 +37,9 @@ class CalibratedWait {
   std::atomic<std::int64_t> waits_ = 0;
 };
 
-/// Gives its input on. A forward, the gradient of the input and that of the weight, a single
-/// number, take one wait each, so that a backward takes two and can be split. That holds for the
-/// first stage, too: as its input needs no gradient, both waits are in the second part of a split
-/// backward.
+/// Passes its input on. A forward, the gradient of the input and that of the weight, a single
+/// number, take one wait each, so that a backward takes two and can be split. The first stage takes
+/// as long: its input needs no gradient, so both waits are in the second part of a split backward.
 class WaitingStageImpl : public torch::nn::Module {
  public:
   explicit WaitingStageImpl(std::shared_ptr<CalibratedWait> wait);

@@ -6,8 +6,8 @@
 
 namespace lockstep::data_parallel {
 
-/// `samples`, shared out in proportion to `weights`, which are positive: the parts are rounded
-/// down, and what is left over goes to those with the largest remainders, the earlier of equal ones
+/// Divides `samples` in proportion to `weights`, which are positive. The parts are rounded down,
+/// and what is left over goes to those with the largest remainders; of equal ones the earlier comes
 /// first. The first part is empty only if there are no samples.
 std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<double>& weights);
 

@@ -19,8 +19,8 @@ struct DataParallelOptions {
   std::vector<double> weights = {};
 };
 
-/// Refers to the module, which must live as long as begin() is called. Not thread-safe. The threads
-/// of the replicas live as long as the core or anything that a forward returned needs them.
+/// Refers to the module, which must outlive all calls of begin(). Not thread-safe. The threads of
+/// the replicas live as long as the core or anything that a forward returned needs them.
 class DataParallelCore {
  public:
   /// ConfigError for devices that cannot hold replicas, for wrong weights, and for a module that

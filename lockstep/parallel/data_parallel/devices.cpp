@@ -11,7 +11,7 @@
 namespace lockstep::data_parallel {
 namespace {
 
-// With an index; ConfigError if this process has no such device.
+// `device` with an index. ConfigError if this process has no such device.
 torch::Device existing_accelerator(torch::Device device) {
   const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
   if (!c10::impl::hasDeviceGuardImpl(device.type())) {

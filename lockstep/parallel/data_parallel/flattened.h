@@ -1,5 +1,5 @@
-// The tensors of a value of any structure, and back. What a structure may be, for_each_tensor()
-// says.
+// Takes the tensors out of a value of any structure, and puts others in their places.
+// for_each_tensor() says what a structure may be.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@
 namespace lockstep::data_parallel {
 namespace {
 
-// Without its graph, on `device`. Sizes and versions are those of `part`.
+// The values of `part` on `device`, without its graph. Sizes and versions are those of `part`.
 torch::Tensor values_on(const torch::Tensor& part, torch::Device device) {
   const torch::Tensor values = part.detach();
   return values.device() == device ? values : values.to(values.options().device(device));

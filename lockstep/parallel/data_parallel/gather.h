@@ -14,16 +14,16 @@ namespace lockstep::data_parallel {
 /// taken apart again.
 class GatheredTensor {
  public:
-  /// The parts below each other; parts without dimensions become a vector. Undefined if all parts
-  /// are. ConfigError if they differ in dtype, dimensions or sizes but the first; `number` is that
-  /// of the output, for the text.
+  /// Joins the parts along the first dimension; parts without dimensions become a vector. The
+  /// result is undefined if all parts are. ConfigError if they differ in dtype, dimensions or sizes
+  /// but the first; `number` is that of the output, for the text.
   static GatheredTensor joined(const std::vector<torch::Tensor>& parts, torch::Device device,
                                std::size_t number);
   /// The sum of the parts, each times its share. ConfigError if a part is not a single number.
   static GatheredTensor weighted_mean(const std::vector<torch::Tensor>& parts,
                                       std::vector<double> shares, torch::Device device);
 
-  /// Without a graph until someone gives it one.
+  /// The joined tensor. It has no graph until attach_backward() gives it one.
   const torch::Tensor& tensor() const { return tensor_; }
   /// Where a gradient enters the replica's graph; invalid if the part has none.
   const torch::autograd::Edge& root(std::size_t part) const { return roots_[part]; }

@@ -9,9 +9,9 @@
 
 namespace lockstep::data_parallel {
 
-/// A module with all below it, in the order of Module::apply: a module before its children. One
-/// that is registered twice is there twice, and so are tied parameters. Modules are pointed to,
-/// tensors held.
+/// A module with all below it, in the order of Module::apply: a module before its children. A
+/// module that is registered twice is listed twice, and so are tied parameters. Modules are
+/// referred to, tensors are held.
 struct ModuleParts {
   std::vector<torch::nn::Module*> modules;
   std::vector<torch::Tensor> parameters;  ///< the defined ones

@@ -16,8 +16,8 @@
 namespace lockstep::data_parallel {
 namespace {
 
-// clone() calls reset(), which draws initial weights. While this lives they cost the default
-// generator nothing that anyone sees.
+// clone() calls reset(), which draws initial weights. This scope leaves the default generator as it
+// was before them.
 class UnchangedGenerator {
  public:
   UnchangedGenerator() {
@@ -103,7 +103,7 @@ Replicas::Copy Replicas::copy_on(torch::Device device) const {
   return copy;
 }
 
-// What a reset() that does not fit the module brings about.
+// ConfigError for a copy that a reset() has made which does not fit the module.
 void Replicas::check(const Copy& copy, const ModuleParts& parts) const {
   const auto require = [&](const std::vector<torch::Tensor>& originals,
                            const std::vector<torch::Tensor>& tensors, const char* what,
@@ -209,8 +209,8 @@ void Replicas::follow() {
       make_alias(mine.buffers[i], parts_.buffers[i]);
     }
   }
-  // At each forward, whether they have changed or not: `parameter.data().add_(...)` and optimizers
-  // over flat memory raise no version.
+  // Sent at each forward, whether they have changed or not: `parameter.data().add_(...)` and
+  // optimizers over flat memory raise no version that would tell.
   parameters_to_others_.send(parts_.parameters);
   buffers_to_others_.send(parts_.buffers);
 }

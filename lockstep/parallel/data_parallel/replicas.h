@@ -13,17 +13,18 @@
 
 namespace lockstep::data_parallel {
 
-/// All replicas, also the first, are clones of the module, with leaves of their own: their
-/// gradients and graphs are theirs. The parameters of those on the first device share the module's
-/// memory and versions; others get copies. The buffers of the first replica share the module's; the
-/// others get copies.
+/// All replicas, including the first, are clones of the module with leaves of their own, so that
+/// each has its own gradients and graph. The parameters of replicas on the first device share the
+/// module's memory and versions; the others are copies. The buffers of the first replica share the
+/// module's memory; those of the others are copies.
 ///
-/// Refers to the module, which must live as long as follow() is called. Not thread-safe, but the
-/// replicas may be used by a thread each.
+/// Refers to the module, which must outlive all calls of follow(). Not thread-safe, but each
+/// replica may be used by a thread of its own.
 class Replicas {
  public:
-  /// A replica's parameter and the one of parameters() that it stands for. Each of the replica's
-  /// occurs once; several can stand for one, where a clone has lost that they are tied.
+  /// A replica's parameter and the one of parameters() that it stands for. Each parameter of the
+  /// replica occurs once. Several can stand for one where the module ties parameters, since a clone
+  /// does not.
   struct Leaf {
     torch::Tensor tensor;
     std::size_t parameter;

@@ -61,7 +61,7 @@ StepGraph graph_of(const Scatter& scatter, const Replicas& replicas) {
       const std::size_t target = target_of_parameter[leaf.parameter];
       if (target == kNoTarget) continue;
       auto edge = torch::autograd::impl::gradient_edge(leaf.tensor);
-      // Invalid if the replica's forward() has frozen the parameter.
+      // The edge is invalid if the replica's forward() has frozen the parameter.
       if (edge.is_valid()) part.leaves.push_back({std::move(edge), target});
     }
   }

@@ -16,8 +16,8 @@
 
 namespace lockstep::data_parallel {
 
-/// Made for a batch; then run(), then gather() or mean(). Refers to the replicas; does not outlive
-/// the call of forward() or loss() that it serves.
+/// Constructed for one batch; then run() is called, then gather() or mean(). Refers to the replicas
+/// and does not outlive the call of forward() or loss() that it serves.
 class Step {
  public:
   /// `batch` holds the tensors of all arguments. ConfigError if it cannot be shared out.

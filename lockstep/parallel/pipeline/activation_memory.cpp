@@ -27,7 +27,8 @@ class ActivationMemory::Blocks {
     peaks_.workers.assign(static_cast<std::size_t>(workers), 0);
   }
 
-  /// A block that was here before, at the same address, was freed where nobody saw it.
+  /// Replaces a block that was at the same address before: it was freed on a thread that is not
+  /// watched.
   void allocated(const void* address, std::int64_t bytes, Owner owner) {
     const std::scoped_lock lock(mutex_);
     remove(address);
@@ -100,7 +101,7 @@ class ActivationMemory::Blocks {
   ActivationBytes peaks_;
 };
 
-// What allocators report to on one worker's thread, and on the threads on which LibTorch runs its
+// Allocators report to it on one worker's thread, and on the threads on which LibTorch runs its
 // backwards.
 class ActivationMemory::Reporter final : public c10::MemoryReportingInfoBase {
  public:

@@ -27,8 +27,8 @@ namespace lockstep {
 
 using Tensors = std::vector<torch::Tensor>;
 
-/// The most bytes that activations took at once in a step, looked at when a forward or the first
-/// part of a split backward has ended.
+/// The most bytes that activations took at once in a step. They are compared whenever a forward or
+/// the first part of a split backward has ended.
 struct ActivationBytes {
   std::vector<std::int64_t> stages{};
   std::vector<std::int64_t> workers{};  ///< of all stages of a worker at the same time
@@ -49,8 +49,8 @@ class ActivationMemory {
   /// Forgets the step before. No thread may be watched.
   void begin();
 
-  /// As long as it lives, all that its thread allocates and frees is reported. The thread is that
-  /// of `worker`. Nothing happens without `memory`.
+  /// As long as it lives, all that its thread, that of `worker`, allocates and frees is reported.
+  /// Does nothing if `memory` is null.
   class Watch {
    public:
     Watch(ActivationMemory* memory, int worker);
@@ -59,7 +59,7 @@ class ActivationMemory {
     std::optional<c10::DebugInfoGuard> guard_;
   };
 
-  /// Whose memory it is: nobody's with a stage below 0.
+  /// The stage and micro-batch that memory belongs to. A stage below 0: it belongs to none.
   struct Owner {
     int stage = -1;
     int micro_batch = 0;
@@ -67,7 +67,7 @@ class ActivationMemory {
   };
 
   /// As long as it lives, what the watched worker of the owner's stage allocates belongs to
-  /// `owner`. Nothing happens without `memory`.
+  /// `owner`. Does nothing if `memory` is null.
   class Claim {
    public:
     Claim(ActivationMemory* memory, Owner owner);
@@ -85,7 +85,7 @@ class ActivationMemory {
   void adopt(Owner owner, const Tensors& tensors);
   /// The memory of those of `tensors` that nobody else holds belongs to no stage any more.
   void give_away(const Tensors& tensors);
-  /// Looks at what `stage` and its worker hold now.
+  /// Takes down what `stage` and its worker hold now, if it is more than before.
   void note(int stage);
   /// The backward of `owner` has ended: what others still hold is the next stage's.
   void end(Owner owner);
@@ -96,7 +96,7 @@ class ActivationMemory {
   class Blocks;
   class Reporter;
 
-  /// For whom the worker of `stage` allocates from now on. Returns for whom it did.
+  /// From now on the worker of `stage` allocates for `claimed`. Returns the owner before.
   Owner exchange_claim(int stage, Owner claimed);
 
   const std::vector<int> worker_of_;

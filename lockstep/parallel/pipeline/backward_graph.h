@@ -11,8 +11,8 @@ namespace lockstep::pipeline {
 /// All nodes that a backward from `roots` can reach, each once.
 std::vector<NodePtr> nodes_below(const torch::autograd::edge_list& roots);
 
-/// Those of `nodes`, which must hold all that each of them leads to, from which a path leads to one
-/// of `ends`; with these.
+/// The nodes among `nodes` from which a path leads to one of `ends`, and these ends. `nodes` must
+/// hold everything that each of its nodes leads to.
 std::unordered_set<const torch::autograd::Node*> nodes_leading_to(const std::vector<NodePtr>& nodes,
                                                                   const std::vector<NodePtr>& ends);
 

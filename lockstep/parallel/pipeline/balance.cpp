@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kRepeats = 8;  // the first warms up
 
-// Forward and backward, with gradients that are added nowhere. In place layers get a tensor that
-// they may change.
+// Times forward and backward of a layer, whose gradients are added nowhere. The layer gets a tensor
+// that it may change in place.
 double seconds_of_layer(torch::nn::AnyModule& layer, const torch::Tensor& input,
                         torch::Tensor& output) {
   const torch::AutoGradMode grad(true);
@@ -35,7 +35,7 @@ double seconds_of_layer(torch::nn::AnyModule& layer, const torch::Tensor& input,
   pipeline::StageBackward backward({y}, {sink}, parameters);
   backward.backward({torch::ones_like(y)});
   output = y.detach();
-  // Waits for a GPU's kernels.
+  // Reading an element waits for a GPU's kernels.
   if (!output.is_cpu()) output.flatten().narrow(0, 0, 1).cpu();
   return seconds_since(start);
 }

@@ -39,9 +39,9 @@ struct Balance {
 Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
                 BalanceBy by = BalanceBy::kTime);
 
-/// Cuts `net` into one Sequential for each of `sizes`, with that many layers. They share the modules
-/// of `net`, and the layers keep their names, so that parameters are called as in `net`. ConfigError
-/// unless the sizes add up to the number of layers.
+/// Cuts `net` into one Sequential for each of `sizes`, with that many layers. They share the
+/// modules of `net`, and the layers keep their names, so that parameters are called as in `net`.
+/// ConfigError unless the sizes add up to the number of layers.
 std::vector<torch::nn::Sequential> split(torch::nn::Sequential net, const std::vector<int>& sizes);
 
 }  // namespace lockstep

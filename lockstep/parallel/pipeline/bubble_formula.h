@@ -17,7 +17,7 @@ struct BubbleFormula {
 /// inputs and those of weights take equally long, a whole backward takes two of these, and messages
 /// take nothing.
 ///
-/// Nothing for other names and where no formula holds: for interleaved where `workers` does not
+/// Empty for other names and where no formula holds: for interleaved where `workers` does not
 /// divide `micro_batches`, for zb-h1 with fewer micro-batches than workers, for zbv with fewer than
 /// 2 p - 1. ConfigError for numbers below 1.
 std::optional<BubbleFormula> bubble_formula(std::string_view schedule, int workers,

@@ -151,7 +151,7 @@ class DistributedPipeline::Impl {
   bool has_first() const { return table_.worker_of.front() == group_.rank(); }
   bool has_last() const { return table_.worker_of.back() == group_.rank(); }
 
-  // What is wrong on this rank must not leave the others waiting for it.
+  // Ends the pipeline on all ranks if `function` throws: the others must not wait for this rank.
   template <class Function>
   void try_locally(const Function& function) {
     try {
@@ -162,7 +162,8 @@ class DistributedPipeline::Impl {
     }
   }
 
-  // Every rank comes to the same, which must not depend on what only some of them have.
+  // All ranks must get the same number, so it does not depend on a batch that only some of them
+  // have.
   int micro_batches_for(std::optional<std::int64_t> samples) const {
     if (!samples || *samples >= table_.micro_batches || options_.table) return table_.micro_batches;
     if (*samples < 1) throw ConfigError("DistributedPipeline: the batch has no samples");
@@ -181,7 +182,8 @@ class DistributedPipeline::Impl {
         .first->second;
   }
 
-  // What the ranks were told is what the first and the last of them cut.
+  // The number that all ranks were given must be the size of the batch, which only the first and
+  // the last rank have.
   static void require_samples(const torch::Tensor& tensor, std::optional<std::int64_t> samples,
                               const char* name) {
     if (!samples || tensor.size(0) == *samples) return;

@@ -39,8 +39,8 @@ class DistributedPipeline {
   /// Collective. `stages` are the stages of this rank, in their order in the model; the constructor
   /// of Pipeline says which stages a worker has. ConfigError, on every rank, where they do not fit
   /// together or the options differ. Weights that stages of one rank share are tied as Pipeline
-  /// ties them. Stages of different ranks have different tensors: if these stand for one weight, the
-  /// caller has to add up their gradients.
+  /// ties them. Stages of different ranks have different tensors: if these stand for one weight,
+  /// the caller has to add up their gradients.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();

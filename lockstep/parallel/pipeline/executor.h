@@ -1,5 +1,5 @@
-// Performs one worker's line of a table and records when its actions began and ended. What an
-// action does is the caller's: stages on LibTorch, on threads or on ranks, or the toys of a test.
+// Performs one worker's line of a table and records when its actions began and ended. The caller
+// says what an action does: it computes with stages on threads or ranks, or with a test's numbers.
 #pragma once
 
 #include <exception>
@@ -17,8 +17,8 @@ namespace lockstep::pipeline {
 /// Does one action of this worker. Called on the worker's thread only.
 using Perform = std::function<void(const Action&)>;
 
-/// The times between a worker's actions: times[i] is the begin of action i, and times[i + 1] its
-/// end. A worker that failed has fewer. On a GPU an action ends when its kernels are queued.
+/// The times between a worker's actions: action i began at times[i] and ended at times[i + 1]. A
+/// worker that failed has fewer. On a GPU an action ends when its kernels are queued.
 struct Recording {
   std::vector<Clock::time_point> times{};
 };
@@ -28,17 +28,17 @@ struct FailedAction {
   std::exception_ptr error;
 };
 
-/// Performs `actions` one after the other, and stops at the first that throws, which it returns. It
-/// costs one read of the clock and one call for each action. Throws nothing of its own.
+/// Performs `actions` one after the other, and stops at the first that throws, which it returns.
+/// Each action costs one read of the clock and one call. Throws nothing itself.
 std::optional<FailedAction> execute(const std::vector<Action>& actions, const Perform& perform,
                                     Recording& recording);
 
-/// The first failure of a step, whose error the caller of the step gets. Other workers fail, too,
-/// because that one has ended the step. Thread-safe, apart from check().
+/// The first failure of a step, whose error the caller of the step gets. The other workers fail
+/// only because the first one has ended the step. Thread-safe, apart from check().
 class StepFailure {
  public:
-  /// Keeps `failed` unless an earlier one is kept or it is a StepAborted, which is nobody's own
-  /// error.
+  /// Keeps `failed`, unless an earlier failure is kept or it is a StepAborted, which only follows
+  /// from another worker's failure.
   void keep(int worker, FailedAction failed);
 
   /// Returns if all went well. Otherwise throws an error that names the table, the worker, the

@@ -12,7 +12,7 @@
 
 namespace lockstep::pipeline {
 
-/// A shared pointer to a node: of which kind depends on LibTorch's version.
+/// A shared pointer to a node; LibTorch's version decides which class it is.
 using NodePtr = decltype(torch::autograd::Edge::function);
 
 namespace detail {

@@ -14,7 +14,8 @@
 
 namespace lockstep::pipeline {
 
-/// Thrown by a wait whose step another worker has ended. The error to report is that worker's.
+/// Thrown by a wait when another worker has ended the step. That worker's error is the one to
+/// report.
 class StepAborted : public Error {
  public:
   using Error::Error;
@@ -56,7 +57,8 @@ class Mailboxes {
     return value;
   }
 
-  /// StepAborted once abort() was called: for a worker to ask between actions that receive nothing.
+  /// Throws StepAborted once abort() was called. A worker calls it between actions, since not every
+  /// action receives something.
   void check() const {
     if (aborted_) throw StepAborted("another worker has ended the step");
   }

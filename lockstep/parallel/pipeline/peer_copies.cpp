@@ -33,7 +33,7 @@ StageMessage PeerCopies::bring(StageMessage message) {
       tensor = copy_between_gpus(tensor, message, done);
       continue;
     }
-    // Between a CPU and a GPU: LibTorch waits itself for what the current stream has to do.
+    // Between a CPU and a GPU LibTorch's copy itself waits for the current stream.
     wait_until_ready(message, tensor.device());
     tensor = tensor.to(tensor.options().device(device_));
   }

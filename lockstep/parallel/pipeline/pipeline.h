@@ -64,16 +64,16 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 /// other, but their parameters must stay the same tensors. A stage must not change its inputs in
 /// place where the stage before needs them for its backward; LibTorch notices. Not thread-safe.
 ///
-/// If anything throws in a stage, the other workers stop when the action that they are in has ended,
-/// and step() throws an error that names the worker, the stage and the action. It has the type of
-/// the original if that is one of Lockstep's, and the original is nested in it. The gradients are then incomplete: zero
-/// them. The pipeline can be used again.
+/// If anything throws in a stage, the other workers stop when the action that they are in has
+/// ended, and step() throws an error that names the worker, the stage and the action. It has the
+/// type of the original if that is one of Lockstep's, and the original is nested in it. The
+/// gradients are then incomplete: zero them. The pipeline can be used again.
 class Pipeline {
  public:
   /// Stage s of the model is `stages[s]`. There is a worker for each of `devices`; a CPU may occur
   /// there several times. The schedule says which stages worker w of p has: stage w for gpipe, 1f1b
-  /// and zb-h1; stages w, p + w, 2p + w and so on for interleaved; w and 2p - 1 - w for zbv. ConfigError where numbers do not fit, and where stages on different devices share a
-  /// parameter.
+  /// and zb-h1; stages w, p + w, 2p + w and so on for interleaved; w and 2p - 1 - w for zbv.
+  /// ConfigError where numbers do not fit, and where stages on different devices share a parameter.
   Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,
            PipelineOptions options = {});
   ~Pipeline();

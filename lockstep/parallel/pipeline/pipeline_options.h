@@ -56,18 +56,18 @@ struct PipelineOptions {
   /// number of micro-batches replaces `micro_batches`. Messages and reductions are added if it has
   /// none.
   std::optional<pipeline::Table> table{};
-  /// Forwards keep their inputs only, and run again before the backward: less memory for activations,
-  /// one more forward of each stage and micro-batch.
+  /// Forwards keep their inputs only, and run again before the backward: less memory for
+  /// activations, one more forward of each stage and micro-batch.
   bool recompute = false;
   /// Stages whose backward is not split, although the schedule splits it. Use it where most of a
   /// stage is custom autograd functions, which cannot be split.
   std::vector<int> whole_backward = {};
   LossReduction loss_reduction = LossReduction::kMean;
-  /// Pipeline on CPUs: how many OpenMP threads each worker computes with. 0: its share of those that
-  /// the constructor's caller has, at least one.
+  /// Pipeline on CPUs: how many OpenMP threads each worker computes with. 0: its share of those
+  /// that the constructor's caller has, at least one.
   int threads_per_worker = 0;
-  /// Pipeline: how long a stage waits for another stage's message. Between ranks the group's timeout
-  /// holds.
+  /// Pipeline: how long a stage waits for another stage's message. Between ranks the group's
+  /// timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Adds up a stage's gradients over the replicas of the pipeline. Called on the stage's worker as
   /// soon as the gradients of a step are complete, while other stages still compute. ConfigError
@@ -85,8 +85,8 @@ PipelineOptions with_numbers_of_table(PipelineOptions options);
 
 /// The table that `options` asks for, with messages and, where it is wanted, reductions, checked.
 /// There are `stages` stages on `workers` workers. ConfigError where they do not fit the schedule,
-/// for invalid options, and for a table of the user's that check() refuses or that has other numbers
-/// of stages or workers.
+/// for invalid options, and for a table of the user's that check() refuses or that has other
+/// numbers of stages or workers.
 Table make_table(const PipelineOptions& options, int stages, int workers, int micro_batches);
 
 }  // namespace pipeline

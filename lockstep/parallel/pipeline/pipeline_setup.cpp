@@ -15,7 +15,7 @@ namespace lockstep::pipeline {
 std::vector<torch::Device> with_indices(std::vector<torch::Device> devices) {
   for (torch::Device& device : devices) {
     if (device.is_cpu()) {
-      device = torch::Device(torch::kCPU);  // as tensors call it
+      device = torch::Device(torch::kCPU);  // without an index, as tensors have it
     } else if (!device.has_index()) {
       device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
     }

@@ -17,7 +17,7 @@ namespace lockstep::pipeline {
 /// The devices as tensors name theirs: "cuda" becomes the GPU that is current here.
 std::vector<torch::Device> with_indices(std::vector<torch::Device> devices);
 
-/// Moves parameters and buffers, if any is elsewhere.
+/// Moves the stage's parameters and buffers to `device`, if any is elsewhere.
 void move_to(const StageModule& stage, torch::Device device);
 
 /// The parameters that several of `stages` share. `devices` has one device for each worker.
@@ -33,8 +33,8 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
 
 /// While it lives, autocast on this thread casts a weight anew at each use. Otherwise micro-batches
-/// would share the cast: its node would be a part of several graphs, of which each stage takes its
-/// own apart, and a forward without a graph would leave a cast without one to its recomputation.
+/// would share the cast. Its node would be a part of several graphs, and a backward takes its own
+/// graph apart; and a forward without a graph would leave its recomputation a cast without a graph.
 class CastsPerMicroBatch {
  public:
   CastsPerMicroBatch();
@@ -46,10 +46,10 @@ class CastsPerMicroBatch {
   bool former_;
 };
 
-/// What the losses of micro-batches of these sizes count in that of the batch.
+/// The factors of the micro-batches' losses in the loss of the batch; `sizes` are their samples.
 std::vector<double> loss_weights(const std::vector<std::int64_t>& sizes, LossReduction reduction);
 
-/// One draw of the CPU's default generator.
+/// Draws the seed of a step from the CPU's default generator.
 std::uint64_t draw_step_seed();
 
 }  // namespace lockstep::pipeline

@@ -64,7 +64,7 @@ std::uint64_t micro_batch_seed(std::uint64_t step_seed, int stage, int micro_bat
   return (std::uint64_t{bits[1]} << 32) | bits[0];
 }
 
-// All scopes take their turns in this order, or two could wait for each other.
+// All scopes lock in this order; otherwise two could wait for each other.
 RandomScope::RandomScope(torch::Device device, Generators generators, std::uint64_t seed) {
   if (generators.cpu) turns_.push_back(std::make_unique<Turn>(torch::Device(torch::kCPU), seed));
   if (generators.device && !device.is_cpu()) turns_.push_back(std::make_unique<Turn>(device, seed));

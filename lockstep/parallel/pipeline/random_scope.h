@@ -27,8 +27,8 @@ struct Generators {
 };
 
 /// As long as it lives, this thread has the default generators to itself and they begin at `seed`.
-/// Afterwards they are as before. Scopes of other threads wait; draws outside of any scope do not,
-/// and would mix. Not to be nested on one thread.
+/// Afterwards they are as before. Scopes of other threads wait. Draws outside of any scope do not
+/// wait and would mix with those inside. Scopes must not be nested on one thread.
 class RandomScope {
  public:
   RandomScope(torch::Device device, Generators generators, std::uint64_t seed);
@@ -36,7 +36,7 @@ class RandomScope {
   RandomScope(const RandomScope&) = delete;
   RandomScope& operator=(const RandomScope&) = delete;
 
-  /// Those of its generators that were drawn from.
+  /// The generators of the scope that were drawn from.
   Generators drawn() const;
 
  private:

@@ -12,8 +12,8 @@
 namespace lockstep::pipeline {
 namespace {
 
-// A header is a tensor of so many numbers, the first of which says how many there are to come in
-// all. What has no room follows in a second tensor.
+// A header is a tensor of this many numbers. The first one says how many follow; those that have no
+// room are in a second tensor.
 constexpr std::int64_t kHeaderNumbers = 64;
 
 using Numbers = std::vector<std::int64_t>;
@@ -60,7 +60,7 @@ class HeaderReader {
   std::size_t place_ = 0;
 };
 
-// The memory of a dense tensor in its own order.
+// A flat view of a dense tensor's memory, in the order of its strides.
 torch::Tensor memory_of(const torch::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1});
 }
@@ -150,7 +150,7 @@ void RankChannel::receive_into(int peer, const torch::Tensor& tensor) {
   from(peer).irecv(tensor, peer)->wait();
 }
 
-// All of them are asked, because asking moves them on: messages up and down are of two groups.
+// Asks every pending send, because asking moves it on: messages up and down belong to two groups.
 void RankChannel::advance() {
   std::exception_ptr error;
   std::erase_if(pending_, [&](const Pending& each) {

@@ -31,9 +31,9 @@ using Costs = std::function<double(const Action&)>;
 double unit_cost(const Action& action);
 
 /// What each action of a step took, to replay the step without its waits: replay(table,
-/// costs_of(measured)) is the best that the table allows with these durations. Messages take nothing:
-/// a receive's duration is mostly a wait, and a send can end after its receive. Nor does an action
-/// that `measured` does not have.
+/// costs_of(measured)) is the best that the table allows with these durations. Messages take
+/// nothing, because a receive's duration is mostly a wait, and a send can end after its receive. An
+/// action that `measured` does not have takes nothing, either.
 Costs costs_of(const Timeline& measured);
 
 /// Every action begins when its worker has done what stands before it and what it needs of others

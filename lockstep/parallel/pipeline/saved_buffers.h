@@ -12,8 +12,8 @@ class SavedBuffers {
  public:
   explicit SavedBuffers(const torch::nn::Module& module);
 
-  /// Gives the buffers their values back. Autograd does not notice: a graph may have saved them,
-  /// which in training does not read their values.
+  /// Gives the buffers their values back without raising their versions: a graph may have saved
+  /// them, and in training its backward does not read their values.
   void restore() const;
 
  private:

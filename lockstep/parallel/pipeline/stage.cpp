@@ -94,8 +94,8 @@ StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inpu
   return message;
 }
 
-// Which outputs need a gradient shows when the graph is made. Until then all do that could have
-// one.
+// Which outputs need a gradient is known only when the graph is made. Until then every output
+// counts that can have a gradient.
 StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) {
   const torch::NoGradGuard no_grad;
   StageMessage message{.tensors = run(micro_batch, inputs.tensors)};
@@ -130,7 +130,7 @@ Tensors Stage::backward(int micro_batch, Tensors gradients) {
 
 Tensors Stage::backward_input(int micro_batch, Tensors gradients) {
   StageBackward& graph = prepare_backward(micro_batch, gradients);
-  // What is kept for the second part is this stage's.
+  // What is kept for the second part counts as this stage's memory.
   const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
   if (memory_) memory_->adopt({index_, micro_batch}, gradients);
   Tensors of_inputs = graph.backward_input(std::move(gradients));

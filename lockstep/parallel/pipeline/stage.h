@@ -24,21 +24,21 @@ using LossOfOutputs = std::function<torch::Tensor(const Tensors& outputs, int mi
 /// What all stages are told about a step.
 struct StepPlan {
   int micro_batches = 1;
-  /// Of all random numbers; see micro_batch_seed().
+  /// The seed of all random numbers of the step; see micro_batch_seed().
   std::uint64_t seed = 0;
   /// Forwards record a graph, and a backward follows each.
   bool training = true;
 };
 
-/// Used by one thread at a time: its worker's. The device of the thread is the stage's.
+/// Used only by its worker's thread, whose current device is the stage's.
 ///
 /// A module must draw random numbers in all micro-batches of a step or in none: the stage finds out
 /// in the first one whether it has to take turns with other stages that draw (see random_scope.h).
 ///
 /// With recomputation (Chen et al., arXiv 1604.06174) a forward keeps its inputs only, and runs
 /// again when the backward begins, with the same random numbers. Running statistics count each
-/// micro-batch once. A module whose results depend on buffers that its forward changes, other than
-/// these, cannot be recomputed.
+/// micro-batch once. A module whose results depend on other buffers that its forward changes cannot
+/// be recomputed.
 class Stage {
  public:
   /// `tied` may be null.
@@ -47,8 +47,8 @@ class Stage {
   /// Counts from now on in `memory`, which must outlive the stage, what the stage holds.
   void count_memory(ActivationMemory& memory) { memory_ = &memory; }
 
-  /// Drops what an earlier step that failed has left. `loss` is the last stage's, and only in
-  /// training.
+  /// Begins a step, and drops what a failed step before has left. Only the last stage has a `loss`,
+  /// and only in training.
   void begin(const StepPlan& plan, LossOfOutputs loss = nullptr);
 
   /// Takes the outputs of the stage before and returns its own, both without graphs. With a loss
@@ -56,8 +56,8 @@ class Stage {
   /// Forwards come in the order of the micro-batches.
   StageMessage forward(int micro_batch, StageMessage inputs);
 
-  /// `gradients` has those of the outputs, as StageBackward takes them; it is not used where the
-  /// stage has a loss function. Returns those of the inputs.
+  /// Takes the gradients of the outputs, as StageBackward does, and returns those of the inputs. A
+  /// stage with a loss function does not use `gradients`.
   Tensors backward(int micro_batch, Tensors gradients);
   Tensors backward_input(int micro_batch, Tensors gradients);
   void backward_weight(int micro_batch);

@@ -104,7 +104,7 @@ StageBackward::StageBackward(const Tensors& outputs, std::vector<GradientSink> i
   }
 }
 
-// The graph of the outputs is not held any more: what nobody else holds is released as it is used.
+// The outputs' graph is not held any more, so its nodes are released as the engine has used them.
 StageBackward::Roots StageBackward::take_roots(Tensors gradients) {
   LOCKSTEP_CHECK(gradients.size() == outputs_.size(), "a stage with ", outputs_.size(),
                  " outputs got ", gradients.size(), " gradients");
@@ -189,7 +189,8 @@ Tensors StageBackward::backward_input(Tensors gradients) {
       first_part.edges, first_part.gradients, /*keep_graph=*/true, /*create_graph=*/false,
       /*accumulate_grad=*/false, captures);
   for (Border& border : borders) border.defer(captured, to_inputs, weights_);
-  // Not by destruction alone: a tensor that a border has saved holds the node that made it.
+  // Their destruction would not be enough: a tensor that a border has saved holds the node that
+  // made it.
   for (const NodePtr& node : done) node->release_variables();
 
   Tensors of_inputs(inputs.size());

@@ -47,9 +47,9 @@ class StageBackward {
   /// and other stages, are not added anywhere: take_tied_gradients() has them.
   StageBackward(const Tensors& outputs, std::vector<GradientSink> inputs, Tensors tied = {});
 
-  /// `gradients` has one tensor for each output; an undefined one is of an output that nobody used,
-  /// or that needs none. Returns a gradient for each input; undefined for one that needs none or
-  /// was not used. Shapes are those of the outputs and inputs.
+  /// `gradients` has one tensor for each output; undefined for an output that was not used or needs
+  /// none. Returns a gradient for each input; undefined for one that needs none or was not used.
+  /// Shapes are those of the outputs and inputs.
   Tensors backward(Tensors gradients);
 
   /// The first part, with arguments and result as above.
@@ -57,8 +57,8 @@ class StageBackward {
   /// The second part.
   void backward_weight();
 
-  /// After backward() or backward_weight(): for each of `tied` the gradients of its uses, in the
-  /// order in which the engine would have added them up. Once.
+  /// Call it once, after backward() or backward_weight(). For each of `tied` it returns the
+  /// gradients of its uses, in the order in which the engine would have added them up.
   std::vector<Tensors> take_tied_gradients();
 
  private:

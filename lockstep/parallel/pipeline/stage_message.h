@@ -16,12 +16,12 @@ namespace pipeline {
 /// The activations of one micro-batch, or their gradients. The tensors have no graph. On one device
 /// the receiver gets the sender's memory, which neither may change in place.
 struct StageMessage {
-  /// An undefined gradient is of an activation that the stage did not use, or that needs none.
+  /// A gradient is undefined if the stage did not use the activation, or it needs none.
   Tensors tensors{};
-  /// For each activation, whether its gradient has to come back. Empty: none has. Not for
-  /// gradients.
+  /// For each activation, whether its gradient has to come back. Empty: no gradient has to. A
+  /// message of gradients leaves it empty.
   std::vector<bool> requires_grad{};
-  /// On a GPU: the tensors may be read once it has been reached. Null on CPUs.
+  /// On a GPU, an event after which the tensors may be read. Null on CPUs.
   std::shared_ptr<const c10::Event> ready{};
 };
 

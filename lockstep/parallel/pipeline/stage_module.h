@@ -42,8 +42,8 @@ Tensors as_tensors(std::pair<First, Second> tensors) {
   return {tensors.first, tensors.second};
 }
 
-// Calls forward() with as many tensors as there are indices, if it can be called so and there are
-// so many inputs.
+// Calls forward() with as many tensors as there are indices, if forward() takes that many and there
+// are that many inputs.
 template <class Impl, std::size_t... Index>
 bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
                std::index_sequence<Index...>) {

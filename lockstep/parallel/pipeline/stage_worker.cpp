@@ -94,7 +94,7 @@ void StageWorker::backward(const Action& action) {
   if (index > 0) give({Kind::kSendBackward, index, i}, {.tensors = std::move(of_inputs)});
 }
 
-// To the action that sends it, or to the next stage's turn where that is on this worker.
+// Keeps the message for the action that sends it, or for the next stage if this worker has it.
 void StageWorker::give(const Action& send, StageMessage message) {
   const Action receive = receive_of(send);
   if (worker_of(receive.stage) == worker_) {

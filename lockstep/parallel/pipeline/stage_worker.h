@@ -1,4 +1,4 @@
-// Does a table's actions with stages: the one worker for threads of a process and for ranks.
+// Performs a table's actions with stages. Threads of a process and ranks use the same class.
 #pragma once
 
 #include <map>
@@ -33,8 +33,8 @@ class StageWorker {
   StageWorker(int worker, torch::Device device, std::vector<std::shared_ptr<Stage>> stages,
               MessageChannel& channel, ReduceStage reduce);
 
-  /// Before a step's first action. `table` has messages; it and `batch` must live until the step's
-  /// end.
+  /// Called before a step's first action. `table` has messages; it and `batch` must live until the
+  /// step's end.
   void begin(const Table& table, const StepBatch& batch);
   /// Does one action of the worker's line.
   void perform(const Action& action);

@@ -18,10 +18,10 @@ namespace pipeline {
 /// is the last stage's last one; then the sum is added to .grad, micro-batch after micro-batch. So
 /// the stages hand their gradients over here, use by use, and a sum is made when the last stage has
 /// handed over; until then the gradients of the earlier ones are held. Stages that share a tensor
-/// share its device. Thread-safe, apart from the constructor and begin().
+/// share its device. Thread-safe, except for begin().
 class TiedParameters {
  public:
-  /// `parameters[s]` are those of stage s. Those that require no gradient are nobody's concern.
+  /// `parameters[s]` are those of stage s. Parameters that require no gradient are ignored.
   explicit TiedParameters(const std::vector<Tensors>& parameters);
 
   /// The parameters of `stage` that other stages have, too.
@@ -30,7 +30,7 @@ class TiedParameters {
   /// Whether any stage shares a parameter with another one.
   bool any() const { return !tied_.empty(); }
 
-  /// A step begins. What an earlier one that failed has left is dropped.
+  /// Begins a step, and drops what a failed step before has left.
   void begin(int micro_batches);
 
   /// Stage `stage` has computed its part for `micro_batch`: gradients[k] has those of the uses of

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// More replicas than this have too few rows of a usual batch to be worth their overhead.
+// With more replicas, each has too few rows of a usual batch to be worth its overhead.
 constexpr std::size_t kMostCpuReplicas = 8;
 
 std::vector<torch::Device> usual_devices(torch::Device device) {
@@ -61,7 +61,7 @@ class DataParallelStrategy final : public Strategy {
     return make_replicated_optimizer(task_->module(), options, group_);
   }
 
-  // The first device's generator, and the CPU's, begin at `seed` itself.
+  // The generators of the first device and of the CPU are seeded with `seed` itself.
   void seed(std::uint64_t seed, torch::Device) override {
     for (std::size_t r = devices_.size(); r-- > 0;) {
       seed_generators(r == 0 ? seed : step_seed(seed, 0, 0, static_cast<int>(r)), devices_[r]);

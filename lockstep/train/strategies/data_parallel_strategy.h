@@ -9,7 +9,7 @@ namespace lockstep {
 
 /// ConfigError for more than one rank. Running statistics, as of batch normalisation, are those of
 /// the first replica's part of each batch. On CPUs the replicas share one generator of random
-/// numbers, so that a run with dropout does not repeat itself.
+/// numbers, so that two runs with dropout differ.
 std::unique_ptr<Strategy> make_data_parallel_strategy(ProcessGroup group,
                                                       const StrategyOptions& options);
 

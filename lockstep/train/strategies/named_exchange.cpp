@@ -23,7 +23,7 @@ std::string list_of(const NamedTensors& tensors) {
   return out.str();
 }
 
-// Tensors without values, as the list describes them.
+// Uninitialised tensors of the names, types and sizes in `list`.
 NamedTensors tensors_in(const std::string& list, torch::Device device) {
   NamedTensors tensors;
   std::istringstream in(list);

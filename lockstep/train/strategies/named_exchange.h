@@ -1,5 +1,5 @@
-// Named tensors from all ranks to the first, and back: the state of a model whose parts lie on
-// ranks.
+// Moves named tensors from all ranks to the first one, and back: the state of a model whose parts
+// are on different ranks.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,12 @@
 
 namespace lockstep {
 
-/// Collective. On rank 0 the tensors of all ranks, one rank after the other, in memory of their own
-/// on the CPU but for rank 0's own, which are shared; elsewhere nothing. Tensors travel through
-/// `device`, which is one that the group can send from.
+/// Collective. Returns the tensors of all ranks on rank 0, one rank after the other, and none on
+/// the others. Rank 0's own tensors are shared; the others are in new memory on the CPU. Tensors
+/// travel through `device`, from which the group can send.
 NamedTensors gather_named(const NamedTensors& own, ProcessGroup& group, torch::Device device);
 
-/// Collective. Returns what rank 0 has for this rank: `of_ranks`, which only rank 0 gives, has a
+/// Collective. Returns the tensors that rank 0 has for this rank. Only rank 0 gives `of_ranks`, a
 /// list for each rank. Received tensors are on `device`.
 NamedTensors scatter_named(const std::vector<NamedTensors>& of_ranks, ProcessGroup& group,
                            torch::Device device);

@@ -50,7 +50,7 @@ void require_all(const Named& whole, const std::vector<NamedStage>& stages,
   }
 }
 
-// The precision is that of the thread that computes the stage.
+// Autocast belongs to a thread, so the stage sets the precision on the thread that computes it.
 pipeline::StageModule in_precision(const pipeline::StageModule& stage,
                                    const StepSettings& settings) {
   if (settings.precision == Precision::k32) return stage;

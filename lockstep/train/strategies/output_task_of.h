@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// `task` as what it is, if it is an OutputTask; else ConfigError, which names the strategy.
+/// Returns `task` if it is an OutputTask; throws a ConfigError that names the strategy if not.
 inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
   auto* const output_task = dynamic_cast<OutputTask*>(&task);
   if (output_task != nullptr) return *output_task;

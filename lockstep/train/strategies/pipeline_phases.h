@@ -1,4 +1,4 @@
-// What a pipeline's step was spent on.
+// The time that a pipeline's step took, by phases.
 #pragma once
 
 #include <lockstep/parallel/pipeline/replay.h>

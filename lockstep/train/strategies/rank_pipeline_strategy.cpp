@@ -27,7 +27,8 @@ namespace {
 const std::string kData = "data";
 const std::string kPipeline = "pipeline";
 
-// Parameters and buffers become rank 0's. The module is on the CPU; the group sends from `device`.
+// Gives all ranks the parameters and buffers of rank 0. The module is on the CPU; the group sends
+// from `device`.
 void broadcast_module(const torch::nn::Module& module, ProcessGroup& group, torch::Device device) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> tensors = module.parameters();
@@ -132,7 +133,7 @@ class RankPipelineStrategy final : public Strategy {
   }
 
   void train(bool on) override { pipe_->train(on); }
-  // A stage's buffers have become those of its first replica with each reduction.
+  // Nothing to do: each reduction has given a stage's replicas the buffers of the first one.
   void begin_evaluation() override {}
   void evaluate(const Batch& batch, MetricSums& sums) override {
     end_all_if_it_throws([&] {
@@ -170,8 +171,8 @@ class RankPipelineStrategy final : public Strategy {
     NamedStage stage;
   };
 
-  // While it lives, gradients of this rank's stages accumulate without communication; in the last
-  // part of a step until reduce() is called for the stage.
+  // While it lives, gradients of this rank's stages accumulate without communication. In the last
+  // part of a step reduce() ends that for its stage.
   class AccumulationScope {
    public:
     AccumulationScope(RankPipelineStrategy& strategy, bool is_last) : strategy_(strategy) {
@@ -200,8 +201,9 @@ class RankPipelineStrategy final : public Strategy {
   int last_worker() const { return worker_of_.back(); }
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
 
-  // The pipeline has ended its own messages. Other ranks wait for this one in a reduction or in what
-  // the loop does with all of them; those of the other pipelines hear of it from them.
+  // The pipeline has already aborted its messages. Its other ranks may also wait for this one in a
+  // collective of the pipeline, those with the same stages in a reduction, and all ranks in a
+  // collective of the loop. The other pipelines' ranks then abort in the same way.
   template <class Function>
   void end_all_if_it_throws(const Function& function) {
     try {
@@ -215,7 +217,7 @@ class RankPipelineStrategy final : public Strategy {
     }
   }
 
-  // The gradients of the stage will be averaged over the replicas of the pipeline.
+  // Makes the core that averages the stage's gradients over the replicas of the pipeline.
   void couple(const OwnStage& own) {
     if (replicas() == 1 || own.stage.trainable().empty()) return;
     const bool shares = shards() && mesh_.group(kData).backend() == "shm";
@@ -231,7 +233,7 @@ class RankPipelineStrategy final : public Strategy {
     cores_[stage]->step_without_backward();
   }
 
-  // The last worker's loss, on all ranks of the pipeline.
+  // Gives all ranks of the pipeline the loss of the last worker.
   torch::Tensor told_to_all(const torch::Tensor& mean) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor loss =

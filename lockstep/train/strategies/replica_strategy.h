@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Without overrides it is the strategy of one process that trains alone. Strategies that couple
+/// Without overrides it is strategy "single", one process that trains alone. Strategies that couple
 /// the ranks override the protected functions.
 class ReplicaStrategy : public Strategy {
  public:
@@ -28,10 +28,10 @@ class ReplicaStrategy : public Strategy {
  protected:
   /// Collective. Couples this rank's module to those of the others.
   virtual void wrap(torch::nn::Module&) {}
-  /// What wrap() has made; null where the ranks are not coupled.
+  /// The core that wrap() has made; null where the ranks are not coupled.
   virtual DdpCore* core() { return nullptr; }
-  /// Collective. Before each forward in training, and before an evaluation: buffers become rank
-  /// 0's.
+  /// Collective. Called before each forward in training, and before an evaluation. All ranks get
+  /// the buffers of rank 0.
   virtual void before_forward();
   /// Seconds of communication within backward that were not hidden behind it, since the beginning.
   virtual double communication_seconds();

@@ -13,10 +13,11 @@
 
 namespace lockstep {
 
-/// Called by the worker of the last stage, for one micro-batch after the other; mean() afterwards.
+/// Called by the worker of the last stage, for one micro-batch after the other. Call mean() when
+/// the step has ended.
 class StageCriterion {
  public:
-  /// For a batch of `samples`. Refers to its arguments.
+  /// The criterion of one batch of `samples` samples. Refers to its arguments.
   StageCriterion(const OutputTask& task, const StepSettings& settings, const StepPart& part,
                  std::int64_t samples)
       : task_(task), settings_(settings), part_(part), samples_(static_cast<double>(samples)) {}

@@ -17,7 +17,8 @@
 namespace lockstep {
 namespace {
 
-// "exp_avg.layer1.0.conv1.weight" is of "layer1.0.conv1.weight".
+// The parameter that a state belongs to: "exp_avg.layer1.0.conv1.weight" is a state of
+// "layer1.0.conv1.weight".
 std::string parameter_of_state(const std::string& name) { return name.substr(name.find('.') + 1); }
 
 NamedTensors state_of(const NamedTensors& all, const std::set<std::string>& parameters) {
@@ -127,8 +128,8 @@ class StageOptimizers final : public RunOptimizer {
   }
 
  private:
-  // What rank 0 has for this rank. The other replicas get theirs from the first one, stage by
-  // stage.
+  // The part of rank 0's state that belongs to this rank. The other replicas get theirs from the
+  // first one, stage by stage.
   NamedTensors own_part_of(const NamedTensors& state) {
     if (!ranks_) return state;
     if (!ranks_->is_first_replica) return {};

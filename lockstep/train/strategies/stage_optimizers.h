@@ -25,9 +25,9 @@ struct StageRanks {
   torch::Device device = torch::kCPU;  ///< what the groups can send from
 };
 
-/// The state is that of an optimizer of the whole model. Without `ranks` all stages are in this
-/// process, perhaps on several devices. The stages' optimizers are coupled to those of the replicas
-/// by themselves.
+/// Makes one optimizer of those of the stages. Its state is that of an optimizer of the whole
+/// model. Without `ranks` all stages are in this process, perhaps on several devices. Each stage's
+/// optimizer is already coupled to those of its replicas.
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,
                                                     std::optional<StageRanks> ranks);

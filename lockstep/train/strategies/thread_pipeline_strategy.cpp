@@ -22,7 +22,7 @@ class ThreadPipelineStrategy final : public Strategy {
       : group_(std::move(group)),
         options_(options),
         workers_(workers_for(options.schedule, options.stages)) {
-    // What no pipeline can have is told now.
+    // Throws now for options that no pipeline can have.
     pipeline::make_table(pipeline_options(), options_.stages, workers_, options_.micro_batches);
     if (options_.devices.empty() || options_.devices.size() == static_cast<std::size_t>(workers_)) {
       return;
