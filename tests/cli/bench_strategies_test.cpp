@@ -68,7 +68,7 @@ TEST(StrategyWays, CutABatchIntoAtMostItsImages) {
   EXPECT_EQ(way_named("pipeline-ranks-1f1b", work).batch_shares, 1);
 }
 
-// With two workers and eight micro-batches, as docs/pipelines.md has the formulas.
+// The formulas of docs/pipelines.md with two workers and eight micro-batches.
 TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
   const StrategyWork work = {.threads = 2, .batch = 64, .micro_batches = 8};
   EXPECT_DOUBLE_EQ(way_named("split", work).replayed_bubble(), 0.5);
@@ -208,7 +208,7 @@ class StrategyRowsTest : public StrategySettingsTest {
  protected:
   StrategyRowsTest() : settings(resolve_strategies(arguments)) {}
 
-  // A round of each of `steps`, on as many ranks as the way has.
+  // A round with a step of each of `steps`, on as many ranks as the way has.
   StrategyRounds rounds_of(const std::string& name, const std::vector<double>& steps) const {
     StrategyRounds rounds;
     rounds.way = way_named(name, settings.work);
@@ -281,7 +281,7 @@ TEST_F(StrategyRowsTest, SayWhatLimitsThem) {
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
 }
 
-// A bubble that processors were taken away in says nothing.
+// A bubble says nothing where ranks take processors from each other.
 TEST_F(StrategyRowsTest, HaveNoBubbleWhereRanksShareProcessors) {
   const StrategyRow row = summarize(settings, rounds_of("hybrid", {10}), nullptr);
   EXPECT_EQ(row.processors, 2);

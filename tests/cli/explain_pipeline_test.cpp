@@ -203,7 +203,8 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-// What a parser of XML would refuse: tags that do not close, attributes without quotes, bare "&".
+// Fails for what an XML parser refuses: tags that do not close, attributes without quotes, bare
+// "&".
 void expect_well_formed(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = 0; at < xml.size();) {

@@ -118,7 +118,7 @@ TEST(BatchStructure, OrderedDictsAreVisitedInTheirOwnOrder) {
   EXPECT_THAT(numbers(batch), ElementsAre(1, 2));
 }
 
-// Takes down what it sees.
+// Records what it sees.
 struct Observer {
   std::string seen;
   void operator()(const torch::Tensor& tensor) { seen += str(tensor.item<std::int64_t>(), ' '); }

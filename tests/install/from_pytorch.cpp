@@ -20,7 +20,7 @@ using namespace lockstep;
 template <class... Values>
 void take(const Values&...) {}
 
-// What a program has already.
+// These exist in the program already.
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { NetImpl::reset(); }
   void reset() override { layer = register_module("layer", torch::nn::Linear(4, 2)); }

@@ -94,7 +94,7 @@ void PrintTo(const EqualityCase& c, std::ostream* out) { *out << c.name; }
 
 class DataParallelEquality : public testing::TestWithParam<std::tuple<EqualityCase, Form>> {
  protected:
-  // `in_parts`: the oracle takes the parts one by one, as normalisation needs it.
+  // With `in_parts` the oracle takes the parts one by one, as normalisation needs it.
   template <class Net>
   void check(Net net, Net oracle, const Tensor& x, const Tensor& y, double lr, bool in_parts) {
     const auto& [c, form] = GetParam();
@@ -120,7 +120,7 @@ class DataParallelEquality : public testing::TestWithParam<std::tuple<EqualityCa
 
   std::int64_t batch() const { return std::get<0>(GetParam()).batch; }
 
-  // So that the oracle and the replicas compute with as many threads.
+  // The oracle and the replicas must compute with the same number of threads.
   const ThreadsScope one_thread_{1};
 };
 

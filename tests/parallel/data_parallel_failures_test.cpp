@@ -127,7 +127,7 @@ TEST_F(DataParallelFailure, OfAReplicaThatRunsTheWrapperIsNoDeadlock) {
       "wait for itself");
 }
 
-// --- What cannot be
+// --- What is refused
 
 std::string refusal(const std::vector<torch::Device>& devices,
                     const DataParallelOptions& options = {}) {
@@ -177,7 +177,7 @@ struct NoCloneImpl : torch::nn::Module {
 };
 TORCH_MODULE(NoClone);
 
-// Registers in the constructor what belongs into reset().
+// A net that registers in the constructor what reset() should register.
 struct EmptyResetImpl : torch::nn::Cloneable<EmptyResetImpl> {
   EmptyResetImpl() { linear = register_module("linear", torch::nn::Linear(4, 3)); }
   void reset() override {}
@@ -186,7 +186,7 @@ struct EmptyResetImpl : torch::nn::Cloneable<EmptyResetImpl> {
 };
 TORCH_MODULE(EmptyReset);
 
-// Registers the old submodule again.
+// A net whose reset() registers the old submodule again.
 struct OldPartsImpl : torch::nn::Cloneable<OldPartsImpl> {
   OldPartsImpl() { OldPartsImpl::reset(); }
   void reset() override {
@@ -198,7 +198,7 @@ struct OldPartsImpl : torch::nn::Cloneable<OldPartsImpl> {
 };
 TORCH_MODULE(OldParts);
 
-// Registers the old parameter again.
+// A net whose reset() registers the old parameter again.
 struct OldTensorImpl : torch::nn::Cloneable<OldTensorImpl> {
   OldTensorImpl() { OldTensorImpl::reset(); }
   void reset() override {

@@ -159,7 +159,7 @@ TEST(DataParallelGraph, RefusesASecondDerivative) {
   EXPECT_TRUE(p.net->first->weight.grad().defined()) << "the graph is still there";
 }
 
-// As a critic of a WGAN-GP does it: the replica differentiates within its own graph.
+// A critic of a WGAN-GP needs this: the replica differentiates within its own graph.
 TEST(DataParallelGraph, MayHaveSecondDerivativesInside) {
   Pair p;
   const auto penalty = [](const Tensor& output, const Tensor& input) {
@@ -187,7 +187,7 @@ TEST(DataParallelGraph, MayHaveSecondDerivativesInside) {
   EXPECT_LE(difference(p.net->first->weight.grad(), p.oracle->first->weight.grad()), 1e-5);
 }
 
-// Makes tensors that tell how many of them there are.
+// Makes tensors, and counts those that still exist.
 class CountedTensors {
  public:
   Tensor ones(at::IntArrayRef sizes) const {

@@ -18,7 +18,7 @@ inline std::vector<torch::Device> cpus(std::size_t count) {
   return std::vector<torch::Device>(count, torch::Device(torch::kCPU));
 }
 
-/// LibTorch's threads for this thread, and for replicas made meanwhile, as long as it lives.
+/// Sets LibTorch's number of threads for this thread, and for replicas made while the scope lives.
 class ThreadsScope {
  public:
   explicit ThreadsScope(int threads) : former_(at::get_num_threads()) {
@@ -42,7 +42,7 @@ inline torch::Tensor classes(std::int64_t samples, std::int64_t count, std::uint
   return torch::randint(count, {samples}, generator, torch::kInt64);
 }
 
-/// Relative to the length of `expected`; shorter ones than 1e-2 count as that long.
+/// The difference relative to the norm of `expected`, which counts as at least 1e-2.
 inline double difference(const torch::Tensor& got, const torch::Tensor& expected) {
   const auto a = got.detach().to(torch::kFloat64), b = expected.detach().to(torch::kFloat64);
   return ((a - b).norm() / b.norm().clamp_min(1e-2)).item<double>();

@@ -28,7 +28,7 @@ using testing_support::squared_error;
 using testing_support::ThreadsScope;
 using torch::Tensor;
 
-// What a net gives for a batch, from all replicas and by itself.
+// Expects that the replicas give what the net by itself gives for a batch.
 void expect_follows(DataParallel<SmallNet>& dp, const Tensor& x, const char* when) {
   const torch::NoGradGuard no_grad;
   EXPECT_LE(difference(dp.forward(x), dp.module()->forward(x)), 1e-5) << when;
@@ -221,7 +221,7 @@ TEST(DataParallelReplicas, ServeLockstepsOptimizers) {
   EXPECT_LT(after, 0.9 * before);
 }
 
-// One that has no clone().
+// A net that has no clone().
 struct PlainNetImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     ++calls;

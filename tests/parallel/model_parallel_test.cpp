@@ -21,7 +21,7 @@ torch::Tensor classification_loss(const torch::Tensor& logits, const torch::Tens
   return torch::cross_entropy_loss(logits, labels);
 }
 
-// PyTorch's tutorial cuts it there.
+// The cut is that of PyTorch's tutorial.
 TEST(ModelParallel, IsResNet50BitForBit) {
   torch::manual_seed(3);
   ResNet whole = resnet50(ResNetStem::kImageNet, 10);

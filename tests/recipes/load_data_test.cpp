@@ -110,7 +110,7 @@ TEST_F(LoadData, ResNet50SplitGeneratesImages) {
   EXPECT_THAT(messages_, ::testing::IsEmpty());
 }
 
-// Names of files are all that is looked at.
+// Only the names of the files are read.
 TEST_F(LoadData, ResNet50SplitFromFolders) {
   for (const char* file : {"photos/train/cat/1.jpg", "photos/train/cat/2.jpg",
                            "photos/train/dog/1.png", "photos/val/cat/1.jpg"}) {

@@ -27,7 +27,7 @@ class Survivors {
   Survivors(const Survivors&) = delete;
   Survivors& operator=(const Survivors&) = delete;
 
-  /// This rank has its error. Returns when all have, or after ten seconds.
+  /// Call it when this rank has its error. Returns when all have theirs, or after ten seconds.
   void wait_for_all() {
     ++*told_;
     const Deadline deadline(std::chrono::seconds(10));

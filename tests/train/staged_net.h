@@ -20,7 +20,7 @@ struct StagedNetOptions {
   bool norm = false;
 };
 
-/// Four blocks of layers, all of which need their predecessors, with the same weights each time.
+/// Four blocks of layers, each of which needs the one before, with the same weights each time.
 inline torch::nn::Sequential make_staged_net(const StagedNetOptions& net_options = {}) {
   namespace nn = torch::nn;
   nn::Sequential net(nn::Flatten(), nn::Linear(28 * 28, 32), nn::ReLU());
@@ -41,7 +41,7 @@ inline torch::nn::Sequential make_staged_net(const StagedNetOptions& net_options
   return net;
 }
 
-/// Into one, two or four stages: the net's blocks, or two of them together.
+/// Cuts the net into one, two or four stages of whole blocks.
 inline std::vector<pipeline::StageModule> cut_staged_net(const torch::nn::Sequential& net,
                                                          const StagedNetOptions& net_options,
                                                          int stages) {

@@ -31,7 +31,7 @@ struct EqualityCase {
   Batch batch;
 };
 
-/// Its loss stays in the type of the output.
+/// A task whose loss stays in the type of the output.
 class DoubleTask final : public ClassificationTask {
  public:
   using ClassificationTask::ClassificationTask;
@@ -70,7 +70,7 @@ struct TiedDecoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(TiedDecoder);
 
-/// An embedding whose weight is the decoder's, too: in the first and in the last of four stages.
+/// A net whose embedding and decoder, in the first and the last of four stages, share one weight.
 inline EqualityCase tied_case() {
   TiedNet net;
   net->to(torch::kFloat64);
@@ -164,7 +164,7 @@ inline Batch rows_of(const Batch& batch, std::int64_t first, std::int64_t count)
           .size = count};
 }
 
-/// Forward and backward of a part after the other. The first share comes last: its running
+/// Forward and backward of one part after the other. The first share comes last: its running
 /// statistics stay.
 inline void accumulate_shares(DoubleTask& task, const Batch& batch, int shares, int parts) {
   const pipeline::SavedBuffers before(task.module());
@@ -282,7 +282,7 @@ inline constexpr Schedule kEverySchedule[] = {Schedule::kGPipe, Schedule::k1F1B,
                                               Schedule::kInterleaved, Schedule::kZbH1,
                                               Schedule::kZbV};
 
-/// Whether a worker has two stages.
+/// Whether the schedule puts two stages on a worker.
 inline bool has_two_stages(Schedule schedule) {
   return schedule == Schedule::kInterleaved || schedule == Schedule::kZbV;
 }

@@ -10,7 +10,7 @@ using testing_support::expect_equal_lessons;
 using testing_support::kEverySchedule;
 using testing_support::LearntAlone;
 
-// Two samples in each micro-batch: the eight of a pipeline, and the four of one of two.
+// Two samples in each micro-batch: a pipeline has eight samples, each of two pipelines four.
 constexpr int kResNetParts = 4;
 constexpr int kResNetHybridParts = 2;
 
@@ -36,7 +36,7 @@ TEST(StrategyEqualityResNet, OfHybrids) {
                                                           /*shards=*/true));
 }
 
-// At 64x64. One way of each kind: a step takes a second.
+// Images have 64x64 pixels. One way of each kind runs, because a step takes a second.
 TEST(StrategyEqualityResNet, OfAResNet50) {
   LearntAlone alone("resnet50");
   expect_equal_lessons(alone, testing_support::data_parallel_ways().at(1));

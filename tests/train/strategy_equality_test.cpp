@@ -11,7 +11,7 @@ using testing_support::expect_equal_lessons;
 using testing_support::kEverySchedule;
 using testing_support::LearntAlone;
 
-// Of 12 samples, and of 6.
+// Parts of a batch of 12 samples, and of one of 6.
 constexpr int kPipelineParts = 5;
 constexpr int kHybridParts = 4;
 

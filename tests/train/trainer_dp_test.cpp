@@ -80,7 +80,7 @@ TEST_P(TrainerDp, ClipsGradientsByTheirNorm) {
   EXPECT_NEAR(distance(train_dp(clipped, GetParam()).state, initial_state()), 0.5 * 0.01, 1e-5);
 }
 
-// The roundings of 16 bits depend on how the rows are shared out, the training does not.
+// How the rows are divided changes the roundings of 16 bits, but not the course of training.
 TEST_P(TrainerDp, TrainsInSixteenBits) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     TrainerOptions half = options(1);
@@ -147,7 +147,7 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
   EXPECT_THAT(errors,
               testing::Each(HasSubstr("strategy dp trains in one process, but there are 2")));
 
-  // It does not say what the loss of an output is.
+  // A task that is no OutputTask: it does not say what the loss of an output is.
   class OwnTask final : public Task {
    public:
     torch::nn::Module& module() override { return *net_; }

@@ -166,7 +166,7 @@ TEST_P(TrainerPipelines, ScaleTheLossInFloat16) {
   half.precision = Precision::kFp16;
   half.limit_test_batches = 0;
   half.optimizer = SgdOptions{.lr = 0.05};
-  // The first step overflows on whatever ranks, and is skipped on all of them.
+  // The first step overflows on some ranks, and is skipped on all of them.
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
   half.max_steps = 1;
   EXPECT_EQ(greatest_difference(run_way(GetParam(), half).state, untrained()), 0);
@@ -184,7 +184,7 @@ TEST_P(TrainerPipelines, ComputeInBfloat16) {
   const StateDict single = run_way(kSingle, half).state;
   const double trained = distance(single, untrained());
   EXPECT_LT(distance(run_way(GetParam(), half).state, single), 0.1 * trained);
-  // Else float32 would do, too.
+  // The test shows nothing if float32 gives the same.
   TrainerOptions full = half;
   full.precision = Precision::k32;
   EXPECT_GT(greatest_difference(run_way(GetParam(), half).state, run_way(GetParam(), full).state),
@@ -217,7 +217,7 @@ TEST_P(TrainerPipelines, GoOnExactly) {
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
 
-// A checkpoint is one process's, whoever has written it.
+// A checkpoint is that of one process, whichever split has written it.
 TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
   TrainerOptions run = options(2);
   run.schedule = {};
@@ -249,7 +249,8 @@ TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
   }
 }
 
-// All schedules, threads and ranks: the bits of one process that accumulates the micro-batches.
+// All schedules, on threads and ranks, give the bits of one process that accumulates the
+// micro-batches.
 TEST(TrainerPipelineBits, AreThoseOfEverySplit) {
   TrainerOptions one = options(1);
   const Way threads = {"threads", 1, {.strategy = "pipeline", .options = staged(1)}};

@@ -88,7 +88,7 @@ inline Outcome train(const TrainerOptions& trainer_options,
   return outcome;
 }
 
-/// Up to the order of additions, over the few steps of these runs.
+/// Expects equal values up to the order of additions, over the few steps of these runs.
 inline void expect_close(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -123,7 +123,7 @@ TEST(ActivationMemory, IsSmallerWithRecomputation) {
   EXPECT_LT(again.workers[1], kept.workers[1]);
 }
 
-// One worker allocates, another one frees.
+// One worker allocates what another one frees.
 TEST(ActivationMemory, SeesWhatOtherWorkersFree) {
   pipeline::ActivationMemory memory({0, 1});
   torch::Tensor kept;
@@ -179,7 +179,7 @@ TEST(ActivationMemory, PassesToTheNextStageWhenABackwardEnds) {
   memory.note(1);
   EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 40));
 
-  // Nobody's once all backwards have ended.
+  // The output belongs to no stage once all backwards have ended.
   memory.begin();
   memory.adopt({0, 3}, output);
   memory.end({1, 3});

@@ -107,7 +107,7 @@ bool is_send(const Action& action) {
   return action.kind == Kind::kSendForward || action.kind == Kind::kSendBackward;
 }
 
-// An edge is a message with both of its ends.
+// An edge is a message, that is its send and its receive.
 TEST(PipelineCheck, RefusesATableWithoutOneOfItsEdges) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     const Table whole = with_messages(schedule_of(name, 3, 4));

@@ -42,7 +42,7 @@ using testing_support::Survivors;
 
 constexpr int kRankMicroBatches = 4;
 
-// What the nets are made with is the process's, which the ranks of a test share.
+// Nets draw from the process's generator, which the ranks of a test share: they take turns.
 template <class Function>
 auto one_at_a_time(const Function& function) {
   static std::mutex mutex;
@@ -198,7 +198,7 @@ TEST(DistributedPipeline, EndsOnAllRanksWhereABatchIsNotAsLargeAsTheySay) {
   EXPECT_THAT(errors, Each(HasSubstr("has shape [11")));
 }
 
-// Longer than the ring of the transport: what does not fit is sent while the sender is in a call.
+// Messages are longer than the transport's ring: the rest is sent while the sender is in a call.
 TEST(DistributedPipeline, TakesMessagesOfAnyLength) {
   at::set_num_threads(1);
   constexpr int kParts = 3;
@@ -227,7 +227,7 @@ TEST(DistributedPipeline, TakesMessagesOfAnyLength) {
   }
 }
 
-// Autocast of the caller, whose cache of casts is on: micro-batches must not share what is in it.
+// The caller's autocast has its cache of casts on. Micro-batches must not share what is in it.
 TEST(DistributedPipeline, UnderAutocastGivesTheBitsOfOneProcess) {
   const auto with_bfloat16 = [](const auto& function) {
     const auto former = at::autocast::get_autocast_dtype(at::kCPU);
@@ -294,9 +294,9 @@ pipeline::StageModule linear_stage(std::function<void()> before) {
 class DistributedPipelineFailures : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, DistributedPipelineFailures, testing::Values("shm", "gloo"));
 
-// A stage that throws ends the step on all ranks, with the words of the one that failed. It fails
-// when rank 0 has nothing more to send and waits for gradients. Nobody leaves before all have heard
-// of it.
+// A stage that throws ends the step on all ranks, with the text of the failed rank's error. It
+// fails when rank 0 has nothing more to send and waits for gradients. No rank leaves before all
+// ranks have their error.
 TEST_P(DistributedPipelineFailures, EndTheStepOnAllRanks) {
   Moment failed;
   Survivors all(3);

@@ -46,7 +46,7 @@ struct Results {
   friend bool operator==(const Results&, const Results&) = default;
 };
 
-// What one worker that does one micro-batch after the other would get.
+// The results of one worker that does one micro-batch after the other.
 Results expected_of(const Table& table) {
   Results results(table);
   for (int i = 0; i < table.micro_batches; ++i) {
@@ -298,8 +298,8 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
   EXPECT_LE(replay(table, costs_of(timeline)).end, timeline.end * (1 + 1e-9));
 }
 
-// Whatever fails, wherever: the others end at once, the error says where, and the next step is
-// well.
+// Whichever action fails, the other workers end at once, the error says where, and the next step
+// succeeds.
 TEST(PipelineExecutor, EndsAStepInWhichAWorkerFails) {
   const Table table = with_messages(zero_bubble_h1(3, 5));
   ThreadTeam threads(names_of_workers(3));

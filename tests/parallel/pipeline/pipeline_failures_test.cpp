@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::message_of;
 
-// Where a stage fails next; each failure happens once.
+// The place where a stage fails next; each failure happens once.
 struct Fault {
   std::atomic<int> stage{-1};
   std::atomic<bool> in_backward{false};

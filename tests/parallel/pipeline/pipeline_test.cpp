@@ -96,7 +96,7 @@ TEST_P(PipelineNets, LearnTheSameBitsWithRecomputation) {
   }
 }
 
-// Over several steps without zero_grad(), with stages whose backward is not split.
+// Several steps run without zero_grad(), with stages whose backward is not split.
 TEST_P(PipelineNets, AccumulateOverSteps) {
   at::set_num_threads(1);
   const Net expected = make_net(GetParam());

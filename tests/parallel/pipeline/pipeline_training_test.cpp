@@ -44,7 +44,7 @@ Pipeline pipeline_with(const Net& net, PipelineOptions options) {
                   options);
 }
 
-// What five steps come to.
+// The result of five steps.
 struct Course {
   Tensors gradients;  // after the first step
   Tensors weights;
@@ -168,7 +168,7 @@ TEST(PipelineStress, AThousandStepsOfASmallNet) {
   expect_same_bits(parameters_of(net), parameters_of(alone), "weight");
 }
 
-// bfloat16 on the CPU, for this thread, as long as it lives.
+// Autocast to bfloat16 on the CPU, for this thread, as long as the scope lives.
 class Bfloat16Here {
  public:
   Bfloat16Here() : former_(at::autocast::get_autocast_dtype(at::kCPU)) {
@@ -218,7 +218,7 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
               HasSubstr("leave options.reduce out and reduce the gradients after step()"));
 }
 
-// It would begin a step in the middle of the one that it is a part of.
+// A worker that called its own pipeline would begin a step in the middle of another one.
 TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   std::function<void()> inside = [] {};
   const auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);

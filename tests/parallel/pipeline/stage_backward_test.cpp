@@ -23,7 +23,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Counts its backwards.
+// Multiplies by a scale, and counts its backwards.
 struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
   static inline int backwards = 0;
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
@@ -324,7 +324,7 @@ TEST(StageBackward, RunsACustomFunctionOnce) {
   EXPECT_TRUE(scale.grad().equal(x.detach().sum(0)));
 }
 
-// Nothing to do for the first part where no input needs a gradient.
+// The first part has nothing to do where no input needs a gradient.
 TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
   nn::Linear linear(5, 5);
   const torch::Tensor x = torch::randn({4, 5});
