@@ -63,13 +63,13 @@ void add_optimizer_options(CLI::App& command, TrainArguments& to) {
                      "sgd, adam or adamw (default: the recipe's; another begins with PyTorch's "
                      "values)");
   command.add_option("--lr", to.lr, "Learning rate");
-  command.add_option("--weight-decay", to.weight_decay, "L2 penalty; of adamw decoupled");
-  command.add_option("--momentum", to.momentum, "Of sgd");
-  command.add_flag("--nesterov", to.nesterov, "Of sgd: Nesterov's momentum");
-  command.add_option("--betas", to.betas, "Of adam and adamw: how fast the two averages forget")
+  command.add_option("--weight-decay", to.weight_decay, "L2 penalty (adamw: decoupled weight decay)");
+  command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
+  command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
+  command.add_option("--betas", to.betas, "Decay rates of the two averages (adam and adamw only)")
       ->expected(2);
-  command.add_option("--eps", to.eps, "Of adam and adamw: added to the denominator");
-  command.add_flag("--amsgrad", to.amsgrad, "Of adam and adamw: the AMSGrad variant");
+  command.add_option("--eps", to.eps, "Number added to the denominator (adam and adamw only)");
+  command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
   command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
                      "Scale the gradients so that their norm, of all together, is at most this");
 }
@@ -83,11 +83,11 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--batch-size", to.batch_size, "Images per batch, of all ranks together");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
   add_integer(command, "--max-steps", to.max_steps,
-              "End after so many optimizer steps; the schedule goes by --max-epochs");
+              "End after this number of optimizer steps; the schedule goes by --max-epochs");
   add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
               "Batches whose gradients accumulate before an optimizer step (default 1)");
   add_integer(command, "--limit-test-batches", to.limit_test_batches,
-              "Evaluate on at most so many batches of each rank; 0: do not evaluate");
+              "Most batches of each rank to evaluate on; 0: do not evaluate");
   add_optimizer_options(command, to);
   command
       .add_option("--schedule", to.schedules,
@@ -95,12 +95,12 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
                       join(schedule_names()) + "; default 1f1b); give the option twice for both")
       ->allow_extra_args(false);
   command.add_option("--step-epochs", to.step_epochs,
-                     "Of --schedule step: the rate falls after so many epochs (default 1)");
+                     "Epochs after which the learning rate falls (--schedule step only, default 1)");
   command.add_option("--gamma", to.gamma,
-                     "Of --schedule step: the rate falls to so much of itself (default 0.1)");
+                     "Factor applied to the learning rate at each fall (--schedule step only, default 0.1)");
   command.add_option("--warmup-epochs", to.warmup_epochs,
-                     "The rate first rises for so many epochs, with any schedule");
-  add_integer(command, "--seed", to.seed, "Of weights, order and augmentation")
+                     "Epochs during which the learning rate first rises, with any schedule");
+  add_integer(command, "--seed", to.seed, "Seed of weights, order and augmentation")
       ->capture_default_str();
 }
 

@@ -49,7 +49,7 @@ struct TrainArguments {
   std::optional<double> eps;
   bool amsgrad = false;
   std::optional<double> gradient_clip_norm;
-  std::vector<std::string> schedules;  ///< of the learning rate, and of a pipeline
+  std::vector<std::string> schedules;  ///< for the learning rate, and for a pipeline
   std::optional<double> step_epochs;
   std::optional<double> gamma;
   std::optional<double> warmup_epochs;

@@ -51,7 +51,7 @@ class DeviceMesh {
   ProcessGroup all_;
   std::vector<MeshDimension> dimensions_;
   std::vector<int> coordinate_;
-  std::vector<ProcessGroup> groups_;  // of each dimension
+  std::vector<ProcessGroup> groups_;  // one for each dimension
 };
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ struct RunInfo {
   std::string dataset{};    ///< what is trained on, in words
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
-  int devices = 1;          ///< of this process: strategy dp has a replica on each
+  int devices = 1;          ///< devices of this process: strategy dp has a replica on each
   std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
   int stages = 0;           ///< of a pipeline
   int micro_batches = 0;    ///< of a pipeline

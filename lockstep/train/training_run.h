@@ -51,7 +51,7 @@ class TrainingRun {
   bool finished() const;
   std::int64_t steps_of(std::int64_t batches) const;
   std::int64_t steps_per_epoch() const;
-  std::int64_t steps_left() const;      // of the epoch
+  std::int64_t steps_left() const;      // steps left in the epoch
   std::int64_t schedule_steps() const;  // of all epochs
   std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
   std::int64_t test_batches() const;    // the most that an evaluation takes
@@ -80,7 +80,7 @@ class TrainingRun {
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
   // State of the current step:
-  torch::Tensor loss_sum_;  // of its parts
+  torch::Tensor loss_sum_;  // sum over the parts of the step
   double last_loss_ = 0;
 };
 

@@ -18,7 +18,7 @@ struct RankFigures {
   double step_ms = 0;          ///< median of the steps
   double mean_step_ms = 0;     ///< mean of the steps, as all times below
   double strategy_ms = 0;      ///< in Strategy::step()
-  double processor_ms = 0;     ///< of all threads of the process
+  double processor_ms = 0;     ///< sum over the threads of the process
   double forward_ms = 0;       ///< PhaseSeconds, as the strategy reports them
   double backward_ms = 0;
   double communication_ms = 0;
@@ -26,7 +26,7 @@ struct RankFigures {
   std::int64_t start_bytes = 0;         ///< resident before the model existed
   std::int64_t peak_bytes = 0;          ///< largest resident set
   std::int64_t proportional_bytes = 0;  ///< after the steps, shared pages divided
-  std::array<char, 16> backend{};       ///< of the group, with a 0 behind it
+  std::array<char, 16> backend{};       ///< the group's backend, with a 0 behind it
 
   std::string backend_name() const { return backend.data(); }
   /// Keeps as many characters of `name` as there is room for.

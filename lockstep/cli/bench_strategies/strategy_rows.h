@@ -27,13 +27,13 @@ struct StrategyRow {
   std::string why_not;  ///< not empty: nothing below was measured
   std::string backend;  ///< "none" in one process
   int processors = 0;   ///< that the way can use: its threads, at most those of all ways
-  std::int64_t steps = 0;  ///< of the last round
+  std::int64_t steps = 0;  ///< timed steps of the last round
   Spread step_ms;
   std::optional<Spread> single_ms;    ///< of the way "single"; absent where it was not measured
   std::optional<Spread> overhead_ms;  ///< the step over that of "single", round by round
-  std::optional<Spread> ratio;        ///< of throughput to that of "single", round by round
+  std::optional<Spread> ratio;        ///< throughput beside that of "single", round by round
   double samples_per_second = 0;
-  double processor_ms = 0;  ///< of all ranks together
+  double processor_ms = 0;  ///< sum over the ranks
   double utilisation = 0;   ///< processor time of a step / (its wall time x processors)
   double forward_ms = 0, backward_ms = 0, communication_ms = 0, optimizer_ms = 0;
   /// Replicas on ranks: the communication of the rank that comes last, whose time is no wait for
@@ -42,9 +42,9 @@ struct StrategyRow {
   /// Pipelines with a processor for each thread: the share of the workers' time in which they did
   /// not compute, 0 to 1.
   std::optional<double> bubble;
-  std::int64_t peak_bytes = 0;          ///< of the process with the most
+  std::int64_t peak_bytes = 0;          ///< the process with the most memory
   std::int64_t peak_growth_bytes = 0;   ///< the same over what it held before the model existed
-  std::int64_t proportional_bytes = 0;  ///< of all processes together after the steps
+  std::int64_t proportional_bytes = 0;  ///< sum over the processes, after the steps
   std::vector<double> rounds_ms;
 };
 
@@ -53,7 +53,7 @@ struct StepLimit {
   /// "bubble", "communication", "idle" (threads that had nothing to do), or "processors": less than
   /// a twentieth of the step is lost by the others, or the ranks share processors.
   std::string what;
-  double share = 0;  ///< of the step, 0 to 1; of processors: their utilisation
+  double share = 0;  ///< share of the step, 0 to 1; for "processors" their utilisation
 };
 StepLimit limit_of(const StrategyRow& row);
 

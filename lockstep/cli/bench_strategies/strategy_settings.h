@@ -28,7 +28,7 @@ struct BenchStrategiesSettings {
   std::string precision;
   std::string optimizer;
   int rounds = 0;
-  std::int64_t steps = 0;  ///< of a way in a round; 0: as many as take a second, at least 3
+  std::int64_t steps = 0;  ///< timed steps of a way in a round; 0: what takes a second, at least 3
   /// "balance": measured, in processes of their own, before the first way. "even": as
   /// resnet_cuts() does it. Empty for a model that is cut in one way only.
   std::string cut;

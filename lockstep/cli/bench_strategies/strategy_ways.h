@@ -12,14 +12,14 @@ struct StrategyWay {
   std::string name;        ///< a row's name: "pipeline-1f1b"
   std::string strategy;    ///< what make_strategy() calls it: "pipeline"
   int ranks = 1;           ///< processes
-  int threads = 1;         ///< of each process
+  int threads = 1;         ///< threads of each process
   int batch_shares = 1;    ///< parts of the batch that different ranks load
   std::string dp_loss{};   ///< dp: "gathered" or "on-each"
   int replicas = 1;        ///< dp: copies of the model in the process
-  std::string schedule{};  ///< of a pipeline; empty: there is none
+  std::string schedule{};  ///< schedule of the pipeline; empty: there is none
   int stages = 0;          ///< of a pipeline
-  int workers = 0;         ///< of one pipeline: threads or ranks
-  int micro_batches = 0;   ///< of one pipeline
+  int workers = 0;         ///< workers of one pipeline: threads or ranks
+  int micro_batches = 0;   ///< micro-batches of one pipeline
   bool shard_optimizer = false;
 
   bool has_pipeline() const { return !schedule.empty(); }
@@ -30,7 +30,7 @@ struct StrategyWay {
 
 /// What all ways have in common.
 struct StrategyWork {
-  int threads = 2;         ///< of all processes together, even
+  int threads = 2;         ///< sum over the processes, even
   std::int64_t batch = 2;  ///< images of a step, over all processes, even
   int micro_batches = 8;
 };

@@ -105,7 +105,7 @@ class ToyPipeline {
 };
 
 struct MeasuredSteps {
-  std::vector<double> seconds{};  // of the calls
+  std::vector<double> seconds{};  // duration of each call
   std::vector<pipeline::Timeline> timelines{};
 
   pipeline::Timeline median_timeline() {

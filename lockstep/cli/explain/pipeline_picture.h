@@ -19,7 +19,7 @@ struct PipelineChart {
   std::string name{};         ///< "replayed" or "measured"
   std::string explanation{};  ///< one line
   pipeline::Timeline timeline{};
-  std::string unit{};  ///< of its times: "ms", "us", or none
+  std::string unit{};  ///< unit of its times: "ms", "us", or none
 };
 
 /// Stages that waited instead of computing.
@@ -48,7 +48,7 @@ struct PipelinePicture {
   std::vector<int> peak_activations{};       ///< see pipeline::TableFacts
   std::vector<std::int64_t> worker_bytes{};  ///< see ActivationBytes; empty: not known
   std::vector<std::int64_t> stage_bytes{};   ///< see ActivationBytes; empty: not known
-  std::optional<ExecutorCost> executor{};    ///< of a measured step
+  std::optional<ExecutorCost> executor{};    ///< only for a measured step
   std::optional<WaitingStages> waiting{};    ///< where stages did not compute
   std::vector<PipelineChart> charts{};
   std::vector<NamedBubble> bubbles{};
@@ -58,7 +58,7 @@ struct PipelinePicture {
 /// The results of a run of the table on threads.
 struct PipelineMeasurement {
   pipeline::Table table{};        ///< as it ran, with messages
-  pipeline::Timeline timeline{};  ///< of the step that took the median time, in seconds
+  pipeline::Timeline timeline{};  ///< the step that took the median time, in seconds
   std::vector<std::int64_t> worker_bytes{}, stage_bytes{};  ///< as in PipelinePicture
   double step_seconds = 0, empty_step_seconds = 0;          ///< see ExecutorCost
   std::optional<WaitingStages> waiting{};

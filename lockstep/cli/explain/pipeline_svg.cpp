@@ -15,7 +15,7 @@ namespace {
 // How a kind of action is drawn. Names of classes begin with k.
 struct LookOfKind {
   const char* name;
-  std::size_t color;  // of svg::Palette
+  std::size_t color;  // a place in svg::Palette
   const char* meaning;
 };
 constexpr LookOfKind kForwardLook = {"kf", 0, "forward"};
@@ -113,7 +113,7 @@ class PipelineDrawing {
   static constexpr double kLanes = 84;  // where the lines of time begin
   static constexpr double kLane = 36;   // from one worker to the next
   static constexpr double kBox = 22;
-  static constexpr double kThinBox = 6;  // of what is no computation
+  static constexpr double kThinBox = 6;  // height of what is no computation
   static constexpr double kSide = 220;   // right of the lines of time
   static constexpr double kHeldBar = 70;
   static constexpr double kWholeTime = 400;  // a bubble of 100%
@@ -244,7 +244,7 @@ class PipelineDrawing {
   }
 
   const PipelinePicture& picture_;
-  std::vector<int> place_;  // of each stage among those of its worker
+  std::vector<int> place_;  // place of each stage among those of its worker
   double end_ = 0, lanes_width_ = 0, width_ = 0;
   int most_held_ = 0;
   double y_ = 28;

@@ -33,7 +33,7 @@ class CalibratedWait {
  private:
   std::chrono::nanoseconds length_;
   std::chrono::nanoseconds lateness_{0};
-  std::atomic<std::int64_t> nanoseconds_ = 0;  // of all waits
+  std::atomic<std::int64_t> nanoseconds_ = 0;  // sum over all waits
   std::atomic<std::int64_t> waits_ = 0;
 };
 

@@ -40,7 +40,7 @@ struct ReplicaTask {
   edge_list roots;
   variable_list gradients;
   edge_list leaves;
-  std::vector<std::size_t> targets;  // of the leaves
+  std::vector<std::size_t> targets;  // one for each leaf
   variable_list results;             // for the leaves
 
   bool is_empty() const { return roots.empty() || leaves.empty(); }

@@ -32,7 +32,7 @@ struct StepGraph {
   /// One for each active replica, in ascending order.
   struct Part {
     std::size_t replica;
-    std::int64_t rows;  ///< of the batch
+    std::int64_t rows;  ///< rows of the batch
     std::vector<Leaf> leaves = {};
   };
   std::vector<Target> targets;

@@ -31,10 +31,10 @@ class Broadcast {
  private:
   // The tensors of one dtype.
   struct Block {
-    std::vector<std::size_t> members;   // of the originals
+    std::vector<std::size_t> members;   // places among the originals
     torch::Tensor staging;              // on the originals' device; undefined where none is needed
     std::vector<torch::Tensor> staged;  // views of it
-    std::vector<torch::Tensor> flats;   // of each target
+    std::vector<torch::Tensor> flats;   // one for each target
     std::vector<std::vector<torch::Tensor>> views;
   };
   bool fits(const std::vector<torch::Tensor>& originals) const;

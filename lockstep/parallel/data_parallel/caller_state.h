@@ -34,7 +34,7 @@ class CallerState {
 
  private:
   at::ThreadLocalState state_;
-  bool caches_casts_;                 // of autocast, which ThreadLocalState leaves out
+  bool caches_casts_;                 // autocast's cache, which ThreadLocalState leaves out
   std::vector<c10::Stream> streams_;  // for each device; empty for CPUs
 };
 

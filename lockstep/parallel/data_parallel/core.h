@@ -38,7 +38,7 @@ class DataParallelCore {
 
  private:
   std::vector<torch::Device> devices_;
-  std::vector<double> weights_;  // of each device
+  std::vector<double> weights_;  // one for each device
   std::optional<data_parallel::Replicas> replicas_;
   std::shared_ptr<ThreadTeam> team_;
 };

@@ -41,8 +41,8 @@ class GatheredTensor {
   Form form_;
   torch::Tensor tensor_;
   std::vector<torch::autograd::Edge> roots_;
-  std::vector<torch::Device> devices_;   // of the parts
-  std::vector<std::int64_t> first_row_;  // of each part; kConcatenated
+  std::vector<torch::Device> devices_;   // one for each part
+  std::vector<std::int64_t> first_row_;  // one for each part; kConcatenated
   std::vector<std::int64_t> rows_;       // kConcatenated
   std::vector<double> shares_;           // kWeightedMean
 };

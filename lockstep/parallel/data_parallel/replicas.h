@@ -62,7 +62,7 @@ class Replicas {
 
   torch::nn::Module* module_;
   std::vector<torch::Device> devices_;
-  ModuleParts parts_;  // of the module, when the copies were made
+  ModuleParts parts_;  // the module's parts when the copies were made
   std::vector<torch::Tensor> parameters_;
   std::vector<Copy> copies_;
   Broadcast parameters_to_others_;

@@ -31,7 +31,7 @@ using Tensors = std::vector<torch::Tensor>;
 /// the first part of a split backward has ended.
 struct ActivationBytes {
   std::vector<std::int64_t> stages{};
-  std::vector<std::int64_t> workers{};  ///< of all stages of a worker at the same time
+  std::vector<std::int64_t> workers{};  ///< for each worker, over its stages at the same time
 };
 
 namespace pipeline {

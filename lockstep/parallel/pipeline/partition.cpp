@@ -15,7 +15,7 @@ std::vector<int> partition(const std::vector<double>& costs, int parts) {
   if (parts < 1 || layers < static_cast<std::size_t>(parts)) {
     throw ConfigError(str("cannot cut ", layers, " layers into ", parts, " stages"));
   }
-  std::vector<double> sums{0};  // of the first n
+  std::vector<double> sums{0};  // sum of the first n costs
   for (const double cost : costs) {
     if (!(cost >= 0) || !std::isfinite(cost)) {
       throw ConfigError(str("the cost of layer ", sums.size() - 1, " is ", cost));

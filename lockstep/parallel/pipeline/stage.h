@@ -74,7 +74,7 @@ class Stage {
  private:
   struct InFlight {
     StageBackward backward{};
-    torch::Tensor loss_gradient{};  ///< of the last stage
+    torch::Tensor loss_gradient{};  ///< only in the last stage
     StageMessage inputs{};          ///< where they are needed for a recomputation
   };
 

@@ -86,7 +86,7 @@ class StageBackward::Border {
   }
 
   NodePtr node_;
-  std::size_t first_;     // of its captures
+  std::size_t first_;     // place of the first of its captures
   edge_list to_weights_;  // of a node that computes all at once: its edges, invalid where to inputs
 };
 

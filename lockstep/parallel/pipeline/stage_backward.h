@@ -71,7 +71,7 @@ class StageBackward {
   };
   struct TiedUse {
     std::size_t parameter;      ///< its place in tied_
-    std::uint64_t sequence_nr;  ///< of the node that gives the gradient
+    std::uint64_t sequence_nr;  ///< number of the node that gives the gradient
     std::size_t position;       ///< among that node's edges
     GradientSink sink;
   };
@@ -85,7 +85,7 @@ class StageBackward {
   std::vector<GradientSink> inputs_;
   Tensors tied_;
   std::vector<TiedUse> tied_uses_;
-  Roots weights_;  // of the second part
+  Roots weights_;  // roots of the second part
 };
 
 }  // namespace pipeline

@@ -247,13 +247,13 @@ class RankPipelineStrategy final : public Strategy {
   const std::string name_;
   const StrategyOptions options_;
   const int workers_;
-  const std::vector<int> worker_of_;  // of each stage
+  const std::vector<int> worker_of_;  // the worker of each stage
   DeviceMesh mesh_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;
   std::vector<OwnStage> own_stages_;
   std::vector<std::unique_ptr<DdpCore>>
-      cores_;  // of each stage; null where nothing is reduced here
+      cores_;  // one for each stage; null where nothing is reduced here
   std::vector<std::unique_ptr<DdpCore::NoSync>> no_syncs_;  // of each core, while it accumulates
   bool reduces_ = false;
   std::optional<DistributedPipeline> pipe_;

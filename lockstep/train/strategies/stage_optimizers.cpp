@@ -139,7 +139,7 @@ class StageOptimizers final : public RunOptimizer {
   }
 
   std::vector<StageOptimizer> stages_;
-  std::vector<std::set<std::string>> names_;  // of each stage's parameters
+  std::vector<std::set<std::string>> names_;  // names of each stage's parameters
   std::optional<StageRanks> ranks_;
   std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank
   double lr_;
