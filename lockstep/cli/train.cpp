@@ -63,7 +63,8 @@ void add_optimizer_options(CLI::App& command, TrainArguments& to) {
                      "sgd, adam or adamw (default: the recipe's; another begins with PyTorch's "
                      "values)");
   command.add_option("--lr", to.lr, "Learning rate");
-  command.add_option("--weight-decay", to.weight_decay, "L2 penalty (adamw: decoupled weight decay)");
+  command.add_option("--weight-decay", to.weight_decay,
+                     "L2 penalty (adamw: decoupled weight decay)");
   command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
   command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
   command.add_option("--betas", to.betas, "Decay rates of the two averages (adam and adamw only)")
@@ -95,9 +96,11 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
                       join(schedule_names()) + "; default 1f1b); give the option twice for both")
       ->allow_extra_args(false);
   command.add_option("--step-epochs", to.step_epochs,
-                     "Epochs after which the learning rate falls (--schedule step only, default 1)");
+                     "Epochs after which the learning rate falls (--schedule step only, default "
+                     "1)");
   command.add_option("--gamma", to.gamma,
-                     "Factor applied to the learning rate at each fall (--schedule step only, default 0.1)");
+                     "Factor applied to the learning rate at each fall (--schedule step only, default "
+                     "0.1)");
   command.add_option("--warmup-epochs", to.warmup_epochs,
                      "Epochs during which the learning rate first rises, with any schedule");
   add_integer(command, "--seed", to.seed, "Seed of weights, order and augmentation")
