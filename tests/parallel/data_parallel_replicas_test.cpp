@@ -184,12 +184,12 @@ TEST(DataParallelReplicas, WorkUnderTheCallersAutocast) {
   const Tensor x = normal({6, 4}, 7);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   const auto former = at::autocast::get_autocast_dtype(at::kCPU);
-  at::autocast::set_autocast_dtype(at::kCPU, torch::kBFloat16);
+  at::autocast::set_autocast_dtype(at::kCPU, torch::kHalf);  // a new thread has bfloat16
   const Tensor output = dp.forward(x);
   at::autocast::clear_cache();
   at::autocast::set_autocast_dtype(at::kCPU, former);
   at::autocast::set_autocast_enabled(at::kCPU, false);
-  EXPECT_EQ(output.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(output.scalar_type(), torch::kHalf);
   EXPECT_EQ(dp.forward(x).scalar_type(), torch::kFloat32);
   output.sum().backward();
   EXPECT_EQ(net->first->weight.grad().scalar_type(), torch::kFloat32);

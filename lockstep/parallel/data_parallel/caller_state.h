@@ -9,6 +9,8 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/types.h>
 
+#include <lockstep/parallel/autocast_type_scope.h>
+
 namespace lockstep::data_parallel {
 
 /// The thread-local state of the thread that makes it: gradient and inference mode, autocast, hooks
@@ -28,13 +30,17 @@ class CallerState {
 
    private:
     at::ThreadLocalStateGuard state_;
+    AutocastTypeScope cast_type_;
     bool former_cache_;
     c10::OptionalStreamGuard stream_;
   };
 
  private:
   at::ThreadLocalState state_;
-  bool caches_casts_;                 // autocast's cache, which ThreadLocalState leaves out
+  // What ThreadLocalState leaves out of autocast: the type, and whether it keeps casts.
+  torch::DeviceType type_;
+  torch::ScalarType cast_type_;
+  bool caches_casts_;
   std::vector<c10::Stream> streams_;  // for each device; empty for CPUs
 };
 

@@ -12,6 +12,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/process_owned.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/autocast_type_scope.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
@@ -179,8 +180,13 @@ class Pipeline::Impl {
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
     const at::ThreadLocalState caller;  // autocast and the like
+    std::vector<torch::ScalarType> cast_types;
+    for (const torch::Device device : devices_) {
+      cast_types.push_back(at::autocast::get_autocast_dtype(device.type()));
+    }
     threads_->run([&](std::size_t i) {
       const at::ThreadLocalStateGuard like_caller(caller);
+      const AutocastTypeScope cast_type(devices_[i].type(), cast_types[i]);
       const pipeline::CastsPerMicroBatch no_shared_casts;
       const c10::DeviceGuard device(devices_[i]);
       const pipeline::ActivationMemory::Watch watch(memory_.get(), static_cast<int>(i));

@@ -57,7 +57,8 @@ struct PipelineOptions {
   /// none.
   std::optional<pipeline::Table> table{};
   /// Forwards keep their inputs only, and run again before the backward: less memory for
-  /// activations, one more forward of each stage and micro-batch.
+  /// activations, one more forward of each stage and micro-batch. The criterion runs twice, too. A
+  /// stage that changes its inputs in place is a ConfigError.
   bool recompute = false;
   /// Stages whose backward is not split, although the schedule splits it. Use it where most of a
   /// stage is custom autograd functions, which cannot be split.

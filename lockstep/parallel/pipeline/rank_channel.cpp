@@ -83,7 +83,9 @@ void RankChannel::send(int to, StageMessage message) {
   const torch::NoGradGuard no_grad;
   advance();
   for (torch::Tensor& tensor : message.tensors) {
-    if (tensor.defined() && !tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
+    if (!tensor.defined()) continue;
+    tensor = tensor.resolve_conj().resolve_neg();  // what travels is memory, without such flags
+    if (!tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
   }
   Numbers numbers = header_of(message);
   numbers.insert(numbers.begin(), static_cast<std::int64_t>(numbers.size()));

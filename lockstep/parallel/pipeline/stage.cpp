@@ -9,6 +9,20 @@
 #include <lockstep/parallel/pipeline/saved_buffers.h>
 
 namespace lockstep::pipeline {
+namespace {
+
+// They change when a tensor is written to. Tensors made in inference mode have none.
+std::vector<std::int64_t> versions_of(const Tensors& tensors) {
+  std::vector<std::int64_t> versions;
+  for (const torch::Tensor& tensor : tensors) {
+    const bool counts = tensor.defined() && !tensor.is_inference();
+    versions.push_back(counts ? static_cast<std::int64_t>(tensor._version()) : 0);
+  }
+  return versions;
+}
+
+}  // namespace
+
 Stage::Stage(int index, StageModule module, torch::Device device, bool recompute,
              TiedParameters* tied)
     : index_(index),
@@ -98,7 +112,13 @@ StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inpu
 // counts that can have a gradient.
 StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) {
   const torch::NoGradGuard no_grad;
+  const std::vector<std::int64_t> versions = versions_of(inputs.tensors);
   StageMessage message{.tensors = run(micro_batch, inputs.tensors)};
+  if (versions_of(inputs.tensors) != versions) {
+    throw ConfigError(
+        "the stage changes its inputs in place, so that recompute cannot run it again on what they "
+        "were; let its first operation make a new tensor");
+  }
   for (const torch::Tensor& output : message.tensors) {
     message.requires_grad.push_back(output.is_floating_point() || output.is_complex());
   }
@@ -109,7 +129,12 @@ StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) 
 void Stage::recompute(int micro_batch) {
   const StageMessage inputs = std::exchange(in_flight(micro_batch).inputs, {});
   const SavedBuffers buffers(module());
-  forward_with_graph(micro_batch, inputs);
+  try {
+    forward_with_graph(micro_batch, inputs);
+  } catch (...) {
+    buffers.restore();
+    throw;
+  }
   buffers.restore();
   note_memory();
 }

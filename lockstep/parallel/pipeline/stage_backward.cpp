@@ -25,6 +25,14 @@ using NodeSet = std::unordered_set<const Node*>;
 // What the engine is given at the outset comes before what any node gives.
 constexpr auto kBeforeAllNodes = std::numeric_limits<std::uint64_t>::max();
 
+// A gradient that goes to another stage must not be written to by the sum of a parameter's, which
+// takes over the memory of the first gradient that it gets.
+torch::Tensor own_memory(torch::Tensor gradient) {
+  const bool shares =
+      gradient.defined() && gradient.has_storage() && gradient.storage().use_count() > 1;
+  return shares ? gradient.clone() : gradient;
+}
+
 }  // namespace
 
 // A node that leads to inputs and to weights.
@@ -147,8 +155,9 @@ Tensors StageBackward::backward(Tensors gradients) {
   Roots roots = take_roots(std::move(gradients));
   if (!tied_.empty()) separate_tied(roots, nodes_below(roots.edges));
   accumulate(roots);
+  roots = {};
   Tensors of_inputs;
-  for (const GradientSink& sink : inputs_) of_inputs.push_back(sink.take());
+  for (const GradientSink& sink : inputs_) of_inputs.push_back(own_memory(sink.take()));
   inputs_.clear();
   return of_inputs;
 }
@@ -197,6 +206,10 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   std::size_t next_captured = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i]) of_inputs[i] = captured[next_captured++];
+    for (const torch::Tensor& kept : weights_.gradients) {
+      if (!of_inputs[i].defined() || !kept.defined()) continue;
+      if (of_inputs[i].is_alias_of(kept)) of_inputs[i] = of_inputs[i].clone();
+    }
   }
   return of_inputs;
 }

@@ -226,9 +226,23 @@ class RankPipelineStrategy final : public Strategy {
         DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
   }
 
+  // The reducer would give a parameter without a gradient zeros, which weight decay and Adam take
+  // for a gradient.
+  void require_gradients(std::size_t stage) const {
+    for (const OwnStage& own : own_stages_) {
+      if (own.index != stage) continue;
+      for (const auto& [name, parameter] : own.stage.trainable()) {
+        if (parameter.grad().defined()) continue;
+        throw ConfigError(str("strategy ", name_, ": parameter '", name,
+                              "' received no gradient; freeze it before training"));
+      }
+    }
+  }
+
   // Called when a stage's gradients of a batch are complete, while other stages still compute.
   void reduce(std::size_t stage) {
     if (!reduces_ || !cores_[stage]) return;
+    require_gradients(stage);
     no_syncs_[stage].reset();
     cores_[stage]->step_without_backward();
   }

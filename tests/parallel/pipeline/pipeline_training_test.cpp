@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/autocast_type_scope.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <tests/parallel/pipeline/nets.h>
@@ -208,6 +209,65 @@ TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
       EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule) << ' ' << recompute;
     }
   }
+}
+
+// A new thread has autocast's default type, which is bfloat16.
+TEST(PipelineAutocast, ComputesInTheCallersType) {
+  const Net net = make_net("mnist");
+  Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts});
+  const AutocastTypeScope half(at::kCPU, torch::kHalf);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  torch::ScalarType computed = torch::kFloat32;
+  const auto criterion = [&](const torch::Tensor& output, const torch::Tensor& target) {
+    computed = torch::mm(target.to(torch::kFloat32).unsqueeze(1),
+                         target.to(torch::kFloat32).unsqueeze(0))
+                   .scalar_type();
+    return net.criterion(output, target);
+  };
+  pipe.step(criterion, net.x, net.y);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(computed, torch::kHalf);
+}
+
+// Adds a parameter to its input, of one sample, so that the gradient of the input and that of the
+// parameter are the same numbers.
+struct ShiftImpl : torch::nn::Module {
+  explicit ShiftImpl(std::int64_t size)
+      : shift(register_parameter("shift", torch::linspace(-1, 1, size))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(x + shift.unsqueeze(0)); }
+  torch::Tensor shift;
+};
+TORCH_MODULE(Shift);
+
+Net shifting_net() {
+  torch::manual_seed(7);
+  return {{torch::nn::Sequential(torch::nn::Linear(6, 6)), Shift(6), Shift(6),
+           torch::nn::Sequential(torch::nn::Linear(6, 2))},
+          torch::randn({5, 6}),
+          torch::randint(2, {5}, torch::kInt64),
+          testing_support::cross_entropy};
+}
+
+TEST(PipelineMessages, ShareNoMemoryWithGradientsOfParameters) {
+  const Net alone = shifting_net();
+  at::set_num_threads(1);
+  accumulate(alone, 5);
+  for (const Schedule schedule : kAllSchedules) {
+    const Net net = shifting_net();
+    pipeline_with(net, {.micro_batches = 5, .schedule = schedule}).step(net.criterion, net.x, net.y);
+    EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule);
+  }
+}
+
+TEST(PipelineRecompute, RefusesAStageThatChangesItsInput) {
+  Net net = shifting_net();
+  const torch::nn::Sequential last(
+      torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.5).inplace(true)),
+      torch::nn::Linear(6, 2));
+  net.stages.back() = last;
+  Pipeline pipe = pipeline_with(net, {.micro_batches = 5, .recompute = true});
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(net.criterion, net.x, net.y); }),
+              HasSubstr("in stage 3 at 3F0: the stage changes its inputs in place"));
 }
 
 TEST(PipelineTies, AreNotReducedStageByStage) {
