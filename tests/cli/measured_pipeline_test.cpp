@@ -131,7 +131,8 @@ TEST(MeasurePipeline, MeasuresTheMemoryOfStagesThatCompute) {
   const double one = 4 * 16 * 64 * sizeof(float);
   EXPECT_NEAR(static_cast<double>(all.worker_bytes[0]), 8 * one, one / 8);
   EXPECT_NEAR(static_cast<double>(few.worker_bytes[0]), 2 * one, one / 8);
-  EXPECT_NEAR(static_cast<double>(few.worker_bytes[1]), 1 * one, one / 8);
+  // The last one holds 1, without what its last activation gave: the loss does not need it.
+  EXPECT_NEAR(static_cast<double>(few.worker_bytes[1]), 0.75 * one, one / 8);
 }
 
 }  // namespace

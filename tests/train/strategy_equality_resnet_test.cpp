@@ -19,19 +19,26 @@ TEST(StrategyEqualityResNet, OfReplicas) {
   for (const auto& way : testing_support::data_parallel_ways()) expect_equal_lessons(alone, way);
 }
 
-TEST(StrategyEqualityResNet, OfPipelines) {
+TEST(StrategyEqualityResNet, OfPipelinesOnThreads) {
   LearntAlone alone("resnet18");
   for (const Schedule schedule : kEverySchedule) {
     expect_equal_lessons(alone, testing_support::thread_way(schedule, kResNetParts));
+  }
+}
+
+// All schedules give the same bits, on ranks as on threads (DistributedPipelines), also in a hybrid
+// (StrategyEquality.OfHybrids). Here one with whole backwards stands for the others, and one that
+// splits them and has two stages on a rank, because four ranks are slow on two processors.
+TEST(StrategyEqualityResNet, OfPipelinesOnRanks) {
+  LearntAlone alone("resnet18");
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
     expect_equal_lessons(alone, testing_support::rank_way(schedule, kResNetParts));
   }
 }
 
 TEST(StrategyEqualityResNet, OfHybrids) {
   LearntAlone alone("resnet18");
-  for (const Schedule schedule : kEverySchedule) {
-    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kResNetHybridParts));
-  }
+  expect_equal_lessons(alone, testing_support::hybrid_way(Schedule::kZbV, kResNetHybridParts));
   expect_equal_lessons(alone, testing_support::hybrid_way(Schedule::k1F1B, kResNetHybridParts,
                                                           /*shards=*/true));
 }
