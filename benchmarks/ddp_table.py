@@ -20,11 +20,11 @@ import datetime
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
 from pages import around_marks, replace_between
+from programs import run
 from provenance import ROOT, commit, machine
 
 MARKS = ("<!-- steps:begin -->", "<!-- steps:end -->")
@@ -33,16 +33,6 @@ PYTHON_OURS, PYTHON_GLOO = "Python on Lockstep", "Python on Gloo"
 ENGINES = (OURS, C10D_OURS, C10D_GLOO, PYTHON_OURS, PYTHON_GLOO)
 MODELS = {"mnist": "MNIST net, batch 64 a rank", "resnet18": "ResNet-18, batch 8 a rank"}
 MIB = 1 << 20
-
-
-def run(command, seconds):
-    words = [str(word) for word in command]
-    try:
-        result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise SystemExit(f"error: did not end in {seconds:g} s (--limit): {' '.join(words)}") from None
-    if result.returncode:
-        raise SystemExit(f"error: ended with {result.returncode}: {' '.join(words)}: {result.stderr.strip()[-500:]}")
 
 
 class Programs:

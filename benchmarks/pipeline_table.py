@@ -23,11 +23,11 @@ import json
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
 from pages import around_marks, replace_between
+from programs import run
 from provenance import ROOT, commit, machine
 
 MARKS = ("<!-- pipelines:begin -->", "<!-- pipelines:end -->")
@@ -45,16 +45,6 @@ PEERS = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zb-h1"
          "zbv": "zbv"}
 POINTS = 0.02
 KIB = 1024
-
-
-def run(command, seconds):
-    words = [str(word) for word in command]
-    try:
-        result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise SystemExit(f"error: did not end in {seconds:g} s (--limit): {' '.join(words)}") from None
-    if result.returncode:
-        raise SystemExit(f"error: ended with {result.returncode}: {' '.join(words)}: {result.stderr.strip()[-500:]}")
 
 
 class Programs:

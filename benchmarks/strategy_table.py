@@ -19,11 +19,11 @@ import datetime
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
 from pages import around_marks, replace_between
+from programs import run
 from provenance import ROOT, commit, machine
 
 MARKS = ("<!-- strategies:begin -->", "<!-- strategies:end -->")
@@ -35,16 +35,6 @@ PEER_MODELS = ("resnet18", "resnet50")
 LIMITS = {"bubble": "bubble", "communication": "exposed communication", "idle": "idle threads",
           "processors": "processors"}
 MIB = 1 << 20
-
-
-def run(command, seconds):
-    words = [str(word) for word in command]
-    try:
-        result = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise SystemExit(f"error: did not end in {seconds:g} s (--limit): {' '.join(words)}") from None
-    if result.returncode:
-        raise SystemExit(f"error: ended with {result.returncode}: {' '.join(words)}: {result.stderr.strip()[-500:]}")
 
 
 class Programs:
