@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/backward.h>
-#include <lockstep/parallel/data_parallel/caller_state.h>
 
 namespace lockstep::data_parallel {
 namespace {

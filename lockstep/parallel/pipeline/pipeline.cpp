@@ -1,8 +1,6 @@
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/ThreadLocalState.h>
-#include <c10/core/DeviceGuard.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -12,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/process_owned.h>
 #include <lockstep/optim/distinct.h>
-#include <lockstep/parallel/autocast_type_scope.h>
+#include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
@@ -122,6 +120,17 @@ class Pipeline::Impl {
     return devices_[static_cast<std::size_t>(table.worker_of[stage])];
   }
 
+  // Where the caller has left the batch.
+  static std::vector<torch::Device> devices_of(const pipeline::StepBatch& batch) {
+    std::vector<torch::Device> devices;
+    Tensors tensors = batch.inputs[0];
+    if (!batch.targets.empty()) tensors.push_back(batch.targets[0]);
+    for (const torch::Tensor& tensor : tensors) {
+      if (tensor.defined()) devices.push_back(tensor.device());
+    }
+    return devices;
+  }
+
   const Tables& tables_for(int micro_batches) {
     const auto found = tables_.find(micro_batches);
     if (found != tables_.end()) return found->second;
@@ -179,16 +188,10 @@ class Pipeline::Impl {
     for (const auto& worker : workers_) worker->begin(table, batch);
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
-    const at::ThreadLocalState caller;  // autocast and the like
-    std::vector<torch::ScalarType> cast_types;
-    for (const torch::Device device : devices_) {
-      cast_types.push_back(at::autocast::get_autocast_dtype(device.type()));
-    }
+    const CallerState caller(devices_, devices_of(batch));
     threads_->run([&](std::size_t i) {
-      const at::ThreadLocalStateGuard like_caller(caller);
-      const AutocastTypeScope cast_type(devices_[i].type(), cast_types[i]);
+      const CallerState::Scope like_caller(caller, i);
       const pipeline::CastsPerMicroBatch no_shared_casts;
-      const c10::DeviceGuard device(devices_[i]);
       const pipeline::ActivationMemory::Watch watch(memory_.get(), static_cast<int>(i));
       const auto perform = [&](const pipeline::Action& action) {
         mailboxes_.check();

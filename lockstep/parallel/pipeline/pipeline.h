@@ -65,6 +65,10 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 /// share requires a gradient must stay the same, too. A stage must not change its inputs in
 /// place where the stage before needs them for its backward; LibTorch notices. Not thread-safe.
 ///
+/// The workers compute in the caller's inference mode, autocast and current streams. What the caller
+/// has queued on these streams comes before the step, and what it queues afterwards finds the loss
+/// and the gradients.
+///
 /// If anything throws in a stage, the other workers stop when the action that they are in has
 /// ended, and step() throws an error that names the worker, the stage and the action. It has the
 /// type of the original if that is one of Lockstep's, and the original is nested in it. The
