@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -65,6 +66,22 @@ TEST_F(PipelineOnAGpu, ComputesOnTheCallersStreams) {
   EXPECT_EQ(output.sum().item<double>(), 32);
   EXPECT_THAT(streams, SizeIs(2));
   EXPECT_THAT(streams, Each(side));
+}
+
+// The batch is on a GPU that the pipeline does not use, where its values are still to be written.
+TEST_F(PipelineOnAGpu, WaitsForABatchOnAnotherGpu) {
+  if (torch::cuda::device_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const bool on_a_side_stream : {false, true}) {
+    const c10::OptionalStreamGuard side(
+        on_a_side_stream ? std::optional(side_stream(gpu(1))) : std::nullopt);
+    Pipeline pipe({noting_stage(gpu(1))}, {gpu(0)}, {.micro_batches = 2});
+    const torch::Tensor output = pipe.forward(late_ones(gpu(1)));
+    EXPECT_EQ(output.device(), gpu(0));
+    EXPECT_EQ(output.sum().item<double>(), 32);
+    EXPECT_THAT(streams, SizeIs(2));
+    EXPECT_THAT(streams, Each(c10::impl::VirtualGuardImpl(torch::kCUDA).getStream(gpu(1))));
+    streams.clear();
+  }
 }
 
 }  // namespace
