@@ -201,6 +201,7 @@ class DistributedPipeline::Impl {
 
   pipeline::StepBatch cut(const Tensors& x, bool training,
                           std::optional<std::int64_t> samples) const {
+    pipeline::refuse_pipelines_inside_stages();
     pipeline::StepBatch batch;
     batch.plan.training = training;
     batch.plan.seed = pipeline::draw_step_seed();

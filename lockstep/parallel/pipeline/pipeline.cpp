@@ -155,6 +155,7 @@ class Pipeline::Impl {
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {
     threads_->refuse_members();  // they would begin a step in the middle of their own
+    pipeline::refuse_pipelines_inside_stages();
     if (x.empty() || !x[0].defined() || x[0].dim() < 1 || x[0].size(0) < 1) {
       throw ConfigError("Pipeline: the batch has no samples along dimension 0");
     }

@@ -65,6 +65,9 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 /// share requires a gradient must stay the same, too. A stage must not change its inputs in
 /// place where the stage before needs them for its backward; LibTorch notices. Not thread-safe.
 ///
+/// A stage cannot call a pipeline, neither this one nor another one: step() and forward() are a
+/// ConfigError there.
+///
 /// The workers compute in the caller's inference mode, autocast and current streams. What the caller
 /// has queued on these streams comes before the step, and what it queues afterwards finds the loss
 /// and the gradients.

@@ -298,5 +298,27 @@ TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   EXPECT_NO_THROW(pipe.step(sum, x, torch::Tensor()));
 }
 
+// The forward that calls the inner pipeline has the generator, for which the inner stages would
+// wait. An inner pipeline on this thread would wait for itself.
+TEST(PipelineMembers, ThatCallAnotherPipelineAreRefused) {
+  const torch::Tensor x = torch::ones({4, 4});
+  const std::vector<torch::Device> cpu(1, torch::kCPU);
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);
+  Pipeline inner(std::vector<pipeline::StageModule>(1, linear), cpu,
+                 {.micro_batches = 2, .threads_per_worker = 1});
+  bool calls_inner = true;
+  const pipeline::StageModule stage(linear, [&, linear](const Tensors& inputs) -> Tensors {
+    if (calls_inner) inner.forward(inputs[0]);
+    return {linear->forward(inputs[0])};
+  });
+  Pipeline outer(std::vector<pipeline::StageModule>(1, stage), cpu,
+                 {.micro_batches = 2, .threads_per_worker = 1});
+  EXPECT_THAT(message_of<ConfigError>([&] { outer.forward(x); }),
+              HasSubstr("a Pipeline was called inside a stage of another one"));
+  calls_inner = false;
+  EXPECT_EQ(outer.forward(x).size(0), 4);
+  EXPECT_EQ(inner.forward(x).size(0), 4) << "the failed call has left nothing behind";
+}
+
 }  // namespace
 }  // namespace lockstep
