@@ -59,6 +59,7 @@ class Pipeline::Impl {
     }
     tied_ = pipeline::tied_parameters_of(modules, table, devices_);
     pipeline::refuse_to_reduce_ties(*tied_, options_);
+    pipeline::refuse_to_share_statistics(modules, table);
     if (options_.measure_memory) {
       memory_ = std::make_unique<pipeline::ActivationMemory>(table.worker_of);
     }

@@ -32,6 +32,11 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
 /// with each of them.
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
 
+/// ConfigError where stages of different workers share a batch or instance normalisation of
+/// LibTorch's that tracks statistics: two threads would write to these at once. Stages may share
+/// buffers that their forwards only read.
+void refuse_to_share_statistics(const std::vector<StageModule>& stages, const Table& table);
+
 /// While it lives, autocast on this thread casts a weight anew at each use. Otherwise micro-batches
 /// would share the cast. Its node would be a part of several graphs, and a backward takes its own
 /// graph apart; and a forward without a graph would leave its recomputation a cast without a graph.

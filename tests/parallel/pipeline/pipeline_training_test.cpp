@@ -278,6 +278,33 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
               HasSubstr("leave options.reduce out and reduce the gradients after step()"));
 }
 
+// Two workers would write to the running statistics at the same time.
+TEST(PipelineSharedBuffers, AreRefusedWhereSeveralWorkersWriteToThem) {
+  namespace nn = torch::nn;
+  const auto make = [](const auto& norm, Schedule schedule) {
+    const nn::Sequential first(nn::Linear(6, 6), norm), second(nn::Linear(6, 6), nn::Tanh()),
+        third(nn::Linear(6, 6), nn::Tanh()), fourth(norm, nn::Linear(6, 2));
+    Net net{{first, second, third, fourth},
+            torch::randn({8, 6}),
+            torch::randint(2, {8}, torch::kInt64),
+            testing_support::cross_entropy};
+    Pipeline pipe = pipeline_with(net, {.micro_batches = 2, .schedule = schedule});
+    pipe.step(net.criterion, net.x, net.y);
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { make(nn::BatchNorm1d(6), Schedule::k1F1B); }),
+              HasSubstr("stages 0 and 3 share a torch::nn::BatchNorm1dImpl, whose running "
+                        "statistics their workers would write to"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                make(nn::InstanceNorm1d(nn::InstanceNorm1dOptions(6).track_running_stats(true)),
+                     Schedule::k1F1B);
+              }),
+              HasSubstr("stages 0 and 3 share a torch::nn::InstanceNorm1dImpl"));
+  // By zbv one worker has both stages. Without statistics nothing is written to.
+  EXPECT_NO_THROW(make(nn::BatchNorm1d(6), Schedule::kZbV));
+  EXPECT_NO_THROW(make(nn::BatchNorm1d(nn::BatchNorm1dOptions(6).track_running_stats(false)),
+                       Schedule::k1F1B));
+}
+
 // A worker that called its own pipeline would begin a step in the middle of another one.
 TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   std::function<void()> inside = [] {};
