@@ -83,6 +83,7 @@ class Pipeline::Impl {
   }
 
   torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y) {
+    pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may be frozen no more
     pipeline::StepBatch batch = cut(x, true);
     batch.loss = loss;
     std::vector<std::int64_t> sizes;

@@ -61,8 +61,7 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 
 /// Owns a thread for each worker and shares the modules, which it moves to their devices. A worker
 /// computes the stages of one device. Between steps the modules may be used and changed like any
-/// other, but their parameters must stay the same tensors, and whether one that several stages
-/// share requires a gradient must stay the same, too. A stage must not change its inputs in
+/// other, but their parameters must stay the same tensors. A stage must not change its inputs in
 /// place where the stage before needs them for its backward; LibTorch notices. Not thread-safe.
 ///
 /// A stage cannot call a pipeline, neither this one nor another one: step() and forward() are a

@@ -76,7 +76,7 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
 }
 
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options) {
-  if (!options.reduce || !tied.any()) return;
+  if (!options.reduce || !tied.any_requires_grad()) return;
   throw ConfigError(
       "Pipeline: stages share a parameter, whose gradient is complete only when the last of them "
       "has ended; leave options.reduce out and reduce the gradients after step()");

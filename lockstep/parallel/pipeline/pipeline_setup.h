@@ -28,8 +28,8 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
                                                    const std::vector<torch::Device>& devices);
 
 /// ConfigError where `options` reduce the gradients of a stage as soon as they are complete and
-/// stages share a parameter: its gradient is complete when the last of these stages has ended, not
-/// with each of them.
+/// stages share a parameter that now requires one: its gradient is complete when the last of these
+/// stages has ended, not with each of them.
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
 
 /// ConfigError where stages of different workers share a batch or instance normalisation of

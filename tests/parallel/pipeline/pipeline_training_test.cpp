@@ -278,6 +278,37 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
               HasSubstr("leave options.reduce out and reduce the gradients after step()"));
 }
 
+// A shared weight is frozen when the pipeline is made, and trained later.
+TEST(PipelineTies, MayBeFrozenAndThawed) {
+  const Net alone = make_net("tied");
+  at::set_num_threads(1);
+  accumulate(alone, kCourseParts);
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+    const Net net = make_net("tied");
+    const torch::Tensor shared = parameters_of(net)[0];
+    shared.set_requires_grad(false);
+    Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts, .schedule = schedule});
+    pipe.step(net.criterion, net.x, net.y);
+    EXPECT_FALSE(shared.grad().defined());
+    shared.set_requires_grad(true);
+    for (const auto& each : parameters_of(net)) each.mutable_grad() = torch::Tensor();
+    pipe.step(net.criterion, net.x, net.y);
+    EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule);
+  }
+}
+
+TEST(PipelineTies, AreReducedStageByStageOnlyWhileTheyAreFrozen) {
+  const Net net = make_net("tied");
+  const torch::Tensor shared = parameters_of(net)[0];
+  shared.set_requires_grad(false);
+  Pipeline pipe = pipeline_with(
+      net, {.micro_batches = kCourseParts, .reduce = [](int, const Tensors&) {}});
+  EXPECT_NO_THROW(pipe.step(net.criterion, net.x, net.y));
+  shared.set_requires_grad(true);
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(net.criterion, net.x, net.y); }),
+              HasSubstr("leave options.reduce out"));
+}
+
 // Two workers would write to the running statistics at the same time.
 TEST(PipelineSharedBuffers, AreRefusedWhereSeveralWorkersWriteToThem) {
   namespace nn = torch::nn;
