@@ -93,6 +93,7 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   options.stages = arguments.stages.value_or(options.stages);
   options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
   options.shard_optimizer = arguments.shard_optimizer;
+  options.timeout = settings.timeout;
   check.in_range("--stages", options.stages, 1, 1024);
   check.in_range("--micro-batches", options.micro_batches, 1, 65536);
   if (const auto schedule = told_apart(arguments.schedules).of_pipeline) {

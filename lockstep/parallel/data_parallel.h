@@ -69,6 +69,10 @@ namespace lockstep {
 /// backward and retain_graph. They are added in the order of the replicas. A backward with
 /// create_graph is a ConfigError. Outputs that are dropped free the replicas' graphs.
 ///
+/// A tensor that requires a gradient and that the replicas get in another way, such as a weight of
+/// the criterion or what a lambda captures, would lose its gradient. forward() and loss() look for
+/// one where two replicas have samples, in the first graph of each shape, and throw a ConfigError.
+///
 /// Threads: calls come from one thread at a time. forward() and the criterion run on several at
 /// once, in the caller's gradient and inference mode, autocast and current streams. On CPUs each
 /// has its part of the at::get_num_threads() that the constructor found, at least 1. Random numbers

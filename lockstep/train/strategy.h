@@ -2,6 +2,7 @@
 // ranks. The training loop asks for a step, and does not know which strategy it is.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -120,6 +121,9 @@ struct StrategyOptions {
   /// hybrid: the ranks that have the same stages divide the optimizer's state among them, as zero1
   /// does.
   bool shard_optimizer = false;
+  /// pipeline in one process: how long a stage waits for another stage's message. Between ranks the
+  /// group's timeout holds.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
 /// "single" trains in one process (ConfigError in a larger group), "ddp" replicates the model and

@@ -137,6 +137,45 @@ TEST(DataParallelGraph, LeavesOutWhatNoReplicaUses) {
   EXPECT_FALSE(module->never->bias.grad().defined());
 }
 
+// The engine would be asked for the gradients of parameters and arguments alone.
+TEST(DataParallelGraph, RefusesTensorsWhoseGradientsItWouldLose) {
+  Pair p;
+  const Tensor scale = torch::full({3}, 2.0, torch::requires_grad());
+  const auto scaled = [&](const Tensor& output, const Tensor& target) {
+    return squared_error(output * scale, target);
+  };
+  p.dp.loss(squared_error, p.x, p.y);  // has another graph
+  EXPECT_THAT(message_of<ConfigError>([&] { p.dp.loss(scaled, p.x, p.y); }),
+              testing::AllOf(HasSubstr("replicas 0 and 1 both use a tensor of shape [3] that "
+                                       "requires a gradient"),
+                             HasSubstr("or detach() it")));
+  // What it advises: the output of forward(), an argument, a tensor without a gradient.
+  scaled(p.dp.forward(p.x), p.y).backward();
+  EXPECT_TRUE(scale.grad().defined());
+  const auto with_argument = [](const Tensor& output, const std::pair<Tensor, Tensor>& target) {
+    return squared_error(output * target.second, target.first);
+  };
+  const Tensor rows = torch::full({5, 3}, 2.0, torch::requires_grad());
+  p.dp.loss(with_argument, p.x, std::pair(p.y, rows)).backward();
+  EXPECT_LE(difference(rows.grad().sum(0), scale.grad()), 1e-5);
+  const auto detached = [&](const Tensor& output, const Tensor& target) {
+    return squared_error(output * scale.detach(), target);
+  };
+  EXPECT_NO_THROW(p.dp.loss(detached, p.x, p.y).backward());
+  const torch::NoGradGuard no_grad;
+  EXPECT_NO_THROW(p.dp.loss(scaled, p.x, p.y));
+}
+
+// A tensor that the module holds without having registered it is the same in all clones.
+TEST(DataParallelGraph, RefusesUnregisteredParameters) {
+  const Tensor shift = torch::ones({4}, torch::requires_grad());
+  ProbedNet net([shift](const Tensor& x) { return x + shift; });
+  DataParallel dp(net, cpus(2));
+  EXPECT_THAT(message_of<ConfigError>([&] { dp.forward(torch::ones({4, 4})); }),
+              HasSubstr("a tensor of shape [4] that requires a gradient"));
+  EXPECT_EQ(dp.forward(torch::ones({1, 4})).size(0), 1) << "one replica alone is not looked at";
+}
+
 TEST(DataParallelGraph, CanBeRetained) {
   Pair p;
   const Tensor loss = p.dp.loss(squared_error, p.x, p.y);

@@ -18,6 +18,7 @@ namespace lockstep {
 struct StagedNetOptions {
   bool dropout = false;
   bool norm = false;
+  bool frozen_begin = false;  ///< only the last two of the four blocks are trained
 };
 
 /// Four blocks of layers, each of which needs the one before, with the same weights each time.
@@ -37,6 +38,10 @@ inline torch::nn::Sequential make_staged_net(const StagedNetOptions& net_options
     parameter.copy_((torch::arange(parameter.numel()).mul(0.7).sin() /
                      std::sqrt(size / static_cast<double>(parameter.size(0)) + 1.0))
                         .view_as(parameter));
+  }
+  for (const auto& parameter : net->parameters()) {
+    // The first blocks alone have layers with 32 or 24 outputs.
+    if (net_options.frozen_begin && parameter.size(0) >= 24) parameter.set_requires_grad(false);
   }
   return net;
 }

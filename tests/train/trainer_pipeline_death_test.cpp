@@ -1,7 +1,10 @@
 // Strategies pipeline and hybrid when a rank fails or dies in the middle of training.
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/train/trainer.h>
+#include <tests/support/messages.h>
 #include <tests/support/moment.h>
 #include <tests/support/survivors.h>
 #include <tests/train/staged_net.h>
@@ -20,6 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing_support::message_of;
 using testing_support::Moment;
 using testing_support::run_group;
 using testing_support::run_group_processes;
@@ -125,6 +130,20 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));
+}
+
+// The first forward takes longer than the second stage may wait for it.
+TEST(TrainerPipelineThreads, WaitForEachOtherAsLongAsTheOptionsSay) {
+  std::atomic<int> forwards = 0;
+  ClassificationTask task = interrupted_task([&] {
+    if (forwards++ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  });
+  const StrategyOptions two_stages{
+      .stages = 2, .micro_batches = 2, .timeout = std::chrono::milliseconds(100)};
+  Loader loader = train_loader(group_of_one());
+  Trainer trainer(options(1), make_strategy("pipeline", group_of_one(), two_stages));
+  EXPECT_THAT(message_of<TimeoutError>([&] { trainer.fit(task, loader); }),
+              AllOf(HasSubstr("in stage 1 at 1RECV_F0"), HasSubstr("waited 100 ms")));
 }
 
 }  // namespace

@@ -274,10 +274,18 @@ TEST(TrainerHybrid, ShardsItsOptimizerWithoutADifference) {
       greatest_difference(run_way(sharded, options(2)).state, run_way(plain, options(2)).state), 0);
 }
 
-// Running statistics are those of the first replica, and all are judged with them.
-TEST(TrainerHybrid, EvaluatesTheNetThatItSaves) {
+// Running statistics are those of the first replica, and all are judged with them. That holds for a
+// stage without trainable parameters, too, which is never reduced.
+class TrainerHybridNorms : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(FrozenBegin, TrainerHybridNorms, testing::Bool());
+
+TEST_P(TrainerHybridNorms, EvaluateTheNetThatTheySave) {
   const TemporaryDirectory directory;
-  Way way = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2), .net = {.norm = true}}};
+  Way way = {"hybrid",
+             4,
+             {.strategy = "hybrid",
+              .options = staged(2),
+              .net = {.norm = true, .frozen_begin = GetParam()}}};
   way.run.options.micro_batches = 2;  // batch normalisation needs two samples
   const PipelineOutcome outcome = run_way(way, options(1), directory / "c.safetensors");
   torch::nn::Sequential net = make_staged_net(way.run.net);

@@ -1,6 +1,7 @@
 #include <lockstep/cli/bench_strategies/strategy_rank.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -33,8 +34,9 @@ constexpr int kFirstSteps = 2;
 // timed ones.
 constexpr std::int64_t kPartBefore = 5;
 
-StrategyOptions options_of_way(const StrategyWay& way) {
+StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds timeout) {
   StrategyOptions options;
+  options.timeout = timeout;
   if (way.replicas > 1) {
     options.devices.assign(static_cast<std::size_t>(way.replicas), torch::Device(torch::kCPU));
   }
@@ -55,7 +57,8 @@ class StrategyTrainer {
                   ProcessGroup group) {
     torch::manual_seed(0);  // all ranks begin with the same weights
     task_ = make_strategy_task(settings.model, settings.cuts);
-    strategy_ = make_strategy(way.strategy, std::move(group), options_of_way(way));
+    strategy_ =
+        make_strategy(way.strategy, std::move(group), options_of_way(way, settings.timeout));
     const DataShare share = strategy_->data_share();
     share_rank_ = share.rank;
     strategy_->place(task_->module(), torch::kCPU);

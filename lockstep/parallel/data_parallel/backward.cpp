@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/data_parallel/caller_state.h>
+#include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/gradient_sum.h>
 
 namespace lockstep::data_parallel {

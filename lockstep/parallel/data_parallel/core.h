@@ -7,6 +7,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/parallel/data_parallel/graph_check.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/step.h>
 #include <lockstep/parallel/thread_team.h>
@@ -40,6 +41,7 @@ class DataParallelCore {
   std::vector<torch::Device> devices_;
   std::vector<double> weights_;  // one for each device
   std::optional<data_parallel::Replicas> replicas_;
+  data_parallel::GraphCheck check_;
   std::shared_ptr<ThreadTeam> team_;
 };
 

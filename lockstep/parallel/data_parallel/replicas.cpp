@@ -188,12 +188,13 @@ void Replicas::make(ModuleParts parts) {
   buffers_to_others_ = Broadcast(std::move(for_buffers));
 }
 
-void Replicas::follow() {
+bool Replicas::follow() {
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
   ModuleParts now = parts_of(*module_);
   require_place(now);
-  if (copies_.empty() || !now.same_as(parts_)) make(std::move(now));
+  const bool is_anew = copies_.empty() || !now.same_as(parts_);
+  if (is_anew) make(std::move(now));
   for (std::size_t r = 0; r < copies_.size(); ++r) {
     const ModuleParts& mine = copies_[r].parts;
     for (std::size_t i = 0; i < mine.modules.size(); ++i) {
@@ -213,6 +214,7 @@ void Replicas::follow() {
   // optimizers over flat memory raise no version that would tell.
   parameters_to_others_.send(parts_.parameters);
   buffers_to_others_.send(parts_.buffers);
+  return is_anew;
 }
 
 }  // namespace lockstep::data_parallel

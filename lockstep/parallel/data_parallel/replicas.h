@@ -36,8 +36,8 @@ class Replicas {
 
   /// Makes the replicas equal to the module: values, shapes and dtypes, which parameters require
   /// gradients, and which modules are training. Clones them again if the module has other parts
-  /// now. ConfigError if it has left the first device.
-  void follow();
+  /// now, and returns whether it did. ConfigError if it has left the first device.
+  bool follow();
 
   std::size_t size() const { return devices_.size(); }
   const std::vector<torch::Device>& devices() const { return devices_; }

@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/backward.h>
-#include <lockstep/parallel/data_parallel/caller_state.h>
 
 namespace lockstep::data_parallel {
 namespace {
@@ -70,9 +70,12 @@ StepGraph graph_of(const Scatter& scatter, const Replicas& replicas) {
 
 }  // namespace
 
-Step::Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
+Step::Step(const Replicas& replicas, GraphCheck& check, std::shared_ptr<ThreadTeam> team,
            const std::vector<double>& weights, const std::vector<torch::Tensor>& batch)
-    : replicas_(replicas), team_(std::move(team)), scatter_(batch, replicas.devices(), weights) {}
+    : replicas_(replicas),
+      check_(check),
+      team_(std::move(team)),
+      scatter_(batch, replicas.devices(), weights) {}
 
 void Step::run(const std::function<void(std::size_t)>& task) const {
   const CallerState caller(replicas_.devices());
@@ -112,6 +115,7 @@ torch::Tensor Step::mean(const std::vector<torch::Tensor>& losses) const {
 
 void Step::attach(std::vector<GatheredTensor>& outputs) const {
   if (!at::GradMode::is_enabled()) return;
+  check_.look_at(outputs, active());
   attach_backward(outputs, graph_of(scatter_, replicas_), team_, replicas_.devices());
 }
 

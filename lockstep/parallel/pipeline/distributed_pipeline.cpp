@@ -23,6 +23,19 @@ namespace {
 
 using pipeline::Table;
 
+// The device as tensors name it. A rank that cannot use it ends the group: the others wait for it.
+torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
+  try {
+    return pipeline::with_indices({device})[0];
+  } catch (const std::exception& error) {
+    const ConfigError refusal(lockstep::str("DistributedPipeline: rank ", group.rank(),
+                                            " cannot use the device ", device, ": ",
+                                            first_line(error)));
+    group.abort(refusal.what());
+    throw refusal;
+  }
+}
+
 // Each rank's number of stages.
 std::vector<int> stages_of_ranks(std::size_t own, ProcessGroup& group) {
   std::vector<int> counts;
@@ -77,34 +90,17 @@ class DistributedPipeline::Impl {
        const PipelineOptions& options)
       : options_(pipeline::with_numbers_of_table(options)),
         group_(std::move(group)),
-        device_(pipeline::with_indices({device})[0]),
+        device_(device_with_index(device, group_)),
         table_(agreed_table(options_, modules.size(), group_)),
         channel_(group_, device_) {
-    std::vector<Tensors> parameters(table_.worker_of.size());
-    std::vector<std::size_t> places;
-    for (std::size_t s = 0; s < table_.worker_of.size(); ++s) {
-      if (table_.worker_of[s] == group_.rank()) places.push_back(s);
-    }
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      pipeline::move_to(modules[i], device_);
-      parameters[places[i]] = modules[i].module().parameters();
-    }
-    tied_ = std::make_unique<pipeline::TiedParameters>(parameters);
-    try_locally([&] { pipeline::refuse_to_reduce_ties(*tied_, options_); });
-    stages_.resize(table_.worker_of.size());
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      stages_[places[i]] =
-          std::make_shared<pipeline::Stage>(static_cast<int>(places[i]), std::move(modules[i]),
-                                            device_, options_.recompute, tied_.get());
-    }
-    worker_ = std::make_unique<pipeline::StageWorker>(group_.rank(), device_, stages_, channel_,
-                                                      options_.reduce);
+    try_locally([&] { take_over(std::move(modules)); });
   }
 
   torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y,
                      std::optional<std::int64_t> samples) {
     pipeline::StepBatch batch;
     try_locally([&] {
+      pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may be frozen no more
       batch = cut(x, true, samples);
       batch.loss = loss;
       if (!has_last()) return;
@@ -162,6 +158,29 @@ class DistributedPipeline::Impl {
     }
   }
 
+  // Makes this rank's stages of its modules.
+  void take_over(std::vector<pipeline::StageModule> modules) {
+    std::vector<Tensors> parameters(table_.worker_of.size());
+    std::vector<std::size_t> places;
+    for (std::size_t s = 0; s < table_.worker_of.size(); ++s) {
+      if (table_.worker_of[s] == group_.rank()) places.push_back(s);
+    }
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      pipeline::move_to(modules[i], device_);
+      parameters[places[i]] = modules[i].module().parameters();
+    }
+    tied_ = std::make_unique<pipeline::TiedParameters>(parameters);
+    pipeline::refuse_to_reduce_ties(*tied_, options_);
+    stages_.resize(table_.worker_of.size());
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      stages_[places[i]] =
+          std::make_shared<pipeline::Stage>(static_cast<int>(places[i]), std::move(modules[i]),
+                                            device_, options_.recompute, tied_.get());
+    }
+    worker_ = std::make_unique<pipeline::StageWorker>(group_.rank(), device_, stages_, channel_,
+                                                      options_.reduce);
+  }
+
   // All ranks must get the same number, so it does not depend on a batch that only some of them
   // have.
   int micro_batches_for(std::optional<std::int64_t> samples) const {
@@ -201,6 +220,7 @@ class DistributedPipeline::Impl {
 
   pipeline::StepBatch cut(const Tensors& x, bool training,
                           std::optional<std::int64_t> samples) const {
+    pipeline::refuse_pipelines_inside_stages();
     pipeline::StepBatch batch;
     batch.plan.training = training;
     batch.plan.seed = pipeline::draw_step_seed();

@@ -40,7 +40,8 @@ class DistributedPipeline {
   /// of Pipeline says which stages a worker has. ConfigError, on every rank, where they do not fit
   /// together or the options differ. Weights that stages of one rank share are tied as Pipeline
   /// ties them. Stages of different ranks have different tensors: if these stand for one weight,
-  /// the caller has to add up their gradients.
+  /// the caller has to add up their gradients. A rank that cannot use its device, or cannot move
+  /// its stages there, ends the group on all ranks.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();

@@ -46,7 +46,13 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
                                             const StageMessage& message,
                                             std::shared_ptr<c10::Event>& done) {
   const Streams& streams = streams_from(tensor.device());
-  if (message.ready) message.ready->block(streams.from);
+  if (message.ready) {
+    message.ready->block(streams.from);
+  } else {  // a tensor of the batch, which the current stream there makes
+    c10::Event made(tensor.device().type());
+    made.record(current_stream(tensor.device()));
+    made.block(streams.from);
+  }
   torch::Tensor copy;
   {
     const std::array<c10::Stream, 2> both{streams.from, streams.to};

@@ -27,7 +27,8 @@ class PeerCopies {
   explicit PeerCopies(torch::Device device) : device_(device) {}
 
   /// `message` with its tensors on the device. Between GPUs only queues the copies: call
-  /// wait_until_ready() before using them.
+  /// wait_until_ready() before using them. A message that does not say when it is ready is ready
+  /// once the current streams of its tensors' devices get here.
   StageMessage bring(StageMessage message);
 
  private:

@@ -1,8 +1,6 @@
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/ThreadLocalState.h>
-#include <c10/core/DeviceGuard.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -12,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/process_owned.h>
 #include <lockstep/optim/distinct.h>
-#include <lockstep/parallel/autocast_type_scope.h>
+#include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
@@ -61,6 +59,7 @@ class Pipeline::Impl {
     }
     tied_ = pipeline::tied_parameters_of(modules, table, devices_);
     pipeline::refuse_to_reduce_ties(*tied_, options_);
+    pipeline::refuse_to_share_statistics(modules, table);
     if (options_.measure_memory) {
       memory_ = std::make_unique<pipeline::ActivationMemory>(table.worker_of);
     }
@@ -84,6 +83,7 @@ class Pipeline::Impl {
   }
 
   torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y) {
+    pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may be frozen no more
     pipeline::StepBatch batch = cut(x, true);
     batch.loss = loss;
     std::vector<std::int64_t> sizes;
@@ -122,6 +122,17 @@ class Pipeline::Impl {
     return devices_[static_cast<std::size_t>(table.worker_of[stage])];
   }
 
+  // Where the caller has left the batch.
+  static std::vector<torch::Device> devices_of(const pipeline::StepBatch& batch) {
+    std::vector<torch::Device> devices;
+    Tensors tensors = batch.inputs[0];
+    if (!batch.targets.empty()) tensors.push_back(batch.targets[0]);
+    for (const torch::Tensor& tensor : tensors) {
+      if (tensor.defined()) devices.push_back(tensor.device());
+    }
+    return devices;
+  }
+
   const Tables& tables_for(int micro_batches) {
     const auto found = tables_.find(micro_batches);
     if (found != tables_.end()) return found->second;
@@ -146,6 +157,7 @@ class Pipeline::Impl {
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {
     threads_->refuse_members();  // they would begin a step in the middle of their own
+    pipeline::refuse_pipelines_inside_stages();
     if (x.empty() || !x[0].defined() || x[0].dim() < 1 || x[0].size(0) < 1) {
       throw ConfigError("Pipeline: the batch has no samples along dimension 0");
     }
@@ -179,16 +191,10 @@ class Pipeline::Impl {
     for (const auto& worker : workers_) worker->begin(table, batch);
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
-    const at::ThreadLocalState caller;  // autocast and the like
-    std::vector<torch::ScalarType> cast_types;
-    for (const torch::Device device : devices_) {
-      cast_types.push_back(at::autocast::get_autocast_dtype(device.type()));
-    }
+    const CallerState caller(devices_, devices_of(batch));
     threads_->run([&](std::size_t i) {
-      const at::ThreadLocalStateGuard like_caller(caller);
-      const AutocastTypeScope cast_type(devices_[i].type(), cast_types[i]);
+      const CallerState::Scope like_caller(caller, i);
       const pipeline::CastsPerMicroBatch no_shared_casts;
-      const c10::DeviceGuard device(devices_[i]);
       const pipeline::ActivationMemory::Watch watch(memory_.get(), static_cast<int>(i));
       const auto perform = [&](const pipeline::Action& action) {
         mailboxes_.check();

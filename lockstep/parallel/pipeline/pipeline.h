@@ -61,9 +61,15 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 
 /// Owns a thread for each worker and shares the modules, which it moves to their devices. A worker
 /// computes the stages of one device. Between steps the modules may be used and changed like any
-/// other, but their parameters must stay the same tensors, and whether one that several stages
-/// share requires a gradient must stay the same, too. A stage must not change its inputs in
+/// other, but their parameters must stay the same tensors. A stage must not change its inputs in
 /// place where the stage before needs them for its backward; LibTorch notices. Not thread-safe.
+///
+/// A stage cannot call a pipeline, neither this one nor another one: step() and forward() are a
+/// ConfigError there.
+///
+/// The workers compute in the caller's inference mode, autocast and current streams. What the
+/// caller has queued on these streams comes before the step, and what it queues afterwards finds
+/// the loss and the gradients.
 ///
 /// If anything throws in a stage, the other workers stop when the action that they are in has
 /// ended, and step() throws an error that names the worker, the stage and the action. It has the
@@ -74,7 +80,9 @@ class Pipeline {
   /// Stage s of the model is `stages[s]`. There is a worker for each of `devices`; a CPU may occur
   /// there several times. The schedule says which stages worker w of p has: stage w for gpipe, 1f1b
   /// and zb-h1; stages w, p + w, 2p + w and so on for interleaved; w and 2p - 1 - w for zbv.
-  /// ConfigError where numbers do not fit, and where stages on different devices share a parameter.
+  /// ConfigError where numbers do not fit, where stages on different devices share a parameter, and
+  /// where stages of different workers share a batch or instance normalisation with running
+  /// statistics. Stages of different workers must not share any other buffer that they write to.
   Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,
            PipelineOptions options = {});
   ~Pipeline();

@@ -3,14 +3,38 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <numeric>
 
 #include <lockstep/core/error.h>
 
 namespace lockstep::pipeline {
+namespace {
+
+// The running mean of a module that is one of `Norms` and tracks statistics; undefined for others.
+template <class... Norms>
+torch::Tensor running_mean_of(const torch::nn::Module& module) {
+  torch::Tensor running_mean;
+  const auto look_at = [&](const auto* norm) {
+    if (norm != nullptr) running_mean = norm->running_mean;
+  };
+  (look_at(module.as<Norms>()), ...);
+  return running_mean;
+}
+
+torch::Tensor tracked_mean_of(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  return running_mean_of<nn::BatchNorm1dImpl, nn::BatchNorm2dImpl, nn::BatchNorm3dImpl,
+                         nn::InstanceNorm1dImpl, nn::InstanceNorm2dImpl, nn::InstanceNorm3dImpl>(
+      module);
+}
+
+}  // namespace
 
 std::vector<torch::Device> with_indices(std::vector<torch::Device> devices) {
   for (torch::Device& device : devices) {
@@ -52,10 +76,27 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
 }
 
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options) {
-  if (!options.reduce || !tied.any()) return;
+  if (!options.reduce || !tied.any_requires_grad()) return;
   throw ConfigError(
       "Pipeline: stages share a parameter, whose gradient is complete only when the last of them "
       "has ended; leave options.reduce out and reduce the gradients after step()");
+}
+
+void refuse_to_share_statistics(const std::vector<StageModule>& stages, const Table& table) {
+  std::map<const c10::TensorImpl*, std::size_t> first_stage_with;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const auto& module : stages[s].module().modules()) {
+      const torch::Tensor mean = tracked_mean_of(*module);
+      if (!mean.defined()) continue;
+      const auto [place, is_new] = first_stage_with.emplace(mean.unsafeGetTensorImpl(), s);
+      const std::size_t first = place->second;
+      if (table.worker_of[first] == table.worker_of[s]) continue;
+      throw ConfigError(lockstep::str("Pipeline: stages ", first, " and ", s, " share a ",
+                                      module->name(),
+                                      ", whose running statistics their workers would write to at "
+                                      "the same time; give each stage one of its own"));
+    }
+  }
 }
 
 CastsPerMicroBatch::CastsPerMicroBatch() : former_(at::autocast::is_autocast_cache_enabled()) {

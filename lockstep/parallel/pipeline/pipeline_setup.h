@@ -28,9 +28,14 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
                                                    const std::vector<torch::Device>& devices);
 
 /// ConfigError where `options` reduce the gradients of a stage as soon as they are complete and
-/// stages share a parameter: its gradient is complete when the last of these stages has ended, not
-/// with each of them.
+/// stages share a parameter that now requires one: its gradient is complete when the last of these
+/// stages has ended, not with each of them.
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
+
+/// ConfigError where stages of different workers share a batch or instance normalisation of
+/// LibTorch's that tracks statistics: two threads would write to these at once. Stages may share
+/// buffers that their forwards only read.
+void refuse_to_share_statistics(const std::vector<StageModule>& stages, const Table& table);
 
 /// While it lives, autocast on this thread casts a weight anew at each use. Otherwise micro-batches
 /// would share the cast. Its node would be a part of several graphs, and a backward takes its own

@@ -11,6 +11,17 @@
 namespace lockstep::pipeline {
 namespace {
 
+// Whether this thread is in the forward of a stage.
+thread_local bool in_stage_forward = false;
+
+class StageForwardScope {
+ public:
+  StageForwardScope() { in_stage_forward = true; }
+  ~StageForwardScope() { in_stage_forward = false; }
+  StageForwardScope(const StageForwardScope&) = delete;
+  StageForwardScope& operator=(const StageForwardScope&) = delete;
+};
+
 // They change when a tensor is written to. Tensors made in inference mode have none.
 std::vector<std::int64_t> versions_of(const Tensors& tensors) {
   std::vector<std::int64_t> versions;
@@ -45,7 +56,15 @@ void Stage::clear() {
   activations_ = 0;
 }
 
+void refuse_pipelines_inside_stages() {
+  if (!in_stage_forward) return;
+  throw ConfigError(
+      "a Pipeline was called inside a stage of another one; make the inner one's stages stages of "
+      "the outer one, or call the inner one's modules without a pipeline");
+}
+
 Tensors Stage::run(int micro_batch, const Tensors& inputs) {
+  const StageForwardScope here;
   const Generators generators = drawn_.value_or(Generators{.cpu = true, .device = true});
   std::optional<RandomScope> scope;
   if (generators.any()) {

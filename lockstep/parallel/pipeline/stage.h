@@ -103,4 +103,9 @@ class Stage {
   int peak_activations_ = 0;
 };
 
+/// ConfigError where the calling thread is in the forward of a stage. That forward may have the
+/// random generators to itself until it ends, and the stages of a pipeline that is called there
+/// would wait for them.
+void refuse_pipelines_inside_stages();
+
 }  // namespace lockstep::pipeline

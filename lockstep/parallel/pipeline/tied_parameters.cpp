@@ -16,7 +16,7 @@ TiedParameters::TiedParameters(const std::vector<Tensors>& parameters)
   std::map<const c10::TensorImpl*, std::set<std::size_t>> stages;
   for (std::size_t stage = 0; stage < parameters.size(); ++stage) {
     for (const torch::Tensor& parameter : parameters[stage]) {
-      if (parameter.requires_grad()) stages[parameter.unsafeGetTensorImpl()].insert(stage);
+      stages[parameter.unsafeGetTensorImpl()].insert(stage);
     }
   }
   std::set<const c10::TensorImpl*> seen;
@@ -32,6 +32,11 @@ TiedParameters::TiedParameters(const std::vector<Tensors>& parameters)
       tied_.push_back({.parameter = parameter, .stages = found->second.size()});
     }
   }
+}
+
+bool TiedParameters::any_requires_grad() const {
+  return std::any_of(tied_.begin(), tied_.end(),
+                     [](const Tied& tied) { return tied.parameter.requires_grad(); });
 }
 
 void TiedParameters::begin(int micro_batches) {
@@ -58,16 +63,13 @@ void TiedParameters::add(int stage, int micro_batch, std::vector<Tensors> gradie
 // The engine adds up what its roots give to one node in the order of the roots.
 void TiedParameters::accumulate(const torch::Tensor& parameter,
                                 const std::map<int, Tensors>& gradients) {
-  const torch::autograd::Edge edge(torch::autograd::impl::grad_accumulator(parameter), 0);
-  torch::autograd::edge_list roots;
   Tensors contributions;
   for (auto stage = gradients.rbegin(); stage != gradients.rend(); ++stage) {
-    for (const torch::Tensor& gradient : stage->second) {
-      roots.push_back(edge);
-      contributions.push_back(gradient);
-    }
+    for (const torch::Tensor& gradient : stage->second) contributions.push_back(gradient);
   }
-  if (roots.empty()) return;
+  if (contributions.empty()) return;
+  const torch::autograd::Edge edge(torch::autograd::impl::grad_accumulator(parameter), 0);
+  const torch::autograd::edge_list roots(contributions.size(), edge);
   torch::autograd::Engine::get_default_engine().execute(
       roots, contributions, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
 }

@@ -21,14 +21,15 @@ namespace pipeline {
 /// share its device. Thread-safe, except for begin().
 class TiedParameters {
  public:
-  /// `parameters[s]` are those of stage s. Parameters that require no gradient are ignored.
+  /// `parameters[s]` are those of stage s. Whether one requires a gradient may change between
+  /// steps.
   explicit TiedParameters(const std::vector<Tensors>& parameters);
 
   /// The parameters of `stage` that other stages have, too.
   const Tensors& of(int stage) const { return of_[static_cast<std::size_t>(stage)]; }
 
-  /// Whether any stage shares a parameter with another one.
-  bool any() const { return !tied_.empty(); }
+  /// Whether any stage shares a parameter that now requires a gradient with another one.
+  bool any_requires_grad() const;
 
   /// Begins a step, and drops what a failed step before has left.
   void begin(int micro_batches);

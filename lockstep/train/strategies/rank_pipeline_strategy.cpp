@@ -12,6 +12,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/train/strategies/named_exchange.h>
@@ -133,8 +134,13 @@ class RankPipelineStrategy final : public Strategy {
   }
 
   void train(bool on) override { pipe_->train(on); }
-  // Nothing to do: each reduction has given a stage's replicas the buffers of the first one.
-  void begin_evaluation() override {}
+  // A reduction gives the replicas of its stage the buffers of the first one. A stage without
+  // trainable parameters has no reductions.
+  void begin_evaluation() override {
+    end_all_if_it_throws([&] {
+      for (ModuleBuffers& buffers : frozen_stages_buffers_) buffers.broadcast();
+    });
+  }
   void evaluate(const Batch& batch, MetricSums& sums) override {
     end_all_if_it_throws([&] {
       const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
@@ -217,9 +223,14 @@ class RankPipelineStrategy final : public Strategy {
     }
   }
 
-  // Makes the core that averages the stage's gradients over the replicas of the pipeline.
+  // Makes the core that averages the stage's gradients over the replicas of the pipeline and gives
+  // all of them the buffers of the first one. Where nothing is trained, only the buffers remain.
   void couple(const OwnStage& own) {
-    if (replicas() == 1 || own.stage.trainable().empty()) return;
+    if (replicas() == 1) return;
+    if (own.stage.trainable().empty()) {
+      frozen_stages_buffers_.emplace_back(own.stage.module.module(), mesh_.group(kData));
+      return;
+    }
     const bool shares = shards() && mesh_.group(kData).backend() == "shm";
     cores_[own.index] = std::make_unique<DdpCore>(
         own.stage.module.module(), mesh_.group(kData),
@@ -269,6 +280,7 @@ class RankPipelineStrategy final : public Strategy {
   std::vector<std::unique_ptr<DdpCore>>
       cores_;  // one for each stage; null where nothing is reduced here
   std::vector<std::unique_ptr<DdpCore::NoSync>> no_syncs_;  // of each core, while it accumulates
+  std::vector<ModuleBuffers> frozen_stages_buffers_;
   bool reduces_ = false;
   std::optional<DistributedPipeline> pipe_;
 };

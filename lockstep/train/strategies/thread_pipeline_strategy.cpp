@@ -88,7 +88,9 @@ class ThreadPipelineStrategy final : public Strategy {
 
  private:
   PipelineOptions pipeline_options() const {
-    return {.micro_batches = options_.micro_batches, .schedule = options_.schedule};
+    return {.micro_batches = options_.micro_batches,
+            .schedule = options_.schedule,
+            .timeout = options_.timeout};
   }
 
   const std::string name_ = "pipeline";

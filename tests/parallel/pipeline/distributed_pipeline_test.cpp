@@ -274,6 +274,34 @@ TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
   EXPECT_THAT(errors, Each(HasSubstr("leave options.reduce out")));
 }
 
+// A stage that cannot be moved to the pipeline's device.
+struct ImmovableImpl : torch::nn::Module {
+  ImmovableImpl() { register_parameter("weight", torch::empty({2}, torch::kMeta)); }
+  using torch::nn::Module::to;
+  void to(torch::Device, bool) override { throw DataError("there is no room on the device"); }
+  torch::Tensor forward(const torch::Tensor& x) { return x; }
+};
+TORCH_MODULE(Immovable);
+
+// Rank 0 must not wait for rank 1 until its deadline.
+TEST(DistributedPipeline, EndsOnAllRanksWhereOneCannotMakeIt) {
+  const auto run_with = [](bool can_move, torch::Device device_of_last) {
+    return run_group(2, "shm", [&](ProcessGroup group) {
+      const bool last = group.rank() == 1;
+      const auto linear =
+          one_at_a_time([] { return std::make_shared<torch::nn::LinearImpl>(4, 4); });
+      const pipeline::StageModule stage = last && !can_move ? pipeline::StageModule(Immovable())
+                                                            : pipeline::StageModule(linear);
+      DistributedPipeline pipe({stage}, group, last ? device_of_last : torch::kCPU);
+      pipe.step([](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); },
+                torch::ones({8, 4}), torch::ones({8}));
+    });
+  };
+  EXPECT_THAT(run_with(false, torch::kCPU), Each(HasSubstr("there is no room on the device")));
+  EXPECT_THAT(run_with(true, torch::kXLA),
+              Each(HasSubstr("DistributedPipeline: rank 1 cannot use the device xla")));
+}
+
 // --- A rank that fails
 // ------------------------------------------------------------------------------
 

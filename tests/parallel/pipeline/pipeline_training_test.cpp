@@ -278,6 +278,64 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
               HasSubstr("leave options.reduce out and reduce the gradients after step()"));
 }
 
+// A shared weight is frozen when the pipeline is made, and trained later.
+TEST(PipelineTies, MayBeFrozenAndThawed) {
+  const Net alone = make_net("tied");
+  at::set_num_threads(1);
+  accumulate(alone, kCourseParts);
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+    const Net net = make_net("tied");
+    const torch::Tensor shared = parameters_of(net)[0];
+    shared.set_requires_grad(false);
+    Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts, .schedule = schedule});
+    pipe.step(net.criterion, net.x, net.y);
+    EXPECT_FALSE(shared.grad().defined());
+    shared.set_requires_grad(true);
+    for (const auto& each : parameters_of(net)) each.mutable_grad() = torch::Tensor();
+    pipe.step(net.criterion, net.x, net.y);
+    EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule);
+  }
+}
+
+TEST(PipelineTies, AreReducedStageByStageOnlyWhileTheyAreFrozen) {
+  const Net net = make_net("tied");
+  const torch::Tensor shared = parameters_of(net)[0];
+  shared.set_requires_grad(false);
+  Pipeline pipe = pipeline_with(
+      net, {.micro_batches = kCourseParts, .reduce = [](int, const Tensors&) {}});
+  EXPECT_NO_THROW(pipe.step(net.criterion, net.x, net.y));
+  shared.set_requires_grad(true);
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(net.criterion, net.x, net.y); }),
+              HasSubstr("leave options.reduce out"));
+}
+
+// Two workers would write to the running statistics at the same time.
+TEST(PipelineSharedBuffers, AreRefusedWhereSeveralWorkersWriteToThem) {
+  namespace nn = torch::nn;
+  const auto make = [](const auto& norm, Schedule schedule) {
+    const nn::Sequential first(nn::Linear(6, 6), norm), second(nn::Linear(6, 6), nn::Tanh()),
+        third(nn::Linear(6, 6), nn::Tanh()), fourth(norm, nn::Linear(6, 2));
+    Net net{{first, second, third, fourth},
+            torch::randn({8, 6}),
+            torch::randint(2, {8}, torch::kInt64),
+            testing_support::cross_entropy};
+    Pipeline pipe = pipeline_with(net, {.micro_batches = 2, .schedule = schedule});
+    pipe.step(net.criterion, net.x, net.y);
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { make(nn::BatchNorm1d(6), Schedule::k1F1B); }),
+              HasSubstr("stages 0 and 3 share a torch::nn::BatchNorm1dImpl, whose running "
+                        "statistics their workers would write to"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                make(nn::InstanceNorm1d(nn::InstanceNorm1dOptions(6).track_running_stats(true)),
+                     Schedule::k1F1B);
+              }),
+              HasSubstr("stages 0 and 3 share a torch::nn::InstanceNorm1dImpl"));
+  // By zbv one worker has both stages. Without statistics nothing is written to.
+  EXPECT_NO_THROW(make(nn::BatchNorm1d(6), Schedule::kZbV));
+  EXPECT_NO_THROW(make(nn::BatchNorm1d(nn::BatchNorm1dOptions(6).track_running_stats(false)),
+                       Schedule::k1F1B));
+}
+
 // A worker that called its own pipeline would begin a step in the middle of another one.
 TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   std::function<void()> inside = [] {};
@@ -296,6 +354,28 @@ TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
               HasSubstr("a thread called the DataParallel or Pipeline that it works for"));
   inside = [] {};
   EXPECT_NO_THROW(pipe.step(sum, x, torch::Tensor()));
+}
+
+// The forward that calls the inner pipeline has the generator, for which the inner stages would
+// wait. An inner pipeline on this thread would wait for itself.
+TEST(PipelineMembers, ThatCallAnotherPipelineAreRefused) {
+  const torch::Tensor x = torch::ones({4, 4});
+  const std::vector<torch::Device> cpu(1, torch::kCPU);
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);
+  Pipeline inner(std::vector<pipeline::StageModule>(1, linear), cpu,
+                 {.micro_batches = 2, .threads_per_worker = 1});
+  bool calls_inner = true;
+  const pipeline::StageModule stage(linear, [&, linear](const Tensors& inputs) -> Tensors {
+    if (calls_inner) inner.forward(inputs[0]);
+    return {linear->forward(inputs[0])};
+  });
+  Pipeline outer(std::vector<pipeline::StageModule>(1, stage), cpu,
+                 {.micro_batches = 2, .threads_per_worker = 1});
+  EXPECT_THAT(message_of<ConfigError>([&] { outer.forward(x); }),
+              HasSubstr("a Pipeline was called inside a stage of another one"));
+  calls_inner = false;
+  EXPECT_EQ(outer.forward(x).size(0), 4);
+  EXPECT_EQ(inner.forward(x).size(0), 4) << "the failed call has left nothing behind";
 }
 
 }  // namespace
