@@ -16,8 +16,9 @@ GOOD = {
     "examples/04_loading_data/main.cpp": "int main() {\n  loader.next(batch);\n}\n",
     "docs/training_loop.md": "```cpp\noptimizer.step();\n```\n",
     "examples/05_training_loop/main.cpp": "int main() {\n  optimizer.step();\n}\n",
-    "docs/pipelines.md": "```cpp\npipe.step(criterion, x, y);\n```\n| name | what |\n|---|---|\n| `F` | a forward |\n",
+    "docs/pipelines.md": "```cpp\npipe.step(criterion, x, y);\n```\n```cpp\nmesh.all();\n```\n| name | what |\n|---|---|\n| `F` | a forward |\n",
     "examples/08_resnet50_on_two_devices/main.cpp": "int main() {\n  pipe.step(criterion, x, y);\n}\n",
+    "tests/parallel/pipeline/hybrid_by_hand_test.cpp": "TEST(A, B) {\n  mesh.all();\n}\n",
     "docs/from_pytorch.md": "| Python | C++ | |\n|---|---|---|\n| `a` | `one();`<br>`two();` | `c` |\n| `b` | nothing | |\n",
     "tests/install/from_pytorch.cpp": "int main() {\n  one();\n  two();\n}\n",
 }
@@ -34,6 +35,8 @@ BAD = [
     ("docs/from_pytorch.md", "| Python | C++ |\n|---|---|\n| `a` | `two();`<br>`one();` |\n",
      "docs/from_pytorch.md:3: this code is not in tests/install/from_pytorch.cpp"),
     ("docs/from_pytorch.md", "| C++ |\n|---|\n| `one();` |\n| `two()` |\n", "docs/from_pytorch.md:4: this code is not in"),
+    ("docs/pipelines.md", "```cpp\npipe.step(criterion, x, y);\nmesh.all();\n```\n",
+     "this code is not in examples/08_resnet50_on_two_devices/main.cpp or tests/parallel/pipeline/hybrid_by_hand_test.cpp"),
     ("docs/distributed_data_parallel.md", "```cpp\ngroup.barrier();\n```\n",
      "docs/distributed_data_parallel.md:1: this code is not in examples/03_training"),
 ]
