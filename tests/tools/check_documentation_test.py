@@ -12,6 +12,8 @@ GOOD = {
     "examples/02_communication/main.cpp": "int main() {\n  group.barrier();\n\n  group.send(x, 1);\n}\n",
     "docs/distributed_data_parallel.md": "```cpp\nddp.statistics();\n```\n",
     "examples/03_training_on_many_ranks/main.cpp": "int main() {\n  ddp.statistics();\n}\n",
+    "docs/data_parallel.md": "```cpp\ndp.forward(x);\n```\n",
+    "tests/parallel/data_parallel_guide_test.cpp": "TEST(A, B) {\n  dp.forward(x);\n}\n",
     "docs/loading_data.md": "```cpp\nloader.next(batch);\n```\n",
     "examples/04_loading_data/main.cpp": "int main() {\n  loader.next(batch);\n}\n",
     "docs/training_loop.md": "```cpp\noptimizer.step();\n```\n",
