@@ -5,9 +5,9 @@ Usage: strategy_table.py [--quick] [--rounds 3] [--models mnist,resnet18,resnet5
          [--peer-python .deps/venv/bin/python]
 
 In each round `lockstep bench step --strategy all` measures every way of each model once, and, given --peer-python,
-`peers/strategy_step.py` those that PyTorch has on CPUs, on the same batch with as many threads. Rounds take turns,
-because the speed of a machine drifts; figures are medians over the rounds, with their range, and ratios are those of
-one round.
+`peers/strategy_step.py` those that PyTorch has on CPUs, on the same batch with as many threads, and with pipelines
+cut where ours of two stages were cut in that round. Rounds take turns, because the speed of a machine drifts; figures
+are medians over the rounds, with their range, and ratios are those of one round.
 
 Writes the tables of benchmarks/strategies.md and which_strategy.md (between their markers) in --output, prints which
 of the targets hold, and keeps all rows in build/strategy_table.json. --quick makes one round of one step and writes no
@@ -37,6 +37,11 @@ LIMITS = {"bubble": "bubble", "communication": "exposed communication", "idle": 
 MIB = 1 << 20
 
 
+def cuts_of_two(row):
+    """Where a row of ours has its model cut into two stages by measured time; None elsewhere."""
+    return row.get("cuts") if row.get("stages") == 2 else None
+
+
 class Programs:
     """Each call gives the rows of one round."""
 
@@ -62,10 +67,12 @@ class Programs:
         if self.options.peer_python is None or model not in PEER_MODELS:
             return []
         like = next(row for row in ours if row["way"] == "single")
+        cuts = next((each for row in ours if (each := cuts_of_two(row))), None)
         return self.rows([self.options.peer_python, ROOT / "benchmarks/peers/strategy_step.py", "--model", model,
                           "--batch", like["batch"], "--image-size", like["image_size"],
                           "--threads", like["ranks"] * like["threads_per_rank"],
-                          "--micro-batches", max(row.get("micro_batches") or 1 for row in ours)])
+                          "--micro-batches", max(row.get("micro_batches") or 1 for row in ours),
+                          *(["--cuts", ",".join(cuts)] if cuts else [])])
 
 
 class Figures:
@@ -207,6 +214,16 @@ def page_row(figures, model, way):
             f"{one(exposed, 1, '%')} | {bubbles[0]} / {bubbles[1]} |")
 
 
+def cut_line(figures, model):
+    """Where the pipelines of two stages were cut."""
+    rows = [row for rows in figures.rows[model].values() for row in rows]
+    cuts = sorted({",".join(names) for row in rows if (names := cuts_of_two(row))})
+    if not cuts:
+        return ""
+    peers = ", the peer's at the same block" if any("torch" in row for row in rows) else ""
+    return f" Two stages are cut behind {' or '.join(cuts)}, by the times that each round measured{peers}."
+
+
 PAGE_HEADING = [
     "| way | processes x threads | step, ms | images/s | throughput to single | peak RSS of a process, MiB | "
     "of these since the model exists | all processes after the steps, MiB | threads busy | exposed communication | "
@@ -224,8 +241,8 @@ def origin(options):
 def page_text(figures, options):
     lines = []
     for model in figures.rows:
-        lines += [f"### {MODELS[model]}", "", work_line(figures, model) + ".", "", *PAGE_HEADING,
-                  *(page_row(figures, model, way) for way in figures.ways(model)), ""]
+        lines += [f"### {MODELS[model]}", "", f"{work_line(figures, model)}.{cut_line(figures, model)}", "",
+                  *PAGE_HEADING, *(page_row(figures, model, way) for way in figures.ways(model)), ""]
     lines += ["### Targets", "", "| | measured | at least | |", "|---|---|---|---|"]
     lines += [f"| {what} | {cell(figure, 2)} | {least:g} | {verdict(figure, least)} |"
               for what, figure, least in targets(figures)]

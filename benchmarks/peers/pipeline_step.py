@@ -5,8 +5,9 @@ Usage: python benchmarks/peers/pipeline_step.py --schedule NAME [--ranks 2] [--m
 
 NAME is gpipe, 1f1b, interleaved, interleaved-zero-bubble or zbv. The model is that of our command: --layers square
 linear layers of --width features on each rank, each with a ReLU behind it, and the mean of the outputs as the loss. A
-learnt shift before the first layer has it compute the gradient of its inputs, as ours does. Schedules with two stages on a
-rank have half of its layers in each. --samples is of a micro-batch.
+learnt shift before the first layer has it compute the gradient of its inputs. Ours does so without a shift, by a node
+that drops the gradient. Schedules with two stages on a rank have half of its layers in each. --samples is of a
+micro-batch.
 Gradients add up from step to step, as in our command, and no optimizer runs.
 
 All ranks begin a step together; its time is that of the slowest rank. The JSON has "schedule", "ranks",

@@ -1,15 +1,18 @@
 """A training step of a ResNet in PyTorch: in one process, by DDP, and by torch.distributed.pipelining.
 
 Usage: python benchmarks/peers/strategy_step.py [--model resnet18|resnet50] [--batch N] [--micro-batches 8]
-         [--image-size N] [--threads 2] [--rounds 5] [--steps N] [--only WAY,WAY] [--json FILE]
+         [--cuts layer2] [--image-size N] [--threads 2] [--rounds 5] [--steps N] [--only WAY,WAY] [--json FILE]
 
 The ways of `lockstep bench step --strategy all` that PyTorch has on CPUs, on the same total batch and with the same
 total number of threads, each in processes of its own, in turn in each round:
 
   torch-single            one process with all threads
   torch-ddp               DistributedDataParallel over Gloo, two ranks
-  torch-pipelining-gpipe  ScheduleGPipe over Gloo, two ranks, a stage on each, cut behind layer2
+  torch-pipelining-gpipe  ScheduleGPipe over Gloo, two ranks, a stage on each
   torch-pipelining-1f1b   Schedule1F1B, likewise
+
+--cuts names the layer or the block that the first stage ends with ("layer3.0"), as "cuts" in the JSON of `lockstep
+bench step` does. The default is layer2, as in PyTorch's tutorial.
 
 nn.DataParallel computes on GPUs only; on a CPU it calls the module once, so that it has no row. Nets are
 channels-last; between two stages a tensor is contiguous, because Gloo sends nothing else. glibc's allocator keeps
@@ -30,38 +33,17 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from ddp_step import KEEP_MEMORY, proportional_bytes  # noqa: E402
 from resnet18 import ResNet18  # noqa: E402
 from resnet50 import ResNet50  # noqa: E402
+from resnet_stages import stages_of  # noqa: E402
 
 WAYS = {"torch-single": 1, "torch-ddp": 2, "torch-pipelining-gpipe": 2, "torch-pipelining-1f1b": 2}  # ranks
 MODELS = {"resnet18": (ResNet18, 10, 32), "resnet50": (ResNet50, 1000, 64)}  # class, classes, image size
 TIMED_SECONDS, FEWEST_STEPS, MOST_STEPS = 1, 3, 1000
-
-
-class FirstStage(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.conv1, self.bn1, self.layer1, self.layer2 = net.conv1, net.bn1, net.layer1, net.layer2
-        self.maxpool = getattr(net, "maxpool", nn.Identity())
-
-    def forward(self, x):
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x.contiguous(memory_format=torch.channels_last)))))
-        return self.layer2(self.layer1(x)).contiguous()
-
-
-class LastStage(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.layer3, self.layer4, self.fc = net.layer3, net.layer4, net.fc
-
-    def forward(self, x):
-        x = self.layer4(self.layer3(x.contiguous(memory_format=torch.channels_last)))
-        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
 def make_data(options, samples):
@@ -90,7 +72,7 @@ def replica_step(net, options, samples):
 def pipeline_step(net, options, rank, name):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-    module = FirstStage(net) if rank == 0 else LastStage(net)
+    module = stages_of(net, options.cuts)[rank]
     stage = PipelineStage(module, rank, 2, torch.device("cpu"))
     schedule = (ScheduleGPipe if name.endswith("gpipe") else Schedule1F1B)(
         stage, n_microbatches=options.micro_batches, loss_fn=F.cross_entropy)
@@ -178,9 +160,10 @@ def row_of(way, rounds, options):
     def over_rounds(value):
         return statistics.median(value(each) for each in rounds)
 
+    pipelined = "pipelining" in way
     return {"way": way, "model": options.model, "image_size": options.image_size, "ranks": ranks,
-            "threads_per_rank": threads, "batch": options.batch, "micro_batches": options.micro_batches
-            if "pipelining" in way else None, "precision": "32", "optimizer": "sgd",
+            "threads_per_rank": threads, "batch": options.batch, "cuts": options.cuts if pipelined else None,
+            "micro_batches": options.micro_batches if pipelined else None, "precision": "32", "optimizer": "sgd",
             "backend": "none" if ranks == 1 else "gloo", "why_not": None, "rounds": len(rounds),
             "steps": rounds[-1][0]["steps"], "step_ms": statistics.median(slowest), "rounds_ms": slowest,
             "samples_per_second": options.batch * 1e3 / statistics.median(slowest),
@@ -198,6 +181,8 @@ def parse():
     parser.add_argument("--model", choices=list(MODELS), default="resnet18")
     parser.add_argument("--batch", type=int, default=32, help="sum over the ranks, even")
     parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--cuts", type=lambda text: text.split(","), default=["layer2"],
+                        help="the layer or block that the first of the two stages ends with")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--threads", type=int, default=2, help="sum over the ranks, even")
     parser.add_argument("--rounds", type=int, default=5)
@@ -209,6 +194,8 @@ def parse():
     for name, value in (("--batch", options.batch), ("--threads", options.threads)):
         if value < 2 or value % 2:
             parser.error(f"{name} must be even and at least 2, got {value}")
+    if len(options.cuts) != 1:
+        parser.error(f"--cuts must be one name, because there are two ranks, got {','.join(options.cuts)}")
     for way in options.only:
         if way not in WAYS:
             parser.error(f"--only must be some of {', '.join(WAYS)}, got '{way}'")

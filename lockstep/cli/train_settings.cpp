@@ -80,21 +80,12 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
 // Finds how many ranks or threads a pipeline has, and how many pipelines there are.
 void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
-  if (!settings.recipe->has_stages) {
-    std::vector<std::string> others;
-    for (const Recipe& recipe : recipes()) {
-      if (recipe.has_stages) others.push_back(recipe.name);
-    }
-    throw ConfigError(lockstep::str(
-        "train: --strategy ", settings.strategy, " needs a model that is cut into stages, which ",
-        settings.recipe->name, " has not; recipes with one: ", join(others)));
-  }
   StrategyOptions& options = settings.strategy_options;
   options.stages = arguments.stages.value_or(options.stages);
   options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
   options.shard_optimizer = arguments.shard_optimizer;
   options.timeout = settings.timeout;
-  check.in_range("--stages", options.stages, 1, 1024);
+  require_stages(*settings.recipe, options.stages);
   check.in_range("--micro-batches", options.micro_batches, 1, 65536);
   if (const auto schedule = told_apart(arguments.schedules).of_pipeline) {
     options.schedule = schedule_named(*schedule);

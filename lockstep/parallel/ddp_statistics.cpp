@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/trace_of_ranks.h>
 #include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep {
@@ -177,15 +178,7 @@ void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBu
   const std::vector<StepTimes> steps = times.last();
   std::int64_t number = times.steps() - static_cast<std::int64_t>(steps.size());
   for (const StepTimes& step : steps) add_spans(spans, step, ++number, buckets);
-  const auto events = group.gather_object(chrome_events(group.rank(), spans), 0);
-  std::string problem;
-  try {
-    if (group.rank() == 0) write_chrome_trace(path, events);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  problem = group.broadcast_object(problem, 0);
-  if (!problem.empty()) throw DataError(problem);
+  write_trace_of_ranks(path, spans, group);
 }
 
 }  // namespace lockstep

@@ -39,7 +39,7 @@ Recipe cifar10_recipe() {
           .test_augmentation = {normalize},
           .channels_last = true,
           .load_data = load_photographs,
-          .has_stages = true,
+          .max_stages = 8,
           .make_task = make_photograph_task};
 }
 

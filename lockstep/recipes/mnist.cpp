@@ -5,6 +5,7 @@
 #include <lockstep/data/mnist.h>
 #include <lockstep/data/synthetic_digits.h>
 #include <lockstep/models/mnist_net.h>
+#include <lockstep/models/mnist_stages.h>
 #include <lockstep/recipes/recipe.h>
 
 namespace lockstep {
@@ -55,9 +56,12 @@ RecipeData load_digits_or_generate(const RecipeDataOptions& options) {
 }
 
 std::unique_ptr<Task> make_digits_task(const TaskOptions& options) {
-  const MnistNetOptions net = {.fused_kernels = options.fused_kernels};
-  return std::make_unique<ClassificationTask>(MnistNet(net),
-                                              ClassificationLoss::kNegativeLogLikelihood);
+  const MnistNet net(MnistNetOptions{.fused_kernels = options.fused_kernels});
+  const auto cut = [net](int count) {
+    const std::vector<MnistStage> stages = mnist_stages(net, count);
+    return std::vector<pipeline::StageModule>(stages.begin(), stages.end());
+  };
+  return std::make_unique<ClassificationTask>(net, ClassificationLoss::kNegativeLogLikelihood, cut);
 }
 
 }  // namespace
@@ -74,6 +78,7 @@ Recipe mnist_recipe() {
           .test_augmentation = {normalize},
           .load_data = load_digits_or_generate,
           .has_fused_kernels = true,
+          .max_stages = MnistNetImpl::kLayers,
           .make_task = make_digits_task};
 }
 

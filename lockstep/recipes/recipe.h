@@ -61,7 +61,8 @@ struct Recipe {
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference
-  bool has_stages = false;  ///< whether OutputTask::stages() can cut the task's model
+  /// The most stages that OutputTask::stages() can cut the task's model into; 0: it cannot be cut.
+  int max_stages = 0;
   std::unique_ptr<Task> (*make_task)(const TaskOptions& options) = nullptr;
 };
 
@@ -69,6 +70,9 @@ const std::vector<Recipe>& recipes();
 
 /// ConfigError for an unknown name; it lists the known ones.
 const Recipe& find_recipe(const std::string& name);
+
+/// ConfigError, which names the recipe, unless its model can be cut into this many stages.
+void require_stages(const Recipe& recipe, int stages);
 
 Recipe mnist_recipe();
 Recipe cifar10_recipe();

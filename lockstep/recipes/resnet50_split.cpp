@@ -66,7 +66,7 @@ Recipe resnet50_split_recipe() {
                                 normalize},
           .channels_last = true,
           .load_data = load_or_generate,
-          .has_stages = true,
+          .max_stages = 16,
           .make_task = make_split_task};
 }
 

@@ -5,6 +5,7 @@
 
 #include <tests/cli/program_run.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/mnist_files.h>
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
@@ -71,6 +72,33 @@ TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, ::testing::HasSubstr("world_size 4 (now 1)"));
   EXPECT_EQ(nlohmann::json::parse(read_text(report))["strategy"], "single");
+}
+
+// Threads and ranks compute the same micro-batches with the same random numbers.
+TEST(Mnist, TrainsInPipelinesOfThreadsAndOfRanks) {
+  const TemporaryDirectory data;
+  for (const char* split : {"train", "t10k"}) write_mnist(data, split, 64);
+  const auto train_by = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"mnist", "--batch-size", "16", "--max-steps", "3", "--accelerator",
+                               "cpu", "--threads", "1"});
+    return train(std::move(more), data.path().string());
+  };
+  const auto threads = train_by({"--strategy", "pipeline"});
+  const auto ranks = train_by({"--strategy", "pipeline", "--nproc-per-node", "2"});
+  const auto every_layer =
+      train_by({"--strategy", "pipeline", "--stages", "4", "--schedule", "zbv"});
+  const auto hybrid = train_by({"--strategy", "hybrid", "--nproc-per-node", "4"});
+  for (const auto& report : {threads, ranks, every_layer, hybrid}) {
+    ASSERT_TRUE(report.is_object());
+    ASSERT_EQ(report["epochs"].size(), 1U);
+    // The logarithm of ten is where guessing starts.
+    EXPECT_NEAR(report["epochs"][0]["train_loss"].get<double>(), 2.303, 1);
+  }
+  EXPECT_EQ(hybrid["strategy"], "hybrid");
+  EXPECT_NEAR(ranks["epochs"][0]["train_loss"].get<double>(),
+              threads["epochs"][0]["train_loss"].get<double>(), 1e-6);
+  EXPECT_NEAR(ranks["test"]["loss"].get<double>(), threads["test"]["loss"].get<double>(), 1e-6);
+  EXPECT_EQ(every_layer["stages"], 4);
 }
 
 TEST(Mnist, ReachesItsAccuracy) {

@@ -133,21 +133,6 @@ TEST_F(LoadData, ResNet50SplitFromFolders) {
               HasSubstr("has no folder 'train'"));
 }
 
-TEST(Recipes, SayWhichModelsAreCutIntoStages) {
-  for (const Recipe& recipe : recipes()) {
-    const auto task = recipe.make_task({.num_classes = 10});
-    auto* const whole = dynamic_cast<OutputTask*>(task.get());
-    ASSERT_NE(whole, nullptr) << recipe.name;
-    if (!recipe.has_stages) {
-      EXPECT_THROW(whole->stages(2), ConfigError) << recipe.name;
-      continue;
-    }
-    std::size_t parameters = 0;
-    for (const auto& stage : whole->stages(2)) parameters += stage.module().parameters().size();
-    EXPECT_EQ(parameters, whole->module().parameters().size()) << recipe.name;
-  }
-}
-
 TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
   write_mnist(14);
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),

@@ -25,7 +25,9 @@ namespace {
 constexpr int kPipelineWarmUps = 3;
 
 // Passes the batch on as if its gradient were wanted. Otherwise the first layer would not compute
-// that gradient, and the first stage would cost less than the others.
+// that gradient, and the first stage would cost less than the others. The sink ends the first part
+// of a split backward, which drops the gradient: nothing is computed or kept that the other stages
+// do not compute or keep.
 struct WantedBatchImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = x.detach();

@@ -11,7 +11,8 @@
 // gradients that the second part needs, wherever these were allocated. Left out are temporaries,
 // which are gone when the action ends; the batch; gradients of inputs, which are messages; and
 // gradients of weights. An output is the next stage's input, and both may need it. It is counted
-// once: for the stage that made it, and when that stage's backward has ended, for the next one.
+// once: for the stage that made it, and when that stage's backward has ended, for the next one. On
+// ranks the next stage has a copy, which counts as its own.
 #pragma once
 
 #include <compare>

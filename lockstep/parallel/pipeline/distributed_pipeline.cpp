@@ -11,12 +11,15 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <lockstep/parallel/pipeline/rank_channel.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
+#include <lockstep/parallel/trace_of_ranks.h>
 
 namespace lockstep {
 namespace {
@@ -137,6 +140,22 @@ class DistributedPipeline::Impl {
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const Table& table() const { return table_; }
   const pipeline::Timeline& timeline() const { return timeline_; }
+  void write_trace(const std::filesystem::path& path) {
+    write_trace_of_ranks(path, pipeline::trace_spans(timeline_, began_), group_);
+  }
+  ActivationBytes peak_activation_bytes() const {
+    if (!memory_) {
+      throw ConfigError(
+          "DistributedPipeline: peak_activation_bytes() needs PipelineOptions::measure_memory");
+    }
+    const ActivationBytes all = memory_->peaks();
+    ActivationBytes own;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      if (stages_[s]) own.stages.push_back(all.stages[s]);
+    }
+    own.workers = {all.workers[static_cast<std::size_t>(group_.rank())]};
+    return own;
+  }
 
  private:
   struct Tables {
@@ -171,11 +190,15 @@ class DistributedPipeline::Impl {
     }
     tied_ = std::make_unique<pipeline::TiedParameters>(parameters);
     pipeline::refuse_to_reduce_ties(*tied_, options_);
+    if (options_.measure_memory) {
+      memory_ = std::make_unique<pipeline::ActivationMemory>(table_.worker_of);
+    }
     stages_.resize(table_.worker_of.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
       stages_[places[i]] =
           std::make_shared<pipeline::Stage>(static_cast<int>(places[i]), std::move(modules[i]),
                                             device_, options_.recompute, tied_.get());
+      if (memory_) stages_[places[i]]->count_memory(*memory_, /*received=*/true);
     }
     worker_ = std::make_unique<pipeline::StageWorker>(group_.rank(), device_, stages_, channel_,
                                                       options_.reduce);
@@ -244,7 +267,9 @@ class DistributedPipeline::Impl {
     const pipeline::CastsPerMicroBatch no_shared_casts;
     const auto rank = static_cast<std::size_t>(group_.rank());
     tied_->begin(batch.plan.micro_batches);
+    if (memory_) memory_->begin();
     worker_->begin(table, batch);
+    const pipeline::ActivationMemory::Watch watch(memory_.get(), group_.rank());
     std::vector<pipeline::Recording> recordings(table.workers.size());
     const auto perform = [&](const pipeline::Action& action) {
       channel_.advance();
@@ -252,6 +277,7 @@ class DistributedPipeline::Impl {
     };
     auto failed = pipeline::execute(table.workers[rank], perform, recordings[rank]);
     timeline_ = pipeline::timeline_of(table, recordings);
+    began_ = recordings[rank].times.front();
     try_locally([&] {
       pipeline::StepFailure failure;
       if (failed) failure.keep(group_.rank(), std::move(*failed));
@@ -272,9 +298,11 @@ class DistributedPipeline::Impl {
   std::map<int, Tables> tables_;  // by the number of micro-batches
   pipeline::RankChannel channel_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
+  std::unique_ptr<pipeline::ActivationMemory> memory_;    // where it is measured
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null where another rank has it
   std::unique_ptr<pipeline::StageWorker> worker_;
   pipeline::Timeline timeline_;
+  Clock::time_point began_;  // when timeline_ is 0
 };
 
 DistributedPipeline::DistributedPipeline(std::vector<pipeline::StageModule> stages,
@@ -312,6 +340,22 @@ Tensors DistributedPipeline::parameters() const {
 
 const Table& DistributedPipeline::table() const { return impl_->table(); }
 const pipeline::Timeline& DistributedPipeline::timeline() const { return impl_->timeline(); }
+
+void DistributedPipeline::write_trace(const std::filesystem::path& path) {
+  impl_->write_trace(path);
+}
+
+std::vector<int> DistributedPipeline::peak_activations() const {
+  std::vector<int> peaks;
+  for (const auto& stage : impl_->stages()) {
+    if (stage) peaks.push_back(stage->peak_activations());
+  }
+  return peaks;
+}
+
+ActivationBytes DistributedPipeline::peak_activation_bytes() const {
+  return impl_->peak_activation_bytes();
+}
 
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
                               double norm_type) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,6 +24,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/process_group.h>
+#include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 namespace lockstep {
@@ -77,6 +79,17 @@ class DistributedPipeline {
   const pipeline::Table& table() const;
   /// What this rank did in the last step; the lines of the other workers are empty.
   const pipeline::Timeline& timeline() const;
+  /// Collective. The last step of all ranks as one file for Perfetto or chrome://tracing, which
+  /// rank 0 writes: a row for each rank. The ranks of one host have one clock; those of several are
+  /// as far apart as their clocks. DataError, on all ranks, where it cannot be written.
+  void write_trace(const std::filesystem::path& path);
+  /// For each stage of this rank the most micro-batches whose activations it held at once in the
+  /// last step.
+  std::vector<int> peak_activations() const;
+  /// The most bytes that the activations of each stage of this rank took at once in the last step,
+  /// and, as the only worker, those of the rank. Inputs that another rank has sent count.
+  /// ConfigError without PipelineOptions::measure_memory.
+  ActivationBytes peak_activation_bytes() const;
 
  private:
   torch::Tensor step_with(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y,

@@ -60,6 +60,10 @@ torch::Tensor GradientSink::take() const {
   return std::exchange(static_cast<SinkNode&>(*node_).gradient, torch::Tensor());
 }
 
+bool is_gradient_sink(const torch::autograd::Node& node) {
+  return dynamic_cast<const SinkNode*>(&node) != nullptr;
+}
+
 NodePtr make_gradient_source(std::uint64_t sequence_nr, torch::autograd::edge_list edges,
                              variable_list gradients) {
   return make_node<SourceNode>(sequence_nr, std::move(edges), std::move(gradients));

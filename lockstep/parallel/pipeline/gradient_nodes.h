@@ -65,6 +65,9 @@ class GradientSink {
   NodePtr node_;
 };
 
+/// Whether `node` is that of a sink.
+bool is_gradient_sink(const torch::autograd::Node& node);
+
 /// A node that gives `gradients`, of which one at least is defined, to `edges`. The engine runs it
 /// in its order as if it had been recorded with `sequence_nr`. What is given to its only input,
 /// which takes tensors like the first defined gradient, does not matter.

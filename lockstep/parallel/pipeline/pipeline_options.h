@@ -75,8 +75,9 @@ struct PipelineOptions {
   /// where stages share a parameter that requires a gradient, which is complete with none of these
   /// stages.
   ReduceStage reduce = nullptr;
-  /// Pipeline: also counts the bytes that activations take, for Pipeline::peak_activation_bytes().
-  /// Every allocation then costs a lookup, so leave it off where the time of a step matters.
+  /// Also counts the bytes that activations take, for peak_activation_bytes() of Pipeline and of
+  /// DistributedPipeline. Every allocation then costs a lookup, so leave it off where the time of a
+  /// step matters.
   bool measure_memory = false;
 };
 

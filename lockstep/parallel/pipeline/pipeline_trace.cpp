@@ -1,14 +1,12 @@
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 
 #include <lockstep/core/strings.h>
-#include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep::pipeline {
 namespace {
 
-Clock::time_point at_seconds(double seconds) {
-  return Clock::time_point(
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+Clock::duration of_seconds(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 const char* category_of(Kind kind) {
@@ -19,18 +17,22 @@ const char* category_of(Kind kind) {
 
 }  // namespace
 
-void write_trace(const std::filesystem::path& path, const Timeline& timeline) {
+std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began) {
   std::vector<Span> spans;
   for (std::size_t worker = 0; worker < timeline.workers.size(); ++worker) {
     for (const Interval& each : timeline.workers[worker]) {
       spans.push_back({.name = text(each.action),
                        .category = category_of(each.action.kind),
-                       .begin = at_seconds(each.begin),
-                       .end = at_seconds(each.end),
+                       .begin = began + of_seconds(each.begin),
+                       .end = began + of_seconds(each.end),
                        .track = str("worker ", worker)});
     }
   }
-  write_chrome_trace(path, {chrome_events(0, spans)});
+  return spans;
+}
+
+void write_trace(const std::filesystem::path& path, const Timeline& timeline) {
+  write_chrome_trace(path, {chrome_events(0, trace_spans(timeline))});
 }
 
 }  // namespace lockstep::pipeline

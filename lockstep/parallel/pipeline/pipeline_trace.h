@@ -2,13 +2,19 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/parallel/pipeline/replay.h>
+#include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep::pipeline {
 
-/// Writes `timeline`, in seconds, in Chrome's trace format: a row for each worker, a span for each
-/// action. DataError where the file cannot be written.
+/// The actions of `timeline`, which is in seconds since `began`, as spans: a row for each worker.
+std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began = {});
+
+/// Writes `timeline`, in seconds, in Chrome's trace format. DataError where the file cannot be
+/// written.
 void write_trace(const std::filesystem::path& path, const Timeline& timeline);
 
 }  // namespace lockstep::pipeline

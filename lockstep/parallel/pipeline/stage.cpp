@@ -89,6 +89,10 @@ StageMessage Stage::forward(int micro_batch, StageMessage inputs) {
     return {.tensors = run(micro_batch, inputs.tensors)};
   }
   peak_activations_ = std::max(peak_activations_, ++activations_);
+  // The first stage's inputs are the batch, which does not count.
+  if (memory_ && counts_received_ && index_ > 0) {
+    memory_->adopt({index_, micro_batch}, inputs.tensors);
+  }
   StageMessage outputs = recompute_ ? forward_without_graph(micro_batch, std::move(inputs))
                                     : forward_with_graph(micro_batch, inputs);
   note_memory();

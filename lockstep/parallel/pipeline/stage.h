@@ -44,8 +44,12 @@ class Stage {
   /// `tied` may be null.
   Stage(int index, StageModule module, torch::Device device, bool recompute, TiedParameters* tied);
 
-  /// Counts from now on in `memory`, which must outlive the stage, what the stage holds.
-  void count_memory(ActivationMemory& memory) { memory_ = &memory; }
+  /// Counts from now on in `memory`, which must outlive the stage, what the stage holds. With
+  /// `received`, inputs that belong to no stage yet are the stage's: another rank has sent them.
+  void count_memory(ActivationMemory& memory, bool received = false) {
+    memory_ = &memory;
+    counts_received_ = received;
+  }
 
   /// Begins a step, and drops what a failed step before has left. Only the last stage has a `loss`,
   /// and only in training.
@@ -94,6 +98,7 @@ class Stage {
   const bool recompute_;
   TiedParameters* const tied_;
   ActivationMemory* memory_ = nullptr;  // where bytes are counted
+  bool counts_received_ = false;
 
   StepPlan plan_;
   LossOfOutputs loss_;

@@ -43,8 +43,10 @@ class StageBackward {
   StageBackward() = default;
 
   /// The graph that made `outputs`. `inputs` are the sinks of the stage's inputs; one without a
-  /// node stands for an input that needs no gradient. The gradients of `tied`, parameters of this
-  /// and other stages, are not added anywhere: take_tied_gradients() has them.
+  /// node stands for an input that needs no gradient. A sink that the module has attached to a
+  /// tensor itself ends the first part as well, and its gradient is dropped. The gradients of
+  /// `tied`, parameters of this and other stages, are not added anywhere: take_tied_gradients() has
+  /// them.
   StageBackward(const Tensors& outputs, std::vector<GradientSink> inputs, Tensors tied = {});
 
   /// `gradients` has one tensor for each output; undefined for an output that was not used or needs

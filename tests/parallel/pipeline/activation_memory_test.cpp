@@ -14,8 +14,10 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/pipeline/schedules.h>
+#include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
 namespace lockstep {
@@ -23,6 +25,7 @@ namespace {
 
 namespace nn = torch::nn;
 
+using testing::AnyOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -130,6 +133,30 @@ TEST(ActivationMemory, IsSmallerWithRecomputation) {
   EXPECT_LT(again.workers[1], kept.workers[1]);
 }
 
+// On ranks a stage's input is a copy, which counts where it is held, and an output that has been
+// sent is gone: GELU keeps its input. Two linear layers and two GELUs in each stage.
+TEST(ActivationMemory, OnRanksIsThatOfTheOwnStages) {
+  std::vector<ActivationBytes> held(2);
+  std::vector<pipeline::StageModule> modules;
+  for (int stage = 0; stage < 2; ++stage) modules.push_back(gelu_or_relu_stage(2, Behind::kGelu));
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    const auto rank = static_cast<std::size_t>(group.rank());
+    DistributedPipeline pipe({modules[rank]}, group, torch::kCPU,
+                             {.micro_batches = kMicroBatchCount, .measure_memory = true});
+    const torch::Tensor x = torch::ones({kRows * kMicroBatchCount, kFeatures});
+    pipe.step([](const torch::Tensor& output,
+                 const torch::Tensor& target) { return torch::mse_loss(output, target); },
+              x, x);
+    held[rank] = pipe.peak_activation_bytes();
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  // Of two micro-batches; the output of the first one may not have left yet.
+  EXPECT_THAT(in_tensors(held[0].stages), ElementsAre(AnyOf(2 * 3 + 1, 2 * 4)));
+  EXPECT_THAT(in_tensors(held[1].stages), ElementsAre(4 + 1));
+  for (const ActivationBytes& each : held) EXPECT_EQ(each.workers, each.stages);
+}
+
 // One worker allocates what another one frees.
 TEST(ActivationMemory, SeesWhatOtherWorkersFree) {
   pipeline::ActivationMemory memory({0, 1});
@@ -199,7 +226,14 @@ TEST(ActivationMemory, PassesToTheNextStageWhenABackwardEnds) {
 TEST(ActivationMemory, MustBeAskedFor) {
   Pipeline pipe({gelu_or_relu_stage(1, Behind::kRelu)}, {torch::kCPU}, {.micro_batches = 1});
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.peak_activation_bytes(); }),
-              HasSubstr("needs PipelineOptions::measure_memory"));
+              HasSubstr("Pipeline: peak_activation_bytes() needs PipelineOptions::measure_memory"));
+  const pipeline::StageModule modules[] = {gelu_or_relu_stage(1, Behind::kRelu),
+                                           gelu_or_relu_stage(1, Behind::kRelu)};
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    DistributedPipeline ranks({modules[group.rank()]}, group, torch::kCPU);
+    ranks.peak_activation_bytes();
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("DistributedPipeline: peak_activation_bytes() needs")));
 }
 
 }  // namespace

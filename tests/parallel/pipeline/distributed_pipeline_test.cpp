@@ -17,10 +17,12 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/groups.h>
 #include <tests/support/moment.h>
 #include <tests/support/survivors.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
@@ -196,6 +198,49 @@ TEST(DistributedPipeline, EndsOnAllRanksWhereABatchIsNotAsLargeAsTheySay) {
   });
   EXPECT_THAT(errors[0], HasSubstr("x has shape [11, 1, 28, 28], expected 10 samples"));
   EXPECT_THAT(errors, Each(HasSubstr("has shape [11")));
+}
+
+TEST(DistributedPipeline, WritesTheLastStepOfAllRanksAsOneFile) {
+  const Net net = make_net("mnist");
+  const testing_support::TemporaryDirectory directory;
+  const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
+    DistributedPipeline pipe(stages_of(net, Schedule::k1F1B, group.rank(), 4), group, torch::kCPU,
+                             {.micro_batches = kRankMicroBatches});
+    pipe.step(net.criterion, net.x, net.y);
+    pipe.write_trace(directory / "trace.json");
+    // 1F1B: a worker holds as many micro-batches as there are workers from it to the last one.
+    if (pipe.peak_activations() != std::vector<int>{4 - group.rank()}) throw Error("held others");
+  });
+  EXPECT_EQ(errors, no_errors(4));
+  const std::string text = testing_support::read_text(directory / "trace.json");
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(text, AllOf(HasSubstr(str("\"rank ", rank)), HasSubstr(str("\"worker ", rank)),
+                            HasSubstr(str(rank, "F3\"")), HasSubstr(str(rank, "B3\""))));
+  }
+}
+
+TEST(DistributedPipeline, AllRanksHearThatThereIsNoTrace) {
+  const Net net = make_net("mnist");
+  const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
+    DistributedPipeline pipe(stages_of(net, Schedule::k1F1B, group.rank(), 4), group, torch::kCPU);
+    pipe.write_trace("/dev/null/trace.json");
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("/dev/null/trace.json")));
+}
+
+// Ranks have one clock, so that a trace shows when one waited for another.
+TEST(PipelineTrace, IsInTheTimeOfTheClock) {
+  pipeline::Timeline timeline;
+  timeline.workers.resize(2);
+  timeline.workers[1].push_back(
+      {.action = {pipeline::Kind::kForward, 1, 2}, .begin = 0.5, .end = 0.75});
+  const Clock::time_point began{std::chrono::seconds(2)};
+  const std::vector<Span> spans = pipeline::trace_spans(timeline, began);
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].name, "1F2");
+  EXPECT_EQ(spans[0].track, "worker 1");
+  EXPECT_EQ(spans[0].begin, began + std::chrono::milliseconds(500));
+  EXPECT_EQ(spans[0].end, began + std::chrono::milliseconds(750));
 }
 
 // Messages are longer than the transport's ring: the rest is sent while the sender is in a call.

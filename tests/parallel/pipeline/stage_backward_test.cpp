@@ -337,6 +337,33 @@ TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
   EXPECT_TRUE(linear->bias.grad().equal(torch::full({5}, 4.0F)));
 }
 
+// The gradient that flows into a sink of the module's own belongs to the first part. It is dropped.
+TEST(StageBackward, EndsTheFirstPartAtASinkOfTheModule) {
+  at::set_num_threads(1);
+  nn::Linear first(5, 5), second(5, 5);
+  const torch::Tensor x = torch::randn({4, 5}), gradient = torch::randn({4, 5});
+  second->forward(torch::gelu(first->forward(x))).backward(gradient);
+  const torch::Tensor of_first = first->weight.grad().clone();
+  const torch::Tensor of_second = second->weight.grad().clone();
+  first->zero_grad();
+  second->zero_grad();
+
+  torch::Tensor wanted = x.detach();
+  GradientSink::attach(wanted);
+  auto linear = first->forward(wanted);
+  const auto of_linear = linear.storage().getWeakStorageImpl();
+  StageBackward backward({second->forward(torch::gelu(linear))}, {GradientSink()});
+  linear = torch::Tensor();
+  const Tensors of_inputs = backward.backward_input({gradient});
+  ASSERT_EQ(of_inputs.size(), 1U);
+  EXPECT_FALSE(of_inputs[0].defined());
+  EXPECT_TRUE(of_linear.expired());  // only GELU's backward needed it, which has run
+  EXPECT_FALSE(first->weight.grad().defined());
+  backward.backward_weight();
+  EXPECT_TRUE(first->weight.grad().equal(of_first));
+  EXPECT_TRUE(second->weight.grad().equal(of_second));
+}
+
 // What only the gradients of the inputs needed goes with the first part, the rest with the second.
 TEST(StageBackward, ReleasesActivationsAsSoonAsItCan) {
   nn::Linear first(5, 5), second(5, 5);

@@ -1,0 +1,45 @@
+"""A ResNet of these peers cut into stages, at the names at which Lockstep's resnet_stages() cuts its own."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+LAYERS = ("layer1", "layer2", "layer3", "layer4")
+
+
+def blocks_of(net):
+    """The names of all blocks, in the order of the forward."""
+    return [f"{layer}.{number}" for layer in LAYERS for number in range(len(getattr(net, layer)))]
+
+
+def ends_of(blocks, cuts):
+    """The number of blocks before each cut. A cut is the layer or the block that a stage ends with."""
+    ends = [max((number for number, block in enumerate(blocks, 1) if block == cut or block.startswith(f"{cut}.")),
+                default=0) for cut in cuts]
+    if not all(first < end for first, end in zip([0, *ends], [*ends, len(blocks)])):
+        raise SystemExit(f"error: --cuts must be layers or blocks of the net in the order of the forward, without the "
+                         f"last one, got {','.join(cuts)}; blocks are {', '.join(blocks)}")
+    return ends
+
+
+class Stage(nn.Module):
+    """The blocks `first` to `end` - 1. The first stage also has the stem, the last one the classifier."""
+
+    def __init__(self, net, first, end):
+        super().__init__()
+        blocks = blocks_of(net)
+        stem = [net.conv1, net.bn1, nn.ReLU(), getattr(net, "maxpool", nn.Identity())]
+        self.body = nn.Sequential(*(stem if first == 0 else []),
+                                  *(net.get_submodule(name) for name in blocks[first:end]))
+        self.fc = net.fc if end == len(blocks) else None
+
+    def forward(self, x):
+        x = self.body(x.contiguous(memory_format=torch.channels_last))
+        if self.fc is None:
+            return x.contiguous()  # Gloo sends nothing else
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def stages_of(net, cuts):
+    """One stage more than there are cuts."""
+    ends = ends_of(blocks_of(net), cuts)
+    return [Stage(net, first, end) for first, end in zip([0, *ends], [*ends, len(blocks_of(net))])]

@@ -1,0 +1,91 @@
+// The models of the recipes in stages, as strategies pipeline and hybrid train them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/recipes/recipe.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::message_of;
+
+OutputTask& output_task(Task& task) { return dynamic_cast<OutputTask&>(task); }
+
+TEST(RecipeStages, HaveAllParametersOfTheModel) {
+  for (const Recipe& recipe : recipes()) {
+    const auto task = recipe.make_task({.num_classes = 10});
+    OutputTask& whole = output_task(*task);
+    const std::size_t expected = whole.module().parameters().size();
+    ASSERT_GT(recipe.max_stages, 1) << recipe.name;
+    for (int count = 1; count <= recipe.max_stages; ++count) {
+      const auto stages = whole.stages(count);
+      EXPECT_EQ(stages.size(), static_cast<std::size_t>(count)) << recipe.name;
+      std::size_t parameters = 0;
+      for (const auto& stage : stages) parameters += stage.module().parameters().size();
+      EXPECT_EQ(parameters, expected) << recipe.name << " in " << count;
+    }
+    EXPECT_THROW(whole.stages(recipe.max_stages + 1), ConfigError) << recipe.name;
+  }
+}
+
+torch::Tensor images_for(const Recipe& recipe) {
+  return recipe.name == "mnist" ? torch::randn({4, 1, 28, 28}) : torch::randn({4, 3, 32, 32});
+}
+
+// In eval mode, where nothing is random and no statistics depend on the size of a micro-batch.
+TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
+  at::set_num_threads(1);
+  torch::manual_seed(2);
+  for (const Recipe& recipe : recipes()) {
+    const auto task = recipe.make_task({.num_classes = 10});
+    OutputTask& whole = output_task(*task);
+    torch::nn::Module& module = whole.module();
+    const torch::Tensor images = images_for(recipe), labels = torch::randint(10, {4}, torch::kLong);
+    module.eval();
+    whole.loss(whole.forward(module, images), labels).backward();
+    Tensors expected;
+    for (const torch::Tensor& parameter : module.parameters()) {
+      expected.push_back(parameter.grad().clone());
+    }
+    module.zero_grad();
+
+    Pipeline pipe(whole.stages(2), std::vector<torch::Device>(2, torch::kCPU),
+                  {.micro_batches = 2});
+    pipe.eval();
+    pipe.step([&](const torch::Tensor& output,
+                  const torch::Tensor& target) { return whole.loss(output, target); },
+              images, labels);
+    const Tensors got = module.parameters();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_TRUE(got[i].grad().defined()) << recipe.name << ' ' << i;
+      const double norm = expected[i].norm().item<double>();
+      EXPECT_LE((got[i].grad() - expected[i]).norm().item<double>(), 1e-3 * norm + 1e-6)
+          << recipe.name << ' ' << i;
+    }
+  }
+}
+
+TEST(RecipeStages, AreRefusedByNameWhereThereAreNone) {
+  const Recipe whole = {.name = "whole"};
+  EXPECT_THAT(message_of<ConfigError>([&] { require_stages(whole, 2); }),
+              HasSubstr("recipe whole: the model cannot be cut into stages; recipes whose model "
+                        "can: mnist, cifar10, resnet50-split"));
+  const Recipe& mnist = find_recipe("mnist");
+  for (const int wrong : {0, 5}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { require_stages(mnist, wrong); }),
+                HasSubstr("recipe mnist: the number of stages must be from 1 to 4, got "));
+  }
+  require_stages(mnist, 4);
+}
+
+}  // namespace
+}  // namespace lockstep
