@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include <dlfcn.h>
+
 #include <ATen/Parallel.h>
 
 #include <lockstep/core/error.h>
@@ -33,6 +35,16 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
     at::set_num_threads(std::max(1, counts[member]));
   });
   at::set_num_threads(threads);
+}
+
+void release_helping_threads() {
+  // Looked up because LibTorch brings its own OpenMP library, for which g++'s header may be too
+  // old.
+  using PauseResourceAll = int (*)(int);
+  static const auto pause =
+      reinterpret_cast<PauseResourceAll>(dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
+  constexpr int kPauseSoft = 1;  // omp_pause_soft: what the program has set stays
+  if (pause) pause(kPauseSoft);
 }
 
 }  // namespace lockstep

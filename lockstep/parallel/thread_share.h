@@ -17,4 +17,11 @@ std::vector<int> divided_threads(int threads, std::size_t members);
 /// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
+/// Ends the threads that help the calling thread with LibTorch's parallel operations, before a team
+/// that shares their processors begins: OpenMP's threads wait for the next operation for some
+/// milliseconds without sleeping. That operation starts them again, which takes tens of
+/// microseconds. Does nothing inside a parallel operation, and where the OpenMP library is older
+/// than OpenMP 5.0, whose omp_pause_resource_all() this is.
+void release_helping_threads();
+
 }  // namespace lockstep

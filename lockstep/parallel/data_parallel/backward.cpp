@@ -16,6 +16,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/gradient_sum.h>
+#include <lockstep/parallel/thread_share.h>
 
 namespace lockstep::data_parallel {
 namespace {
@@ -119,6 +120,7 @@ void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph)
   if (devices_.front().is_cpu()) {
     // The engine computes all of a backward's CPU work on the thread that asks for it.
     const CallerState caller(devices_);
+    release_helping_threads();
     team_->run([&](std::size_t replica) {
       for (std::size_t p = 0; p < tasks.size(); ++p) {
         if (graph_.parts[p].replica != replica || tasks[p].is_empty()) continue;

@@ -9,6 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/backward.h>
+#include <lockstep/parallel/thread_share.h>
 
 namespace lockstep::data_parallel {
 namespace {
@@ -79,6 +80,7 @@ Step::Step(const Replicas& replicas, GraphCheck& check, std::shared_ptr<ThreadTe
 
 void Step::run(const std::function<void(std::size_t)>& task) const {
   const CallerState caller(replicas_.devices());
+  if (replicas_.devices().front().is_cpu()) release_helping_threads();
   team_->run([&](std::size_t replica) {
     if (scatter_.sizes()[replica] == 0) return;
     const CallerState::Scope scope(caller, replica);

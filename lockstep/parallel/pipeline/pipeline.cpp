@@ -192,6 +192,7 @@ class Pipeline::Impl {
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
     const CallerState caller(devices_, devices_of(batch));
+    if (devices_.front().is_cpu()) release_helping_threads();
     threads_->run([&](std::size_t i) {
       const CallerState::Scope like_caller(caller, i);
       const pipeline::CastsPerMicroBatch no_shared_casts;
