@@ -9,8 +9,9 @@ RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 # Tests wait for each other and for deadlines: two at a time leave a third of two processors idle.
 RUN_TESTS = tools/run_tests.py
 TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 3)))
-# Unoptimised, in few translation units and without tests: the check asks whether it compiles and links.
-CUDA_CHECK = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
+# Unoptimised, in few translation units and without tests: the check asks whether it compiles and links. By
+# clang++, which precompiles LibTorch's headers in a third of g++'s time and shows that our sources suit both.
+CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
              -DLOCKSTEP_BENCHMARKS=OFF -DLOCKSTEP_UNITY_FILES=0
 PYTHON = .deps/venv/bin/python
 # Files in a translation unit of a room, given when a tree is configured for the first time: 1 is best for
@@ -94,8 +95,9 @@ cuda: bootstrap
 ifeq ($(LOCKSTEP_SKIP_CUDA),1)
 	@echo "skipped: LOCKSTEP_SKIP_CUDA is set, so NCCL is not compiled and torchvision not compared"
 else
+	tools/bootstrap.sh clang
 	tools/bootstrap.sh cuda
-	cmake --preset cuda $(CUDA_CHECK) \
+	cmake --fresh --preset cuda $(CUDA_CHECK) \
 	  -DLOCKSTEP_TORCH_ROOT="$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
 	cmake --build build/cuda -j $(JOBS)
 endif

@@ -12,6 +12,9 @@ if(LOCKSTEP_SANITIZE)
   # No recovery: a test passes over what UBSan only prints.
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+  # Leaves Highway's kernels without vectors, for AVX2 and for AVX-512. The others would nearly double the
+  # compilation of the kernels; the release tree has and tests them all.
+  add_compile_definitions(HWY_DISABLED_TARGETS=HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)
 endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
@@ -20,5 +23,9 @@ if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${LOCKSTEP_CCACHE})
-  add_compile_options(-fpch-preprocess)
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  else()
+    add_compile_options(-fpch-preprocess)
+  endif()
 endif()

@@ -61,7 +61,7 @@ class ActivationMemory {
   };
 
   /// The stage and micro-batch that memory belongs to. A stage below 0: it belongs to none.
-  struct Owner {
+  struct alignas(2 * sizeof(int)) Owner {  // so aligned, it is loaded and stored as one number
     int stage = -1;
     int micro_batch = 0;
     friend auto operator<=>(const Owner&, const Owner&) = default;
