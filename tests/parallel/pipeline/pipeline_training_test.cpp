@@ -254,7 +254,8 @@ TEST(PipelineMessages, ShareNoMemoryWithGradientsOfParameters) {
   accumulate(alone, 5);
   for (const Schedule schedule : kAllSchedules) {
     const Net net = shifting_net();
-    pipeline_with(net, {.micro_batches = 5, .schedule = schedule}).step(net.criterion, net.x, net.y);
+    pipeline_with(net, {.micro_batches = 5, .schedule = schedule})
+        .step(net.criterion, net.x, net.y);
     EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule);
   }
 }
