@@ -132,9 +132,7 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   }
   settings.seconds = arguments.seconds.value_or(kDefaultSeconds);
   check.in_range("--seconds", settings.seconds, 0.001, 1e5);
-  check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
-  settings.timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
+  settings.timeout = resolve_timeout(kBenchComm, arguments.timeout_seconds);
   if (arguments.explain) {
     settings.explain = resolve_explain(arguments);
   } else {

@@ -1,6 +1,7 @@
 #include <lockstep/cli/bench_options.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include <lockstep/cli/launched_world.h>
 #include <lockstep/core/error.h>
@@ -43,6 +44,11 @@ int resolve_world_size(const std::string& command, std::optional<int> nproc_per_
   const int world_size = worker ? worker->world_size : nproc_per_node.value_or(2);
   check.in_range("the number of ranks", world_size, 2, most);
   return world_size;
+}
+
+std::chrono::milliseconds resolve_timeout(const std::string& command, double seconds) {
+  OptionCheck(command).in_range("--timeout", seconds, 0.1, 1e6);
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
 }  // namespace lockstep

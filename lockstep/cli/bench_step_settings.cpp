@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kBenchStep = "bench step";
 constexpr const char* kWhole = "whole";
 constexpr int kMostStepRanks = 1024;
+constexpr int kRoundsOfRanks = 21;
 
 double parse_mebibytes(const std::string& word) {
   double value = 0;
@@ -75,6 +75,23 @@ void refuse_step_option(bool given, const std::string& text) {
   if (given) throw ConfigError(str(kBenchStep, ": ", text));
 }
 
+void resolve_common(const BenchStepArguments& arguments, int default_rounds,
+                    CommonStepSettings& settings) {
+  const OptionCheck check(kBenchStep);
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});
+  settings.backend = arguments.backend;
+  check.one_of("--precision", arguments.precision, {"32", "bf16"});
+  settings.precision = arguments.precision;
+  check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
+  settings.optimizer = arguments.optimizer;
+  settings.rounds = arguments.rounds.value_or(default_rounds);
+  check.in_range("--rounds", settings.rounds, 1, 1e6);
+  if (arguments.steps) check.in_range("--steps", *arguments.steps, 1, 1e6);
+  settings.steps = arguments.steps.value_or(0);
+  settings.timeout = resolve_timeout(kBenchStep, arguments.timeout_seconds);
+  if (arguments.json) settings.json = *arguments.json;
+}
+
 BenchStepSettings resolve(const BenchStepArguments& arguments) {
   const OptionCheck check(kBenchStep);
   refuse_options_of_strategies(arguments);
@@ -82,8 +99,7 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   check.one_of("--model", arguments.model, {"mnist", "resnet18"});
   settings.model = arguments.model;
   settings.variants = resolve_variants(arguments);
-  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});
-  settings.backend = arguments.backend;
+  resolve_common(arguments, kRoundsOfRanks, settings);
   settings.worker = worker_environment();
   settings.world_size =
       resolve_world_size(kBenchStep, arguments.nproc_per_node, settings.worker, kMostStepRanks);
@@ -91,20 +107,8 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   check.in_range("--batch-per-rank", static_cast<double>(settings.batch_per_rank), 1, 1e6);
   settings.threads = arguments.threads.value_or(1);
   check.in_range("--threads", settings.threads, 1, 1024);
-  check.one_of("--precision", arguments.precision, {"32", "bf16"});
-  settings.precision = arguments.precision;
-  check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
-  settings.optimizer = arguments.optimizer;
   settings.set_to_none = arguments.set_to_none;
   settings.alone = arguments.alone;
-  settings.rounds = arguments.rounds.value_or(21);
-  check.in_range("--rounds", settings.rounds, 1, 1e6);
-  if (arguments.steps) check.in_range("--steps", *arguments.steps, 1, 1e6);
-  settings.steps = arguments.steps.value_or(0);
-  check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
-  settings.timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
-  if (arguments.json) settings.json = *arguments.json;
   if (settings.speaks()) check_output_file(kBenchStep, "--json", settings.json);
   return settings;
 }

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+inline constexpr const char* kBenchStep = "bench step";  ///< begins messages of both modes
+
 /// The options as the user gave them, for both modes. bench_strategies/strategy_settings.h resolves
 /// those of --strategy all.
 struct BenchStepArguments {
@@ -41,6 +43,19 @@ struct BenchStepArguments {
   std::optional<std::string> only;
 };
 
+/// What both modes have, with the same values allowed.
+struct CommonStepSettings {
+  std::string backend;    ///< between ranks
+  std::string precision;  ///< "32" or "bf16"
+  std::string optimizer;  ///< "sgd", "adam" or "adamw"
+  int rounds = 0;
+  /// Timed steps of a way in a round. 0: as many as take a fifth of a second; with --strategy all
+  /// what takes a second, at least 3.
+  std::int64_t steps = 0;
+  std::filesystem::path json;
+  std::chrono::milliseconds timeout{};
+};
+
 /// One way to train on all ranks together, a row of the result.
 struct StepVariant {
   std::string strategy;
@@ -51,23 +66,16 @@ struct StepVariant {
   bool find_unused_parameters = false;
 };
 
-struct BenchStepSettings {
+struct BenchStepSettings : CommonStepSettings {
   std::string model;
   std::vector<StepVariant> variants;
-  std::string backend;
   /// The environment of the launcher that started this process; absent: we start the ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 2;
   std::int64_t batch_per_rank = 0;
-  int threads = 1;  ///< of each rank
-  std::string precision;
-  std::string optimizer;     ///< "sgd", "adam" or "adamw"
+  int threads = 1;           ///< of each rank
   bool set_to_none = false;  ///< gradients before a step are undefined, not zero
   bool alone = false;        ///< only the variants: nothing that they are compared with
-  int rounds = 0;
-  std::int64_t steps = 0;  ///< of a round, each way; 0: as many as take a fifth of a second
-  std::filesystem::path json;
-  std::chrono::milliseconds timeout{};
 
   /// Whether this process writes what the run has to say.
   bool speaks() const { return !worker || worker->rank == 0; }
@@ -76,6 +84,12 @@ struct BenchStepSettings {
 /// Checks everything that can be checked before a rank exists. ConfigError names the option, also
 /// one that only the other mode has.
 BenchStepSettings resolve(const BenchStepArguments& arguments);
+
+/// Checks the options that both modes have and puts them into `settings`. Without --rounds there
+/// are `default_rounds`. ConfigError names the option. The process that writes --json checks
+/// whether it can (check_output_file()).
+void resolve_common(const BenchStepArguments& arguments, int default_rounds,
+                    CommonStepSettings& settings);
 
 /// Throws a ConfigError with `text`, in the name of the command, if `given`.
 void refuse_step_option(bool given, const std::string& text);

@@ -45,7 +45,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--stages", to.stages,
               "Stages that the model is cut into (pipeline and hybrid only, default 2)");
   add_integer(command, "--micro-batches", to.micro_batches,
-              "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, default 4)");
+              "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
+              "default 4)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
                    "Ranks with the same stages share out their optimizer's state (hybrid only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
@@ -99,8 +100,8 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
                      "Epochs after which the learning rate falls (--schedule step only, default "
                      "1)");
   command.add_option("--gamma", to.gamma,
-                     "Factor applied to the learning rate at each fall (--schedule step only, default "
-                     "0.1)");
+                     "Factor applied to the learning rate at each fall (--schedule step only, "
+                     "default 0.1)");
   command.add_option("--warmup-epochs", to.warmup_epochs,
                      "Epochs during which the learning rate first rises, with any schedule");
   add_integer(command, "--seed", to.seed, "Seed of weights, order and augmentation")

@@ -43,7 +43,8 @@ TORCH_MODULE(ResNetStage);
 /// forward.
 std::vector<ResNetStage> resnet_stages(const ResNet& net, const std::vector<std::string>& cuts);
 
-/// The names of all blocks of `net`, in the order of the forward. Each but the last one can be a cut.
+/// The names of all blocks of `net`, in the order of the forward. Each but the last one can be a
+/// cut.
 std::vector<std::string> resnet_blocks(const ResNet& net);
 
 /// Where to cut `net` into `stages` stages, for resnet_stages(). Two stages are cut after layer2,

@@ -4,6 +4,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/parallel/autocast_type_scope.h>
 
 namespace lockstep {
 
@@ -25,23 +26,20 @@ Precision parse_precision(const std::string& name) {
   return name == "16" ? Precision::kFp16 : Precision::kBf16;
 }
 
-AutocastScope::AutocastScope(Precision precision, torch::DeviceType device)
-    : device_(device), active_(precision != Precision::k32) {
-  if (!active_) return;
+AutocastScope::AutocastScope(Precision precision, torch::DeviceType device) : device_(device) {
+  if (precision == Precision::k32) return;
+  type_ = std::make_unique<AutocastTypeScope>(
+      device_, precision == Precision::kFp16 ? torch::kHalf : torch::kBFloat16);
   former_enabled_ = at::autocast::is_autocast_enabled(device_);
-  former_dtype_ = at::autocast::get_autocast_dtype(device_);
   at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::set_autocast_dtype(device_,
-                                   precision == Precision::kFp16 ? torch::kHalf : torch::kBFloat16);
   at::autocast::increment_nesting();
 }
 
 AutocastScope::~AutocastScope() {
-  if (!active_) return;
+  if (!type_) return;
   // Casts of the weights are cached until the outermost scope ends.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, former_enabled_);
-  at::autocast::set_autocast_dtype(device_, former_dtype_);
 }
 
 }  // namespace lockstep

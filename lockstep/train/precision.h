@@ -1,11 +1,14 @@
 // The precision of the forward pass.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <torch/types.h>
 
 namespace lockstep {
+
+class AutocastTypeScope;
 
 enum class Precision {
   k32,  ///< float32 throughout
@@ -29,10 +32,9 @@ class AutocastScope {
   AutocastScope& operator=(const AutocastScope&) = delete;
 
  private:
-  torch::DeviceType device_;
-  bool active_;
+  const torch::DeviceType device_;
+  std::unique_ptr<AutocastTypeScope> type_;  // null with k32
   bool former_enabled_ = false;
-  torch::ScalarType former_dtype_ = torch::kFloat32;
 };
 
 }  // namespace lockstep

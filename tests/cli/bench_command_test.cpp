@@ -69,7 +69,8 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
       {{"step", "--strategy", "dpp"},
        2,
-       "error: bench step: --strategy must be one of all, single, dp, ddp, zero1, pipeline, hybrid, got 'dpp'\n"},
+       "error: bench step: --strategy must be one of all, single, dp, ddp, zero1, pipeline, "
+       "hybrid, got 'dpp'\n"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);

@@ -1,4 +1,4 @@
-// `lockstep data` as its users meet it.
+// `lockstep data` as its users meet it. data_preview_command_test.cpp has its previews.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -10,13 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/core/strings.h>
 #include <lockstep/formats/pack.h>
-#include <lockstep/formats/png.h>
+#include <tests/cli/data_command.h>
 #include <tests/cli/program_run.h>
-#include <tests/support/dali.h>
-#include <tests/support/data_bytes.h>
-#include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -26,43 +22,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// A folder of images, a small MNIST, and nothing of the user's own in sight.
-class DataCommand : public ::testing::Test {
- protected:
-  DataCommand() {
-    for (int i = 0; i < 12; ++i) {
-      const int width = 10 + i;
-      const std::string pixels = pattern(static_cast<std::size_t>(width * 8 * 3));
-      data.write("images/" + std::string(i < 5 ? "cat/" : "dog/") + std::to_string(10 + i) + ".png",
-                 encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
-                            width, 8));
-    }
-    write_mnist(data, "mnist/train", 30);
-    write_mnist(data, "mnist/t10k", 20);
-  }
-
-  ProgramRun start(const std::vector<std::string>& arguments,
-                   const std::function<void()>& before_exec = {}) const {
-    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "data"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return ProgramRun(words,
-                      {{"XDG_CACHE_HOME", (data / "cache").string()},
-                       {"LOCKSTEP_DATA", data.path().string()},
-                       {"LOCKSTEP_MIRROR", "http://127.0.0.1:9"}},
-                      before_exec);
-  }
-  ProgramResult run(const std::vector<std::string>& arguments,
-                    const std::function<void()>& before_exec = {}) const {
-    return start(arguments, before_exec).wait();
-  }
-  std::string images() const { return (data / "images").string(); }
-  std::string in_out(const std::string& name) const { return (out / name).string(); }
-  json read_json(const std::string& name) const { return json::parse(read_text(out / name)); }
-
-  TemporaryDirectory data;
-  TemporaryDirectory out;
-};
 
 TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
   const ProgramResult packed = run({"pack", images(), in_out("a.pack"), "--size", "6x7",
@@ -147,144 +106,6 @@ TEST_F(DataCommand, GetsWhatIsMissing) {
       unreachable.err,
       HasSubstr("error: cannot download http://127.0.0.1:9/cifar100/cifar-100-binary.tar.gz"));
 }
-
-// The sheet in a PNG file: its size, its pixels, and how many of these are not grey.
-struct Sheet {
-  ImageHeader header;
-  std::vector<std::uint8_t> rgb;
-  int colorful = 0;
-};
-
-Sheet read_sheet(const std::filesystem::path& path) {
-  const std::string file = read_text(path);
-  PngDecoder decoder;
-  Sheet sheet;
-  sheet.header = decoder.open(as_bytes(file), path.string());
-  std::vector<std::uint8_t>& rgb = sheet.rgb;
-  rgb.resize(rgb_bytes(whole(sheet.header)));
-  decoder.decode(whole(sheet.header), rgb);
-  for (std::size_t i = 0; i < rgb.size(); i += 3) {
-    if (rgb[i] != rgb[i + 1] || rgb[i] != rgb[i + 2]) ++sheet.colorful;
-  }
-  return sheet;
-}
-
-TEST_F(DataCommand, PreviewsARecipe) {
-  const ProgramResult result =
-      run({"preview", "mnist", "--operators", "crop-flip", "--out", in_out("a.png"), "--images",
-           "5", "--versions", "2", "--seed", "3", "--epoch", "4", "--json", in_out("a.json")});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json shown = read_json("a.json");
-  EXPECT_EQ(result.out,
-            str(in_out("a.png"), ": 5 images of MNIST train, 2 versions of each, ",
-                shown["width"].get<int>(), "x", shown["height"].get<int>(), " pixels\n"));
-  EXPECT_THAT(result.err, IsEmpty());
-  const Sheet sheet = read_sheet(out / "a.png");
-  EXPECT_EQ(sheet.header.width, shown["width"]);
-  EXPECT_EQ(sheet.header.height, shown["height"]);
-  EXPECT_GT(sheet.header.width, 3 * 4 * 28) << "28 pixels are enlarged to 112";
-  EXPECT_EQ(sheet.colorful, 0);
-  EXPECT_EQ(shown["operators"],
-            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
-  ASSERT_EQ(shown["rows"].size(), 5U);
-  for (const json& row : shown["rows"]) {
-    EXPECT_EQ(row["label"], row["index"].get<int>() % 10);
-    ASSERT_EQ(row["versions"].size(), 2U);
-    EXPECT_EQ(row["versions"][1]["epoch"], 5);
-    EXPECT_EQ(row["versions"][1]["labels"], (json{{{"label", row["label"]}, {"share", 1.0}}}));
-  }
-
-  ASSERT_EQ(run({"preview", "mnist", "--operators", "crop-flip", "--out", in_out("b.png"),
-                 "--images", "5", "--versions", "2", "--seed", "3", "--epoch", "4"})
-                .exit_code,
-            0);
-  EXPECT_TRUE(read_text(out / "a.png") == read_text(out / "b.png")) << "the same choices again";
-}
-
-TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
-  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--size", "16x20"}).exit_code, 0);
-  for (const std::string& source : {images(), in_out("a.pack")}) {
-    const ProgramResult result =
-        run({"preview", source, "--size", "12", "--images", "2", "--versions", "3", "--mix",
-             "random", "--out", in_out("a.png"), "--json", in_out("a.json")});
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
-    const json shown = read_json("a.json");
-    EXPECT_EQ(shown["class_names"], (json{"cat", "dog"}));
-    EXPECT_EQ(shown["operators"][0], "RandomResizedCrop");
-    for (const json& version : shown["rows"][1]["versions"]) {
-      double sum = 0;
-      for (const json& label : version["labels"]) sum += label["share"].get<double>();
-      EXPECT_NEAR(sum, 1, 1e-6);
-    }
-  }
-}
-
-// Six files as long as the real ones: one, under six names.
-void write_cifar10(const TemporaryDirectory& data) {
-  const std::string folder = "cifar10/";
-  data.write(folder + "test_batch.bin", cifar_records(10'000));
-  for (int i = 1; i <= 5; ++i) {
-    std::filesystem::create_hard_link(data / (folder + "test_batch.bin"),
-                                      data / (folder + str("data_batch_", i, ".bin")));
-  }
-}
-
-TEST_F(DataCommand, PreviewsCifar10) {
-  write_cifar10(data);
-  const ProgramResult result =
-      run({"preview", "cifar10", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
-           "--json", in_out("a.json")});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
-  const json shown = read_json("a.json");
-  EXPECT_EQ(shown["dataset"], "CIFAR-10 train");
-  EXPECT_EQ(shown["class_names"][0], "airplane");
-  EXPECT_EQ(shown["operators"],
-            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
-  EXPECT_EQ(shown["rows"].size(), 3U);
-}
-
-TEST_F(DataCommand, PreviewsCifar100) {
-  data.write("cifar100/cifar-100-binary/train.bin", cifar100_records(50'000));
-  data.write("cifar100/cifar-100-binary/test.bin", cifar100_records(10'000));
-  const ProgramResult result =
-      run({"preview", "cifar100", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
-           "--json", in_out("a.json")});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json shown = read_json("a.json");
-  EXPECT_EQ(shown["dataset"], "CIFAR-100 train");
-  EXPECT_EQ(shown["class_names"].size(), 100U);
-  EXPECT_EQ(shown["operators"], (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
-  const ProgramResult refused =
-      run({"preview", "cifar100", "--operators", "recipe", "--out", in_out("b.png")});
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--operators recipe is for the data set of a recipe; use crop-flip"));
-}
-
-class DaliPreview : public DataCommand, public ::testing::WithParamInterface<const char*> {};
-
-TEST_P(DaliPreview, ShowsWhatTheNativeOneShows) {
-  LOCKSTEP_SKIP_WITHOUT_DALI;
-  write_cifar10(data);
-  const auto sheet_of = [&](const std::string& loader) {
-    const ProgramResult result =
-        run({"preview", GetParam(), "--loader", loader, "--operators", "crop-flip", "--images", "3",
-             "--versions", "2", "--out", in_out("a.png"), "--json", in_out("a.json")});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(read_json("a.json")["engine"], loader);
-    return read_sheet(out / "a.png").rgb;
-  };
-  const std::vector<std::uint8_t> native = sheet_of("native");
-  const std::vector<std::uint8_t> dali = sheet_of("dali");
-  ASSERT_EQ(native.size(), dali.size());
-  EXPECT_FALSE(native == dali) << "the heading names the loader";
-  const auto below = static_cast<std::ptrdiff_t>(native.size() / 5);
-  EXPECT_TRUE(std::equal(native.begin() + below, native.end(), dali.begin() + below));
-}
-
-INSTANTIATE_TEST_SUITE_P(Recipes, DaliPreview, ::testing::Values("mnist", "cifar10"),
-                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
   data.write("broken/cat/a.png", "no image");

@@ -1,91 +1,39 @@
 #include <lockstep/comm/reduce.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
-#include <lockstep/comm/copy.h>
 #include <lockstep/core/error.h>
+#include <tests/comm/elements.h>
 
 namespace lockstep {
 namespace {
 
+using testing_support::BHalf;
+using testing_support::Buffer;
+using testing_support::Bytes;
+using testing_support::element;
+using testing_support::for_each_target;
+using testing_support::Half;
+using testing_support::kTypes;
+using testing_support::random_values;
+using testing_support::set_value;
 using Kind = ReduceOp::Kind;
-using Bytes = std::vector<std::byte>;
 
-constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
-                               DataType::kBFloat16, DataType::kInt8,    DataType::kInt16,
-                               DataType::kInt32,    DataType::kInt64,   DataType::kUInt8,
-                               DataType::kBool};
 constexpr double kFactor = 0.3;
 constexpr ReduceOp kOps[] = {
     ReduceOp::kSum,       ReduceOp::kAverage,    ReduceOp::kProduct,
     ReduceOp::kMin,       ReduceOp::kMax,        ReduceOp::kBitwiseAnd,
     ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor, ReduceOp::premultiplied_sum(kFactor)};
 
-// Runs `check` with each instruction set that this processor has and, last, the scalar loop.
-void for_each_target(const std::function<void()>& check) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    check();
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-}
-
-// The reference: one element at a time, in types and with conversions of its own.
-
-template <class T>
-T element(const std::byte* data, std::size_t i) {
-  T value;
-  std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-  return value;
-}
-
-float bfloat16_to_float(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16);
-}
-
-// Of the two neighbours the nearer one, or else the even one, found in double precision.
-std::uint16_t float_to_bfloat16(float value) {
-  if (std::isnan(value)) return 0x7FC0;
-  const auto towards_zero = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
-  if (std::isinf(value)) return towards_zero;
-  const auto away = static_cast<std::uint16_t>(towards_zero + 1);
-  const double low = std::abs(double{bfloat16_to_float(towards_zero)});
-  // Infinity stands where the next power of two would.
-  const double high =
-      (away & 0x7FFF) == 0x7F80 ? std::ldexp(1.0, 128) : std::abs(double{bfloat16_to_float(away)});
-  const double middle = (low + high) / 2;
-  const double magnitude = std::abs(double{value});
-  if (magnitude != middle) return magnitude < middle ? towards_zero : away;
-  return towards_zero % 2 == 0 ? towards_zero : away;
-}
-
-struct Half {
-  std::uint16_t bits;
-  operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
-  static Half from(float value) {
-    return {std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))};
-  }
-};
-
-struct BHalf {
-  std::uint16_t bits;
-  operator float() const { return bfloat16_to_float(bits); }
-  static BHalf from(float value) { return {float_to_bfloat16(value)}; }
-};
+// The reference: one element at a time, with the types and conversions of elements.h.
 
 template <class F>
 F combine_floats(Kind kind, F a, F b) {
@@ -244,66 +192,6 @@ std::size_t first_difference(const std::byte* got, const std::byte* expected, st
   }
   return count;
 }
-
-// Values that exist in the type: mostly between -2 and 2, with every kind of zero, infinity, NaN,
-// denormal and extreme among them.
-void set_value(std::byte* data, std::size_t i, DataType type, double value) {
-  const auto put = [&](auto stored) {
-    std::memcpy(data + i * sizeof(stored), &stored, sizeof(stored));
-  };
-  switch (type) {
-    case DataType::kFloat32:
-      return put(static_cast<float>(value));
-    case DataType::kFloat64:
-      return put(value);
-    case DataType::kFloat16:
-      return put(Half::from(static_cast<float>(value)));
-    case DataType::kBFloat16:
-      return put(BHalf::from(static_cast<float>(value)));
-    default:
-      FAIL() << data_type_name(type);
-  }
-}
-
-Bytes random_values(std::size_t count, DataType type, std::mt19937_64& random) {
-  Bytes bytes(count * element_size(type));
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  if (!is_floating_point(type)) {
-    // Bits alone would make every "or" true.
-    if (type == DataType::kBool) {
-      for (std::byte& byte : bytes) byte &= static_cast<std::byte>(random() % 2 * random());
-    }
-    return bytes;
-  }
-  constexpr double kSpecial[] = {0.0,  -0.0,  INFINITY, -INFINITY, NAN, 65504, -65504,
-                                 3e38, 1e-45, 6e-8,     -1e-41,    1.0, 1e308, 5e-324};
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t choice = random() % 10;
-    if (choice == 0) set_value(bytes.data(), i, type, kSpecial[random() % std::size(kSpecial)]);
-    if (choice > 2)
-      set_value(bytes.data(), i, type, static_cast<double>(random() % 4000001) / 1e6 - 2);
-  }
-  return bytes;
-}
-
-// A copy that begins at `offset` from an aligned address, and ends where its memory ends.
-class Buffer {
- public:
-  Buffer(const Bytes& bytes, std::size_t offset)
-      : memory_(offset, std::byte{0xA5}), offset_(offset) {
-    memory_.insert(memory_.end(), bytes.begin(), bytes.end());
-    memory_.shrink_to_fit();
-  }
-  std::byte* data() { return memory_.data() + offset_; }
-  bool intact() const {
-    return std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(offset_),
-                       [](std::byte byte) { return byte == std::byte{0xA5}; });
-  }
-
- private:
-  Bytes memory_;
-  std::size_t offset_;
-};
 
 enum class Layout { kOneNew, kFirstInPlace, kAllInPlace, kFirstAndNew };
 
@@ -499,59 +387,6 @@ TEST(Reduce, KnowsWhatIsNotDefined) {
   EXPECT_THROW(reduce_pair<std::int32_t>(DataType::kInt32, ReduceOp::kAverage, 1, 2),
                InternalError);
   EXPECT_THROW(reduce({}, {}, 1, DataType::kFloat32, ReduceOp::kSum), InternalError);
-}
-
-TEST(FindNan, FindsTheFirst) {
-  constexpr std::size_t kCount = 333;
-  for (const DataType type :
-       {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBFloat16}) {
-    Bytes values(kCount * element_size(type));
-    for (std::size_t i = 0; i < kCount; ++i) {
-      set_value(values.data(), i, type, i % 3 == 0 ? INFINITY : i % 3 == 1 ? -INFINITY : -1e-3);
-    }
-    for_each_target([&] {
-      Buffer none(values, 1);
-      EXPECT_EQ(find_nan(none.data(), kCount, type), kCount) << data_type_name(type);
-      for (std::size_t at = 0; at < kCount; at += at < 260 ? 1 : 9) {
-        Buffer buffer(values, 1);
-        set_value(buffer.data(), at, type, at % 2 == 0 ? NAN : -NAN);
-        set_value(buffer.data(), kCount - 1, type, NAN);
-        EXPECT_EQ(find_nan(buffer.data(), kCount, type), at) << data_type_name(type);
-        EXPECT_EQ(find_nan(buffer.data(), at, type), at) << data_type_name(type);
-      }
-    });
-  }
-  const Bytes ones(64, std::byte{0xFF});
-  EXPECT_EQ(find_nan(ones.data(), 16, DataType::kInt32), 16);
-  EXPECT_EQ(find_nan(nullptr, 0, DataType::kFloat32), 0);
-}
-
-TEST(CopyStreaming, CopiesWhateverTheAlignment) {
-  std::mt19937_64 random(1);
-  for (const std::size_t bytes : {0, 1, 63, 64, 65, 300, 4096, 70001}) {
-    const Bytes expected = random_values(bytes, DataType::kUInt8, random);
-    for_each_target([&] {
-      for (const std::size_t offset : {0, 1, 16, 63}) {
-        Buffer from(expected, (offset * 5) % 64);
-        Buffer to(Bytes(bytes), offset);
-        copy_streaming(to.data(), from.data(), bytes);
-        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), to.data())) << bytes;
-        EXPECT_TRUE(to.intact());
-      }
-    });
-  }
-  copy_streaming(nullptr, nullptr, 0);
-}
-
-TEST(DataTypes, HaveTheirSizesAndPyTorchsNames) {
-  constexpr std::pair<const char*, std::size_t> kExpected[] = {
-      {"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1},
-      {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},    {"bool", 1}};
-  for (std::size_t i = 0; i < std::size(kTypes); ++i) {
-    EXPECT_STREQ(data_type_name(kTypes[i]), kExpected[i].first);
-    EXPECT_EQ(element_size(kTypes[i]), kExpected[i].second);
-    EXPECT_EQ(is_floating_point(kTypes[i]), i < 4);
-  }
 }
 
 }  // namespace

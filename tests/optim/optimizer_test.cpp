@@ -1,99 +1,33 @@
 #include <lockstep/optim/optimizer.h>
 
 #include <functional>
-#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
 #include <tests/optim/golden.h>
+#include <tests/optim/optimizer_cases.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
 
+using lockstep::testing_support::FlatMemory;
 using lockstep::testing_support::golden_gradient;
 using lockstep::testing_support::golden_parameters;
 using lockstep::testing_support::golden_skips;
 using lockstep::testing_support::golden_values;
 using lockstep::testing_support::joined;
 using lockstep::testing_support::kGoldenSteps;
+using lockstep::testing_support::kOptions;
+using lockstep::testing_support::kShapes;
+using lockstep::testing_support::make_net;
+using lockstep::testing_support::message_of;
+using lockstep::testing_support::named;
 using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-NamedTensors named(const Tensors& tensors) {
-  NamedTensors parameters;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    parameters.emplace_back("p" + std::to_string(i), tensors[i]);
-  }
-  return parameters;
-}
-
-template <class Error>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-torch::nn::Sequential make_net() {
-  torch::manual_seed(1);
-  return torch::nn::Sequential(torch::nn::Conv2d(2, 3, 3), torch::nn::Flatten(),
-                               torch::nn::Linear(3 * 4 * 4, 5));
-}
-
-// Parameters in one piece of memory and gradients in another, each at a multiple of 64 bytes with
-// zeros between, as DistributedDataParallel lays them out.
-struct FlatMemory {
-  explicit FlatMemory(std::vector<std::vector<std::int64_t>> the_shapes)
-      : shapes(std::move(the_shapes)), parameters(empty()), gradients(empty()) {}
-
-  torch::Tensor empty() const {
-    std::int64_t size = 0;
-    for (const auto& shape : shapes) size += padded(shape);
-    return torch::zeros({size});
-  }
-  static std::int64_t padded(const std::vector<std::int64_t>& shape) {
-    return (c10::multiply_integers(shape) + 15) / 16 * 16;
-  }
-  Tensors views(const torch::Tensor& flat) const {
-    Tensors tensors;
-    std::int64_t offset = 0;
-    for (const auto& shape : shapes) {
-      tensors.push_back(flat.narrow(0, offset, c10::multiply_integers(shape)).view(shape).detach());
-      offset += padded(shape);
-    }
-    return tensors;
-  }
-  // Parameters whose gradients are views of `gradients`.
-  Tensors bound() const {
-    Tensors tensors = views(parameters);
-    const Tensors grads = views(gradients);
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      tensors[i].requires_grad_();
-      tensors[i].mutable_grad() = grads[i];
-    }
-    return tensors;
-  }
-
-  std::vector<std::vector<std::int64_t>> shapes;
-  torch::Tensor parameters;
-  torch::Tensor gradients;
-};
-
-const std::vector<std::vector<std::int64_t>> kShapes = {{10, 5, 5}, {10}, {20, 3}, {64}, {1}};
-
-const OptimizerOptions kOptions[] = {
-    SgdOptions{.lr = 0.1},
-    SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
-    AdamOptions{.lr = 0.01, .weight_decay = 0.1},
-    AdamWOptions{.lr = 0.01, .amsgrad = true},
-};
 
 TEST(Optimizer, SkipsParametersWithoutAGradientAsTorchDoes) {
   const std::pair<const char*, OptimizerOptions> cases[] = {
@@ -361,164 +295,6 @@ TEST(Optimizer, TakesTrainableParametersOnce) {
   net.a->weight.mutable_grad() = torch::ones({3, 3});
   optimizer.step();
   EXPECT_TRUE(torch::allclose(net.a->weight, before - 1));
-}
-
-// --- Parameter groups
-
-OptimizerOptions with_lr_and_decay(OptimizerOptions options, double lr, double weight_decay) {
-  std::visit([&](auto& of_kind) { of_kind.lr = lr, of_kind.weight_decay = weight_decay; }, options);
-  return options;
-}
-
-// The first two parameters with the options, the others at another rate without weight decay.
-std::vector<ParameterGroup> two_groups(const Tensors& parameters, const OptimizerOptions& options) {
-  NamedTensors first = named(parameters);
-  const NamedTensors second(first.begin() + 2, first.end());
-  first.resize(2);
-  return {{.parameters = first, .options = options},
-          {.parameters = second, .options = with_lr_and_decay(options, 0.002, 0)}};
-}
-
-// Bit for bit, whether parameters lie beside each other or not.
-TEST(ParameterGroups, StepAsOptimizersOfTheirOwn) {
-  for (const OptimizerOptions& kind : kOptions) {
-    const OptimizerOptions options = with_lr_and_decay(kind, 0.01, 0.1);
-    FlatMemory memory(kShapes);
-    torch::manual_seed(3);
-    for (auto& parameter : memory.views(memory.parameters)) parameter.normal_();
-    Tensors together = memory.bound();
-    Tensors apart;
-    for (const auto& parameter : together) apart.push_back(parameter.detach().clone());
-    Optimizer optimizer(two_groups(together, options));
-    std::vector<Optimizer> alone;
-    for (const ParameterGroup& group : two_groups(apart, options)) {
-      alone.emplace_back(group.parameters, group.options);
-    }
-    EXPECT_EQ(optimizer.groups(), 2U);
-    for (int step = 0; step < 6; ++step) {
-      Tensors gradients = memory.views(memory.gradients);
-      for (std::size_t i = 0; i < apart.size(); ++i) {
-        apart[i].mutable_grad() = gradients[i].normal_().clone();
-      }
-      optimizer.step();
-      for (Optimizer& one : alone) one.step();
-      for (std::size_t i = 0; i < apart.size(); ++i) {
-        ASSERT_TRUE(together[i].equal(apart[i])) << "step " << step << ", parameter " << i;
-      }
-    }
-    NamedTensors expected = alone[0].state();
-    for (const auto& item : alone[1].state()) expected.push_back(item);
-    const NamedTensors state = optimizer.state();
-    ASSERT_EQ(state.size(), expected.size());
-    for (std::size_t i = 0; i < state.size(); ++i) {
-      EXPECT_EQ(state[i].first, expected[i].first);
-      EXPECT_TRUE(state[i].second.equal(expected[i].second)) << state[i].first;
-    }
-    optimizer.zero_grad();
-    EXPECT_EQ(memory.gradients.count_nonzero().item<std::int64_t>(), 0);
-    EXPECT_THAT(optimizer.parameters(), SizeIs(kShapes.size()));
-  }
-}
-
-// A checkpoint of an optimizer without groups fits one with groups: state goes by parameters' names.
-TEST(ParameterGroups, TakeOverAStateWithoutGroups) {
-  const AdamWOptions options{.lr = 0.01};
-  const auto step = [](Tensors& parameters, Optimizer& optimizer, std::int64_t number) {
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      parameters[p].mutable_grad() = golden_gradient(p, number);
-    }
-    optimizer.step();
-  };
-  Tensors before = golden_parameters();
-  Optimizer without(named(before), options);
-  for (int number = 1; number < 4; ++number) step(before, without, number);
-  Tensors after;
-  for (const auto& parameter : before) after.push_back(parameter.clone());
-  std::vector<ParameterGroup> groups;  // one for each parameter, the last one first
-  for (const auto& parameter : named(after)) {
-    groups.insert(groups.begin(), {.parameters = {parameter}, .options = options});
-  }
-  Optimizer with(groups);
-  const NamedTensors saved = without.state();
-  const std::map<std::string, torch::Tensor> by_name(saved.begin(), saved.end());
-  const NamedTensors target = with.state();
-  ASSERT_EQ(target.size(), by_name.size());
-  for (const auto& [name, tensor] : target) torch::Tensor(tensor).copy_(by_name.at(name));
-  step(before, without, 4);
-  step(after, with, 4);
-  EXPECT_TRUE(joined(after).equal(joined(before)));
-}
-
-TEST(ParameterGroups, HaveLearningRatesOfTheirOwn) {
-  const Tensors parameters = {torch::zeros({1}), torch::zeros({1}), torch::zeros({1})};
-  Optimizer optimizer(two_groups(parameters, SgdOptions{.lr = 0.5}));
-  const auto rates = [&] { return std::vector{optimizer.lr(), optimizer.lr(1)}; };
-  EXPECT_THAT(rates(), ElementsAre(0.5, 0.002));
-  optimizer.scale_lr(0.5);
-  optimizer.scale_lr(2);  // of what the options say, not of the half
-  EXPECT_THAT(rates(), ElementsAre(1.0, 0.004));
-  optimizer.set_lr(1, 3);
-  EXPECT_THAT(rates(), ElementsAre(1.0, 3.0));
-  optimizer.set_lr(2);
-  EXPECT_THAT(rates(), ElementsAre(2.0, 2.0));
-  EXPECT_THAT(message_of<ConfigError>([&] { optimizer.set_lr(2, 1); }),
-              HasSubstr("there is no parameter group 2, it has 2, counted from 0"));
-}
-
-TEST(ParameterGroups, AreOfEqualOptions) {
-  auto net = make_net();  // a convolution and a linear layer, each with weight and bias
-  net->push_back(torch::nn::Linear(5, 5));
-  for (auto& parameter : net->ptr(3)->parameters()) parameter.set_requires_grad(false);
-  net->ptr(2)->register_parameter("tied", net->parameters()[0]);
-  const auto groups = group_parameters(*net, [](const std::string& name, const torch::Tensor& parameter) {
-    AdamWOptions options{.lr = name.starts_with("2.") ? 1e-3 : 1e-4};
-    if (parameter.dim() < 2) options.weight_decay = 0;
-    return options;
-  });
-  std::vector<std::string> texts;
-  for (const ParameterGroup& group : groups) {
-    std::string text;
-    for (const auto& [name, parameter] : group.parameters) text += name + ' ';
-    const auto& options = std::get<AdamWOptions>(group.options);
-    texts.push_back(lockstep::str(text, options.lr, ' ', options.weight_decay));
-  }
-  EXPECT_THAT(texts, ElementsAreArray({"0.weight 0.0001 0.01", "0.bias 0.0001 0", "2.weight 0.001 0.01",
-                                       "2.bias 0.001 0"}));
-}
-
-TEST(ParameterGroups, ThatCannotBeAreRefused) {
-  const torch::Tensor a = torch::zeros({1});
-  const torch::Tensor b = torch::zeros({1});
-  struct Wrong {
-    std::vector<ParameterGroup> groups;
-    const char* expected;
-  };
-  const Wrong wrongs[] = {
-      {{}, "there is no group"},
-      {{{{{"a", a}}, SgdOptions{}}, {{{"b", b}}, AdamOptions{}}},
-       "group 1 has options of adam, group 0 of sgd; make an optimizer for each"},
-      {{{{{"a", a}}, SgdOptions{}}, {{{"tied", a}}, SgdOptions{}}},
-       "'tied' of group 1 is in group 0 as 'a'"},
-      {{{{{"a", a}}, SgdOptions{}}, {{{"a", b}}, SgdOptions{}}}, "two parameters have the name 'a'"},
-      {{{{{"a", a}}, SgdOptions{}}, {{{"b", b}}, SgdOptions{.lr = -1}}}, "lr must be"},
-  };
-  for (const Wrong& wrong : wrongs) {
-    EXPECT_THAT(message_of<ConfigError>([&] { Optimizer optimizer(wrong.groups); }),
-                HasSubstr(wrong.expected));
-  }
-}
-
-// One group's refusal leaves the others as they were.
-TEST(ParameterGroups, NothingChangesWhenOneCannotStep) {
-  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 2).sparse(true));
-  auto dense = torch::ones({2}, torch::requires_grad());
-  embedding->forward(torch::tensor({1})).sum().backward();
-  dense.mutable_grad() = torch::ones({2});
-  Optimizer optimizer(std::vector<ParameterGroup>{
-      {.parameters = {{"dense", dense}}, .options = SgdOptions{.lr = 0.1}},
-      {.parameters = {{"sparse", embedding->weight}}, .options = SgdOptions{.momentum = 0.9}}});
-  EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }), HasSubstr("gradient of sparse is sparse"));
-  EXPECT_TRUE(dense.eq(1).all().item<bool>());
 }
 
 TEST(Optimizer, RefusesAParameterWithHoles) {

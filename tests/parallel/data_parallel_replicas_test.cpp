@@ -8,16 +8,17 @@
 #include <thread>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/optim/optimizer.h>
+#include <tests/parallel/autocast_here.h>
 #include <tests/parallel/data_parallel_nets.h>
 
 namespace lockstep::data_parallel {
 namespace {
 
+using testing_support::AutocastHere;
 using testing_support::copy_state;
 using testing_support::cpus;
 using testing_support::difference;
@@ -182,13 +183,11 @@ TEST(DataParallelReplicas, WorkUnderTheCallersAutocast) {
   SmallNet net;
   DataParallel dp(net, cpus(2));
   const Tensor x = normal({6, 4}, 7);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  const auto former = at::autocast::get_autocast_dtype(at::kCPU);
-  at::autocast::set_autocast_dtype(at::kCPU, torch::kHalf);  // a new thread has bfloat16
-  const Tensor output = dp.forward(x);
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_dtype(at::kCPU, former);
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  Tensor output;
+  {
+    const AutocastHere half(torch::kHalf);  // a new thread has bfloat16
+    output = dp.forward(x);
+  }
   EXPECT_EQ(output.scalar_type(), torch::kHalf);
   EXPECT_EQ(dp.forward(x).scalar_type(), torch::kFloat32);
   output.sum().backward();

@@ -118,8 +118,8 @@ inline EqualityCase make_equality_case(const std::string& name) {
 }
 
 /// A way to train, and what it does with a batch: `shares` replicas have equal shares, and each
-/// share goes through in `parts` micro-batches. Batch normalisation takes its statistics from a part. The
-/// running ones are those of the first share.
+/// share goes through in `parts` micro-batches. Batch normalisation takes its statistics from a
+/// part. The running ones are those of the first share.
 struct EqualityWay {
   std::string name;
   std::string strategy;

@@ -10,8 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kCompareStrategies = "bench step";
-constexpr int kDefaultRounds = 5;
+constexpr int kRoundsOfWays = 5;
 constexpr int kDefaultMicroBatches = 8;
 
 struct ModelDefaults {
@@ -28,7 +27,7 @@ const ModelDefaults& defaults_of(const std::string& model) {
     if (model == each.model) return each;
     names.emplace_back(each.model);
   }
-  OptionCheck(kCompareStrategies).one_of("--model", model, names);
+  OptionCheck(kBenchStep).one_of("--model", model, names);
   throw InternalError("bench step: a model's name without its defaults");
 }
 
@@ -51,14 +50,14 @@ void refuse_options_of_ranks(const BenchStepArguments& arguments) {
 
 void require_even(const char* option, std::int64_t value) {
   if (value % 2 == 0) return;
-  throw ConfigError(str(kCompareStrategies, ": ", option,
+  throw ConfigError(str(kBenchStep, ": ", option,
                         " must be even, because two ranks or replicas share it, got ", value));
 }
 
 int resolve_threads(std::optional<int> given) {
   const int processors = static_cast<int>(available_cpus().size());
   const int threads = given.value_or(std::max(2, processors - processors % 2));
-  OptionCheck(kCompareStrategies).in_range("--threads", threads, 2, 1024);
+  OptionCheck(kBenchStep).in_range("--threads", threads, 2, 1024);
   require_even("--threads", threads);
   return threads;
 }
@@ -69,7 +68,7 @@ std::int64_t resolve_image_size(const BenchStepArguments& arguments) {
                      "28x28 images");
   const int size = arguments.image_size.value_or(defaults_of(arguments.model).image_size);
   if (arguments.image_size) {
-    OptionCheck(kCompareStrategies).in_range("--image-size", size, 32, 1024);
+    OptionCheck(kBenchStep).in_range("--image-size", size, 32, 1024);
   }
   return size;
 }
@@ -79,12 +78,12 @@ std::string resolve_cut(const BenchStepArguments& arguments) {
                      "--cut belongs to --model resnet18 or resnet50; the MNIST net has its own");
   if (arguments.model == "mnist") return "";
   const std::string cut = arguments.cut.value_or("balance");
-  OptionCheck(kCompareStrategies).one_of("--cut", cut, {"balance", "even"});
+  OptionCheck(kBenchStep).one_of("--cut", cut, {"balance", "even"});
   return cut;
 }
 
 StrategyWork resolve_work(const BenchStepArguments& arguments) {
-  const OptionCheck check(kCompareStrategies);
+  const OptionCheck check(kBenchStep);
   StrategyWork work;
   work.threads = resolve_threads(arguments.threads);
   work.batch = arguments.batch.value_or(defaults_of(arguments.model).batch);
@@ -106,7 +105,7 @@ std::vector<StrategyWay> ways_with(const std::vector<StrategyWay>& ways, const c
     }
   }
   for (const std::string& word : words) {
-    OptionCheck(kCompareStrategies).one_of(option, word, allowed);
+    OptionCheck(kBenchStep).one_of(option, word, allowed);
   }
   std::vector<StrategyWay> chosen;
   for (const StrategyWay& way : ways) {
@@ -136,11 +135,10 @@ bool compares_strategies(const BenchStepArguments& arguments) {
 }
 
 BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) {
-  const OptionCheck check(kCompareStrategies);
   refuse_options_of_ranks(arguments);
   const auto worker = worker_environment();
   if (worker) {
-    throw ConfigError(str(kCompareStrategies,
+    throw ConfigError(str(kBenchStep,
                           ": --strategy all starts the ranks of each way itself; run it without ",
                           worker->source));
   }
@@ -150,21 +148,8 @@ BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) 
   settings.cut = resolve_cut(arguments);
   settings.work = resolve_work(arguments);
   settings.ways = resolve_ways(arguments, settings.work);
-  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});
-  settings.backend = arguments.backend;
-  check.one_of("--precision", arguments.precision, {"32", "bf16"});
-  settings.precision = arguments.precision;
-  check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
-  settings.optimizer = arguments.optimizer;
-  settings.rounds = arguments.rounds.value_or(kDefaultRounds);
-  check.in_range("--rounds", settings.rounds, 1, 1e6);
-  if (arguments.steps) check.in_range("--steps", *arguments.steps, 1, 1e6);
-  settings.steps = arguments.steps.value_or(0);
-  check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
-  settings.timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout_seconds * 1000));
-  if (arguments.json) settings.json = *arguments.json;
-  check_output_file(kCompareStrategies, "--json", settings.json);
+  resolve_common(arguments, kRoundsOfWays, settings);
+  check_output_file(kBenchStep, "--json", settings.json);
   return settings;
 }
 

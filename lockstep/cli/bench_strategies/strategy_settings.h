@@ -1,9 +1,7 @@
 // The options of `lockstep bench step --strategy all`, checked.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -19,22 +17,15 @@ struct StageCuts {
   std::string about{};               ///< how they were chosen, one line
 };
 
-struct BenchStrategiesSettings {
+struct BenchStrategiesSettings : CommonStepSettings {
   std::string model;              ///< "mnist", "resnet18" or "resnet50"
   std::int64_t image_size = 0;    ///< pixels of a side
   StrategyWork work;              ///< what every way does
   std::vector<StrategyWay> ways;  ///< those that were asked for, in the order of strategy_ways()
-  std::string backend;            ///< between ranks
-  std::string precision;
-  std::string optimizer;
-  int rounds = 0;
-  std::int64_t steps = 0;  ///< timed steps of a way in a round; 0: what takes a second, at least 3
   /// "balance": measured, in processes of their own, before the first way. "even": as
   /// resnet_cuts() does it. Empty for a model that is cut in one way only.
   std::string cut;
   std::vector<StageCuts> cuts{};  ///< for each number of stages that was measured
-  std::filesystem::path json;
-  std::chrono::milliseconds timeout{};
 };
 
 /// Whether --strategy asks for this comparison. That is so if it names anything but ddp and zero1,

@@ -17,10 +17,10 @@
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/train/strategies/named_exchange.h>
 #include <lockstep/train/strategies/named_stages.h>
-#include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
+#include <lockstep/train/strategies/staged_strategy.h>
 
 namespace lockstep {
 namespace {
@@ -42,53 +42,34 @@ void broadcast_module(const torch::nn::Module& module, ProcessGroup& group, torc
   }
 }
 
-class RankPipelineStrategy final : public Strategy {
+class RankPipelineStrategy final : public StagedStrategy {
  public:
   RankPipelineStrategy(std::string name, ProcessGroup group, int replicas,
                        const StrategyOptions& options)
-      : name_(std::move(name)),
-        options_(options),
-        workers_(workers_for(options.schedule, options.stages)),
-        worker_of_(pipeline::make_table(pipeline_options(), options.stages, workers_,
-                                        options.micro_batches)
-                       .worker_of),
-        mesh_(std::move(group), {{kData, replicas}, {kPipeline, workers_}}) {}
+      : StagedStrategy(std::move(name), options),
+        mesh_(std::move(group), {{kData, replicas}, {kPipeline, workers()}}) {}
 
-  const std::string& name() const override { return name_; }
   ProcessGroup& group() override { return mesh_.all(); }
   DataShare data_share() override {
     return {.rank = mesh_.local_rank(kData), .size = replicas(), .counts = has_last_stage()};
   }
-  void describe(RunInfo& info) const override {
-    info.stages = options_.stages;
-    info.micro_batches = options_.micro_batches;
-    info.schedule = schedule_name(options_.schedule);
-  }
-  std::string batch_parts() const override {
-    return lockstep::str(options_.micro_batches, " micro-batches");
-  }
 
-  // The whole model stays on the CPU; attach() moves this rank's stages.
-  void place(torch::nn::Module&, torch::Device) override {}
-
+  // The whole model stays on the CPU; only this rank's stages move.
   void attach(Task& task, const StepSettings& settings) override {
-    task_ = &output_task_of(task, name_);
-    settings_ = settings;
-    std::vector<NamedStage> stages =
-        named_stages(*task_, task.module(), options_.stages, settings_, name_);
+    std::vector<NamedStage> stages = cut_into_stages(task, settings);
     if (const std::string shared = shared_parameter(stages); !shared.empty()) {
-      throw ConfigError(lockstep::str("strategy ", name_, ": several stages share the parameter '",
+      throw ConfigError(lockstep::str("strategy ", name(), ": several stages share the parameter '",
                                       shared,
                                       "', which only strategy pipeline in one process can "
                                       "train"));
     }
-    broadcast_module(task.module(), group(), settings_.device);
+    broadcast_module(task.module(), group(), settings.device);
     cores_.resize(stages.size());
     no_syncs_.resize(stages.size());
     std::vector<pipeline::StageModule> modules;
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      if (worker_of_[s] != mesh_.local_rank(kPipeline)) continue;
-      pipeline::move_to(stages[s].module, settings_.device);
+      if (worker_of()[s] != mesh_.local_rank(kPipeline)) continue;
+      pipeline::move_to(stages[s].module, settings.device);
       modules.push_back(stages[s].module);
       own_stages_.push_back({s, std::move(stages[s])});
       couple(own_stages_.back());
@@ -99,7 +80,7 @@ class RankPipelineStrategy final : public Strategy {
         reduce(static_cast<std::size_t>(stage));
       };
     }
-    pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings_.device, options);
+    pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings.device, options);
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -119,11 +100,11 @@ class RankPipelineStrategy final : public Strategy {
                                             .all = mesh_.all(),
                                             .is_first_replica = is_first_replica(),
                                             .shards = shards(),
-                                            .device = settings_.device});
+                                            .device = settings().device});
   }
 
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
-    StageCriterion criterion(*task_, settings_, part, batch.size);
+    StageCriterion criterion(task(), settings(), part, batch.size);
     end_all_if_it_throws([&] {
       const AccumulationScope accumulation(*this, part.is_last);
       pipe_->step(criterion, batch.images, batch.labels, batch.size);
@@ -144,7 +125,7 @@ class RankPipelineStrategy final : public Strategy {
   void evaluate(const Batch& batch, MetricSums& sums) override {
     end_all_if_it_throws([&] {
       const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
-      if (has_last_stage()) task_->evaluate(outputs.at(0), batch.labels, sums);
+      if (has_last_stage()) task().evaluate(outputs.at(0), batch.labels, sums);
     });
   }
 
@@ -155,14 +136,14 @@ class RankPipelineStrategy final : public Strategy {
       own.insert(own.end(), each.stage.parameters.begin(), each.stage.parameters.end());
       own.insert(own.end(), each.stage.buffers.begin(), each.stage.buffers.end());
     }
-    const NamedTensors all = gather_named(own, mesh_.group(kPipeline), settings_.device);
+    const NamedTensors all = gather_named(own, mesh_.group(kPipeline), settings().device);
     if (group().rank() != 0) return;
     const torch::NoGradGuard no_grad;
     std::unordered_map<std::string, torch::Tensor> places;
-    for (const auto& item : task_->module().named_parameters()) {
+    for (const auto& item : task().module().named_parameters()) {
       places.emplace(item.key(), item.value());
     }
-    for (const auto& item : task_->module().named_buffers()) {
+    for (const auto& item : task().module().named_buffers()) {
       places.emplace(item.key(), item.value());
     }
     for (const auto& [name, tensor] : all) {
@@ -198,13 +179,10 @@ class RankPipelineStrategy final : public Strategy {
     RankPipelineStrategy& strategy_;
   };
 
-  PipelineOptions pipeline_options() const {
-    return {.micro_batches = options_.micro_batches, .schedule = options_.schedule};
-  }
   int replicas() const { return mesh_.size(kData); }
-  bool shards() const { return options_.shard_optimizer && replicas() > 1; }
+  bool shards() const { return options().shard_optimizer && replicas() > 1; }
   bool is_first_replica() const { return mesh_.local_rank(kData) == 0; }
-  int last_worker() const { return worker_of_.back(); }
+  int last_worker() const { return worker_of().back(); }
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
 
   // The pipeline has already aborted its messages. Its other ranks may also wait for this one in a
@@ -242,9 +220,9 @@ class RankPipelineStrategy final : public Strategy {
   void require_gradients(std::size_t stage) const {
     for (const OwnStage& own : own_stages_) {
       if (own.index != stage) continue;
-      for (const auto& [name, parameter] : own.stage.trainable()) {
+      for (const auto& [parameter_name, parameter] : own.stage.trainable()) {
         if (parameter.grad().defined()) continue;
-        throw ConfigError(str("strategy ", name_, ": parameter '", name,
+        throw ConfigError(str("strategy ", name(), ": parameter '", parameter_name,
                               "' received no gradient; freeze it before training"));
       }
     }
@@ -263,19 +241,13 @@ class RankPipelineStrategy final : public Strategy {
     const torch::NoGradGuard no_grad;
     const torch::Tensor loss =
         has_last_stage()
-            ? mean.to(settings_.device, torch::kFloat32).clone()
-            : torch::zeros({}, torch::TensorOptions(settings_.device).dtype(torch::kFloat32));
+            ? mean.to(settings().device, torch::kFloat32).clone()
+            : torch::zeros({}, torch::TensorOptions(settings().device).dtype(torch::kFloat32));
     mesh_.group(kPipeline).broadcast(loss, last_worker());
     return loss;
   }
 
-  const std::string name_;
-  const StrategyOptions options_;
-  const int workers_;
-  const std::vector<int> worker_of_;  // the worker of each stage
   DeviceMesh mesh_;
-  OutputTask* task_ = nullptr;
-  StepSettings settings_;
   std::vector<OwnStage> own_stages_;
   std::vector<std::unique_ptr<DdpCore>>
       cores_;  // one for each stage; null where nothing is reduced here

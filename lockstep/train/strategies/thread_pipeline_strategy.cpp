@@ -8,52 +8,35 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/train/strategies/named_stages.h>
-#include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
+#include <lockstep/train/strategies/staged_strategy.h>
 
 namespace lockstep {
 namespace {
 
-class ThreadPipelineStrategy final : public Strategy {
+class ThreadPipelineStrategy final : public StagedStrategy {
  public:
   ThreadPipelineStrategy(ProcessGroup group, const StrategyOptions& options)
-      : group_(std::move(group)),
-        options_(options),
-        workers_(workers_for(options.schedule, options.stages)) {
-    // Throws now for options that no pipeline can have.
-    pipeline::make_table(pipeline_options(), options_.stages, workers_, options_.micro_batches);
-    if (options_.devices.empty() || options_.devices.size() == static_cast<std::size_t>(workers_)) {
+      : StagedStrategy("pipeline", options), group_(std::move(group)) {
+    if (options.devices.empty() || options.devices.size() == static_cast<std::size_t>(workers())) {
       return;
     }
-    throw ConfigError(lockstep::str("strategy pipeline: ", options_.stages,
-                                    " stages by the schedule ", schedule_name(options_.schedule),
-                                    " have ", workers_, " workers, got ", options_.devices.size(),
+    throw ConfigError(lockstep::str("strategy pipeline: ", options.stages,
+                                    " stages by the schedule ", schedule_name(options.schedule),
+                                    " have ", workers(), " workers, got ", options.devices.size(),
                                     " devices"));
   }
 
-  const std::string& name() const override { return name_; }
   ProcessGroup& group() override { return group_; }
-  void describe(RunInfo& info) const override {
-    info.stages = options_.stages;
-    info.micro_batches = options_.micro_batches;
-    info.schedule = schedule_name(options_.schedule);
-  }
-  std::string batch_parts() const override {
-    return lockstep::str(options_.micro_batches, " micro-batches");
-  }
-
-  void place(torch::nn::Module&, torch::Device) override {}  // attach() moves the stages
 
   void attach(Task& task, const StepSettings& settings) override {
-    task_ = &output_task_of(task, name_);
-    settings_ = settings;
-    stages_ = named_stages(*task_, task.module(), options_.stages, settings_, name_);
+    stages_ = cut_into_stages(task, settings);
     std::vector<pipeline::StageModule> modules;
     for (const NamedStage& stage : stages_) modules.push_back(stage.module);
-    std::vector<torch::Device> devices = options_.devices;
-    if (devices.empty()) devices.assign(static_cast<std::size_t>(workers_), settings_.device);
+    std::vector<torch::Device> devices = options().devices;
+    if (devices.empty()) devices.assign(static_cast<std::size_t>(workers()), settings.device);
     pipe_.emplace(std::move(modules), std::move(devices), pipeline_options());
   }
 
@@ -73,9 +56,9 @@ class ThreadPipelineStrategy final : public Strategy {
   }
 
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
-    StageCriterion criterion(*task_, settings_, part, batch.size);
+    StageCriterion criterion(task(), settings(), part, batch.size);
     pipe_->step(criterion, batch.images, batch.labels);
-    add_phases(pipe_->timeline(), workers_, phases);
+    add_phases(pipe_->timeline(), workers(), phases);
     return criterion.mean();
   }
 
@@ -83,22 +66,11 @@ class ThreadPipelineStrategy final : public Strategy {
   void begin_evaluation() override {}  // the buffers are the module's
   void evaluate(const Batch& batch, MetricSums& sums) override {
     const torch::Tensor output = pipe_->forward(batch.images);
-    task_->evaluate(output, batch.labels.to(output.device()), sums);
+    task().evaluate(output, batch.labels.to(output.device()), sums);
   }
 
  private:
-  PipelineOptions pipeline_options() const {
-    return {.micro_batches = options_.micro_batches,
-            .schedule = options_.schedule,
-            .timeout = options_.timeout};
-  }
-
-  const std::string name_ = "pipeline";
   ProcessGroup group_;
-  const StrategyOptions options_;
-  const int workers_;
-  OutputTask* task_ = nullptr;
-  StepSettings settings_;
   std::vector<NamedStage> stages_;
   std::optional<Pipeline> pipe_;
 };

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
 
 #include <csignal>
 #include <functional>
@@ -18,6 +17,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
+#include <tests/parallel/autocast_here.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/groups.h>
 #include <tests/support/moment.h>
@@ -32,6 +32,7 @@ using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing_support::accumulate;
+using testing_support::AutocastHere;
 using testing_support::difference;
 using testing_support::make_net;
 using testing_support::Moment;
@@ -274,21 +275,13 @@ TEST(DistributedPipeline, TakesMessagesOfAnyLength) {
 
 // The caller's autocast has its cache of casts on. Micro-batches must not share what is in it.
 TEST(DistributedPipeline, UnderAutocastGivesTheBitsOfOneProcess) {
-  const auto with_bfloat16 = [](const auto& function) {
-    const auto former = at::autocast::get_autocast_dtype(at::kCPU);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, torch::kBFloat16);
-    function();
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_dtype(at::kCPU, former);
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  };
   at::set_num_threads(1);
   const Net expected = make_net("mnist");
-  with_bfloat16([&] {
+  {
+    const AutocastHere bfloat16(torch::kBFloat16);
     const pipeline::CastsPerMicroBatch casts;
     accumulate(expected, kRankMicroBatches);
-  });
+  }
   for (const bool recompute : {false, true}) {
     const Net net = make_net("mnist");
     const auto errors = run_group(4, "shm", [&](ProcessGroup group) {
@@ -298,7 +291,8 @@ TEST(DistributedPipeline, UnderAutocastGivesTheBitsOfOneProcess) {
           {.micro_batches = kRankMicroBatches,
            .schedule = Schedule::kZbH1,
            .recompute = recompute});
-      with_bfloat16([&] { pipe.step(net.criterion, net.x, net.y); });
+      const AutocastHere bfloat16(torch::kBFloat16);
+      pipe.step(net.criterion, net.x, net.y);
       group.barrier();
     });
     EXPECT_EQ(errors, no_errors(4));

@@ -318,8 +318,9 @@ TEST(PipelineOptions, KnowTheirSchedules) {
   for (const std::string& name : schedule_names()) {
     EXPECT_EQ(schedule_name(schedule_named(name)), name);
   }
-  EXPECT_THAT(message_of<ConfigError>([] { schedule_named("2f2b"); }),
-              HasSubstr("schedule must be one of gpipe, 1f1b, interleaved, zb-h1, zbv, got '2f2b'"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { schedule_named("2f2b"); }),
+      HasSubstr("schedule must be one of gpipe, 1f1b, interleaved, zb-h1, zbv, got '2f2b'"));
   EXPECT_EQ(workers_for(Schedule::kZbH1, 3), 3);
   EXPECT_EQ(workers_for(Schedule::kZbV, 4), 2);
   EXPECT_EQ(workers_for(Schedule::kInterleaved, 6), 3);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
 #include <torch/optim/sgd.h>
 
 #include <functional>
@@ -12,9 +11,9 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/autocast_type_scope.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <tests/parallel/autocast_here.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/messages.h>
 
@@ -23,6 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing_support::accumulate;
+using testing_support::AutocastHere;
 using testing_support::buffers_of;
 using testing_support::difference;
 using testing_support::make_net;
@@ -169,33 +169,13 @@ TEST(PipelineStress, AThousandStepsOfASmallNet) {
   expect_same_bits(parameters_of(net), parameters_of(alone), "weight");
 }
 
-// Autocast to bfloat16 on the CPU, for this thread, as long as the scope lives.
-class Bfloat16Here {
- public:
-  Bfloat16Here() : former_(at::autocast::get_autocast_dtype(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, torch::kBFloat16);
-    at::autocast::increment_nesting();
-  }
-  ~Bfloat16Here() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_dtype(at::kCPU, former_);
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  }
-  Bfloat16Here(const Bfloat16Here&) = delete;
-  Bfloat16Here& operator=(const Bfloat16Here&) = delete;
-
- private:
-  at::ScalarType former_;
-};
-
 // A cast of a weight must not be shared by micro-batches, nor by a forward without a graph and its
 // repetition.
 TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
   at::set_num_threads(1);
   const Net alone = make_net("mnist");
   {
-    const Bfloat16Here half;
+    const AutocastHere half(torch::kBFloat16);
     const pipeline::CastsPerMicroBatch casts;
     accumulate(alone, kCourseParts);
   }
@@ -204,7 +184,7 @@ TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
       const Net net = make_net("mnist");
       Pipeline pipe = pipeline_with(
           net, {.micro_batches = kCourseParts, .schedule = schedule, .recompute = recompute});
-      const Bfloat16Here half;
+      const AutocastHere half(torch::kBFloat16);
       pipe.step(net.criterion, net.x, net.y);
       EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule) << ' ' << recompute;
     }
@@ -215,8 +195,6 @@ TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
 TEST(PipelineAutocast, ComputesInTheCallersType) {
   const Net net = make_net("mnist");
   Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts});
-  const AutocastTypeScope half(at::kCPU, torch::kHalf);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
   torch::ScalarType computed = torch::kFloat32;
   const auto criterion = [&](const torch::Tensor& output, const torch::Tensor& target) {
     computed = torch::mm(target.to(torch::kFloat32).unsqueeze(1),
@@ -224,8 +202,8 @@ TEST(PipelineAutocast, ComputesInTheCallersType) {
                    .scalar_type();
     return net.criterion(output, target);
   };
+  const AutocastHere half(torch::kHalf);
   pipe.step(criterion, net.x, net.y);
-  at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_EQ(computed, torch::kHalf);
 }
 
@@ -254,7 +232,8 @@ TEST(PipelineMessages, ShareNoMemoryWithGradientsOfParameters) {
   accumulate(alone, 5);
   for (const Schedule schedule : kAllSchedules) {
     const Net net = shifting_net();
-    pipeline_with(net, {.micro_batches = 5, .schedule = schedule}).step(net.criterion, net.x, net.y);
+    pipeline_with(net, {.micro_batches = 5, .schedule = schedule})
+        .step(net.criterion, net.x, net.y);
     EXPECT_EQ(difference(net, alone), "") << schedule_name(schedule);
   }
 }

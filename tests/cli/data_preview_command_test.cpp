@@ -1,0 +1,168 @@
+// `lockstep data preview` as its users meet it.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/formats/png.h>
+#include <tests/cli/data_command.h>
+#include <tests/cli/program_run.h>
+#include <tests/support/dali.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The sheet in a PNG file: its size, its pixels, and how many of these are not grey.
+struct Sheet {
+  ImageHeader header;
+  std::vector<std::uint8_t> rgb;
+  int colorful = 0;
+};
+
+Sheet read_sheet(const std::filesystem::path& path) {
+  const std::string file = read_text(path);
+  PngDecoder decoder;
+  Sheet sheet;
+  sheet.header = decoder.open(as_bytes(file), path.string());
+  std::vector<std::uint8_t>& rgb = sheet.rgb;
+  rgb.resize(rgb_bytes(whole(sheet.header)));
+  decoder.decode(whole(sheet.header), rgb);
+  for (std::size_t i = 0; i < rgb.size(); i += 3) {
+    if (rgb[i] != rgb[i + 1] || rgb[i] != rgb[i + 2]) ++sheet.colorful;
+  }
+  return sheet;
+}
+
+TEST_F(DataCommand, PreviewsARecipe) {
+  const ProgramResult result =
+      run({"preview", "mnist", "--operators", "crop-flip", "--out", in_out("a.png"), "--images",
+           "5", "--versions", "2", "--seed", "3", "--epoch", "4", "--json", in_out("a.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json shown = read_json("a.json");
+  EXPECT_EQ(result.out,
+            str(in_out("a.png"), ": 5 images of MNIST train, 2 versions of each, ",
+                shown["width"].get<int>(), "x", shown["height"].get<int>(), " pixels\n"));
+  EXPECT_THAT(result.err, IsEmpty());
+  const Sheet sheet = read_sheet(out / "a.png");
+  EXPECT_EQ(sheet.header.width, shown["width"]);
+  EXPECT_EQ(sheet.header.height, shown["height"]);
+  EXPECT_GT(sheet.header.width, 3 * 4 * 28) << "28 pixels are enlarged to 112";
+  EXPECT_EQ(sheet.colorful, 0);
+  EXPECT_EQ(shown["operators"],
+            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  ASSERT_EQ(shown["rows"].size(), 5U);
+  for (const json& row : shown["rows"]) {
+    EXPECT_EQ(row["label"], row["index"].get<int>() % 10);
+    ASSERT_EQ(row["versions"].size(), 2U);
+    EXPECT_EQ(row["versions"][1]["epoch"], 5);
+    EXPECT_EQ(row["versions"][1]["labels"], (json{{{"label", row["label"]}, {"share", 1.0}}}));
+  }
+
+  ASSERT_EQ(run({"preview", "mnist", "--operators", "crop-flip", "--out", in_out("b.png"),
+                 "--images", "5", "--versions", "2", "--seed", "3", "--epoch", "4"})
+                .exit_code,
+            0);
+  EXPECT_TRUE(read_text(out / "a.png") == read_text(out / "b.png")) << "the same choices again";
+}
+
+TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
+  ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--size", "16x20"}).exit_code, 0);
+  for (const std::string& source : {images(), in_out("a.pack")}) {
+    const ProgramResult result =
+        run({"preview", source, "--size", "12", "--images", "2", "--versions", "3", "--mix",
+             "random", "--out", in_out("a.png"), "--json", in_out("a.json")});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
+    const json shown = read_json("a.json");
+    EXPECT_EQ(shown["class_names"], (json{"cat", "dog"}));
+    EXPECT_EQ(shown["operators"][0], "RandomResizedCrop");
+    for (const json& version : shown["rows"][1]["versions"]) {
+      double sum = 0;
+      for (const json& label : version["labels"]) sum += label["share"].get<double>();
+      EXPECT_NEAR(sum, 1, 1e-6);
+    }
+  }
+}
+
+// Six files as long as the real ones: one, under six names.
+void write_cifar10(const TemporaryDirectory& data) {
+  const std::string folder = "cifar10/";
+  data.write(folder + "test_batch.bin", cifar_records(10'000));
+  for (int i = 1; i <= 5; ++i) {
+    std::filesystem::create_hard_link(data / (folder + "test_batch.bin"),
+                                      data / (folder + str("data_batch_", i, ".bin")));
+  }
+}
+
+TEST_F(DataCommand, PreviewsCifar10) {
+  write_cifar10(data);
+  const ProgramResult result =
+      run({"preview", "cifar10", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
+           "--json", in_out("a.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
+  const json shown = read_json("a.json");
+  EXPECT_EQ(shown["dataset"], "CIFAR-10 train");
+  EXPECT_EQ(shown["class_names"][0], "airplane");
+  EXPECT_EQ(shown["operators"],
+            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  EXPECT_EQ(shown["rows"].size(), 3U);
+}
+
+TEST_F(DataCommand, PreviewsCifar100) {
+  data.write("cifar100/cifar-100-binary/train.bin", cifar100_records(50'000));
+  data.write("cifar100/cifar-100-binary/test.bin", cifar100_records(10'000));
+  const ProgramResult result =
+      run({"preview", "cifar100", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
+           "--json", in_out("a.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json shown = read_json("a.json");
+  EXPECT_EQ(shown["dataset"], "CIFAR-100 train");
+  EXPECT_EQ(shown["class_names"].size(), 100U);
+  EXPECT_EQ(shown["operators"], (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  const ProgramResult refused =
+      run({"preview", "cifar100", "--operators", "recipe", "--out", in_out("b.png")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("--operators recipe is for the data set of a recipe; use crop-flip"));
+}
+
+class DaliPreview : public DataCommand, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(DaliPreview, ShowsWhatTheNativeOneShows) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  write_cifar10(data);
+  const auto sheet_of = [&](const std::string& loader) {
+    const ProgramResult result =
+        run({"preview", GetParam(), "--loader", loader, "--operators", "crop-flip", "--images", "3",
+             "--versions", "2", "--out", in_out("a.png"), "--json", in_out("a.json")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(read_json("a.json")["engine"], loader);
+    return read_sheet(out / "a.png").rgb;
+  };
+  const std::vector<std::uint8_t> native = sheet_of("native");
+  const std::vector<std::uint8_t> dali = sheet_of("dali");
+  ASSERT_EQ(native.size(), dali.size());
+  EXPECT_FALSE(native == dali) << "the heading names the loader";
+  const auto below = static_cast<std::ptrdiff_t>(native.size() / 5);
+  EXPECT_TRUE(std::equal(native.begin() + below, native.end(), dali.begin() + below));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, DaliPreview, ::testing::Values("mnist", "cifar10"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace lockstep::testing_support

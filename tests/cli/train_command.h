@@ -1,0 +1,54 @@
+// `lockstep train` run by a test, with data of its own.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tests/cli/program_run.h>
+#include <tests/support/mnist_files.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+
+/// A small MNIST, and nothing of the user's own in sight.
+class TrainCommand : public ::testing::Test {
+ protected:
+  TrainCommand() {
+    for (const char* split : {"train", "t10k"}) write_mnist(data, split, 64);
+  }
+
+  std::vector<std::string> command(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "train"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
+  ProgramResult train(const std::vector<std::string>& arguments, Environment environment = {},
+                      const std::function<void()>& before_exec = {}) const {
+    environment.try_emplace("XDG_CACHE_HOME", (scratch / "cache").string());
+    environment.try_emplace("LOCKSTEP_DATA", data.path().string());
+    return run_to_end(command(arguments), environment, before_exec);
+  }
+  std::string in_scratch(const std::string& name) const { return (scratch / name).string(); }
+
+  TemporaryDirectory data;
+  TemporaryDirectory scratch;
+};
+
+/// Expects that the program ended with `exit_code` and one line that has `text` in it. `name` says
+/// what was tried.
+inline void expect_one_error(const ProgramResult& result, int exit_code, const std::string& text,
+                             const std::string& name) {
+  EXPECT_EQ(result.exit_code, exit_code) << name << "\n" << result.err;
+  EXPECT_EQ(result.error_lines(), 1) << name << "\n" << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << name << "\n"
+                                                                       << result.err;
+  EXPECT_THAT(result.err, ::testing::HasSubstr(text)) << name;
+  EXPECT_EQ(result.left_behind, 0) << name;
+}
+
+}  // namespace lockstep::testing_support
