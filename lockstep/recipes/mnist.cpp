@@ -57,10 +57,7 @@ RecipeData load_digits_or_generate(const RecipeDataOptions& options) {
 
 std::unique_ptr<Task> make_digits_task(const TaskOptions& options) {
   const MnistNet net(MnistNetOptions{.fused_kernels = options.fused_kernels});
-  const auto cut = [net](int count) {
-    const std::vector<MnistStage> stages = mnist_stages(net, count);
-    return std::vector<pipeline::StageModule>(stages.begin(), stages.end());
-  };
+  const auto cut = [net](int count) { return pipeline::stage_modules(mnist_stages(net, count)); };
   return std::make_unique<ClassificationTask>(net, ClassificationLoss::kNegativeLogLikelihood, cut);
 }
 

@@ -55,9 +55,7 @@ inline std::vector<pipeline::StageModule> cut_staged_net(const torch::nn::Sequen
   if (stages == 2) blocks = {blocks[0] + blocks[1], blocks[2] + blocks[3]};
   if (stages == 1) blocks = {std::accumulate(blocks.begin(), blocks.end(), 0)};
   if (static_cast<int>(blocks.size()) != stages) throw ConfigError("no such number of stages");
-  std::vector<pipeline::StageModule> modules;
-  for (const torch::nn::Sequential& stage : split(net, blocks)) modules.emplace_back(stage);
-  return modules;
+  return pipeline::stage_modules(split(net, blocks));
 }
 
 inline ClassificationTask make_staged_task(const torch::nn::Sequential& net,

@@ -49,11 +49,7 @@ inline EqualityCase mnist_case() {
   net->to(torch::kFloat64);
   const auto cut = [net](int stages) {
     const std::vector<int> two = {6, 4}, four = {3, 3, 3, 1};
-    std::vector<pipeline::StageModule> modules;
-    for (const nn::Sequential& stage : split(net, stages == 2 ? two : four)) {
-      modules.emplace_back(stage);
-    }
-    return modules;
+    return pipeline::stage_modules(split(net, stages == 2 ? two : four));
   };
   return {std::make_unique<DoubleTask>(net, ClassificationLoss::kCrossEntropy, cut),
           {.images = torch::randn({12, 1, 28, 28}, torch::kFloat64),
@@ -92,11 +88,7 @@ inline EqualityCase tied_case() {
 inline EqualityCase resnet_case(ResNet net, std::int64_t image_size) {
   net->to(torch::kFloat64);
   const auto cut = [net](int stages) {
-    std::vector<pipeline::StageModule> modules;
-    for (const ResNetStage& stage : resnet_stages(net, resnet_cuts(net, stages))) {
-      modules.emplace_back(stage);
-    }
-    return modules;
+    return pipeline::stage_modules(resnet_stages(net, resnet_cuts(net, stages)));
   };
   return {std::make_unique<DoubleTask>(net, ClassificationLoss::kCrossEntropy, cut),
           {.images = torch::randn({8, 3, image_size, image_size}, torch::kFloat64),

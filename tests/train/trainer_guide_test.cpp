@@ -86,9 +86,7 @@ lockstep::RunReport train_by(const std::string& name, lockstep::ProcessGroup gro
   torch::nn::Sequential net = guide_net();
   const auto cut = [net](int stages) {
     if (stages != 2) throw lockstep::ConfigError("the net is cut into two stages");
-    std::vector<lockstep::pipeline::StageModule> modules;
-    for (const auto& stage : lockstep::split(net, {3, 3})) modules.emplace_back(stage);
-    return modules;
+    return lockstep::pipeline::stage_modules(lockstep::split(net, {3, 3}));
   };
   lockstep::ClassificationTask task(net, lockstep::ClassificationLoss::kCrossEntropy, cut);
 

@@ -21,18 +21,11 @@ std::int64_t classes_of(const std::string& model) {
   return model == "resnet50" ? kManyClasses : kFewClasses;
 }
 
-template <class Stage>
-std::vector<pipeline::StageModule> as_stage_modules(const std::vector<Stage>& stages) {
-  std::vector<pipeline::StageModule> modules;
-  for (const Stage& stage : stages) modules.emplace_back(stage);
-  return modules;
-}
-
 std::unique_ptr<OutputTask> make_mnist() {
   const MnistNet net;
   return std::make_unique<ClassificationTask>(
       net, ClassificationLoss::kNegativeLogLikelihood,
-      [net](int count) { return as_stage_modules(mnist_stages(net, count)); });
+      [net](int count) { return pipeline::stage_modules(mnist_stages(net, count)); });
 }
 
 ResNet make_resnet(const std::string& model) {
@@ -50,8 +43,9 @@ std::unique_ptr<OutputTask> make_resnet_task(const ResNet& net, std::vector<Stag
     return resnet_cuts(net, count);
   };
   return std::make_unique<ClassificationTask>(
-      net, ClassificationLoss::kCrossEntropy,
-      [net, names_of](int count) { return as_stage_modules(resnet_stages(net, names_of(count))); });
+      net, ClassificationLoss::kCrossEntropy, [net, names_of](int count) {
+        return pipeline::stage_modules(resnet_stages(net, names_of(count)));
+      });
 }
 
 }  // namespace

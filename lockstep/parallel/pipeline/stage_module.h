@@ -107,5 +107,11 @@ class StageModule {
   Forward forward_;
 };
 
+/// One stage for each of `holders`, such as what split() returns.
+template <class Holder>
+std::vector<StageModule> stage_modules(const std::vector<Holder>& holders) {
+  return std::vector<StageModule>(holders.begin(), holders.end());
+}
+
 }  // namespace pipeline
 }  // namespace lockstep
