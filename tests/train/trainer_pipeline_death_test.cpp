@@ -1,4 +1,5 @@
-// Strategies pipeline and hybrid when a rank fails or dies in the middle of training.
+// Strategies pipeline and hybrid when a rank cannot begin, and when one fails or dies in the middle
+// of training.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -13,6 +14,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/train/trainer.h>
+#include <tests/support/groups.h>
+#include <tests/support/immovable.h>
 #include <tests/support/messages.h>
 #include <tests/support/moment.h>
 #include <tests/support/survivors.h>
@@ -46,13 +49,30 @@ ClassificationTask interrupted_task(const std::function<void()>& before) {
   });
 }
 
+// The staged net with one more layer, which cannot be moved or read.
+ClassificationTask immovable_task() {
+  torch::nn::Sequential net = make_staged_net();
+  net->push_back(testing_support::Immovable());
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    return pipeline::stage_modules(split(net, {5, 4}));
+  });
+}
+
+// The staged net, which is not cut.
+ClassificationTask task_without_room() {
+  return ClassificationTask(make_staged_net(), ClassificationLoss::kCrossEntropy,
+                            [](int) -> std::vector<pipeline::StageModule> {
+                              throw DataError("there is no room for the stages");
+                            });
+}
+
 // Trains until something ends it, which others have marked in `moment`. Keeps what it trained with
 // until all have heard of the end: no rank learns of it because another one has left.
 void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
-                         const std::function<void()>& before, const Moment& moment,
+                         const std::function<ClassificationTask()>& make_task, const Moment& moment,
                          Survivors& survivors) {
   at::set_num_threads(1);
-  ClassificationTask task = interrupted_task(before);
+  ClassificationTask task = make_task();
   auto strategy = make_strategy(strategy_name, group, {.stages = 2, .micro_batches = 2});
   const DataShare share = strategy->data_share();
   Loader loader(train_images(),
@@ -61,11 +81,49 @@ void train_until_the_end(const ProcessGroup& group, const std::string& strategy_
   Trainer trainer(options(1'000'000), std::move(strategy));
   try {
     trainer.fit(task, loader);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     const bool in_time = moment.seconds_ago() < 2;
     survivors.wait_for_all();
     throw Error(str(error.what(), in_time ? " in time" : " late"));
   }
+}
+
+struct TrainerBeginning {
+  const char* name;
+  const char* strategy;
+  int ranks;
+  ClassificationTask (*task_of_last)();
+  const char* text;
+};
+
+void PrintTo(const TrainerBeginning& beginning, std::ostream* out) { *out << beginning.name; }
+
+class TrainerPipelineBeginnings : public testing::TestWithParam<TrainerBeginning> {};
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, TrainerPipelineBeginnings,
+    testing::Values(
+        TrainerBeginning{"PipelineUncut", "pipeline", 2, task_without_room, "there is no room"},
+        TrainerBeginning{"HybridUncut", "hybrid", 4, task_without_room, "there is no room"},
+        TrainerBeginning{"PipelineImmovable", "pipeline", 2, immovable_task, "meta tensor"},
+        TrainerBeginning{"HybridImmovable", "hybrid", 4, immovable_task, "meta tensor"}),
+    [](const auto& info) { return info.param.name; });
+
+// The last rank cannot make its stages. By then the others wait for it in the group of all ranks,
+// in that of its pipeline, or in that of the ranks with its stage.
+TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
+  const TrainerBeginning beginning = GetParam();
+  Moment begun;
+  begun.mark();
+  Survivors all(beginning.ranks);
+  const auto errors = run_group(beginning.ranks, "shm", [&](const ProcessGroup& group) {
+    const bool last = group.rank() == group.size() - 1;
+    train_until_the_end(
+        group, beginning.strategy,
+        [&] { return last ? beginning.task_of_last() : make_staged_task(make_staged_net()); },
+        begun, all);
+  });
+  EXPECT_LT(begun.seconds_ago(), 10);  // a wait that nobody ends takes thirty seconds
+  EXPECT_THAT(errors, Each(HasSubstr(beginning.text)));
 }
 
 struct TrainerDeath {
@@ -98,7 +156,8 @@ TEST_P(TrainerPipelineDeaths, AreNamedByAllOtherRanksWithinTwoSeconds) {
       killed.mark();
       raise(SIGKILL);
     };
-    train_until_the_end(group, death.strategy, die, killed, survivors);
+    train_until_the_end(
+        group, death.strategy, [&] { return interrupted_task(die); }, killed, survivors);
   });
   for (int rank = 0; rank < death.ranks; ++rank) {
     const std::string& error = errors[static_cast<std::size_t>(rank)];
@@ -126,7 +185,8 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
       failed.mark();
       throw DataError("the stage is broken");
     };
-    train_until_the_end(group, "hybrid", fail, failed, all);
+    train_until_the_end(
+        group, "hybrid", [&] { return interrupted_task(fail); }, failed, all);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));

@@ -54,33 +54,8 @@ class RankPipelineStrategy final : public StagedStrategy {
     return {.rank = mesh_.local_rank(kData), .size = replicas(), .counts = has_last_stage()};
   }
 
-  // The whole model stays on the CPU; only this rank's stages move.
   void attach(Task& task, const StepSettings& settings) override {
-    std::vector<NamedStage> stages = cut_into_stages(task, settings);
-    if (const std::string shared = shared_parameter(stages); !shared.empty()) {
-      throw ConfigError(lockstep::str("strategy ", name(), ": several stages share the parameter '",
-                                      shared,
-                                      "', which only strategy pipeline in one process can "
-                                      "train"));
-    }
-    broadcast_module(task.module(), group(), settings.device);
-    cores_.resize(stages.size());
-    no_syncs_.resize(stages.size());
-    std::vector<pipeline::StageModule> modules;
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-      if (worker_of()[s] != mesh_.local_rank(kPipeline)) continue;
-      pipeline::move_to(stages[s].module, settings.device);
-      modules.push_back(stages[s].module);
-      own_stages_.push_back({s, std::move(stages[s])});
-      couple(own_stages_.back());
-    }
-    PipelineOptions options = pipeline_options();
-    if (replicas() > 1) {
-      options.reduce = [this](int stage, const Tensors&) {
-        reduce(static_cast<std::size_t>(stage));
-      };
-    }
-    pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings.device, options);
+    end_all_if_it_throws([&] { make_stages(task, settings); });
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -185,9 +160,10 @@ class RankPipelineStrategy final : public StagedStrategy {
   int last_worker() const { return worker_of().back(); }
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
 
-  // The pipeline has already aborted its messages. Its other ranks may also wait for this one in a
-  // collective of the pipeline, those with the same stages in a reduction, and all ranks in a
-  // collective of the loop. The other pipelines' ranks then abort in the same way.
+  // A pipeline that fails has already aborted its messages. Its other ranks may also wait for this
+  // one in a collective of the pipeline, those with the same stages in a reduction or where its
+  // core is made, and all ranks in a collective of the loop. The other pipelines' ranks then abort
+  // in the same way.
   template <class Function>
   void end_all_if_it_throws(const Function& function) {
     try {
@@ -199,6 +175,36 @@ class RankPipelineStrategy final : public StagedStrategy {
       group().abort(reason);
       throw;
     }
+  }
+
+  // Moves and couples this rank's stages, and makes the pipeline of them; the whole model stays on
+  // the CPU. Other ranks wait for that in several groups.
+  void make_stages(Task& task, const StepSettings& settings) {
+    std::vector<NamedStage> stages = cut_into_stages(task, settings);
+    if (const std::string shared = shared_parameter(stages); !shared.empty()) {
+      throw ConfigError(lockstep::str("strategy ", name(), ": several stages share the parameter '",
+                                      shared,
+                                      "', which only strategy pipeline in one process can "
+                                      "train"));
+    }
+    broadcast_module(task.module(), group(), settings.device);
+    cores_.resize(stages.size());
+    no_syncs_.resize(stages.size());
+    std::vector<pipeline::StageModule> modules;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (worker_of()[s] != mesh_.local_rank(kPipeline)) continue;
+      pipeline::move_to(stages[s].module, settings.device);
+      modules.push_back(stages[s].module);
+      own_stages_.push_back({s, std::move(stages[s])});
+      couple(own_stages_.back());
+    }
+    PipelineOptions options = pipeline_options();
+    if (replicas() > 1) {
+      options.reduce = [this](int stage, const Tensors&) {
+        reduce(static_cast<std::size_t>(stage));
+      };
+    }
+    pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings.device, options);
   }
 
   // Makes the core that averages the stage's gradients over the replicas of the pipeline and gives

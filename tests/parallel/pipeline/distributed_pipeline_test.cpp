@@ -20,6 +20,7 @@
 #include <tests/parallel/autocast_here.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/groups.h>
+#include <tests/support/immovable.h>
 #include <tests/support/moment.h>
 #include <tests/support/survivors.h>
 #include <tests/support/temporary_directory.h>
@@ -313,15 +314,6 @@ TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
   EXPECT_THAT(errors, Each(HasSubstr("leave options.reduce out")));
 }
 
-// A stage that cannot be moved to the pipeline's device.
-struct ImmovableImpl : torch::nn::Module {
-  ImmovableImpl() { register_parameter("weight", torch::empty({2}, torch::kMeta)); }
-  using torch::nn::Module::to;
-  void to(torch::Device, bool) override { throw DataError("there is no room on the device"); }
-  torch::Tensor forward(const torch::Tensor& x) { return x; }
-};
-TORCH_MODULE(Immovable);
-
 // Rank 0 must not wait for rank 1 until its deadline.
 TEST(DistributedPipeline, EndsOnAllRanksWhereOneCannotMakeIt) {
   const auto run_with = [](bool can_move, torch::Device device_of_last) {
@@ -329,8 +321,9 @@ TEST(DistributedPipeline, EndsOnAllRanksWhereOneCannotMakeIt) {
       const bool last = group.rank() == 1;
       const auto linear =
           one_at_a_time([] { return std::make_shared<torch::nn::LinearImpl>(4, 4); });
-      const pipeline::StageModule stage = last && !can_move ? pipeline::StageModule(Immovable())
-                                                            : pipeline::StageModule(linear);
+      const pipeline::StageModule stage =
+          last && !can_move ? pipeline::StageModule(testing_support::Immovable())
+                            : pipeline::StageModule(linear);
       DistributedPipeline pipe({stage}, group, last ? device_of_last : torch::kCPU);
       pipe.step([](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); },
                 torch::ones({8, 4}), torch::ones({8}));
