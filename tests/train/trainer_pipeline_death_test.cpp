@@ -196,7 +196,7 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
 TEST(TrainerPipelineThreads, WaitForEachOtherAsLongAsTheOptionsSay) {
   std::atomic<int> forwards = 0;
   ClassificationTask task = interrupted_task([&] {
-    if (forwards++ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    if (forwards++ == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
   });
   const StrategyOptions two_stages{
       .stages = 2, .micro_batches = 2, .timeout = std::chrono::milliseconds(100)};
