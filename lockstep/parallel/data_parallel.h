@@ -70,8 +70,10 @@ namespace lockstep {
 /// create_graph is a ConfigError. Outputs that are dropped free the replicas' graphs.
 ///
 /// A tensor that requires a gradient and that the replicas get in another way, such as a weight of
-/// the criterion or what a lambda captures, would lose its gradient. forward() and loss() look for
-/// one where two replicas have samples, in the first graph of each shape, and throw a ConfigError.
+/// the criterion or what a lambda captures, would lose its gradient. So would a parameter of the
+/// module itself in a criterion: `mse(...) + 1e-4 * net->weight.square().sum()`; add such a term to
+/// the result of loss(). Where two replicas have samples, forward() and loss() throw a ConfigError
+/// for a tensor that both use in this way.
 ///
 /// Threads: calls come from one thread at a time. forward() and the criterion run on several at
 /// once, in the caller's gradient and inference mode, autocast and current streams. On CPUs each

@@ -144,7 +144,11 @@ TEST(DataParallelGraph, RefusesTensorsWhoseGradientsItWouldLose) {
   const auto scaled = [&](const Tensor& output, const Tensor& target) {
     return squared_error(output * scale, target);
   };
-  p.dp.loss(squared_error, p.x, p.y);  // has another graph
+  const auto detached = [&](const Tensor& output, const Tensor& target) {
+    return squared_error(output * scale.detach(), target);
+  };
+  // A weight that is frozen at first gives a graph of the same shape.
+  EXPECT_NO_THROW(p.dp.loss(detached, p.x, p.y).backward());
   EXPECT_THAT(message_of<ConfigError>([&] { p.dp.loss(scaled, p.x, p.y); }),
               testing::AllOf(HasSubstr("replicas 0 and 1 both use a tensor of shape [3] that "
                                        "requires a gradient"),
@@ -158,12 +162,24 @@ TEST(DataParallelGraph, RefusesTensorsWhoseGradientsItWouldLose) {
   const Tensor rows = torch::full({5, 3}, 2.0, torch::requires_grad());
   p.dp.loss(with_argument, p.x, std::pair(p.y, rows)).backward();
   EXPECT_LE(difference(rows.grad().sum(0), scale.grad()), 1e-5);
-  const auto detached = [&](const Tensor& output, const Tensor& target) {
-    return squared_error(output * scale.detach(), target);
-  };
   EXPECT_NO_THROW(p.dp.loss(detached, p.x, p.y).backward());
   const torch::NoGradGuard no_grad;
   EXPECT_NO_THROW(p.dp.loss(scaled, p.x, p.y));
+}
+
+// The replicas have parameters of their own; those of the module get their gradients from these.
+TEST(DataParallelGraph, RefusesTheModulesOwnParametersInACriterion) {
+  Pair p;
+  const auto penalty = [](const SmallNet& net) { return 0.1 * net->last->weight.square().sum(); };
+  const auto penalised = [&](const Tensor& output, const Tensor& target) {
+    return squared_error(output, target) + penalty(p.net);
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { p.dp.loss(penalised, p.x, p.y); }),
+              testing::AllOf(HasSubstr("both use parameter 'last.weight' of the wrapped module"),
+                             HasSubstr("add that term to the result of loss()")));
+  (p.dp.loss(squared_error, p.x, p.y) + penalty(p.net)).backward();  // what it advises
+  (squared_error(p.oracle->forward(p.x), p.y) + penalty(p.oracle)).backward();
+  p.expect_equal_gradients();
 }
 
 // A tensor that the module holds without having registered it is the same in all clones.

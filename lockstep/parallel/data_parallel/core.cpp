@@ -48,8 +48,8 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, std::vector<torch:
 
 data_parallel::Step DataParallelCore::begin(const std::vector<torch::Tensor>& batch) {
   team_->refuse_members();  // they would change the replicas that others run
-  if (replicas_->follow()) check_.forget();
-  return data_parallel::Step(*replicas_, check_, team_, weights_, batch);
+  replicas_->follow();
+  return data_parallel::Step(*replicas_, team_, weights_, batch);
 }
 
 }  // namespace lockstep

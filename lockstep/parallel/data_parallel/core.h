@@ -7,7 +7,6 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/parallel/data_parallel/graph_check.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/step.h>
 #include <lockstep/parallel/thread_team.h>
@@ -41,7 +40,6 @@ class DataParallelCore {
   std::vector<torch::Device> devices_;
   std::vector<double> weights_;  // one for each device
   std::optional<data_parallel::Replicas> replicas_;
-  data_parallel::GraphCheck check_;
   std::shared_ptr<ThreadTeam> team_;
 };
 

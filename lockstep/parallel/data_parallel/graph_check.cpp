@@ -1,8 +1,8 @@
 #include <lockstep/parallel/data_parallel/graph_check.h>
 
 #include <algorithm>
-#include <array>
-#include <iterator>
+#include <cstddef>
+#include <string>
 #include <unordered_set>
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -14,59 +14,59 @@ namespace lockstep::data_parallel {
 namespace {
 
 using torch::autograd::AccumulateGrad;
-using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::Node;
 
-// The nodes that both graphs have.
-std::vector<pipeline::NodePtr> nodes_of_both(const edge_list& first, const edge_list& second) {
-  std::unordered_set<const Node*> of_first;
-  for (const auto& node : pipeline::nodes_below(first)) of_first.insert(node.get());
-  std::vector<pipeline::NodePtr> both;
-  const std::vector<pipeline::NodePtr> of_second = pipeline::nodes_below(second);
-  std::copy_if(of_second.begin(), of_second.end(), std::back_inserter(both),
-               [&](const auto& node) { return of_first.contains(node.get()); });
-  return both;
+// All nodes that lead nowhere: those of leaves, and others whose gradients would be lost as well.
+std::vector<pipeline::NodePtr> ends_of(const std::vector<GatheredTensor>& outputs,
+                                       std::size_t part) {
+  edge_list roots;
+  for (const GatheredTensor& output : outputs) {
+    if (output.root(part).is_valid()) roots.push_back(output.root(part));
+  }
+  std::vector<pipeline::NodePtr> ends = pipeline::nodes_below(roots);
+  std::erase_if(ends, [](const auto& node) {
+    const edge_list& next = node->next_edges();
+    return std::any_of(next.begin(), next.end(), [](const auto& edge) { return edge.is_valid(); });
+  });
+  return ends;
 }
 
-// " of shape [3]" for the first leaf among `nodes`; empty where there is none.
-std::string shape_of_leaf(const std::vector<pipeline::NodePtr>& nodes) {
-  for (const auto& node : nodes) {
-    const auto* const leaf = dynamic_cast<const AccumulateGrad*>(node.get());
-    if (leaf != nullptr) return lockstep::str(" of shape ", leaf->variable.sizes());
+// What `node` is the end of, and what to do about it.
+std::string described_end(const Node& node, const Replicas& replicas) {
+  const auto* const leaf = dynamic_cast<const AccumulateGrad*>(&node);
+  const std::string name = leaf == nullptr ? "" : replicas.name_of(leaf->variable);
+  if (!name.empty()) {
+    return lockstep::str("parameter '", name,
+                         "' of the wrapped module itself in place of their own, so that its "
+                         "gradient would be lost; if the criterion uses it, add that term to the "
+                         "result of loss(), or use forward()");
   }
-  return "";
+  return lockstep::str("a tensor", leaf == nullptr ? "" : " of shape ",
+                       leaf == nullptr ? "" : lockstep::str(leaf->variable.sizes()),
+                       " that requires a gradient and is neither a parameter of the module nor an "
+                       "argument, so that its gradient would be lost; register it in the module, "
+                       "pass it as an argument, use it on the output of forward(), or detach() it");
 }
 
 }  // namespace
 
-void GraphCheck::look_at(const std::vector<GatheredTensor>& outputs,
-                         const std::vector<std::size_t>& replicas) {
-  if (replicas.size() < 2) return;
-  Shape shape;
-  std::array<edge_list, 2> roots;
-  for (const GatheredTensor& output : outputs) {
-    for (std::size_t part = 0; part < roots.size(); ++part) {
-      const Edge& root = output.root(part);
-      if (!root.is_valid()) {
-        shape.emplace_back("", 0);
-        continue;
-      }
-      shape.emplace_back(root.function->name(), root.function->topological_nr());
-      roots[part].push_back(root);
-    }
+void refuse_lost_gradients(const std::vector<GatheredTensor>& outputs, const StepGraph& graph,
+                           const Replicas& replicas) {
+  if (graph.parts.size() < 2) return;
+  std::unordered_set<const Node*> known;
+  for (const StepGraph::Leaf& leaf : graph.parts[0].leaves) known.insert(leaf.edge.function.get());
+  std::vector<pipeline::NodePtr> foreign = ends_of(outputs, 0);
+  std::erase_if(foreign, [&](const auto& node) { return known.contains(node.get()); });
+  if (foreign.empty()) return;
+  std::unordered_set<const Node*> of_second;
+  for (const auto& node : ends_of(outputs, 1)) of_second.insert(node.get());
+  for (const auto& node : foreign) {
+    if (!of_second.contains(node.get())) continue;
+    throw ConfigError(lockstep::str("DataParallel: replicas ", graph.parts[0].replica, " and ",
+                                    graph.parts[1].replica, " both use ",
+                                    described_end(*node, replicas)));
   }
-  if (seen_.contains(shape)) return;
-  const std::vector<pipeline::NodePtr> both = nodes_of_both(roots[0], roots[1]);
-  if (!both.empty()) {
-    throw ConfigError(lockstep::str(
-        "DataParallel: replicas ", replicas[0], " and ", replicas[1], " both use a tensor",
-        shape_of_leaf(both),
-        " that requires a gradient and is neither a parameter of the module nor an argument, so "
-        "that its gradient would be lost; register it in the module, pass it as an argument, use "
-        "it on the output of forward(), or detach() it"));
-  }
-  seen_.insert(std::move(shape));
 }
 
 }  // namespace lockstep::data_parallel

@@ -188,13 +188,12 @@ void Replicas::make(ModuleParts parts) {
   buffers_to_others_ = Broadcast(std::move(for_buffers));
 }
 
-bool Replicas::follow() {
+void Replicas::follow() {
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
   ModuleParts now = parts_of(*module_);
   require_place(now);
-  const bool is_anew = copies_.empty() || !now.same_as(parts_);
-  if (is_anew) make(std::move(now));
+  if (copies_.empty() || !now.same_as(parts_)) make(std::move(now));
   for (std::size_t r = 0; r < copies_.size(); ++r) {
     const ModuleParts& mine = copies_[r].parts;
     for (std::size_t i = 0; i < mine.modules.size(); ++i) {
@@ -214,7 +213,13 @@ bool Replicas::follow() {
   // optimizers over flat memory raise no version that would tell.
   parameters_to_others_.send(parts_.parameters);
   buffers_to_others_.send(parts_.buffers);
-  return is_anew;
+}
+
+std::string Replicas::name_of(const torch::Tensor& tensor) const {
+  for (std::size_t i = 0; i < parts_.parameters.size(); ++i) {
+    if (parts_.parameters[i].is_same(tensor)) return parameter_name(*module_, i);
+  }
+  return "";
 }
 
 }  // namespace lockstep::data_parallel

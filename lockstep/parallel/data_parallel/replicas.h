@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -36,14 +37,16 @@ class Replicas {
 
   /// Makes the replicas equal to the module: values, shapes and dtypes, which parameters require
   /// gradients, and which modules are training. Clones them again if the module has other parts
-  /// now, and returns whether it did. ConfigError if it has left the first device.
-  bool follow();
+  /// now. ConfigError if it has left the first device.
+  void follow();
 
   std::size_t size() const { return devices_.size(); }
   const std::vector<torch::Device>& devices() const { return devices_; }
   torch::nn::Module& replica(std::size_t index) const { return *copies_[index].module; }
   /// The module's parameters, each once.
   const std::vector<torch::Tensor>& parameters() const { return parameters_; }
+  /// The name of the module's parameter that `tensor` is; empty if it is none.
+  std::string name_of(const torch::Tensor& tensor) const;
   const std::vector<Leaf>& leaves(std::size_t replica) const { return copies_[replica].leaves; }
 
  private:

@@ -9,6 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/caller_state.h>
 #include <lockstep/parallel/data_parallel/backward.h>
+#include <lockstep/parallel/data_parallel/graph_check.h>
 #include <lockstep/parallel/thread_share.h>
 
 namespace lockstep::data_parallel {
@@ -71,10 +72,9 @@ StepGraph graph_of(const Scatter& scatter, const Replicas& replicas) {
 
 }  // namespace
 
-Step::Step(const Replicas& replicas, GraphCheck& check, std::shared_ptr<ThreadTeam> team,
+Step::Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
            const std::vector<double>& weights, const std::vector<torch::Tensor>& batch)
     : replicas_(replicas),
-      check_(check),
       team_(std::move(team)),
       scatter_(batch, replicas.devices(), weights) {}
 
@@ -117,8 +117,9 @@ torch::Tensor Step::mean(const std::vector<torch::Tensor>& losses) const {
 
 void Step::attach(std::vector<GatheredTensor>& outputs) const {
   if (!at::GradMode::is_enabled()) return;
-  check_.look_at(outputs, active());
-  attach_backward(outputs, graph_of(scatter_, replicas_), team_, replicas_.devices());
+  StepGraph graph = graph_of(scatter_, replicas_);
+  refuse_lost_gradients(outputs, graph, replicas_);
+  attach_backward(outputs, std::move(graph), team_, replicas_.devices());
 }
 
 }  // namespace lockstep::data_parallel

@@ -10,20 +10,19 @@
 
 #include <lockstep/parallel/data_parallel/flattened.h>
 #include <lockstep/parallel/data_parallel/gather.h>
-#include <lockstep/parallel/data_parallel/graph_check.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/scatter.h>
 #include <lockstep/parallel/thread_team.h>
 
 namespace lockstep::data_parallel {
 
-/// Constructed for one batch; then run() is called, then gather() or mean(), which look at the
-/// graphs with `check`. Refers to the replicas and to `check`, and does not outlive the call of
-/// forward() or loss() that it serves.
+/// Constructed for one batch; then run() is called, then gather() or mean(), which throw
+/// ConfigError where a backward would lose a gradient. Refers to the replicas, and does not outlive
+/// the call of forward() or loss() that it serves.
 class Step {
  public:
   /// `batch` holds the tensors of all arguments. ConfigError if it cannot be shared out.
-  Step(const Replicas& replicas, GraphCheck& check, std::shared_ptr<ThreadTeam> team,
+  Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
        const std::vector<double>& weights, const std::vector<torch::Tensor>& batch);
 
   /// The replicas that have a part of the batch, in ascending order.
@@ -48,7 +47,6 @@ class Step {
   void attach(std::vector<GatheredTensor>& outputs) const;
 
   const Replicas& replicas_;
-  GraphCheck& check_;
   std::shared_ptr<ThreadTeam> team_;
   Scatter scatter_;
 };
