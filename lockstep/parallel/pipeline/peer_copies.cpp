@@ -59,6 +59,11 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
     const c10::MultiStreamGuard guard(both);
     copy = tensor.to(tensor.options().device(device_), /*non_blocking=*/true);
   }
+  if (!message.ready) {  // its owner may overwrite it as soon as the stream gets there
+    c10::Event copied(tensor.device().type());
+    copied.record(streams.from);
+    copied.block(current_stream(tensor.device()));
+  }
   // The allocator must not give the memory away while the other stream still uses it.
   tensor.record_stream(streams.from);
   copy.record_stream(current_stream(device_));

@@ -28,7 +28,8 @@ class PeerCopies {
 
   /// `message` with its tensors on the device. Between GPUs only queues the copies: call
   /// wait_until_ready() before using them. A message that does not say when it is ready is ready
-  /// once the current streams of its tensors' devices get here.
+  /// once the current streams of its tensors' devices get here; work that is queued there
+  /// afterwards may overwrite the tensors, because it waits for the copies.
   StageMessage bring(StageMessage message);
 
  private:
