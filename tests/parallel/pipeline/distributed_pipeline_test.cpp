@@ -314,24 +314,27 @@ TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
   EXPECT_THAT(errors, Each(HasSubstr("leave options.reduce out")));
 }
 
-// Rank 0 must not wait for rank 1 until its deadline.
+// Rank 0 must not wait for rank 1 until its deadline. A stage without parameters is never moved, so
+// that nothing else finds out that its device does not exist.
 TEST(DistributedPipeline, EndsOnAllRanksWhereOneCannotMakeIt) {
-  const auto run_with = [](bool can_move, torch::Device device_of_last) {
+  const auto run_with = [](const pipeline::StageModule& stage_of_last,
+                           torch::Device device_of_last) {
     return run_group(2, "shm", [&](ProcessGroup group) {
       const bool last = group.rank() == 1;
       const auto linear =
           one_at_a_time([] { return std::make_shared<torch::nn::LinearImpl>(4, 4); });
-      const pipeline::StageModule stage =
-          last && !can_move ? pipeline::StageModule(testing_support::Immovable())
-                            : pipeline::StageModule(linear);
+      const pipeline::StageModule stage = last ? stage_of_last : pipeline::StageModule(linear);
       DistributedPipeline pipe({stage}, group, last ? device_of_last : torch::kCPU);
       pipe.step([](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); },
                 torch::ones({8, 4}), torch::ones({8}));
     });
   };
-  EXPECT_THAT(run_with(false, torch::kCPU), Each(HasSubstr("there is no room on the device")));
-  EXPECT_THAT(run_with(true, torch::kXLA),
+  EXPECT_THAT(run_with(testing_support::Immovable(), torch::kCPU),
+              Each(HasSubstr("there is no room on the device")));
+  EXPECT_THAT(run_with(torch::nn::Identity(), torch::kXLA),
               Each(HasSubstr("DistributedPipeline: rank 1 cannot use the device xla")));
+  EXPECT_THAT(run_with(torch::nn::Identity(), torch::Device(torch::kCUDA, 99)),
+              Each(HasSubstr("DistributedPipeline: rank 1 cannot use the device cuda:99")));
 }
 
 // --- A rank that fails
