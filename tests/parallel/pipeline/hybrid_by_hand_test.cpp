@@ -17,6 +17,7 @@
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <tests/support/groups.h>
+#include <tests/support/immovable.h>
 #include <tests/support/survivors.h>
 
 namespace lockstep {
@@ -56,13 +57,13 @@ torch::Tensor hybrid_loss(const torch::Tensor& output, const torch::Tensor& targ
   return torch::cross_entropy_loss(output, target);
 }
 
-// Trains the stages of `net`, which every rank has, in pipelines of two ranks. `batch_of` gives the
-// batch of a step for one of a number of pipelines.
-void train_by_hand(ProcessGroup group, torch::nn::Sequential net, torch::Device device,
-                   const std::function<HybridBatch(int step, int share, int shares)>& batch_of,
-                   const HybridCriterion& criterion) {
-  lockstep::DeviceMesh mesh(group, {{"data", group.size() / 2}, {"pipeline", 2}});
-  lockstep::ProcessGroup& row = mesh.group("pipeline");  // the ranks of this pipeline
+// Gives the batch of a step for one of a number of pipelines.
+using HybridBatches = std::function<HybridBatch(int step, int share, int shares)>;
+
+// Trains this rank's stage of `net` in its pipeline of `mesh`.
+void train_hybrid_stage(lockstep::DeviceMesh& mesh, torch::nn::Sequential net, torch::Device device,
+                        const HybridBatches& batch_of, const HybridCriterion& criterion) {
+  lockstep::ProcessGroup& row = mesh.group("pipeline");   // the ranks of this pipeline
   lockstep::ProcessGroup& replicas = mesh.group("data");  // the ranks with this rank's stage
   torch::nn::Sequential stage =
       lockstep::split(net, {3, 2})[static_cast<std::size_t>(mesh.local_rank("pipeline"))];
@@ -83,17 +84,27 @@ void train_by_hand(ProcessGroup group, torch::nn::Sequential net, torch::Device 
   for (const torch::Tensor& tensor : stage->buffers()) state.push_back(tensor.detach());
   replicas.broadcast_coalesced(state);
 
+  for (int step = 0; step < kHybridSteps; ++step) {
+    const auto batch = batch_of(step, mesh.local_rank("data"), mesh.size("data"));
+    optimizer.zero_grad();
+    pipe.step(criterion, batch.x, batch.y);  // which calls reduce, stage by stage
+    lockstep::clip_grad_norm_(pipe.parameters(), kHybridNorm, row);
+    optimizer.step();
+  }
+}
+
+// Trains the stages of `net`, which every rank has, in pipelines of two ranks.
+void train_by_hand(ProcessGroup group, const torch::nn::Sequential& net, torch::Device device,
+                   const HybridBatches& batch_of, const HybridCriterion& criterion) {
+  lockstep::DeviceMesh mesh(group, {{"data", group.size() / 2}, {"pipeline", 2}});
   try {
-    for (int step = 0; step < kHybridSteps; ++step) {
-      const auto batch = batch_of(step, mesh.local_rank("data"), mesh.size("data"));
-      optimizer.zero_grad();
-      pipe.step(criterion, batch.x, batch.y);  // which calls reduce, stage by stage
-      lockstep::clip_grad_norm_(pipe.parameters(), kHybridNorm, row);
-      optimizer.step();
-    }
+    train_hybrid_stage(mesh, net, device, batch_of, criterion);
   } catch (const std::exception& error) {
     // Groups end one by one, and a peer may wait for this rank in any of them.
-    for (lockstep::ProcessGroup* each : {&row, &replicas, &mesh.all()}) each->abort(error.what());
+    for (lockstep::ProcessGroup* each :
+         {&mesh.group("pipeline"), &mesh.group("data"), &mesh.all()}) {
+      each->abort(error.what());
+    }
     throw;
   }
 }
@@ -137,6 +148,35 @@ TEST(HybridByHand, EndsWithTheWeightsOfOneProcess) {
     });
     EXPECT_EQ(errors, testing_support::no_errors(4)) << backend;
   }
+}
+
+// The last rank of the second pipeline cannot move its stage, and nobody has a pipeline yet. The
+// rank with the same stage waits for it in the broadcast of the weights.
+TEST(HybridByHand, EndsOnAllRanksWhereOneCannotMakeItsStage) {
+  testing_support::Survivors all(4);
+  const Clock::time_point begin = Clock::now();
+  const auto errors = testing_support::run_group(4, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    torch::nn::Sequential net = hybrid_net();
+    if (group.rank() == 3) {
+      net = torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::Tanh(),
+                                  torch::nn::Tanh(), testing_support::Immovable(),
+                                  torch::nn::Tanh());
+    }
+    try {
+      train_by_hand(
+          group, net, torch::kCPU,
+          [](int step, int share, int shares) {
+            return share_of(hybrid_batch(step), share, shares);
+          },
+          hybrid_loss);
+    } catch (const Error&) {
+      all.wait_for_all();  // no rank learns of the end because another one has left
+      throw;
+    }
+  });
+  EXPECT_LT(seconds_since(begin), 10);  // a wait that nobody ends takes thirty seconds
+  EXPECT_THAT(errors, Each(HasSubstr("there is no room on the device")));
 }
 
 // The last rank of the second pipeline fails. The first pipeline hears of it in a reduction.
