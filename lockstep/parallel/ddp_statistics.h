@@ -55,8 +55,8 @@ std::string to_table(const DdpStatistics& statistics);
 
 /// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace that Perfetto and
 /// chrome://tracing show: for each rank its computing, its backward and each bucket's waiting for its turn
-/// and being under way. The ranks of one host have one clock; those of several are as far apart as
-/// their clocks. DataError, on all ranks, where the file can't be written.
+/// and being under way. Times are those of each host's monotonic clock, which begins when the host
+/// boots. DataError, on all ranks, where the file can't be written.
 void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
                      const StepRecorder& times, ProcessGroup& group);
 

@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-/// Collective over `group`. Rank 0 writes what each rank gives as `spans`, a process of the trace
-/// for each rank. The ranks of one host have one clock; those of several are as far apart as their
-/// clocks. DataError, on all ranks, where the file can't be written.
+/// Collective over `group`. Rank 0 writes the spans of all ranks to `path`; each rank is a process
+/// of the trace. Times are those of each host's monotonic clock, which begins when the host boots.
+/// DataError, on all ranks, where a rank's spans cannot be put into text or the file cannot be
+/// written.
 void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<Span>& spans,
                           ProcessGroup& group);
 

@@ -8,6 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/trace_of_ranks.h>
 #include <tests/support/groups.h>
 #include <tests/support/temporary_directory.h>
 
@@ -15,6 +16,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group;
@@ -114,6 +116,20 @@ TEST(DdpStatistics, AllRanksHearThatThereIsNoTimeline) {
     ddp.write_trace("/dev/null/trace.json");
   });
   for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("/dev/null/trace.json"));
+}
+
+// JSON is UTF-8. Rank 0 must not wait for events that rank 1 cannot make.
+TEST(TraceOfRanks, AllRanksHearThatOneHasNoEvents) {
+  const TemporaryDirectory folder;
+  for (const int rank_of_text : {0, 1}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Span span;
+      span.name = group.rank() == rank_of_text ? "\xff" : "step 1";
+      write_trace_of_ranks(folder.path() / "ranks.json", {span}, group);
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr(str("rank ", rank_of_text, " has spans that cannot")),
+                                   HasSubstr("UTF-8"))));
+  }
 }
 
 TEST(StepRecorder, KeepsTheLastSteps) {

@@ -80,8 +80,8 @@ class DistributedPipeline {
   /// What this rank did in the last step; the lines of the other workers are empty.
   const pipeline::Timeline& timeline() const;
   /// Collective. The last step of all ranks as one file for Perfetto or chrome://tracing, which
-  /// rank 0 writes: a row for each rank. The ranks of one host have one clock; those of several are
-  /// as far apart as their clocks. DataError, on all ranks, where it cannot be written.
+  /// rank 0 writes: a row for each rank. Times are those of each host's monotonic clock, which
+  /// begins when the host boots. DataError, on all ranks, where it cannot be written.
   void write_trace(const std::filesystem::path& path);
   /// For each stage of this rank the most micro-batches whose activations it held at once in the
   /// last step.
