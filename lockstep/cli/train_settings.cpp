@@ -77,6 +77,19 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
   }
 }
 
+// The workers of a pipeline. ConfigError where the recipe's model cannot be cut into its stages, or
+// the schedule cannot have them.
+int workers_of_pipeline(const TrainSettings& settings) {
+  const StrategyOptions& options = settings.strategy_options;
+  try {
+    require_stages(*settings.recipe, options.stages);
+    return workers_for(options.schedule, options.stages);
+  } catch (const ConfigError& error) {
+    throw ConfigError(lockstep::str("train: --strategy ", settings.strategy, ", --stages ",
+                                    options.stages, ": ", error.what()));
+  }
+}
+
 // Finds how many ranks or threads a pipeline has, and how many pipelines there are.
 void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
@@ -85,12 +98,11 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
   options.shard_optimizer = arguments.shard_optimizer;
   options.timeout = settings.timeout;
-  require_stages(*settings.recipe, options.stages);
   check.in_range("--micro-batches", options.micro_batches, 1, 65536);
   if (const auto schedule = told_apart(arguments.schedules).of_pipeline) {
     options.schedule = schedule_named(*schedule);
   }
-  const int workers = workers_for(options.schedule, options.stages);
+  const int workers = workers_of_pipeline(settings);
   const bool hybrid = settings.strategy == "hybrid";
   settings.data_shares = hybrid ? settings.world_size / workers : 1;
   settings.on_several_devices = !hybrid && settings.world_size == 1;

@@ -2,8 +2,12 @@
 #include <lockstep/cli/train_settings.h>
 
 #include <chrono>
+#include <string>
 
 #include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -17,6 +21,24 @@ TEST(TrainSettings, GiveAPipelineTheDeadlineOfAllWaits) {
   const TrainSettings settings = resolve(arguments);
   EXPECT_EQ(settings.timeout, std::chrono::milliseconds(7500));
   EXPECT_EQ(settings.strategy_options.timeout, std::chrono::milliseconds(7500));
+}
+
+// What is wrong with the stages is told with the option that gave them.
+TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
+  const auto refusal = [](const std::string& recipe, int stages, const std::string& schedule) {
+    TrainArguments arguments;
+    arguments.recipe = recipe;
+    arguments.strategy = "pipeline";
+    arguments.stages = stages;
+    arguments.schedules = {schedule};
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  EXPECT_EQ(refusal("mnist", 5, "1f1b"),
+            "train: --strategy pipeline, --stages 5: recipe mnist: the number of stages must be "
+            "from 1 to 4, got 5");
+  EXPECT_EQ(refusal("cifar10", 3, "zbv"),
+            "train: --strategy pipeline, --stages 3: Pipeline: the schedule zbv has 2 stages on "
+            "each worker, got 3 stages in all");
 }
 
 }  // namespace
