@@ -122,9 +122,11 @@ TEST(TrainerGuide, EveryStrategyTrainsAsOneProcess) {
   struct OnRanks {
     const char* name;
     int ranks;
+    bool shard_optimizer = false;
   };
-  stages.shard_optimizer = true;  // hybrid
-  for (const OnRanks& each : {OnRanks{"ddp", 2}, OnRanks{"hybrid", 4}}) {
+  for (const OnRanks& each : {OnRanks{"ddp", 2}, OnRanks{"zero1", 2}, OnRanks{"pipeline", 2},
+                              OnRanks{"hybrid", 4}, OnRanks{"hybrid", 4, true}}) {
+    stages.shard_optimizer = each.shard_optimizer;
     double loss = 0;
     const auto errors =
         testing_support::run_group(each.ranks, "shm", [&](const ProcessGroup& group) {
@@ -132,7 +134,7 @@ TEST(TrainerGuide, EveryStrategyTrainsAsOneProcess) {
           if (group.rank() == 0) loss = last_loss(report);
         });
     EXPECT_EQ(errors, testing_support::no_errors(each.ranks)) << each.name;
-    EXPECT_NEAR(loss, expected, 1e-4) << each.name;
+    EXPECT_NEAR(loss, expected, 1e-4) << each.name << ' ' << each.shard_optimizer;
   }
 }
 
