@@ -1,4 +1,4 @@
-// The code of docs/data_parallel.md, and whether it is so.
+// The code of docs/data_parallel.md; the tests check what the guide claims.
 #include <cstdint>
 #include <limits>
 #include <map>

@@ -72,8 +72,8 @@ struct PipelineOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Adds up a stage's gradients over the replicas of the pipeline. Called on the stage's worker as
   /// soon as the gradients of a step are complete, while other stages still compute. ConfigError
-  /// where stages share a parameter that requires a gradient, which is complete with none of these
-  /// stages.
+  /// where stages share a parameter that requires a gradient, because no single stage completes its
+  /// gradient.
   ReduceStage reduce = nullptr;
   /// Also counts the bytes that activations take, for peak_activation_bytes() of Pipeline and of
   /// DistributedPipeline. Every allocation then costs a lookup, so leave it off where the time of a

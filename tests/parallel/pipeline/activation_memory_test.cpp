@@ -151,7 +151,7 @@ TEST(ActivationMemory, OnRanksIsThatOfTheOwnStages) {
     held[rank] = pipe.peak_activation_bytes();
   });
   EXPECT_EQ(errors, testing_support::no_errors(2));
-  // Of two micro-batches; the output of the first one may not have left yet.
+  // Each count is for two micro-batches; the output of the first one may not have left yet.
   EXPECT_THAT(in_tensors(held[0].stages), ElementsAre(AnyOf(2 * 3 + 1, 2 * 4)));
   EXPECT_THAT(in_tensors(held[1].stages), ElementsAre(4 + 1));
   for (const ActivationBytes& each : held) EXPECT_EQ(each.workers, each.stages);
