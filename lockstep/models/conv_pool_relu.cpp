@@ -1,6 +1,6 @@
 #include <lockstep/models/conv_pool_relu.h>
 
-#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/nn.h>
@@ -19,6 +19,23 @@ using kernels::kLanes;
 // Images whose gradients are added up together. Fixed, so that the order of additions, and with it
 // the last bit, does not depend on the number of threads.
 constexpr std::int64_t kChunk = 16;
+
+// Calls work(first, end) for parts of the images [0, count), whole chunks except the last one, on
+// LibTorch's threads. at::parallel_for() is a template that is serial where OpenMP was not on when
+// this file was compiled; TensorIterator divides its elements among threads inside LibTorch. Here
+// the elements are bytes, one for each chunk, and only their addresses are used.
+template <typename Work>
+void for_each_chunk(std::int64_t count, const Work& work) {
+  const at::Tensor chunks = at::empty({(count + kChunk - 1) / kChunk}, at::kByte);
+  const auto* const first = static_cast<const char*>(chunks.const_data_ptr());
+  auto iterator = at::TensorIterator::borrowing_nullary_op(chunks);
+  iterator.for_each(
+      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size) {
+        const std::int64_t begin = data[0] - first;
+        work(begin * kChunk, std::min(count, (begin + size) * kChunk));
+      },
+      /*grain_size=*/1);
+}
 
 ConvPoolShape shape_of(const at::Tensor& input, const at::Tensor& weight) {
   return {.channels_in = input.size(1),
@@ -66,9 +83,10 @@ Gradients backward_kernel(const at::Tensor& grad_pooled, const at::Tensor& input
   float* const grad_input_data = want_input ? grad_input.mutable_data_ptr<float>() : nullptr;
   float* const grad_weight_data = grad_weight.mutable_data_ptr<float>();
   float* const grad_bias_data = grad_bias.mutable_data_ptr<float>();
-  at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-      kernels::backward(shape, in, chunk * kChunk, std::min(images, (chunk + 1) * kChunk),
+  for_each_chunk(images, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t image = begin; image < end; image += kChunk) {
+      const std::int64_t chunk = image / kChunk;
+      kernels::backward(shape, in, image, std::min(end, image + kChunk),
                         {.grad_input = grad_input_data,
                          .grad_weight = grad_weight_data + chunk * filters,
                          .grad_bias = grad_bias_data + chunk * shape.channels_out});
@@ -91,7 +109,7 @@ class ConvPoolRelu : public torch::autograd::Function<ConvPoolRelu> {
     const float* const bias_data = bias.const_data_ptr<float>();
     float* const pooled_data = pooled.mutable_data_ptr<float>();
     std::uint8_t* const position_data = position.mutable_data_ptr<std::uint8_t>();
-    at::parallel_for(0, input.size(0), kChunk, [&](std::int64_t begin, std::int64_t end) {
+    for_each_chunk(input.size(0), [&](std::int64_t begin, std::int64_t end) {
       kernels::forward(shape, input_data, weight_data, bias_data, begin, end, pooled_data,
                        position_data);
     });
