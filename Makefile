@@ -97,7 +97,7 @@ ifeq ($(LOCKSTEP_SKIP_CUDA),1)
 else
 	tools/bootstrap.sh clang
 	tools/bootstrap.sh cuda
-	cmake --fresh --preset cuda $(CUDA_CHECK) \
+	cmake --preset cuda --fresh $(CUDA_CHECK) \
 	  -DLOCKSTEP_TORCH_ROOT="$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
 	cmake --build build/cuda -j $(JOBS)
 endif

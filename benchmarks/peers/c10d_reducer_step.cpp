@@ -13,6 +13,9 @@
 
 #include <CLI/CLI.hpp>
 
+#ifndef USE_C10D_GLOO  // without it LibTorch's header declares nothing
+#define USE_C10D_GLOO
+#endif
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

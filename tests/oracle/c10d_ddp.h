@@ -5,6 +5,9 @@
 #include <memory>
 #include <vector>
 
+#ifndef USE_C10D_GLOO  // without it LibTorch's header declares nothing
+#define USE_C10D_GLOO
+#endif
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>

@@ -3,6 +3,9 @@
 // LibTorch is newer than those headers.
 #include <lockstep/comm/backends/gloo/gloo.h>
 
+#ifndef USE_C10D_GLOO  // without it LibTorch's header declares nothing
+#define USE_C10D_GLOO
+#endif
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 

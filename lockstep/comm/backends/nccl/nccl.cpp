@@ -1,5 +1,8 @@
 #include <lockstep/comm/backends/nccl/nccl.h>
 
+#ifndef USE_C10D_NCCL  // without it LibTorch's header declares nothing
+#define USE_C10D_NCCL
+#endif
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
