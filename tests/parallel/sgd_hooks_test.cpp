@@ -165,7 +165,7 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
   });
 }
 
-// Of a gradient that stays the same, power iteration finds the best approximation; random Q do not.
+// Power iteration finds the best approximation of a gradient that stays the same; random Q do not.
 TEST(PowerSgd, WarmStartApproachesTheBestApproximation) {
   for (const bool warm : {true, false}) {
     EXPECT_EQ(run_group(2, "shm",

@@ -110,7 +110,8 @@ void train_by_hand(ProcessGroup group, const torch::nn::Sequential& net, torch::
   }
 }
 
-HybridBatch share_of(const HybridBatch& whole, int share, int shares) {
+HybridBatch share_of(int step, int share, int shares) {
+  const HybridBatch whole = hybrid_batch(step);
   return {whole.x.chunk(shares)[static_cast<std::size_t>(share)],
           whole.y.chunk(shares)[static_cast<std::size_t>(share)]};
 }
@@ -134,12 +135,7 @@ TEST(HybridByHand, EndsWithTheWeightsOfOneProcess) {
         const torch::NoGradGuard no_grad;
         for (torch::Tensor& parameter : net->parameters()) parameter.zero_();
       }
-      train_by_hand(
-          group, net, torch::kCPU,
-          [](int step, int share, int shares) {
-            return share_of(hybrid_batch(step), share, shares);
-          },
-          hybrid_loss);
+      train_by_hand(group, net, torch::kCPU, share_of, hybrid_loss);
       const auto got = net->parameters(), expected = alone->parameters();
       // The first stage has two linear layers, four of the six parameters.
       const bool first = group.rank() % 2 == 0;
@@ -160,17 +156,11 @@ TEST(HybridByHand, EndsOnAllRanksWhereOneCannotMakeItsStage) {
     at::set_num_threads(1);
     torch::nn::Sequential net = hybrid_net();
     if (group.rank() == 3) {
-      net = torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::Tanh(),
-                                  torch::nn::Tanh(), testing_support::Immovable(),
-                                  torch::nn::Tanh());
+      net = torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::Tanh(), torch::nn::Tanh(),
+                                  testing_support::Immovable(), torch::nn::Tanh());
     }
     try {
-      train_by_hand(
-          group, net, torch::kCPU,
-          [](int step, int share, int shares) {
-            return share_of(hybrid_batch(step), share, shares);
-          },
-          hybrid_loss);
+      train_by_hand(group, net, torch::kCPU, share_of, hybrid_loss);
     } catch (const Error&) {
       all.wait_for_all();  // no rank learns of the end because another one has left
       throw;
@@ -195,12 +185,7 @@ TEST(HybridByHand, EndsOnAllRanksWhereOneFails) {
       return hybrid_loss(output, target);
     };
     try {
-      train_by_hand(
-          group, hybrid_net(), torch::kCPU,
-          [](int step, int share, int shares) {
-            return share_of(hybrid_batch(step), share, shares);
-          },
-          criterion);
+      train_by_hand(group, hybrid_net(), torch::kCPU, share_of, criterion);
     } catch (const Error&) {
       all.wait_for_all();  // no rank learns of the end because another one has left
       throw;
