@@ -12,12 +12,6 @@ if(LOCKSTEP_SANITIZE)
   # No recovery: a test passes over what UBSan only prints.
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
-  # Tests are compiled for the memory they touch alone: UBSan's checks, which are for the rooms, would make their
-  # compilation four times as long.
-  if(LOCKSTEP_SANITIZE MATCHES undefined)
-    target_compile_options(lockstep_flags INTERFACE
-                           $<$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_TEST>>:-fno-sanitize=undefined>)
-  endif()
   # Leaves Highway's kernels without vectors, for AVX2 and for AVX-512. The others would nearly double the
   # compilation of the kernels; the release tree has and tests them all.
   add_compile_definitions(HWY_DISABLED_TARGETS=HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)
