@@ -2,9 +2,9 @@
 // optimizers, data, and the parts of a training loop.
 #pragma once
 
-#if __cplusplus < 202002L
-#error "Lockstep needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
-#else
+#include <lockstep/core/cpp20.h>
+
+#if LOCKSTEP_HAS_CPP20
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>

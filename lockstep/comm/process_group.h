@@ -35,9 +35,9 @@ using WorkPtr = std::shared_ptr<Work>;
 /// One message of batch_isend_irecv.
 struct P2POp {
   enum class Kind { kSend, kRecv };
-  Kind kind;
-  torch::Tensor tensor;
-  int peer;
+  Kind kind = Kind::kSend;
+  torch::Tensor tensor{};
+  int peer = 0;
   int tag = 0;
 };
 

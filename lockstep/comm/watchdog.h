@@ -25,24 +25,24 @@ namespace lockstep {
 struct WatchdogOptions {
   std::chrono::milliseconds beat{250};
   /// The ranks of the members in the first group, by which messages name them. Empty: this is it.
-  std::vector<int> world_ranks;
+  std::vector<int> world_ranks{};
   /// Which rank of this group serves the store, and went when the store is gone. -1: none.
   int store_rank = 0;
   /// Asked on the watchdog's thread about a peer that is silent or has left: is the connection to
   /// it closed? That tells a dead process from a stopped one.
-  std::function<bool(int rank)> disconnected;
+  std::function<bool(int rank)> disconnected{};
   /// How long a peer may be silent before its host is asked for an answer; without one the peer is
   /// dead or cut off, and the group ends. Zero: no host is asked.
   std::chrono::milliseconds host_timeout{0};
   /// This host's address, at which peers check that the host answers. If empty, peers cannot check.
-  std::string own_address;
+  std::string own_address{};
   /// Called once, on the watchdog's thread, when the group has ended: wakes what waits.
-  std::function<void()> ended;
+  std::function<void()> ended{};
   /// Called on the watchdog's thread when this rank leaves, the store being alive: deletes its
   /// keys.
-  std::function<void()> farewell;
+  std::function<void()> farewell{};
   /// Called on the watchdog's thread after each look.
-  std::function<void()> looked;
+  std::function<void()> looked{};
 };
 
 /// Safe to use from several threads. Nothing here but wait_for_news() blocks.

@@ -9,8 +9,8 @@ namespace lockstep {
 
 /// The names in a folder, each list in the order of its bytes, without "." and "..".
 struct DirectoryNames {
-  std::vector<std::string> folders;  ///< also links to folders
-  std::vector<std::string> files;    ///< everything else, also links that lead nowhere
+  std::vector<std::string> folders{};  ///< also links to folders
+  std::vector<std::string> files{};    ///< everything else, also links that lead nowhere
 };
 
 /// Reads the folder `directory`. What a name stands for comes with the name on most file systems; only

@@ -23,7 +23,8 @@ namespace lockstep {
 struct BatchRingOptions {
   int threads = 0;  ///< Threads that fill; 0: next() fills by itself.
   int slots = 2;    ///< One in use, the others filled ahead. With threads, at least 2.
-  std::vector<int> cpus;  ///< The threads' processors; empty: those of the thread that makes them.
+  /// The threads' processors; empty: those of the thread that makes them.
+  std::vector<int> cpus{};
 };
 
 /// One consumer calls start(), next() and stop(), always from one thread; `fill` runs on the

@@ -23,9 +23,9 @@ struct CheckImagesOptions {
 
 struct ImagesCheck {
   std::int64_t images = 0;
-  std::vector<CorruptImage> corrupt;  ///< In the order of the data set.
+  std::vector<CorruptImage> corrupt{};  ///< In the order of the data set.
   /// Files that other programs may refuse although their pixels are right, see ImageReader::remark().
-  std::vector<CorruptImage> odd;
+  std::vector<CorruptImage> odd{};
 
   /// The other images, as subset() takes them.
   std::vector<std::int64_t> sound() const;

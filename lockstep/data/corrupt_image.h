@@ -17,7 +17,7 @@ enum class OnCorruptImage {
 
 struct CorruptImage {
   std::int64_t index = 0;  ///< in the data set
-  std::string reason;      ///< one line that names the file
+  std::string reason{};    ///< one line that names the file
 };
 
 }  // namespace lockstep

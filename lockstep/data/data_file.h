@@ -19,7 +19,7 @@ struct DataFile {
 };
 
 struct DataSize {
-  std::string path;  ///< What was asked, for messages.
+  std::string path{};  ///< What was asked, for messages.
   std::uint64_t bytes = 0;
 };
 

@@ -55,11 +55,11 @@ struct ImageView {
 /// `factor` x `factor` pixels. Such a grid seldom begins and ends where the part does, so that
 /// `view` may show a little more.
 struct ReducedView {
-  ImageView view;
+  ImageView view{};
   std::int64_t factor = 1;
   /// The wanted part in pixels of the full size, counted from the first that `view` covers. It
   /// touches the first and the last row and column of `view`.
-  Box part;
+  Box part{};
 
   /// An image at full size, all of which is wanted.
   static ReducedView full_size(const ImageView& view) {

@@ -33,7 +33,7 @@ struct PackImagesOptions {
 struct PackedSize {
   std::int64_t images = 0;
   std::uint64_t bytes = 0;  ///< of the file
-  std::vector<CorruptImage> skipped;  ///< with kSkip; indices of the data set
+  std::vector<CorruptImage> skipped{};  ///< with kSkip; indices of the data set
 };
 
 /// Writes all images of `dataset` to `path`, in order, with labels and names of classes; the bytes

@@ -14,11 +14,11 @@ namespace lockstep {
 
 /// What one rank sees of an epoch, or of the rest of one.
 struct EpochShare {
-  std::vector<std::int64_t> indices;
+  std::vector<std::int64_t> indices{};
   /// For each of them, how often it came before in the epoch, on whatever rank. Empty where no
   /// index comes twice. The loader's random choices depend on it, so that an image that is drawn 32
   /// times is augmented in 32 ways.
-  std::vector<std::uint32_t> occurrences;
+  std::vector<std::uint32_t> occurrences{};
 };
 
 /// How often each index of a whole order came before in it; empty where none comes twice.

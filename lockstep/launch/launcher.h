@@ -5,6 +5,10 @@
 //   }
 #pragma once
 
+#include <lockstep/core/cpp20.h>
+
+#if LOCKSTEP_HAS_CPP20
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -83,3 +87,5 @@ LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void
 void joined_group();
 
 }  // namespace lockstep
+
+#endif

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <latch>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include <lockstep/comm/connect.h>
 #include <lockstep/comm/network.h>
@@ -63,6 +66,33 @@ TEST(InitProcessGroup, WaitsForAHostForTwelveDaysAtMost) {
   EXPECT_EQ(host_timeout({.host_timeout = std::chrono::milliseconds(1)}),
             std::chrono::milliseconds(1));
   EXPECT_THROW(host_timeout({.host_timeout = std::chrono::milliseconds(-1)}), ConfigError);
+}
+
+TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
+  constexpr const char* kVariable = "LOCKSTEP_HOST_TIMEOUT";
+  testing_support::ScopedEnvironment environment;
+  environment.set(kVariable, std::nullopt);
+  EXPECT_EQ(host_timeout({}), std::chrono::seconds(10));
+  environment.set(kVariable, "3");
+  EXPECT_EQ(host_timeout({}), std::chrono::seconds(3));
+  EXPECT_EQ(host_timeout({.host_timeout = std::chrono::milliseconds(1)}),
+            std::chrono::milliseconds(1))
+      << "the option wins";
+  environment.set(kVariable, "0");
+  EXPECT_EQ(host_timeout({}), std::chrono::seconds(0));
+  const std::string beyond = "LOCKSTEP_HOST_TIMEOUT must be from 0 to 1000000 seconds, got ";
+  const std::string no_number =
+      "environment variable LOCKSTEP_HOST_TIMEOUT must be a whole number, got ";
+  const std::pair<const char*, std::string> refusals[] = {{"-1", beyond + "-1"},
+                                                          {"1000001", beyond + "1000001"},
+                                                          {"soon", no_number + "'soon'"},
+                                                          {"1.5", no_number + "'1.5'"}};
+  for (const auto& [value, error] : refusals) {
+    environment.set(kVariable, value);
+    EXPECT_EQ(message_of<ConfigError>(
+                  [] { init_process_group({.environment = WorkerEnvironment{}}); }),
+              error);
+  }
 }
 
 struct Contradiction {

@@ -2,12 +2,15 @@
 
 Usage: strict_compilation.py COMPILER SOURCE_DIR WORK_DIR INCLUDE_DIR_OF_LIBTORCH...
 
-With g++ each header that a user's includes lead to and that needs no LibTorch is a translation unit of its own. Those
-that need it take seconds each; they share a precompiled header of LibTorch and one unit, the remaining headers another.
-With another compiler all headers come in these two. Then come call_style.cpp, the calls that the guides show,
-from_pytorch.cpp, the lines of docs/from_pytorch.md, and with another compiler than g++ the examples, which run.sh
-compiles with the same warnings by g++. Nothing is optimised or linked.
-Before all that, lockstep.h below C++20 must be a single error.
+Each header that a user's includes lead to is a translation unit of its own: with g++ if it needs no LibTorch, with
+clang++ also if it needs no more of LibTorch than tensors. A unit with all of LibTorch takes four seconds even where that
+is precompiled; the other headers share a unit for those with and one for those without LibTorch.
+Then come call_style.cpp, the calls that the guides show, from_pytorch.cpp, the lines of docs/from_pytorch.md, and with
+clang++ the examples, which run.sh compiles with the same warnings by g++. Nothing is optimised or linked.
+
+Before all that, each of ENTRANCES below C++20 must be a single error, and two checks read the texts. A header that
+names something of LibTorch must lead to a header of LibTorch, because the precompiled one would hide a missing
+#include. And call_style.cpp must have every options aggregate of the headers that it includes.
 """
 import concurrent.futures
 import pathlib
@@ -17,8 +20,9 @@ import subprocess
 import sys
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-LIBTORCH = "#include <torch/torch.h>\n"
+ALL, TYPES = "torch/torch.h", "torch/types.h"  # headers of LibTorch that are precompiled
 ENTRANCES = ("lockstep/lockstep.h", "lockstep/launch/launcher.h", "lockstep/train/trainer.h")
+CALL_STYLE = "tests/install/call_style.cpp"
 # Other packages' headers are not everywhere; -inl.h is the inside of a header.
 LEFT_OUT = ("lockstep/cli/", "backends/gloo", "backends/nccl", "augment/cuda", "augment/dali", "-inl.h")
 
@@ -45,6 +49,35 @@ def uses_libtorch(source, name, known):
     return known[name]
 
 
+def code_of(text):
+    """`text` without comments and string literals. The lines keep their numbers."""
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', lambda match: re.sub(r"[^\n]+", " ", match[0]), text,
+                  flags=re.S)
+
+
+def without_libtorch(source):
+    """`file:line: what` for each header that names something of LibTorch and leads to none of its headers."""
+    known = {}
+    for name in public_headers(source):
+        if uses_libtorch(source, name, known):
+            continue
+        for number, line in enumerate(code_of((source / name).read_text()).splitlines(), 1):
+            used = re.search(r"\b(?:torch|at|c10)::\w*", line)
+            if used:
+                yield f"{name}:{number}: names {used[0]}, but the header includes nothing of LibTorch"
+
+
+def missing_in_call_style(source):
+    """`file:line: what` for each options aggregate of the headers of call_style.cpp that it does not write."""
+    style = source / CALL_STYLE
+    written = set(re.findall(r"(\w+)\{\.", code_of(style.read_text())))
+    for name in sorted(reached_from(source, includes(source, CALL_STYLE)) & set(public_headers(source))):
+        for number, line in enumerate(code_of((source / name).read_text()).splitlines(), 1):
+            found = re.match(r"struct (\w*Options)\b(?!;)", line)
+            if found and found[1] not in written:
+                yield f"{name}:{number}: {found[1]} is missing in {CALL_STYLE}"
+
+
 def reached_from(source, names):
     """`names` and our headers that they lead to."""
     found, open_names = set(), list(names)
@@ -56,27 +89,38 @@ def reached_from(source, names):
     return found
 
 
+def needs_types_only(source, name):
+    """Whether all that a header leads to in LibTorch is tensors: what TYPES includes for the most part."""
+    theirs = {each for header in reached_from(source, [name]) for each in includes(source, header)
+              if each.startswith("torch/")}
+    return theirs <= {TYPES}
+
+
 class Compiler:
     def __init__(self, program, source, work, torch):
         self.work = work
         self.command = [program, "-std=c++20", *WARNINGS, f"-I{source}", *(f"-isystem{path}" for path in torch)]
         self.clang = "clang" in subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+        self.with_header = {None: []}
         work.mkdir(parents=True, exist_ok=True)
 
-    def precompile(self):
-        header = self.work / "libtorch.h"
-        header.write_text(LIBTORCH)
+    def precompile(self, name):
+        """Gives units the option that includes LibTorch's header `name`, which is compiled here."""
+        header = self.work / name.replace("/", "_")
+        header.write_text(f"#include <{name}>\n")
         output = header.with_name(header.name + (".pch" if self.clang else ".gch"))
-        self.check([*self.command, "-x", "c++-header", str(header), "-o", str(output)], "LibTorch")
-        self.with_libtorch = ["-include-pch", str(output)] if self.clang else ["-include", str(header)]
+        # clang++ would instantiate what the header uses in each unit again.
+        more = ["-fpch-instantiate-templates"] if self.clang else []
+        self.check([*self.command, *more, "-x", "c++-header", str(header), "-o", str(output)], name)
+        self.with_header[name] = ["-include-pch", str(output)] if self.clang else ["-include", str(header)]
 
     def check(self, command, what):
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode:
             raise SystemExit(f"{what} does not compile with {' '.join(WARNINGS)}:\n{result.stderr[:4000]}")
 
-    def compile(self, what, path, libtorch):
-        self.check([*self.command, *(self.with_libtorch if libtorch else []), "-fsyntax-only", str(path)], what)
+    def compile(self, what, path, precompiled):
+        self.check([*self.command, *self.with_header[precompiled], "-fsyntax-only", str(path)], what)
 
     def unit(self, name, headers):
         path = self.work / (re.sub(r"\W", "_", name) + ".cpp")
@@ -85,26 +129,36 @@ class Compiler:
 
 
 def units(compiler, source):
-    """(what it is, file, whether it needs LibTorch) of everything to compile."""
+    """(what it is, file, the precompiled header that it needs or None) of everything to compile."""
     known = {}
-    headers = public_headers(source)
-    plain = [name for name in headers if not uses_libtorch(source, name, known)]
-    yield "the headers with LibTorch", compiler.unit("with LibTorch", [h for h in headers if h not in plain]), True
-    alone = [] if compiler.clang else [name for name in plain if name in reached_from(source, ENTRANCES)]
-    yield "the other headers", compiler.unit("others", [name for name in plain if name not in alone]), False
-    for name in alone:
-        yield name, compiler.unit(name, [name, name]), False  # twice: it has its guard
+    reached = reached_from(source, ENTRANCES)
+    shared = {ALL: [], None: []}
+    for name in public_headers(source):
+        libtorch = uses_libtorch(source, name, known)
+        if name in reached and (not libtorch or (compiler.clang and needs_types_only(source, name))):
+            yield name, compiler.unit(name, [name, name]), TYPES if libtorch else None  # twice: it has its guard
+        else:
+            shared[ALL if libtorch else None].append(name)
+    yield "the headers with LibTorch", compiler.unit("with LibTorch", shared[ALL]), ALL
+    yield "the other headers", compiler.unit("others", shared[None]), None
     examples = sorted((source / "examples").rglob("*.cpp")) if compiler.clang else []
-    for path in [*examples, *(source / "tests/install" / name for name in ("call_style.cpp", "from_pytorch.cpp"))]:
-        yield path.relative_to(source).as_posix(), path, True
+    for path in [*examples, source / CALL_STYLE, source / "tests/install/from_pytorch.cpp"]:
+        yield path.relative_to(source).as_posix(), path, ALL
 
 
-def check_older_standard(compiler, source):
-    unit = compiler.unit("older standard", ["lockstep/lockstep.h"])
-    command = [*compiler.command, "-std=c++17", "-fsyntax-only", str(unit)]
-    errors = re.findall(r"error: .*", subprocess.run(command, capture_output=True, text=True).stderr)
-    if len(errors) != 1 or "C++20" not in errors[0]:
-        raise SystemExit(f"lockstep.h below C++20: expected one error that says so, got {errors[:5]}")
+def check_older_standard(compiler):
+    for header in ENTRANCES:
+        unit = compiler.unit(f"older standard {header}", [header])
+        command = [*compiler.command, "-std=c++17", "-fsyntax-only", str(unit)]
+        errors = re.findall(r"error: .*", subprocess.run(command, capture_output=True, text=True).stderr)
+        if len(errors) != 1 or "C++20" not in errors[0]:
+            raise SystemExit(f"{header} below C++20: expected one error that says so, got {errors[:5]}")
+
+
+def check_texts(source):
+    wrong = [*without_libtorch(source), *missing_in_call_style(source)]
+    if wrong:
+        raise SystemExit("\n".join(wrong))
 
 
 def main():
@@ -114,10 +168,11 @@ def main():
         sys.exit(77)
     source = pathlib.Path(source)
     compiler = Compiler(program, source, pathlib.Path(work), torch)
-    check_older_standard(compiler, source)
-    compiler.precompile()
+    check_texts(source)
+    check_older_standard(compiler)
     everything = list(units(compiler, source))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(compiler.precompile, {precompiled for _, _, precompiled in everything} - {None}))
         for _ in pool.map(lambda unit: compiler.compile(*unit), everything):
             pass
     print(f"{len(everything)} units compile with {program}")

@@ -25,7 +25,7 @@ ScheduledRange part_of(std::size_t count, int parts, int index);
 
 struct ScheduledSend {
   int peer = 0;
-  ScheduledRange range;
+  ScheduledRange range{};
 };
 
 enum class OnArrival {
@@ -35,7 +35,7 @@ enum class OnArrival {
 
 struct ScheduledReceive {
   int peer = 0;
-  ScheduledRange range;
+  ScheduledRange range{};
   OnArrival then = OnArrival::kReduce;
 };
 
@@ -43,8 +43,8 @@ struct ScheduledReceive {
 /// then are arrivals combined, those of the same range together with the rank's own elements and in
 /// the order of the ranks. Other ranges of a step do not overlap. A step may be empty.
 struct ScheduleStep {
-  std::vector<ScheduledSend> sends;
-  std::vector<ScheduledReceive> receives;
+  std::vector<ScheduledSend> sends{};
+  std::vector<ScheduledReceive> receives{};
   bool empty() const { return sends.empty() && receives.empty(); }
 };
 

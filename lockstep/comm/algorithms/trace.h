@@ -15,7 +15,7 @@ struct TraceEvent {
   Kind kind = Kind::kSend;
   int step = 0;
   int peer = -1;  ///< -1 of kReduce: all that arrived in the step
-  ScheduledRange range;
+  ScheduledRange range{};
   std::size_t bytes = 0;
   std::int64_t start_ns = 0;  ///< when the transfer was handed over
   std::int64_t end_ns = 0;    ///< when this rank noticed that it was complete
@@ -24,7 +24,7 @@ struct TraceEvent {
 struct Trace {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
-  std::vector<TraceEvent> events;
+  std::vector<TraceEvent> events{};
 };
 
 /// As text, to send to another rank, and back.

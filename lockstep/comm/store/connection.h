@@ -24,7 +24,7 @@ struct ConnectionOptions {
   /// store counts as gone (ETIMEDOUT). Zero: only `timeout` holds.
   std::chrono::milliseconds host_timeout{0};
   /// Called again and again while connecting.
-  std::function<void()> meanwhile;
+  std::function<void()> meanwhile{};
 };
 
 /// While one exists, the calls that its thread makes to connections wait until `deadline` at the

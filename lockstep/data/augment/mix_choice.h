@@ -28,8 +28,8 @@ struct CutMix {
 
 /// One of the two for each batch, equally likely: torchvision's RandomChoice([CutMix(), MixUp()]).
 struct RandomMix {
-  CutMix cutmix;
-  MixUp mixup;
+  CutMix cutmix{};
+  MixUp mixup{};
 };
 
 /// monostate: batches stay as they are.
@@ -55,7 +55,7 @@ struct MixChoice {
   /// off.
   double lambda = 1;
   /// CutMix: where the partner is shown, perhaps nowhere. None: all pixels are mixed by lambda.
-  std::optional<Box> box;
+  std::optional<Box> box{};
 
   bool operator==(const MixChoice&) const = default;
 };

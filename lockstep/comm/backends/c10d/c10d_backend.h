@@ -23,15 +23,15 @@ struct AdapterOptions {
   Library library = Library::kGloo;
   std::chrono::milliseconds timeout{0};
   torch::Device device = torch::kCPU;  ///< of the tensors
-  std::vector<int> world_ranks;  ///< of the members, for messages; empty: this is the first group
-  int store_rank = 0;            ///< who serves the store; -1: none of this group
+  std::vector<int> world_ranks{};  ///< of the members, for messages; empty: this is the first group
+  int store_rank = 0;              ///< who serves the store; -1: none of this group
   /// Called when this rank leaves the group while the store is alive: deletes what it left there.
-  std::function<void()> forget_keys;
+  std::function<void()> forget_keys{};
   /// Gives the library's next collective a tag, so that only ranks that call the same meet; empty
   /// where the library has no tags.
-  std::function<void(std::uint32_t tag)> tag_next;
+  std::function<void(std::uint32_t tag)> tag_next{};
   /// Of this rank's other operations, which move while it waits here; null: there are none.
-  std::shared_ptr<Progress> progress;
+  std::shared_ptr<Progress> progress{};
   // As in WatchdogOptions.
   std::string own_address{};
   std::chrono::milliseconds host_timeout{0};

@@ -34,7 +34,7 @@
 namespace lockstep::shm {
 
 struct EngineOptions {
-  PatienceOptions patience;
+  PatienceOptions patience{};
   /// Bytes of one staging slot: small enough that chunks are still in the cache when they are combined.
   std::size_t slot_bytes = std::size_t{256} << 10;
   /// Up to so many bytes, every rank combines everything itself: one round of waiting instead of two.
@@ -43,9 +43,9 @@ struct EngineOptions {
   /// a copy.
   std::size_t in_place_bytes = 1024;
   /// The names of the ranks in messages; 0, 1, ... where empty.
-  std::vector<int> world_ranks;
+  std::vector<int> world_ranks{};
   /// What else this process has under way; may be null.
-  std::shared_ptr<Progress> progress;
+  std::shared_ptr<Progress> progress{};
 };
 
 /// One rank's view of a group. Safe to use from several threads of the rank; all ranks must post the

@@ -1,0 +1,13 @@
+// What the headers that a program begins with include first: below C++20 the compiler says so in
+// one error.
+//
+// After an #error, compilers read on and complain of everything that is new in C++20. The rest of
+// such a header therefore stands between `#if LOCKSTEP_HAS_CPP20` and `#endif`.
+#pragma once
+
+#if __cplusplus >= 202002L
+#define LOCKSTEP_HAS_CPP20 1
+#else
+#define LOCKSTEP_HAS_CPP20 0
+#error "Lockstep needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
+#endif

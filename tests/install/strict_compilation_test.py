@@ -1,0 +1,59 @@
+"""Feeds the checks of strict_compilation.py that read texts small trees, good and bad."""
+import pathlib
+import tempfile
+import unittest
+
+import strict_compilation
+
+GOOD = {
+    "lockstep/lockstep.h": "#pragma once\n#include <lockstep/data/loader.h>\n",
+    "lockstep/data/loader.h": "#pragma once\n#include <torch/types.h>\nstruct LoaderOptions {\n"
+                              "  torch::Tensor images{};\n};\n",
+    "lockstep/data/batch.h": "#pragma once\n#include <lockstep/data/loader.h>\nusing Images = at::Tensor;\n",
+    "lockstep/core/text.h": "#pragma once\n// As torch::save() writes it,\n/* not as\n   c10::str() does. */\n"
+                            "inline const char* name() { return \"at::Tensor\"; }\nstruct HiddenOptions {};\n",
+    "lockstep/core/ahead.h": "#pragma once\nstruct LoaderOptions;\n",
+    "tests/install/call_style.cpp": "#include <lockstep/lockstep.h>\n#include <lockstep/core/ahead.h>\n"
+                                    "const auto options = LoaderOptions{.images = {}};\n",
+}
+# (file, its content, what the check must say)
+BAD = [
+    ("lockstep/core/text.h", "#pragma once\n/* two\n   lines */\nvoid save(const torch::Tensor& tensor);\n",
+     "lockstep/core/text.h:4: names torch::Tensor"),
+    ("lockstep/core/text.h", "#pragma once\n#include <vector>\nusing Sizes = std::vector<at::Tensor>;\n",
+     "lockstep/core/text.h:3: names at::Tensor"),
+    ("lockstep/core/text.h", "#pragma once\nusing Device = c10::Device;  // a comment\n",
+     "lockstep/core/text.h:2: names c10::Device"),
+    ("lockstep/data/batch.h", "#pragma once\n// #include <torch/types.h>\nusing Images = at::Tensor;\n",
+     "lockstep/data/batch.h:3: names at::Tensor"),
+    ("lockstep/lockstep.h", "#pragma once\n#include <lockstep/data/loader.h>\nstruct NewOptions {\n  int a;\n};\n",
+     "lockstep/lockstep.h:3: NewOptions is missing in tests/install/call_style.cpp"),
+]
+
+
+def complaint_about(files):
+    """What check_texts() says of a tree of these texts by their paths; None where it accepts them."""
+    with tempfile.TemporaryDirectory() as root:
+        for name, content in files.items():
+            path = pathlib.Path(root) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        try:
+            strict_compilation.check_texts(pathlib.Path(root))
+        except SystemExit as error:
+            return str(error)
+        return None
+
+
+class StrictCompilationTest(unittest.TestCase):
+    def test_accepts_a_tree_in_order(self):
+        self.assertIsNone(complaint_about(GOOD))
+
+    def test_rejects_each_violation(self):
+        for name, content, message in BAD:
+            with self.subTest(file=name, content=content):
+                self.assertIn(message, complaint_about({**GOOD, name: content}) or "nothing")
+
+
+if __name__ == "__main__":
+    unittest.main()
