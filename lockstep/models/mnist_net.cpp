@@ -1,5 +1,7 @@
 #include <lockstep/models/mnist_net.h>
 
+#include <algorithm>
+
 #include <lockstep/models/conv_pool_relu.h>
 
 namespace lockstep {
@@ -51,6 +53,11 @@ torch::Tensor MnistNetImpl::forward_layers(torch::Tensor x, int first, int end, 
     }
   }
   return x;
+}
+
+bool MnistNetImpl::has_fused_layer(int first, int end) const {
+  constexpr int kConvolutions = 2;  // the first layers
+  return options_.fused_kernels && first < std::min(end, kConvolutions);
 }
 
 torch::Tensor MnistNetImpl::forward(const torch::Tensor& images) {

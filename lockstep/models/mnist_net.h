@@ -32,6 +32,10 @@ class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
   torch::Tensor forward_layers(torch::Tensor x, int first, int end, bool training);
   static constexpr int kLayers = 4;
 
+  /// Whether a layer among `first` to `end` - 1 is a convolution that our kernel may compute, whose
+  /// backward gives the gradients of input and weights at once.
+  bool has_fused_layer(int first, int end) const;
+
  private:
   /// [N, 1, 28, 28] to [N, 10, 12, 12].
   torch::Tensor first_convolution(const torch::Tensor& images);

@@ -26,6 +26,11 @@ class MnistStageImpl : public torch::nn::Module {
   /// follows the mode of the stage, not that of the net.
   torch::Tensor forward(const torch::Tensor& x);
 
+  /// For StageModule: the stage has a convolution of ours, which computes its backward at once. It
+  /// says so also where the kernel does not run (on GPUs, under autocast), because all ranks have
+  /// to agree, whatever their processors are.
+  bool has_whole_backward() const { return net_->has_fused_layer(first_, end_); }
+
  private:
   std::shared_ptr<MnistNetImpl> net_;  // not registered: its other layers are not this stage's
   int first_;

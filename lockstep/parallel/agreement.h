@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <torch/nn/module.h>
+
 #include <lockstep/comm/process_group.h>
 
 namespace lockstep {

@@ -12,8 +12,8 @@
 namespace lockstep {
 
 struct NamedParameter {
-  std::string name;
-  torch::Tensor tensor;
+  std::string name{};
+  torch::Tensor tensor{};
 };
 
 /// Where DistributedDataParallel puts the parameters. They stay the same tensor objects; only their

@@ -82,7 +82,8 @@ namespace lockstep {
 /// which number differs from run to run. Make a DataParallel after fork(), not before.
 ///
 /// Failure: what a replica throws is an Error (a ConfigError if it was one) that begins with
-/// "replica 1 on cuda:1: ", thrown when the others have ended; the wrapper can be used further.
+/// "replica 1 on cuda:1: ", thrown when the others have ended; the wrapper can be used further. On
+/// GPUs autograd computes the backward of all replicas in one call, whose errors name all devices.
 template <class Module>
 class DataParallel {
   using Contained = std::remove_reference_t<decltype(*std::declval<Module&>())>;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <torch/nn/module.h>
+
 #include <lockstep/comm/process_group.h>
 
 namespace lockstep {

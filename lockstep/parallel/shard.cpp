@@ -4,6 +4,7 @@
 #include <array>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
 
 #include <lockstep/comm/reduce.h>
 #include <lockstep/comm/tensor_type.h>
@@ -17,20 +18,25 @@ namespace {
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 
 // `destination` becomes the mean of all ranks' gradients in `range`: in the order of the ranks, by
-// the arithmetic of all_reduce on shared memory.
+// the arithmetic of all_reduce on shared memory. LibTorch's threads share the work. They are reached
+// by a TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template that is
+// serial in files compiled without OpenMP, as ours are.
 void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
   const auto type = data_type_of(destination.scalar_type());
   const auto element = static_cast<std::int64_t>(destination.element_size());
-  at::parallel_for(
-      0, range.size(), kPieceBytes / element, [&](std::int64_t begin, std::int64_t end) {
+  const auto* const first = static_cast<const std::byte*>(destination.const_data_ptr());
+  auto iterator = at::TensorIterator::borrowing_nullary_op(destination);
+  iterator.for_each(
+      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size) {
+        auto* const part = reinterpret_cast<std::byte*>(data[0]);
+        const std::int64_t offset = range.begin * element + (part - first);
         std::vector<const std::byte*> sources;
         for (const torch::Tensor& peer : shard.peer_gradients) {
-          sources.push_back(static_cast<const std::byte*>(peer.const_data_ptr()) +
-                            (range.begin + begin) * element);
+          sources.push_back(static_cast<const std::byte*>(peer.const_data_ptr()) + offset);
         }
-        const std::array to{static_cast<std::byte*>(destination.data_ptr()) + begin * element};
-        reduce(sources, to, static_cast<std::size_t>(end - begin), type, ReduceOp::kAverage);
-      });
+        reduce(sources, std::array{part}, static_cast<std::size_t>(size), type, ReduceOp::kAverage);
+      },
+      /*grain_size=*/kPieceBytes / element);
 }
 
 // `range` is a part of the run.

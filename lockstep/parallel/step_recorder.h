@@ -9,18 +9,18 @@
 namespace lockstep {
 
 struct BucketTimes {
-  Clock::time_point ready;  ///< its last gradient was there
-  Clock::time_point start;  ///< its reduction began: in turn, after the buckets before it
-  Clock::time_point end;    ///< when this rank noticed the end
+  Clock::time_point ready{};  ///< its last gradient was there
+  Clock::time_point start{};  ///< its reduction began: in turn, after the buckets before it
+  Clock::time_point end{};    ///< when this rank noticed the end
 };
 
 /// One backward that communicated.
 struct StepTimes {
-  Clock::time_point begin;     ///< the end of the reduction before; from here this rank is on its own
-  Clock::time_point backward;  ///< the first gradient
-  Clock::time_point computed;  ///< the last gradient
-  Clock::time_point reduced;   ///< the last bucket is back
-  std::vector<BucketTimes> buckets;
+  Clock::time_point begin{};     ///< the end of the reduction before; from here this rank is alone
+  Clock::time_point backward{};  ///< the first gradient
+  Clock::time_point computed{};  ///< the last gradient
+  Clock::time_point reduced{};   ///< the last bucket is back
+  std::vector<BucketTimes> buckets{};
 };
 
 /// Keeps the last kSteps steps; recording allocates nothing after the first of them. Not thread-safe.

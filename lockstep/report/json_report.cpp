@@ -71,6 +71,8 @@ std::string to_json(const RunReport& report) {
   }
   if (info.stages > 0) {
     json["stages"] = info.stages;
+    json["cuts"] = info.cuts;
+    json["whole_backward"] = info.whole_backward;
     json["micro_batches"] = info.micro_batches;
     json["schedule"] = info.schedule;
   }

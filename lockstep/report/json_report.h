@@ -14,12 +14,14 @@ namespace lockstep {
 ///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "rss_bytes", "phases"}],
 ///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
 ///  "peak_rss_bytes"}, where gradients accumulate "accumulate_grad_batches", with strategy dp
-/// "devices" and "dp_loss", and with a pipeline "stages", "micro_batches" and "schedule".
+/// "devices" and "dp_loss", and with a pipeline "stages", "cuts" (the blocks that all stages but
+/// the last end with), "whole_backward" (stages whose backward the schedule would split, and
+/// cannot), "micro_batches" and "schedule".
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
 std::string to_json(const RunReport& report);
 
-/// A link stands for the file it leads to, which is written in its own folder: that file, or `path` where
-/// there is none yet.
+/// A link stands for the file it leads to, which is written in its own folder: that file, or `path`
+/// where there is none yet.
 std::filesystem::path behind_links(const std::filesystem::path& path);
 
 /// Writes text to a file in one step (see write_file_atomically); devices and pipes, such as

@@ -7,7 +7,7 @@ namespace lockstep {
 
 void LineLog::on_run_begin(const RunInfo& info) {
   max_epochs_ = info.max_epochs;
-  out_ << run_line(info) << '\n';
+  out_ << run_heading(info);
   flush_output(out_);
 }
 

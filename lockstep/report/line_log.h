@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Writes run_line() at the beginning and epoch_line() after each epoch. The stream must outlive it;
-/// DataError when it fails.
+/// Writes run_heading() at the beginning and epoch_line() after each epoch. The stream must outlive
+/// it; DataError when it fails.
 class LineLog final : public Listener {
  public:
   explicit LineLog(std::ostream& out) : out_(out) {}

@@ -27,7 +27,7 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::on_run_begin(const RunInfo& info) {
   max_epochs_ = info.max_epochs;
-  out_ << run_line(info) << '\n';
+  out_ << run_heading(info);
   flush_output(out_);
 }
 

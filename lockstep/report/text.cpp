@@ -96,6 +96,19 @@ std::string run_line(const RunInfo& info) {
   return line;
 }
 
+std::string run_heading(const RunInfo& info) {
+  std::string text = run_line(info) + '\n';
+  if (info.cuts.empty()) return text;
+  text += "cut behind " + join(info.cuts);
+  if (!info.whole_backward.empty()) {
+    text += info.whole_backward.size() == 1 ? "; stage " : "; stages ";
+    text += join(info.whole_backward);
+    text += info.whole_backward.size() == 1 ? " computes its backward as a whole"
+                                            : " compute their backward as a whole";
+  }
+  return text + '\n';
+}
+
 std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs) {
   const std::string last = std::to_string(max_epochs);
   std::string number = std::to_string(epoch);

@@ -23,6 +23,10 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 /// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128, float32, 21,840 parameters, MNIST"
 std::string run_line(const RunInfo& info);
 
+/// run_line(), and for a pipeline a second line that says where the model is cut: "cut behind
+/// conv1, conv2; stages 0, 1 compute their backward as a whole". Each ends with a line feed.
+std::string run_heading(const RunInfo& info);
+
 /// "epoch  3/10", padded so that all epochs of a run align.
 std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs);
 

@@ -1,7 +1,7 @@
 // What a run tells the outside while it goes on, and the record that it leaves.
 //
-// The Trainer calls listeners on rank 0 only, always from the training thread. An exception thrown by
-// a listener ends the run.
+// The Trainer calls listeners on rank 0 only, always from the training thread. An exception thrown
+// by a listener ends the run.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,10 @@ struct RunInfo {
   int devices = 1;          ///< devices of this process: strategy dp has a replica on each
   std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
   int stages = 0;           ///< of a pipeline
+  /// Pipelines: where the model was cut, as the blocks that all stages but the last end with.
+  std::vector<std::string> cuts{};
+  /// Pipelines whose schedule splits backwards: the stages whose backward it leaves whole.
+  std::vector<int> whole_backward{};
   int micro_batches = 0;    ///< of a pipeline
   std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
   int threads_per_rank = 1;
@@ -81,11 +85,13 @@ struct RunReport {
   /// The run that was resumed had nothing left to train: it is only evaluated.
   bool already_complete = false;
   std::vector<EpochReport> epochs{};
-  std::optional<Evaluation> test{};       ///< after the last epoch
-  double seconds_to_first_step = 0;     ///< from the start of the command to the end of optimizer step 1
-  std::int64_t skipped_images = 0;      ///< of all ranks: what could not be read, OnCorruptImage::kSkip
-  double seconds_total = 0;             ///< from the start of the command
-  long long peak_rss_bytes = 0;         ///< of rank 0
+  std::optional<Evaluation> test{};  ///< after the last epoch
+  /// From the start of the command to the end of optimizer step 1.
+  double seconds_to_first_step = 0;
+  /// Images of all ranks that could not be read, with OnCorruptImage::kSkip.
+  std::int64_t skipped_images = 0;
+  double seconds_total = 0;      ///< from the start of the command
+  long long peak_rss_bytes = 0;  ///< of rank 0
 };
 
 /// Receives the events of a run. Every method does nothing by default.

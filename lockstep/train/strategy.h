@@ -90,6 +90,13 @@ class Strategy {
 
   /// Collective. Makes the task's module on rank 0 hold the whole model, to be saved.
   virtual void gather_module() {}
+
+  /// For each device of this process the most bytes that it held in the last step: its parameters,
+  /// their gradients, buffers, what `optimizer_state` (see RunOptimizer::state()) has of them, and
+  /// activations. Empty where the strategy does not know it.
+  virtual std::vector<std::int64_t> device_bytes(const NamedTensors& /*optimizer_state*/) const {
+    return {};
+  }
 };
 
 /// Where strategy dp computes the loss.
@@ -124,6 +131,9 @@ struct StrategyOptions {
   /// pipeline in one process: how long a stage waits for another stage's message. Between ranks the
   /// group's timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  /// pipeline in one process: also counts the bytes of activations, which takes time, so that
+  /// Strategy::device_bytes() knows them.
+  bool measure_memory = false;
 };
 
 /// "single" trains in one process (ConfigError in a larger group), "ddp" replicates the model and

@@ -5,6 +5,10 @@
 //   RunReport report = trainer.fit(task, train_loader, [&] { return make_test_loader(); });
 #pragma once
 
+#include <lockstep/core/cpp20.h>
+
+#if LOCKSTEP_HAS_CPP20
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -84,3 +88,5 @@ class Trainer {
 };
 
 }  // namespace lockstep
+
+#endif

@@ -1,7 +1,6 @@
 #include <lockstep/models/conv_pool_relu.h>
 
 #include <cmath>
-#include <ctime>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -11,6 +10,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>
+#include <tests/support/processor_time.h>
 
 namespace lockstep {
 namespace {
@@ -129,26 +129,14 @@ TEST(ConvPoolReluThreads, DoNotChangeTheBits) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(results[0][i].equal(results[1][i])) << "gradient " << i;
 }
 
-double processor_seconds(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-// This thread's share of the processor time that all threads take.
 TEST(ConvPoolReluThreads, ShareTheWork) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
   const torch::NoGradGuard no_grad;
   const Leaves in = random_leaves({256, 10, 12, 12, 20, 5, true});
-  const int before = at::get_num_threads();
-  at::set_num_threads(2);
-  const double all = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
-  const double own = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
-  for (int i = 0; i < 50; ++i) conv_pool_relu(in.x, in.w, in.b);
-  const double own_share = (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - own) /
-                           (processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - all);
-  at::set_num_threads(before);
-  EXPECT_LT(own_share, 0.8);
+  const double share = testing_support::own_share(2, [&] {
+    for (int i = 0; i < 50; ++i) conv_pool_relu(in.x, in.w, in.b);
+  });
+  EXPECT_LT(share, 0.8);
 }
 
 TEST(ConvPoolReluSecondDerivative, IsRefusedByName) {

@@ -42,6 +42,21 @@ TEST(MnistStages, ComputeWhatTheNetComputes) {
   }
 }
 
+// The two convolutions are custom functions where our kernel is on.
+TEST(MnistStages, SayWhichBackwardsAreWhole) {
+  for (const bool fused : {true, false}) {
+    const MnistNet net(MnistNetOptions{.fused_kernels = fused});
+    for (int count = 1; count <= MnistNetImpl::kLayers; ++count) {
+      const auto stages = mnist_stages(net, count);
+      for (int stage = 0; stage < count; ++stage) {
+        EXPECT_EQ(stages[static_cast<std::size_t>(stage)]->has_whole_backward(),
+                  fused && stage < 2)
+            << "stage " << stage << " of " << count << ", fused " << fused;
+      }
+    }
+  }
+}
+
 // A pipeline tells its stages, and not the net, whether it trains.
 TEST(MnistStages, DropOutInTheirOwnMode) {
   MnistNet net;

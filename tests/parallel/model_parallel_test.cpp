@@ -7,6 +7,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/resnet_stages.h>
+#include <tests/parallel/weight_on_meta.h>
 #include <tests/support/messages.h>
 
 namespace lockstep {
@@ -60,6 +61,19 @@ TEST(ModelParallel, PassesSeveralTensorsOn) {
   EXPECT_EQ(first.forward_all({x}).size(), 2U);
   EXPECT_THAT(message_of<ConfigError>([&] { first.forward(x); }),
               HasSubstr("the last stage returns 2 tensors"));
+}
+
+// Moving the second stage takes the weight away from the first one.
+TEST(ModelParallel, RefusesAParameterOnTwoDevices) {
+  const testing_support::WeightOnMeta shared;
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ModelParallel({shared, shared}, {kOnCpu, torch::Device(torch::kMeta)});
+              }),
+              HasSubstr("ModelParallel: parameter 'weight' of stage 0 belongs to a stage on meta, "
+                        "too; stages on different devices cannot share a parameter"));
+  EXPECT_NO_THROW(ModelParallel({shared, shared}, {kOnCpu, kOnCpu}));
+  EXPECT_NO_THROW(ModelParallel({shared, testing_support::WeightOnMeta()},
+                                {kOnCpu, torch::Device(torch::kMeta)}));
 }
 
 TEST(ModelParallel, NeedsADeviceForEachStage) {

@@ -110,10 +110,14 @@ TEST(ToJson, SaysWhatPipelineThereIs) {
   RunReport report = sample_report(1);
   EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("stages"));
   report.info.stages = 2;
+  report.info.cuts = {"layer2"};
+  report.info.whole_backward = {0, 1};
   report.info.micro_batches = 8;
   report.info.schedule = "1f1b";
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["stages"], 2);
+  EXPECT_EQ(json["cuts"], nlohmann::json::array({"layer2"}));
+  EXPECT_EQ(json["whole_backward"], nlohmann::json::array({0, 1}));
   EXPECT_EQ(json["micro_batches"], 8);
   EXPECT_EQ(json["schedule"], "1f1b");
 }

@@ -77,6 +77,21 @@ TEST(Text, DescribesARun) {
       "mnist: single, 1 process x 2 threads on cuda, global batch 128, bf16, 21,840 parameters");
 }
 
+TEST(Text, SaysWhereAPipelineIsCut) {
+  RunInfo info = sample_info();
+  EXPECT_EQ(run_heading(info), run_line(info) + "\n");
+  info.stages = 3;
+  info.cuts = {"conv1", "conv2"};
+  EXPECT_EQ(run_heading(info), run_line(info) + "\ncut behind conv1, conv2\n");
+  info.whole_backward = {1};
+  EXPECT_THAT(run_heading(info),
+              testing::EndsWith("\ncut behind conv1, conv2; stage 1 computes its backward as a "
+                                "whole\n"));
+  info.whole_backward = {0, 1};
+  EXPECT_THAT(run_heading(info),
+              testing::EndsWith("; stages 0, 1 compute their backward as a whole\n"));
+}
+
 TEST(Text, DescribesAnEpoch) {
   EXPECT_EQ(epoch_line(sample_epoch(3), 10),
             "epoch  3/10  loss 0.0833  test 98.42% (loss 0.0512)  30,000 img/s  2.00 s");

@@ -58,6 +58,24 @@ ClassificationTask immovable_task() {
   });
 }
 
+// Returns its input. Its parameter is never used.
+struct IdleLayerImpl : torch::nn::Module {
+  IdleLayerImpl() { register_parameter("idle", torch::zeros({3})); }
+  torch::Tensor forward(const torch::Tensor& x) { return x; }
+};
+TORCH_MODULE(IdleLayer);
+
+// The staged net with one more layer, whose parameter receives no gradient.
+ClassificationTask idle_task() {
+  torch::nn::Sequential net = make_staged_net();
+  net->push_back(IdleLayer());
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    return pipeline::stage_modules(split(net, {5, 4}));
+  });
+}
+
+ClassificationTask whole_task() { return make_staged_task(make_staged_net()); }
+
 // The staged net, which is not cut.
 ClassificationTask task_without_room() {
   return ClassificationTask(make_staged_net(), ClassificationLoss::kCrossEntropy,
@@ -70,7 +88,7 @@ ClassificationTask task_without_room() {
 // until all have heard of the end: no rank learns of it because another one has left.
 void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
                          const std::function<ClassificationTask()>& make_task, const Moment& moment,
-                         Survivors& survivors) {
+                         Survivors& survivors, const OptimizerOptions& optimizer = SgdOptions()) {
   at::set_num_threads(1);
   ClassificationTask task = make_task();
   auto strategy = make_strategy(strategy_name, group, {.stages = 2, .micro_batches = 2});
@@ -78,7 +96,9 @@ void train_until_the_end(const ProcessGroup& group, const std::string& strategy_
   Loader loader(train_images(),
                 DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
                 kNormalize, {.batch_size = kGlobalBatch / share.size});
-  Trainer trainer(options(1'000'000), std::move(strategy));
+  TrainerOptions many_epochs = options(1'000'000);
+  many_epochs.optimizer = optimizer;
+  Trainer trainer(many_epochs, std::move(strategy));
   try {
     trainer.fit(task, loader);
   } catch (const std::exception& error) {
@@ -94,6 +114,7 @@ struct TrainerBeginning {
   int ranks;
   ClassificationTask (*task_of_last)();
   const char* text;
+  double lr_of_last = 0.01;
 };
 
 void PrintTo(const TrainerBeginning& beginning, std::ostream* out) { *out << beginning.name; }
@@ -105,11 +126,13 @@ INSTANTIATE_TEST_SUITE_P(
         TrainerBeginning{"PipelineUncut", "pipeline", 2, task_without_room, "there is no room"},
         TrainerBeginning{"HybridUncut", "hybrid", 4, task_without_room, "there is no room"},
         TrainerBeginning{"PipelineImmovable", "pipeline", 2, immovable_task, "meta tensor"},
-        TrainerBeginning{"HybridImmovable", "hybrid", 4, immovable_task, "meta tensor"}),
+        TrainerBeginning{"HybridImmovable", "hybrid", 4, immovable_task, "meta tensor"},
+        TrainerBeginning{"PipelineWithoutOptimizer", "pipeline", 2, whole_task, "lr must be", -1},
+        TrainerBeginning{"HybridWithoutOptimizer", "hybrid", 4, whole_task, "lr must be", -1}),
     [](const auto& info) { return info.param.name; });
 
-// The last rank cannot make its stages. By then the others wait for it in the group of all ranks,
-// in that of its pipeline, or in that of the ranks with its stage.
+// The last rank cannot make its stages or their optimizer. By then the others wait for it in the
+// group of all ranks, in that of its pipeline, or in that of the ranks with its stage.
 TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
   const TrainerBeginning beginning = GetParam();
   Moment begun;
@@ -118,9 +141,8 @@ TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
   const auto errors = run_group(beginning.ranks, "shm", [&](const ProcessGroup& group) {
     const bool last = group.rank() == group.size() - 1;
     train_until_the_end(
-        group, beginning.strategy,
-        [&] { return last ? beginning.task_of_last() : make_staged_task(make_staged_net()); },
-        begun, all);
+        group, beginning.strategy, last ? beginning.task_of_last : whole_task, begun, all,
+        SgdOptions{.lr = last ? beginning.lr_of_last : 0.01});
   });
   EXPECT_LT(begun.seconds_ago(), 10);  // a wait that nobody ends takes thirty seconds
   EXPECT_THAT(errors, Each(HasSubstr(beginning.text)));
@@ -190,6 +212,20 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));
+}
+
+// The second stages find it out before their first reduction, while the first ones wait for the
+// loss.
+TEST(TrainerIdleParameterFailures, HybridNamesTheParameterOnAllRanks) {
+  Moment begun;
+  begun.mark();
+  Survivors all(4);
+  const auto errors = run_group(4, "shm", [&](const ProcessGroup& group) {
+    train_until_the_end(group, "hybrid", idle_task, begun, all);
+  });
+  EXPECT_LT(begun.seconds_ago(), 10);  // a wait that nobody ends takes thirty seconds
+  EXPECT_THAT(errors, Each(HasSubstr("strategy hybrid: parameter '8.idle' received no gradient; "
+                                     "freeze it before training")));
 }
 
 // The first forward takes longer than the second stage may wait for it.

@@ -2,12 +2,16 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/staged_net.h>
@@ -128,6 +132,10 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
     EXPECT_EQ(report.info.world_size, GetParam().ranks);
     EXPECT_EQ(report.info.stages, GetParam().run.options.stages);
     EXPECT_EQ(report.info.micro_batches, 4);
+    const bool has_four = GetParam().run.options.stages == 4;
+    // The linear layers of the net; behind them are only activations.
+    EXPECT_EQ(report.info.cuts,
+              has_four ? (std::vector<std::string>{"1", "3", "5"}) : std::vector<std::string>{"3"});
     EXPECT_EQ(report.info.parameters, expected.info.parameters);
     const PhaseSeconds& p = report.epochs[0].phases;
     EXPECT_GT(p.forward, 0);
@@ -217,25 +225,13 @@ TEST_P(TrainerPipelines, GoOnExactly) {
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
 
-// A checkpoint is that of one process, whichever split has written it.
-TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
+// What each of `firsts` has begun, each of `seconds` ends as one process would have.
+void expect_to_go_on(const std::vector<Way>& firsts, const std::vector<Way>& seconds) {
   TrainerOptions run = options(2);
   run.schedule = {};
   run.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
-  const Way hybrid = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}};
-  const Way sharded = {
-      "sharded", 4, {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)}};
-  const Way seconds[] = {
-      kSingle,
-      hybrid,
-      sharded,
-      {"ddp", 2, {.strategy = "ddp"}},
-      {"zero1", 2, {.strategy = "zero1"}},
-      {"threads", 1, {.strategy = "pipeline", .options = staged(4)}},
-      {"ranks", 2, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
-      {"hybridZbv", 4, {.strategy = "hybrid", .options = staged(4, Schedule::kZbV)}}};
   const StateDict whole = run_way(kSingle, run).state;
-  for (const Way& first : {hybrid, sharded, kSingle}) {
+  for (const Way& first : firsts) {
     for (const Way& second : seconds) {
       const TemporaryDirectory directory;
       TrainerOptions part = run;
@@ -247,6 +243,34 @@ TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
       EXPECT_LE(greatest_difference(resumed, whole), 1e-5) << first.name << " to " << second.name;
     }
   }
+}
+
+// A checkpoint is that of one process, whichever split has written it.
+TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
+  const Way hybrid = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}};
+  const Way sharded = {
+      "sharded", 4, {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)}};
+  expect_to_go_on(
+      {hybrid, sharded, kSingle},
+      {kSingle,
+       hybrid,
+       sharded,
+       {"ddp", 2, {.strategy = "ddp"}},
+       {"zero1", 2, {.strategy = "zero1"}},
+       {"threads", 1, {.strategy = "pipeline", .options = staged(4)}},
+       {"ranks", 2, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
+       {"hybridZbv", 4, {.strategy = "hybrid", .options = staged(4, Schedule::kZbV)}}});
+}
+
+TEST(TrainerPipelineCheckpoints, GoOnFromPipelinesAndReplicas) {
+  const std::vector<torch::Device> cpus(2, torch::kCPU);
+  expect_to_go_on(
+      {{"threads2", 1, {.strategy = "pipeline", .options = staged(2)}},
+       {"ranks2", 2, {.strategy = "pipeline", .options = staged(2, Schedule::kZbH1)}},
+       {"dp", 1, {.strategy = "dp", .options = {.devices = cpus}}}},
+      {kSingle,
+       {"threads4", 1, {.strategy = "pipeline", .options = staged(4)}},
+       {"ranks4", 4, {.strategy = "pipeline", .options = staged(4)}}});
 }
 
 // All schedules, on threads and ranks, give the bits of one process that accumulates the
@@ -374,21 +398,68 @@ TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
               HasSubstr("which the model does not have"));
 }
 
+// A net whose third and last layer are one. Two stages, which both have it.
+torch::nn::Sequential make_tied_net() {
+  const torch::nn::Linear shared(16, 16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Tanh());
+  net->push_back(shared);
+  return net;
+}
+
+ClassificationTask tied_task(const torch::nn::Sequential& net) {
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    return std::vector<pipeline::StageModule>{split(net, {3, 2})[0], split(net, {3, 2})[1]};
+  });
+}
+
+// The parameters after training, each once.
+Tensors train_tied(const std::string& strategy, const TrainerOptions& trainer_options) {
+  torch::manual_seed(3);
+  const torch::nn::Sequential net = make_tied_net();
+  ClassificationTask task = tied_task(net);
+  Loader loader = train_loader(group_of_one());
+  const StrategyOptions strategy_options =
+      strategy == "pipeline" ? staged(2) : StrategyOptions{};
+  Trainer(trainer_options, make_strategy(strategy, group_of_one(), strategy_options))
+      .fit(task, loader);
+  return distinct(net->parameters());
+}
+
+double distance_of(const Tensors& a, const Tensors& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    squares += (a[i] - b[i]).detach().square().sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
+// Were it counted in both of its stages, the norm would be too large, and the steps too short.
+TEST(TrainerPipelineTies, CountOnceInTheNormThatClips) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.limit_test_batches = 0;
+  TrainerOptions still = clipped;
+  still.optimizer = SgdOptions{.lr = 0};
+  const Tensors untrained_ones = train_tied("single", still);
+  ASSERT_EQ(untrained_ones.size(), 4U);
+  for (const char* strategy : {"single", "pipeline"}) {
+    TrainerOptions one = clipped;
+    one.max_steps = 1;
+    EXPECT_NEAR(distance_of(train_tied(strategy, one), untrained_ones), 0.5 * 0.01, 1e-5)
+        << strategy;
+  }
+  const Tensors single = train_tied("single", clipped);
+  const Tensors pipelined = train_tied("pipeline", clipped);
+  EXPECT_GT(distance_of(single, untrained_ones), 0.01);
+  EXPECT_LE(distance_of(pipelined, single), 1e-5);
+}
+
 // A weight in two stages: threads add up its gradients, ranks cannot.
 TEST(TrainerPipelineRefusals, RanksNameASharedParameter) {
-  const auto tied_task = [](const torch::nn::Sequential& net) {
-    return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-      return std::vector<pipeline::StageModule>{split(net, {3, 2})[0], split(net, {3, 2})[1]};
-    });
-  };
-  const auto make_tied_net = [] {
-    const torch::nn::Linear shared(16, 16);
-    torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
-    net->push_back(shared);
-    net->push_back(torch::nn::Tanh());
-    net->push_back(shared);
-    return net;
-  };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     static std::mutex mutex;  // the nets are drawn from one generator
     std::unique_lock lock(mutex);

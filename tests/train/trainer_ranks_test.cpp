@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <ostream>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -193,6 +196,66 @@ TEST(TrainerRanks, MixTheirBatchesEachInItsOwnWay) {
   ASSERT_EQ(shares[0].size(), 6U);
   ASSERT_EQ(shares[1].size(), 6U);
   for (std::size_t step = 0; step < 6; ++step) EXPECT_NE(shares[0][step], shares[1][step]) << step;
+}
+
+// All images as a loader gives them, in their order in the data set.
+torch::Tensor images_in_order() {
+  Loader loader(train_images(), SequentialSampler(kImages), kNormalize, {.batch_size = kImages});
+  loader.set_epoch(0);
+  Batch all;
+  LOCKSTEP_CHECK(loader.next(all) && all.size == kImages, "the loader gave ", all.size, " images");
+  return all.images.clone();
+}
+
+// Two ranks train to the middle of the second epoch, others go on.
+struct ChangeOfRanks {
+  const char* name;
+  std::int64_t taken;    // images of the second epoch: a number that three ranks cannot share
+  std::int64_t repeats;  // images from the epoch's beginning that make the three shares equal
+};
+
+void PrintTo(const ChangeOfRanks& change, std::ostream* out) { *out << change.name; }
+
+class TrainerChangeOfRanks : public ::testing::TestWithParam<ChangeOfRanks> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, TrainerChangeOfRanks,
+                         ::testing::Values(ChangeOfRanks{"NoRepeats", 20, 0},
+                                           ChangeOfRanks{"TwoRepeats", 40, 2},
+                                           ChangeOfRanks{"LastStep", 100, 2}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(TrainerChangeOfRanks, TakesEachImageThatIsLeftOfTheEpoch) {
+  const ChangeOfRanks change = GetParam();
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.limit_test_batches = 0;
+  run.checkpoint = directory / "c.safetensors";
+  run.max_steps = (kImages + kGlobalBatch - 1) / kGlobalBatch + change.taken / kGlobalBatch;
+  train_ranks(2, "shm", "ddp", run);
+  run.max_steps.reset();
+  run.resume = true;
+  constexpr int kRanksNow = 3;
+  const torch::Tensor all = images_in_order();
+  std::vector<std::vector<std::int64_t>> seen_by(kRanksNow);
+  const auto errors = run_group(kRanksNow, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    WatchedTask task([&](const Batch& batch) {
+      for (std::int64_t i = 0; i < batch.size; ++i) {
+        const torch::Tensor same = all.eq(batch.images[i]).flatten(1).all(1).nonzero();
+        LOCKSTEP_CHECK(same.size(0) == 1, same.size(0), " images look alike");
+        seen_by[static_cast<std::size_t>(group.rank())].push_back(same[0][0].item<std::int64_t>());
+      }
+    });
+    Loader loader = train_loader(group);
+    const RunReport report = Trainer(run, make_strategy("ddp", group)).fit(task, loader);
+    LOCKSTEP_CHECK(report.epochs.size() == 1, "trained ", report.epochs.size(), " epochs");
+  });
+  ASSERT_EQ(errors, no_errors(kRanksNow));
+  std::vector<std::int64_t> seen;
+  for (const auto& own : seen_by) seen.insert(seen.end(), own.begin(), own.end());
+  const std::vector<std::int64_t> order = DistributedSampler(kImages).indices(1);
+  std::vector<std::int64_t> expected(order.begin() + change.taken, order.end());
+  expected.insert(expected.end(), order.begin(), order.begin() + change.repeats);
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAreArray(expected));
 }
 
 // As processes, which have generators of their own.

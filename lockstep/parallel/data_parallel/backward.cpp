@@ -1,5 +1,6 @@
 #include <lockstep/parallel/data_parallel/backward.h>
 
+#include <exception>
 #include <iterator>
 #include <mutex>
 #include <string>
@@ -90,6 +91,8 @@ class DataParallelBackward final : public torch::autograd::Node {
  private:
   ReplicaTask task_of(std::size_t part, const variable_list& gradients) const;
   void run(std::vector<ReplicaTask>& tasks, bool keep_graph) const;
+  template <class Function>
+  void named_by_replicas(const Function& function) const;
   variable_list combined(std::vector<ReplicaTask>& tasks) const;
   torch::Tensor rows_joined(std::size_t target, const std::vector<variable_list>& by_part) const;
 
@@ -116,6 +119,27 @@ ReplicaTask DataParallelBackward::task_of(std::size_t part, const variable_list&
   return task;
 }
 
+// The engine does not say in which replica's graph something was thrown: the error names them all.
+template <class Function>
+void DataParallelBackward::named_by_replicas(const Function& function) const {
+  const auto text = [&](const std::string& what) {
+    std::string names;
+    for (const torch::Device& device : devices_) {
+      names += lockstep::str(names.empty() ? "" : ", ", device);
+    }
+    return lockstep::str("the backward of the replicas on ", names, ": ", what);
+  };
+  try {
+    function();
+  } catch (const ConfigError& error) {
+    throw ConfigError(text(first_line(error)));
+  } catch (const std::exception& error) {
+    throw Error(text(first_line(error)));
+  } catch (...) {
+    throw Error(text("an exception that is no std::exception"));
+  }
+}
+
 void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph) const {
   if (devices_.front().is_cpu()) {
     // The engine computes all of a backward's CPU work on the thread that asks for it.
@@ -140,7 +164,7 @@ void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph)
     all.leaves.insert(all.leaves.end(), task.leaves.begin(), task.leaves.end());
   }
   if (all.is_empty()) return;
-  all.run(keep_graph);
+  named_by_replicas([&] { all.run(keep_graph); });
   auto next = all.results.begin();
   for (ReplicaTask& task : tasks) {
     if (task.is_empty()) continue;

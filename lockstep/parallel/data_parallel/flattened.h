@@ -16,8 +16,8 @@ namespace lockstep::data_parallel {
 
 /// Visits a value with for_each_tensor().
 struct Flattened {
-  std::vector<torch::Tensor> tensors;  ///< in the order of for_each_tensor()
-  std::vector<std::string> keys;       ///< keys of the maps, as far as they can be printed
+  std::vector<torch::Tensor> tensors{};  ///< in the order of for_each_tensor()
+  std::vector<std::string> keys{};       ///< keys of the maps, as far as they can be printed
 
   void operator()(const torch::Tensor& tensor) { tensors.push_back(tensor); }
   template <class Key>

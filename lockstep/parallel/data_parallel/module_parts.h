@@ -13,9 +13,9 @@ namespace lockstep::data_parallel {
 /// module that is registered twice is listed twice, and so are tied parameters. Modules are
 /// referred to, tensors are held.
 struct ModuleParts {
-  std::vector<torch::nn::Module*> modules;
-  std::vector<torch::Tensor> parameters;  ///< the defined ones
-  std::vector<torch::Tensor> buffers;     ///< the defined ones
+  std::vector<torch::nn::Module*> modules{};
+  std::vector<torch::Tensor> parameters{};  ///< the defined ones
+  std::vector<torch::Tensor> buffers{};     ///< the defined ones
 
   /// Whether these are the same objects as those of `other`.
   bool same_as(const ModuleParts& other) const;

@@ -10,7 +10,7 @@ namespace lockstep::pipeline {
 struct TableFacts {
   /// For each worker the most activations that it holds at once, one for each stage and micro-batch
   /// between its forward and the end of its backward.
-  std::vector<int> peak_activations;
+  std::vector<int> peak_activations{};
   double bubble = 0;  ///< With unit_cost(), 0 to 1.
 };
 

@@ -41,16 +41,25 @@ torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
   }
 }
 
-// Each rank's number of stages.
-std::vector<int> stages_of_ranks(std::size_t own, ProcessGroup& group) {
-  std::vector<int> counts;
-  for (const std::string& text : group.all_gather_object(std::to_string(own))) {
-    counts.push_back(std::stoi(text));
+// What a rank tells the others of one of its stages.
+constexpr char kSplitStage = 's';
+constexpr char kWholeStage = 'w';  // its backward is never split
+
+constexpr char kEndOfStages = '.';  // a rank without stages has something to send, too
+
+// Each rank's stages, with a letter for each of them.
+std::vector<std::string> stages_of_ranks(const std::vector<pipeline::StageModule>& own,
+                                         ProcessGroup& group) {
+  std::string letters;
+  for (const pipeline::StageModule& stage : own) {
+    letters += stage.has_whole_backward() ? kWholeStage : kSplitStage;
   }
-  return counts;
+  std::vector<std::string> ranks = group.all_gather_object(letters + kEndOfStages);
+  for (std::string& each : ranks) each.pop_back();
+  return ranks;
 }
 
-Table table_for(const PipelineOptions& options, const std::vector<int>& counts) {
+Table table_for_counts(const PipelineOptions& options, const std::vector<int>& counts) {
   const int stages = std::accumulate(counts.begin(), counts.end(), 0);
   Table table =
       pipeline::make_table(options, stages, static_cast<int>(counts.size()), options.micro_batches);
@@ -64,14 +73,43 @@ Table table_for(const PipelineOptions& options, const std::vector<int>& counts) 
   return table;
 }
 
-// The table, if all ranks have the same one.
-Table agreed_table(const PipelineOptions& options, std::size_t own, ProcessGroup& group) {
-  const std::vector<int> counts = stages_of_ranks(own, group);
+// For each stage of `table` whether its rank says that the backward is never split.
+std::vector<bool> whole_stages(const Table& table, const std::vector<std::string>& ranks) {
+  std::vector<std::size_t> seen(ranks.size());
+  std::vector<bool> is_whole;
+  for (const int worker : table.worker_of) {
+    const auto rank = static_cast<std::size_t>(worker);
+    is_whole.push_back(ranks[rank][seen[rank]++] == kWholeStage);
+  }
+  return is_whole;
+}
+
+struct Agreement {
+  PipelineOptions options;
   Table table;
+};
+
+// The table of the stages that all ranks have, and `options` that make it also for another number
+// of micro-batches. A rank knows only its own stages, and all need one table.
+Agreement agreement_for(const PipelineOptions& options, const std::vector<std::string>& ranks) {
+  std::vector<int> counts;
+  for (const std::string& letters : ranks) counts.push_back(static_cast<int>(letters.size()));
+  Agreement agreement{options, table_for_counts(options, counts)};
+  agreement.options = pipeline::with_whole_stages(options, whole_stages(agreement.table, ranks));
+  agreement.table = table_for_counts(agreement.options, counts);
+  return agreement;
+}
+
+// The table, if all ranks have the same one.
+Agreement agree_on_table(const PipelineOptions& options,
+                         const std::vector<pipeline::StageModule>& own, ProcessGroup& group) {
+  const std::vector<std::string> ranks = stages_of_ranks(own, group);
+  Agreement agreement;
   std::string said;
   try {
-    table = table_for(options, counts);
-    said = str(options.loss_reduction == LossReduction::kSum ? "sum" : "mean", '\n', csv(table));
+    agreement = agreement_for(options, ranks);
+    said = str(options.loss_reduction == LossReduction::kSum ? "sum" : "mean", '\n',
+               csv(agreement.table));
   } catch (const ConfigError& error) {  // the others must hear of it
     said = str('!', error.what());
   }
@@ -84,7 +122,7 @@ Table agreed_table(const PipelineOptions& options, std::size_t own, ProcessGroup
                           " have different tables or loss reductions; give all ranks the same "
                           "options"));
   }
-  return table;
+  return agreement;
 }
 
 }  // namespace
@@ -93,10 +131,9 @@ class DistributedPipeline::Impl {
  public:
   Impl(std::vector<pipeline::StageModule> modules, ProcessGroup group, torch::Device device,
        const PipelineOptions& options)
-      : options_(pipeline::with_numbers_of_table(options)),
-        group_(std::move(group)),
+      : group_(std::move(group)),
         device_(device_with_index(device, group_)),
-        table_(agreed_table(options_, modules.size(), group_)),
+        agreement_(agree_on_table(pipeline::with_numbers_of_table(options), modules, group_)),
         channel_(group_, device_) {
     try_locally([&] { take_over(std::move(modules)); });
   }
@@ -138,6 +175,8 @@ class DistributedPipeline::Impl {
     }
     return joined;
   }
+
+  void abort(const std::string& reason) { channel_.abort(reason); }
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const Table& table() const { return table_; }
@@ -293,10 +332,11 @@ class DistributedPipeline::Impl {
     });
   }
 
-  const PipelineOptions options_;
   ProcessGroup group_;
   const torch::Device device_;
-  const Table table_;
+  const Agreement agreement_;
+  const PipelineOptions& options_ = agreement_.options;
+  const Table& table_ = agreement_.table;
   std::map<int, Tables> tables_;  // by the number of micro-batches
   pipeline::RankChannel channel_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
@@ -330,6 +370,8 @@ void DistributedPipeline::train(bool on) {
     if (stage) stage->module().train(on);
   }
 }
+
+void DistributedPipeline::abort(const std::string& reason) { impl_->abort(reason); }
 
 Tensors DistributedPipeline::parameters() const {
   Tensors all;

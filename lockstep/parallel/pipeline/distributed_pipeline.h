@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,8 @@ class DistributedPipeline {
  public:
   /// Collective. `stages` are the stages of this rank, in their order in the model; the constructor
   /// of Pipeline says which stages a worker has. ConfigError, on every rank, where they do not fit
-  /// together or the options differ. Weights that stages of one rank share are tied as Pipeline
+  /// together or the options differ. The ranks tell each other which stages have a whole backward,
+  /// because all need one table. Weights that stages of one rank share are tied as Pipeline
   /// ties them. Stages of different ranks have different tensors: if these stand for one weight,
   /// the caller has to add up their gradients. A rank that cannot use its device, or cannot move
   /// its stages there, ends the group on all ranks.
@@ -73,6 +75,11 @@ class DistributedPipeline {
 
   void train(bool on = true);
   void eval() { train(false); }
+
+  /// Ends the pipeline and its group on all ranks, as ProcessGroup::abort() does: for a rank that
+  /// fails between steps, whose peers may already wait for its messages. An abort of the group
+  /// alone would not reach all of them.
+  void abort(const std::string& reason);
 
   /// The parameters of this rank's stages, each once.
   Tensors parameters() const;

@@ -24,8 +24,8 @@ struct Recording {
 };
 
 struct FailedAction {
-  Action action;
-  std::exception_ptr error;
+  Action action{};
+  std::exception_ptr error{};
 };
 
 /// Performs `actions` one after the other, and stops at the first that throws, which it returns.

@@ -49,7 +49,8 @@ class Pipeline::Impl {
  public:
   Impl(std::vector<pipeline::StageModule> modules, std::vector<torch::Device> devices,
        PipelineOptions options)
-      : options_(pipeline::with_numbers_of_table(std::move(options))),
+      : options_(pipeline::with_whole_stages(pipeline::with_numbers_of_table(std::move(options)),
+                                             whole_among(modules))),
         devices_(pipeline::with_indices(std::move(devices))),
         stages_count_(static_cast<int>(modules.size())),
         mailboxes_(workers(), options_.timeout) {
@@ -116,6 +117,14 @@ class Pipeline::Impl {
   const pipeline::ActivationMemory* memory() const { return memory_.get(); }
 
  private:
+  static std::vector<bool> whole_among(const std::vector<pipeline::StageModule>& modules) {
+    std::vector<bool> is_whole;
+    for (const pipeline::StageModule& module : modules) {
+      is_whole.push_back(module.has_whole_backward());
+    }
+    return is_whole;
+  }
+
   int workers() const { return static_cast<int>(devices_.size()); }
 
   torch::Device device_of(const pipeline::Table& table, std::size_t stage) const {

@@ -61,7 +61,8 @@ struct PipelineOptions {
   /// stage that changes its inputs in place is a ConfigError.
   bool recompute = false;
   /// Stages whose backward is not split, although the schedule splits it. Use it where most of a
-  /// stage is custom autograd functions, which cannot be split.
+  /// stage is custom autograd functions, which cannot be split. Stages that say so themselves
+  /// (StageModule::has_whole_backward()) need not be named.
   std::vector<int> whole_backward = {};
   LossReduction loss_reduction = LossReduction::kMean;
   /// Pipeline on CPUs: how many OpenMP threads each worker computes with. 0: its share of those

@@ -47,6 +47,15 @@ std::vector<torch::Device> with_indices(std::vector<torch::Device> devices) {
   return devices;
 }
 
+PipelineOptions with_whole_stages(PipelineOptions options, const std::vector<bool>& is_whole) {
+  std::vector<int>& named = options.whole_backward;
+  for (int stage = 0; stage < static_cast<int>(is_whole.size()); ++stage) {
+    if (!is_whole[static_cast<std::size_t>(stage)]) continue;
+    if (std::find(named.begin(), named.end(), stage) == named.end()) named.push_back(stage);
+  }
+  return options;
+}
+
 void move_to(const StageModule& stage, torch::Device device) {
   const auto elsewhere = [&](const torch::Tensor& tensor) { return tensor.device() != device; };
   const Tensors parameters = stage.module().parameters();

@@ -17,6 +17,9 @@ namespace lockstep::pipeline {
 /// The devices as tensors name theirs: "cuda" becomes the GPU that is current here.
 std::vector<torch::Device> with_indices(std::vector<torch::Device> devices);
 
+/// `options`, whose whole_backward also names each stage for which `is_whole` is true.
+PipelineOptions with_whole_stages(PipelineOptions options, const std::vector<bool>& is_whole);
+
 /// Moves the stage's parameters and buffers to `device`, if any is elsewhere.
 void move_to(const StageModule& stage, torch::Device device);
 

@@ -10,14 +10,14 @@
 namespace lockstep::pipeline {
 
 struct Interval {
-  Action action;
+  Action action{};
   double begin = 0;
   double end = 0;
 };
 
 struct Timeline {
-  std::vector<std::vector<Interval>> workers;  ///< as in the table
-  double end = 0;                              ///< of the last action; the first begins at 0
+  std::vector<std::vector<Interval>> workers{};  ///< as in the table
+  double end = 0;                                ///< of the last action; the first begins at 0
 
   /// How much of all workers' time nothing was computed in, 0 to 1: what is neither F, B, I nor W.
   double bubble() const;

@@ -24,8 +24,11 @@ StageModule::Forward forward_of_any(torch::nn::AnyModule module) {
 StageModule::StageModule(torch::nn::AnyModule module)
     : StageModule(module.ptr(), forward_of_any(module)) {}
 
-StageModule::StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward)
-    : module_(std::move(module)), forward_(std::move(forward)) {
+StageModule::StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward,
+                         bool has_whole_backward)
+    : module_(std::move(module)),
+      forward_(std::move(forward)),
+      has_whole_backward_(has_whole_backward) {
   if (!module_ || !forward_) throw ConfigError("a stage of a pipeline has no module");
 }
 

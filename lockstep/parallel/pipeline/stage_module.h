@@ -71,12 +71,25 @@ Tensors call(Impl& module, const Tensors& inputs) {
                                   " tensors, and its module's forward() takes another number"));
 }
 
+// Whether the module says that its backward is computed as a whole.
+template <class Impl>
+bool says_whole_backward([[maybe_unused]] const std::shared_ptr<Impl>& module) {
+  if constexpr (requires { static_cast<bool>(module->has_whole_backward()); }) {
+    return module != nullptr && module->has_whole_backward();
+  }
+  return false;
+}
+
 }  // namespace detail
 
 /// A module whose forward() takes one to four tensors, or a list of them, and returns a tensor, a
 /// list, a pair or a tuple of tensors. The first stage is called with the batch's tensors, every
 /// other one with what the stage before returned. Holds the module; copies share it. As thread-safe
 /// as the module.
+///
+/// A module that is mostly one custom autograd function, whose gradients cannot be computed in
+/// parts, says so with a function `bool has_whole_backward() const`. Schedules that split backwards
+/// then leave this stage's whole, and the pipeline's table shows it.
 class StageModule {
  public:
   using Forward = std::function<Tensors(const Tensors& inputs)>;
@@ -87,13 +100,17 @@ class StageModule {
   requires requires(const Module& module) { detail::pointer_to(module); }
   StageModule(
       const Module& module)  // NOLINT(google-explicit-constructor): {a, b} is a list of stages
-      : StageModule(detail::pointer_to(module), forward_of(detail::pointer_to(module))) {}
+      : StageModule(detail::pointer_to(module), forward_of(detail::pointer_to(module)),
+                    detail::says_whole_backward(detail::pointer_to(module))) {}
   StageModule(torch::nn::AnyModule module);  // NOLINT(google-explicit-constructor)
   /// `module` has the parameters and buffers of what `forward` computes. ConfigError for none.
-  StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward);
+  StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward,
+              bool has_whole_backward = false);
 
   Tensors forward(const Tensors& inputs) const { return forward_(inputs); }
   torch::nn::Module& module() const { return *module_; }
+  /// Whether the backward is never split, also where the schedule splits it.
+  bool has_whole_backward() const { return has_whole_backward_; }
 
  private:
   template <class Impl>
@@ -105,6 +122,7 @@ class StageModule {
 
   std::shared_ptr<torch::nn::Module> module_;
   Forward forward_;
+  bool has_whole_backward_;
 };
 
 /// One stage for each of `holders`, such as what split() returns.

@@ -50,10 +50,10 @@ std::string text(const Action& action);
 Action action_of(std::string_view text);
 
 struct Table {
-  std::string name;
+  std::string name{};
   int micro_batches = 0;
-  std::vector<int> worker_of;                ///< for each stage, the worker that holds it
-  std::vector<std::vector<Action>> workers;  ///< for each worker, what it does, one after the other
+  std::vector<int> worker_of{};                ///< for each stage, the worker that holds it
+  std::vector<std::vector<Action>> workers{};  ///< for each worker, its actions in turn
 
   int stages() const { return static_cast<int>(worker_of.size()); }
   friend bool operator==(const Table&, const Table&) = default;

@@ -59,7 +59,34 @@ pipeline::StageModule in_precision(const pipeline::StageModule& stage,
                                 device = settings.device.type()](const Tensors& inputs) -> Tensors {
                                  const AutocastScope autocast(precision, device);
                                  return stage.forward(inputs);
-                               });
+                               },
+                               stage.has_whole_backward());
+}
+
+// Whether a parameter of a stage behind `stage` is `name` or lies in the module of that name.
+bool occurs_behind(const std::vector<NamedStage>& stages, std::size_t stage,
+                   const std::string& name) {
+  for (std::size_t later = stage + 1; later < stages.size(); ++later) {
+    for (const auto& [other, tensor] : stages[later].parameters) {
+      if (other == name || other.starts_with(name + '.')) return true;
+    }
+  }
+  return false;
+}
+
+// See names_of_cuts().
+std::string end_of_stage(const std::vector<NamedStage>& stages, std::size_t stage) {
+  const NamedTensors& own = stages[stage].parameters;
+  for (auto last = own.rbegin(); last != own.rend(); ++last) {
+    const std::string& name = last->first;
+    std::size_t dot = 0;
+    while (dot != std::string::npos) {
+      dot = name.find('.', dot + 1);
+      const std::string begin = name.substr(0, dot);  // the whole name where there is no dot
+      if (!occurs_behind(stages, stage, begin)) return begin;
+    }
+  }
+  return "(no parameters)";
 }
 
 }  // namespace
@@ -92,6 +119,12 @@ std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& 
   require_all(parameters, stages, &NamedStage::parameters, strategy);
   require_all(buffers, stages, &NamedStage::buffers, strategy);
   return stages;
+}
+
+std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages) {
+  std::vector<std::string> names;
+  for (std::size_t s = 0; s + 1 < stages.size(); ++s) names.push_back(end_of_stage(stages, s));
+  return names;
 }
 
 std::string shared_parameter(const std::vector<NamedStage>& stages) {

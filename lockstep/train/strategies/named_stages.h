@@ -27,6 +27,11 @@ struct NamedStage {
 std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
                                      const StepSettings& settings, const std::string& strategy);
 
+/// For each of `stages` but the last one, the name of the block of the whole model that it ends
+/// with, such as "layer2" or "layer3.1": the shortest part of the name of its last parameter that
+/// begins no name in a later stage. A stage without parameters of its own is "(no parameters)".
+std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages);
+
 /// The name of the first parameter that two of `stages` share; empty if there is none.
 std::string shared_parameter(const std::vector<NamedStage>& stages);
 

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <optional>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -59,23 +60,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
-    std::vector<StageOptimizer> optimizers;
-    for (const OwnStage& own : own_stages_) {
-      NamedTensors parameters = own.stage.trainable();
-      if (parameters.empty()) continue;
-      auto optimizer = shards()
-                           ? make_sharded_optimizer(*cores_[own.index], own.stage.module.module(),
-                                                    parameters, options)
-                           : make_replicated_optimizer(parameters, options, mesh_.group(kData));
-      optimizers.push_back(
-          {.optimizer = std::move(optimizer), .parameters = std::move(parameters)});
-    }
-    return make_stage_optimizers(std::move(optimizers), options,
-                                 StageRanks{.pipeline = mesh_.group(kPipeline),
-                                            .all = mesh_.all(),
-                                            .is_first_replica = is_first_replica(),
-                                            .shards = shards(),
-                                            .device = settings().device});
+    return end_all_if_it_throws([&] { return make_optimizer_of_stages(options); });
   }
 
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
@@ -105,26 +90,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   void gather_module() override {
-    if (!is_first_replica()) return;
-    NamedTensors own;
-    for (const OwnStage& each : own_stages_) {
-      own.insert(own.end(), each.stage.parameters.begin(), each.stage.parameters.end());
-      own.insert(own.end(), each.stage.buffers.begin(), each.stage.buffers.end());
-    }
-    const NamedTensors all = gather_named(own, mesh_.group(kPipeline), settings().device);
-    if (group().rank() != 0) return;
-    const torch::NoGradGuard no_grad;
-    std::unordered_map<std::string, torch::Tensor> places;
-    for (const auto& item : task().module().named_parameters()) {
-      places.emplace(item.key(), item.value());
-    }
-    for (const auto& item : task().module().named_buffers()) {
-      places.emplace(item.key(), item.value());
-    }
-    for (const auto& [name, tensor] : all) {
-      const torch::Tensor& place = places.at(name);
-      if (!place.is_same(tensor)) place.detach().copy_(tensor);
-    }
+    if (is_first_replica()) end_all_if_it_throws([&] { gather_stages(); });
   }
 
  private:
@@ -165,11 +131,12 @@ class RankPipelineStrategy final : public StagedStrategy {
   // core is made, and all ranks in a collective of the loop. The other pipelines' ranks then abort
   // in the same way.
   template <class Function>
-  void end_all_if_it_throws(const Function& function) {
+  auto end_all_if_it_throws(const Function& function) -> std::invoke_result_t<const Function&> {
     try {
-      function();
+      return function();
     } catch (const std::exception& error) {
       const std::string reason = first_line(error);
+      if (pipe_) pipe_->abort(reason);
       mesh_.group(kPipeline).abort(reason);
       mesh_.group(kData).abort(reason);
       group().abort(reason);
@@ -219,6 +186,49 @@ class RankPipelineStrategy final : public StagedStrategy {
     cores_[own.index] = std::make_unique<DdpCore>(
         own.stage.module.module(), mesh_.group(kData),
         DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
+  }
+
+  std::unique_ptr<RunOptimizer> make_optimizer_of_stages(const OptimizerOptions& options) {
+    std::vector<StageOptimizer> optimizers;
+    for (const OwnStage& own : own_stages_) {
+      NamedTensors parameters = own.stage.trainable();
+      if (parameters.empty()) continue;
+      auto optimizer = shards()
+                           ? make_sharded_optimizer(*cores_[own.index], own.stage.module.module(),
+                                                    parameters, options)
+                           : make_replicated_optimizer(parameters, options, mesh_.group(kData));
+      optimizers.push_back(
+          {.optimizer = std::move(optimizer), .parameters = std::move(parameters)});
+    }
+    return make_stage_optimizers(std::move(optimizers), options,
+                                 StageRanks{.pipeline = mesh_.group(kPipeline),
+                                            .all = mesh_.all(),
+                                            .is_first_replica = is_first_replica(),
+                                            .shards = shards(),
+                                            .device = settings().device});
+  }
+
+  // Rank 0's module receives what the ranks of its pipeline have trained.
+  void gather_stages() {
+    NamedTensors own;
+    for (const OwnStage& each : own_stages_) {
+      own.insert(own.end(), each.stage.parameters.begin(), each.stage.parameters.end());
+      own.insert(own.end(), each.stage.buffers.begin(), each.stage.buffers.end());
+    }
+    const NamedTensors all = gather_named(own, mesh_.group(kPipeline), settings().device);
+    if (group().rank() != 0) return;
+    const torch::NoGradGuard no_grad;
+    std::unordered_map<std::string, torch::Tensor> places;
+    for (const auto& item : task().module().named_parameters()) {
+      places.emplace(item.key(), item.value());
+    }
+    for (const auto& item : task().module().named_buffers()) {
+      places.emplace(item.key(), item.value());
+    }
+    for (const auto& [name, tensor] : all) {
+      const torch::Tensor& place = places.at(name);
+      if (!place.is_same(tensor)) place.detach().copy_(tensor);
+    }
   }
 
   // The reducer would give a parameter without a gradient zeros, which weight decay and Adam take

@@ -17,10 +17,6 @@
 namespace lockstep {
 namespace {
 
-// The parameter that a state belongs to: "exp_avg.layer1.0.conv1.weight" is a state of
-// "layer1.0.conv1.weight".
-std::string parameter_of_state(const std::string& name) { return name.substr(name.find('.') + 1); }
-
 NamedTensors state_of(const NamedTensors& all, const std::set<std::string>& parameters) {
   NamedTensors some;
   for (const auto& [name, tensor] : all) {
@@ -146,6 +142,8 @@ class StageOptimizers final : public RunOptimizer {
 };
 
 }  // namespace
+
+std::string parameter_of_state(const std::string& name) { return name.substr(name.find('.') + 1); }
 
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,

@@ -25,6 +25,10 @@ struct StageRanks {
   torch::Device device = torch::kCPU;  ///< what the groups can send from
 };
 
+/// The parameter that a state belongs to: "exp_avg.layer1.0.conv1.weight" is a state of
+/// "layer1.0.conv1.weight".
+std::string parameter_of_state(const std::string& name);
+
 /// Makes one optimizer of those of the stages. Its state is that of an optimizer of the whole
 /// model. Without `ranks` all stages are in this process, perhaps on several devices. Each stage's
 /// optimizer is already coupled to those of its replicas.

@@ -1,6 +1,7 @@
 // What the strategies over pipelines of stages have in common, on threads and on ranks.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ class StagedStrategy : public Strategy {
   const std::string& name() const override { return name_; }
   void describe(RunInfo& info) const override {
     info.stages = options_.stages;
+    info.cuts = cuts_;
+    info.whole_backward = whole_backward_;
     info.micro_batches = options_.micro_batches;
     info.schedule = schedule_name(options_.schedule);
   }
@@ -33,37 +36,57 @@ class StagedStrategy : public Strategy {
       : name_(std::move(name)),
         options_(options),
         workers_(workers_for(options.schedule, options.stages)),
-        worker_of_(pipeline::make_table(pipeline_options(), options.stages, workers_,
-                                        options.micro_batches)
-                       .worker_of) {}
+        table_(pipeline::make_table(pipeline_options(), options.stages, workers_,
+                                    options.micro_batches)) {}
 
   /// For attach(): keeps the task and the settings, and returns the task's module in stages.
   std::vector<NamedStage> cut_into_stages(Task& task, const StepSettings& settings) {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
-    return named_stages(*task_, task.module(), options_.stages, settings_, name_);
+    auto stages = named_stages(*task_, task.module(), options_.stages, settings_, name_);
+    cuts_ = names_of_cuts(stages);
+    whole_backward_.clear();
+    for (int stage = 0; stage < options_.stages; ++stage) {
+      const NamedStage& each = stages[static_cast<std::size_t>(stage)];
+      if (each.module.has_whole_backward() && splits_backward(stage)) {
+        whole_backward_.push_back(stage);
+      }
+    }
+    return stages;
   }
 
   /// What every pipeline of these strategies is made with. Between ranks the timeout has no effect.
   PipelineOptions pipeline_options() const {
     return {.micro_batches = options_.micro_batches,
             .schedule = options_.schedule,
-            .timeout = options_.timeout};
+            .timeout = options_.timeout,
+            .measure_memory = options_.measure_memory};
   }
   const StrategyOptions& options() const { return options_; }
   int workers() const { return workers_; }
   /// The worker of each stage.
-  const std::vector<int>& worker_of() const { return worker_of_; }
+  const std::vector<int>& worker_of() const { return table_.worker_of; }
 
   // Known after cut_into_stages():
   OutputTask& task() { return *task_; }
   const StepSettings& settings() const { return settings_; }
 
  private:
+  // Whether the schedule does, where the stage can.
+  bool splits_backward(int stage) const {
+    const auto& actions = table_.workers[static_cast<std::size_t>(
+        table_.worker_of[static_cast<std::size_t>(stage)])];
+    return std::any_of(actions.begin(), actions.end(), [&](const pipeline::Action& action) {
+      return action.stage == stage && action.kind == pipeline::Kind::kBackwardInput;
+    });
+  }
+
   const std::string name_;
   const StrategyOptions options_;
   const int workers_;
-  const std::vector<int> worker_of_;
+  const pipeline::Table table_;  // as if every stage's backward could be split
+  std::vector<std::string> cuts_;
+  std::vector<int> whole_backward_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;
 };

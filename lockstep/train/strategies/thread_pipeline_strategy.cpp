@@ -1,5 +1,7 @@
 #include <lockstep/train/strategies/thread_pipeline_strategy.h>
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +17,19 @@
 
 namespace lockstep {
 namespace {
+
+std::int64_t bytes_of_tensor(const torch::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
+
+// The bytes of each parameter's state, by the name of the parameter.
+std::map<std::string, std::int64_t> bytes_of_states(const NamedTensors& optimizer_state) {
+  std::map<std::string, std::int64_t> bytes;
+  for (const auto& [name, tensor] : optimizer_state) {
+    bytes[parameter_of_state(name)] += bytes_of_tensor(tensor);
+  }
+  return bytes;
+}
 
 class ThreadPipelineStrategy final : public StagedStrategy {
  public:
@@ -67,6 +82,25 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   void evaluate(const Batch& batch, MetricSums& sums) override {
     const torch::Tensor output = pipe_->forward(batch.images);
     task().evaluate(output, batch.labels.to(output.device()), sums);
+  }
+
+  // What several stages share counts for the first of them.
+  std::vector<std::int64_t> device_bytes(const NamedTensors& optimizer_state) const override {
+    if (!options().measure_memory) return {};
+    std::vector<std::int64_t> bytes = pipe_->peak_activation_bytes().workers;
+    std::map<std::string, std::int64_t> states = bytes_of_states(optimizer_state);
+    std::set<std::string> seen;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      std::int64_t& own = bytes[static_cast<std::size_t>(worker_of()[s])];
+      for (const auto& [name, tensor] : stages_[s].parameters) {
+        if (!seen.insert(name).second) continue;
+        own += bytes_of_tensor(tensor) + bytes_of_tensor(tensor.grad()) + states[name];
+      }
+      for (const auto& [name, tensor] : stages_[s].buffers) {
+        if (seen.insert(name).second) own += bytes_of_tensor(tensor);
+      }
+    }
+    return bytes;
   }
 
  private:

@@ -15,6 +15,7 @@
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <tests/parallel/autocast_here.h>
 #include <tests/parallel/pipeline/nets.h>
+#include <tests/parallel/weight_on_meta.h>
 #include <tests/support/messages.h>
 
 namespace lockstep {
@@ -255,6 +256,16 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
                 pipeline_with(net, {.reduce = [](int, const Tensors&) {}});
               }),
               HasSubstr("leave options.reduce out and reduce the gradients after step()"));
+}
+
+// Moving the second stage takes the weight away from the first one.
+TEST(PipelineTies, AreRefusedBetweenDevices) {
+  const testing_support::WeightOnMeta shared;
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                Pipeline({shared, shared}, {torch::kCPU, torch::kMeta}, {.micro_batches = 2});
+              }),
+              HasSubstr("Pipeline: parameter 'weight' of stage 0 belongs to a stage on meta, too; "
+                        "stages on different devices cannot share a parameter"));
 }
 
 // A shared weight is frozen when the pipeline is made, and trained later.
