@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/data/corrupt_image.h>
 #include <lockstep/formats/image.h>
 
@@ -28,13 +30,24 @@ inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
   return word == "skip" ? OnCorruptImage::kSkip : OnCorruptImage::kStop;
 }
 
+inline constexpr const char* kMaxImagePixelsHelp =
+    "Largest image file that is decoded, in pixels; decoding takes up to 12 bytes for each";
+
 inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
-  command
-      .add_option("--max-image-pixels", to,
-                  "Largest image file that is decoded, in pixels; decoding takes up to 12 bytes for "
-                  "each")
+  command.add_option("--max-image-pixels", to, kMaxImagePixelsHelp)
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
+}
+
+/// For a command that must know whether the option was given: not every recipe has image files.
+inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::int64_t>& to) {
+  command
+      .add_option("--max-image-pixels", to,
+                  lockstep::str(kMaxImagePixelsHelp,
+                                " (only for a recipe that reads --data as a folder of images; "
+                                "default ",
+                                kMaxImagePixels, ")"))
+      ->transform(whole_number<std::int64_t>());
 }
 
 /// ConfigError, beginning with `command`.

@@ -42,16 +42,20 @@ const char* usual_operators(const std::string& source, const Recipe* recipe) {
   return is_known_data(source) ? "crop-flip" : "random-resized-crop";
 }
 
-ImageDataset load_recipe(const Recipe& recipe, const std::optional<std::string>& directory) {
+ImageDataset load_recipe(const Recipe& recipe, const LoaderDataChoice& choice) {
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
-  return recipe.load_data({.directory = directory, .progress = std::ref(bar), .message = message})
+  return recipe
+      .load_data({.directory = choice.directory,
+                  .max_image_pixels = choice.max_image_pixels,
+                  .progress = std::ref(bar),
+                  .message = message})
       .train;
 }
 
 ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                   const Recipe* recipe) {
-  if (recipe) return load_recipe(*recipe, choice.directory);
+  if (recipe) return load_recipe(*recipe, choice);
   if (is_known_data(choice.source)) {
     return open_data(command,
                      {.source = choice.source, .split = {}, .directory = choice.directory});

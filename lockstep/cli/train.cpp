@@ -7,6 +7,7 @@
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train_rank.h>
 #include <lockstep/core/strings.h>
@@ -116,6 +117,7 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--on-corrupt-image", to.on_corrupt_image,
                      "stop: the run ends and names the file; skip: it is left out and counted")
       ->capture_default_str();
+  add_max_image_pixels_option(command, to.max_image_pixels);
   command.add_option("--mix", to.mix,
                      "Mixes the images of a batch: none, mixup, cutmix, or random for either")
       ->capture_default_str();
@@ -140,6 +142,7 @@ RecipeData load_data(const TrainSettings& settings, const LoadRequest& request) 
   };
   return settings.recipe->load_data({.directory = settings.data,
                                      .may_download = request.may_download,
+                                     .max_image_pixels = settings.max_image_pixels,
                                      .progress = progress,
                                      .message = message});
 }

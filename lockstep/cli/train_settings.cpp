@@ -292,6 +292,24 @@ void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
+// Resolves --max-image-pixels. ConfigError for an invalid value, and where the run reads no image
+// files.
+void resolve_max_image_pixels(const TrainArguments& arguments, TrainSettings& settings) {
+  if (!arguments.max_image_pixels) return;
+  check_max_image_pixels("train", *arguments.max_image_pixels);
+  const Recipe& recipe = *settings.recipe;
+  if (!recipe.reads_image_folder) {
+    throw ConfigError(lockstep::str("train: --max-image-pixels changes nothing for ", recipe.name,
+                                    ", which reads no folder of images; leave it out"));
+  }
+  if (!arguments.data) {
+    throw ConfigError(lockstep::str("train: --max-image-pixels changes nothing for ", recipe.name,
+                                    " without --data DIR, a folder of images; give both or leave "
+                                    "it out"));
+  }
+  settings.max_image_pixels = *arguments.max_image_pixels;
+}
+
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.data = arguments.data;
   if (arguments.out) settings.out = *arguments.out;
@@ -325,6 +343,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.mix = parse_mix_option("train", arguments.mix);
   settings.loader = parse_loader_engine(arguments.loader);
   settings.on_corrupt_image = parse_corrupt_image_option("train", arguments.on_corrupt_image);
+  resolve_max_image_pixels(arguments, settings);
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =

@@ -12,6 +12,7 @@
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/core/file_lock.h>
 #include <lockstep/data/loader_options.h>
+#include <lockstep/formats/image.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/strategy.h>
@@ -32,6 +33,7 @@ struct TrainArguments {
   std::string backend = "auto";
   std::string loader = "native";
   std::string on_corrupt_image = "stop";
+  std::optional<std::int64_t> max_image_pixels;
   std::string mix = "none";
   std::string precision = "32";
   bool no_fused_kernels = false;
@@ -81,6 +83,7 @@ struct TrainSettings {
   std::string backend;
   LoaderEngineKind loader = LoaderEngineKind::kNative;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
+  std::int64_t max_image_pixels = kMaxImagePixels;  ///< of the image files of --data
   BatchMix mix;
   Precision precision = Precision::k32;
   bool fused_kernels = true;

@@ -15,6 +15,7 @@
 #include <lockstep/data/augment.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/download.h>
+#include <lockstep/formats/image.h>
 #include <lockstep/optim/options.h>
 #include <lockstep/train/schedule.h>
 #include <lockstep/train/task.h>
@@ -31,6 +32,8 @@ struct RecipeDefaults {
 struct RecipeDataOptions {
   std::optional<std::string> directory{};  ///< --data: look here and nowhere else
   bool may_download = true;                ///< false: as if there were no network
+  /// Image files of more pixels are refused when they are read (Recipe::reads_image_folder only).
+  std::int64_t max_image_pixels = kMaxImagePixels;
   DownloadProgress progress{};             ///< may be empty
   /// Told in one line what the user should know, such as a fall-back; may be empty.
   std::function<void(const std::string&)> message{};
@@ -61,6 +64,8 @@ struct Recipe {
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference
+  /// Whether the recipe decodes the image files of the folder that it is given.
+  bool reads_image_folder = false;
   /// The most stages that OutputTask::stages() can cut the task's model into; 0: it cannot be cut.
   int max_stages = 0;
   std::unique_ptr<Task> (*make_task)(const TaskOptions& options) = nullptr;

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr int kSide = 128;
 
 // A folder with train/ and val/, each with a folder of images for each class.
-RecipeData load_folders(const fs::path& directory) {
+RecipeData load_folders(const fs::path& directory, const ImageFolderOptions& options) {
   std::error_code ignored;
   for (const char* part : {"train", "val"}) {
     if (fs::is_directory(directory / part, ignored)) continue;
@@ -25,8 +25,8 @@ RecipeData load_folders(const fs::path& directory) {
                                     "'; expected train and val, each with a folder of images for "
                                     "each class"));
   }
-  const ImageDataset train = load_image_folder(directory / "train");
-  const ImageDataset val = load_image_folder(directory / "val");
+  const ImageDataset train = load_image_folder(directory / "train", options);
+  const ImageDataset val = load_image_folder(directory / "val", options);
   if (train.class_names() != val.class_names()) {
     throw DataError(lockstep::str(directory.string(), ": train has ", train.num_classes(),
                                   " classes and val ", val.num_classes(),
@@ -39,7 +39,9 @@ RecipeData load_folders(const fs::path& directory) {
 }
 
 RecipeData load_or_generate(const RecipeDataOptions& options) {
-  if (options.directory) return load_folders(*options.directory);
+  if (options.directory) {
+    return load_folders(*options.directory, {.max_image_pixels = options.max_image_pixels});
+  }
   return {.description = "generated images",
           .train = make_random_images(Split::kTrain, {}),
           .load_test = [] { return make_random_images(Split::kTest, {}); }};
@@ -66,6 +68,7 @@ Recipe resnet50_split_recipe() {
                                 normalize},
           .channels_last = true,
           .load_data = load_or_generate,
+          .reads_image_folder = true,
           .max_stages = 16,
           .make_task = make_split_task};
 }

@@ -151,6 +151,20 @@ TEST(BenchCommand, CountsTheImagesOfAFolder) {
   EXPECT_GT(rows_of(file)[0]["skipped_images"], 0);
 }
 
+TEST(BenchCommand, LoadsImagesOfAsManyPixelsAsItsOptionAllows) {
+  const TemporaryDirectory folder;
+  folder.write("cats/1.png", encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+  const auto load = [&](const std::string& limit) {
+    return bench({"loader", "--dataset", folder.path().string(), "--size", "8", "--threads", "0",
+                  "--batch-size", "1", "--rounds", "1", "--seconds", "0.01", "--max-image-pixels",
+                  limit});
+  };
+  const ProgramResult refused = load("479");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("has 480 pixels, at most 479 are allowed"));
+  expect_success(load("480"));
+}
+
 TEST(BenchCommand, TimesEveryCollective) {
   const TemporaryDirectory folder;
   for (const std::string backend : {"shm", "gloo"}) {

@@ -60,10 +60,22 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
     EXPECT_EQ(row["backend"], row["ranks"] == 1 ? "none" : "shm") << way;
     EXPECT_EQ(row["bubble"].is_number(), row["strategy"] == "pipeline") << way;
     EXPECT_EQ(row["exposed_ms"].is_number(), way == "ddp" || way == "zero1") << way;
+    EXPECT_EQ(row["device_bytes"].is_number(), row["strategy"] == "pipeline" && row["ranks"] == 1)
+        << way;
   }
   EXPECT_DOUBLE_EQ(rows.at("single")["ratio_to_single"].get<double>(), 1);
   EXPECT_EQ(rows.at("ddp")["batch_per_rank"], 4);
   EXPECT_EQ(rows.at("hybrid-sharded")["micro_batches"], 4);
+  // At least half of the net's 21,840 float32 parameters, with gradients and momentum.
+  for (const char* way : {"split", "pipeline-zb-h1", "pipeline-zbv"}) {
+    EXPECT_GT(rows.at(way)["device_bytes"], 3 * 4 * 21840 / 2) << way;
+    EXPECT_LT(rows.at(way)["device_bytes"], 100 << 20) << way;
+  }
+  // The net's convolutions compute their backward at once, on two stages and on four.
+  for (const char* way : {"pipeline-zb-h1", "pipeline-zbv"}) {
+    EXPECT_EQ(rows.at(way)["whole_backward"], nlohmann::json::array({0, 1})) << way;
+  }
+  EXPECT_TRUE(rows.at("split")["whole_backward"].empty());
   // One stage computes while the other one waits.
   EXPECT_GE(rows.at("split")["bubble"], 0.4);
 }

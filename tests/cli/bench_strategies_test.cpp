@@ -76,6 +76,8 @@ TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
   EXPECT_NEAR(way_named("pipeline-interleaved", work).replayed_bubble(), 1.0 / 17, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble(), 1.0 / 25, 1e-12);
   EXPECT_DOUBLE_EQ(way_named("ddp", work).replayed_bubble(), 0);
+  // Where no backward can be split, ZB-H1 is 1F1B.
+  EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble({0, 1}), 1.0 / 9, 1e-12);
 }
 
 TEST(StrategyFigures, ArriveFromAnotherProcess) {
@@ -255,6 +257,27 @@ TEST_F(StrategyRowsTest, AddUpTheMemoryOfAllProcesses) {
   EXPECT_EQ(row.peak_bytes, 170);
   EXPECT_EQ(row.peak_growth_bytes, 70);
   EXPECT_EQ(row.proportional_bytes, 240);
+}
+
+TEST_F(StrategyRowsTest, KnowTheFullestDeviceOfThreads) {
+  StrategyRounds threads = rounds_of("pipeline-zb-h1", {10, 10, 10});
+  threads.figures[0][0].device_bytes = 5 << 20;
+  threads.figures[1][0].device_bytes = 3 << 19;
+  threads.figures[2][0].device_bytes = 1 << 20;
+  for (auto& ranks : threads.figures) ranks[0].whole_backward = 3;
+  const StrategyRow row = summarize(settings, threads, nullptr);
+  EXPECT_EQ(row.device_bytes, 3 << 19);
+  EXPECT_THAT(row.whole_backward, ElementsAre(0, 1));
+  const StrategyRow other = summarize(settings, rounds_of("ddp", {10}), nullptr);
+  EXPECT_FALSE(other.device_bytes);
+  const auto json = nlohmann::json::parse(to_json(settings, {row, other}));
+  EXPECT_EQ(json[0]["device_bytes"], 3 << 19);
+  EXPECT_EQ(json[0]["whole_backward"], nlohmann::json::array({0, 1}));
+  EXPECT_NEAR(json[0]["bubble_replayed"].get<double>(), 1.0 / 9, 1e-12);
+  EXPECT_TRUE(json[1]["device_bytes"].is_null());
+  EXPECT_TRUE(json[1]["whole_backward"].is_null());
+  EXPECT_THAT(strategies_text(settings, {row, other}),
+              HasSubstr("\npipeline-zb-h1: the fullest device holds 1.5 MiB of model, "));
 }
 
 TEST_F(StrategyRowsTest, SayWhatLimitsThem) {

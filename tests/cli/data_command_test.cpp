@@ -281,6 +281,18 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
   EXPECT_EQ(found["odd"][0]["index"], 6);
 }
 
+// The images have from 80 to 168 pixels.
+TEST_F(DataCommand, ChecksImagesOfAsManyPixelsAsItsOptionAllows) {
+  const ProgramResult refused =
+      run({"check", images(), "--max-image-pixels", "167", "--json", in_out("check.json")});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.out, HasSubstr("168 pixels, at most 167 are allowed"));
+  ASSERT_EQ(read_json("check.json")["damaged"].size(), 1U);
+  EXPECT_THAT(read_json("check.json")["damaged"][0]["reason"].get<std::string>(),
+              HasSubstr("dog/21.png"));
+  EXPECT_EQ(run({"check", images(), "--max-image-pixels", "168"}).exit_code, 0);
+}
+
 TEST_F(DataCommand, LeavesDamagedImagesOutOnRequest) {
   damage_images(data);
   EXPECT_EQ(run({"pack", images(), in_out("a.pack")}).exit_code, 1);

@@ -60,6 +60,8 @@ TEST(ExplainCommand, MeasuresASchedule) {
   EXPECT_THAT(read_text(folder / "measured.svg"), HasSubstr("on worker 1: "));
   EXPECT_EQ(json["worker_bytes"].size(), 2U);
   EXPECT_EQ(json["stage_bytes"].size(), 4U);
+  EXPECT_THAT(result.out, HasSubstr("of each stage"));
+  EXPECT_THAT(read_text(folder / "measured.svg"), HasSubstr(">stages: "));
   EXPECT_GT(json["executor_ms"].get<double>(), 0);
   EXPECT_GT(json["step_ms"].get<double>(), 0);
   EXPECT_GE(json["over_replay_ms"].get<double>(), 0);

@@ -197,6 +197,41 @@ TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
   EXPECT_THAT(text, HasSubstr("The workers wanted 2 processors and shared 1"));
 }
 
+// Each worker of zbv has two stages.
+PipelinePicture picture_of_measured_zbv() {
+  const ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
+      .schedule = "zbv", .stages = 4, .micro_batches = 4, .measured = true});
+  PipelineMeasurement measured;
+  measured.table = with_messages(settings.table);
+  measured.timeline = replay(measured.table, pipeline::unit_cost);
+  measured.worker_bytes = {3 << 19, 1 << 20};
+  measured.stage_bytes = {1 << 20, 3 << 18, 1 << 18, 1 << 19};
+  measured.step_seconds = measured.timeline.end;
+  return picture_of(settings, measured);
+}
+
+TEST(PipelinePicture, NamesTheBytesOfAWorkersStages) {
+  const PipelinePicture picture = picture_of_measured_zbv();
+  EXPECT_EQ(stage_bytes_text(picture, 0), "1 MiB + 512 KiB");  // stages 0 and 3
+  EXPECT_EQ(stage_bytes_text(picture, 1), "768 KiB + 256 KiB");
+  const std::string text = pipeline_text(picture, 80);
+  EXPECT_THAT(text, HasSubstr("memory      of each stage  "));
+  EXPECT_THAT(text, HasSubstr("  1.5 MiB    1 MiB + 512 KiB  "));
+  EXPECT_THAT(text, HasSubstr("    1 MiB  768 KiB + 256 KiB  "));
+  EXPECT_THAT(text, HasSubstr("\nof each stage: the same for it alone; "));
+  const std::string svg = pipeline_svg(picture);
+  EXPECT_THAT(svg, HasSubstr(">stages: 1 MiB + 512 KiB</text>"));
+  EXPECT_THAT(svg, HasSubstr(">stages: 768 KiB + 256 KiB</text>"));
+}
+
+// A worker's only stage has the worker's bytes.
+TEST(PipelinePicture, NamesNoBytesOfASingleStage) {
+  const PipelinePicture picture = picture_of_measured_step();
+  EXPECT_EQ(stage_bytes_text(picture, 0), "");
+  EXPECT_THAT(pipeline_text(picture, 80), Not(HasSubstr("of each stage")));
+  EXPECT_THAT(pipeline_svg(picture), Not(HasSubstr(">stages: ")));
+}
+
 std::size_t occurrences(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
 #include <tests/cli/train_command.h>
 #include <tests/support/dali.h>
@@ -120,6 +121,8 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
   const auto report = nlohmann::json::parse(read_text(file));
   EXPECT_EQ(report["strategy"], "pipeline");
   EXPECT_EQ(report["stages"], 2);
+  EXPECT_EQ(report["cuts"], nlohmann::json::array({"layer2"}));
+  EXPECT_THAT(result.out, HasSubstr("\ncut behind layer2\n"));
   EXPECT_EQ(report["micro_batches"], 2);
   EXPECT_EQ(report["schedule"], "zb-h1");
   // The unsplit names.
@@ -128,6 +131,66 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
                            R"("optimizer.momentum_buffer.fc.weight")"}) {
     EXPECT_NE(checkpoint.find(name), std::string::npos) << name;
   }
+}
+
+TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
+  for (const std::string name :
+       {"train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png"}) {
+    scratch.write("photos/" + name, encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+  }
+  const auto train_with = [&](const std::string& limit) {
+    return train({"resnet50-split", "--data", in_scratch("photos"), "--max-image-pixels", limit,
+                  "--batch-size", "2", "--max-steps", "1", "--limit-test-batches", "1",
+                  "--accelerator", "cpu"});
+  };
+  expect_one_error(train_with("479"), 1,
+                   "20x24 has 480 pixels, at most 479 are allowed; raise max_image_pixels "
+                   "(--max-image-pixels)",
+                   "one pixel too many");
+  const ProgramResult result = train_with("480");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+}
+
+// The heading names the stages that zb-h1 cannot split, and they change no result: 1f1b, which
+// splits nothing, ends with the same bits.
+TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
+  const auto run_with = [&](const std::string& schedule) {
+    const std::string file = in_scratch(schedule + ".json");
+    const auto result =
+        train({"mnist", "--strategy", "pipeline", "--stages", "3", "--micro-batches", "2",
+               "--schedule", schedule, "--batch-size", "8", "--max-steps", "3", "--accelerator",
+               "cpu", "--json", file});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return std::pair(result.out, nlohmann::json::parse(read_text(file)));
+  };
+  const auto [split_out, split] = run_with("zb-h1");
+  EXPECT_THAT(split_out, HasSubstr("\ncut behind conv1, conv2; stages 0, 1 compute their backward "
+                                   "as a whole\n"));
+  EXPECT_EQ(split["cuts"], nlohmann::json::array({"conv1", "conv2"}));
+  EXPECT_EQ(split["whole_backward"], nlohmann::json::array({0, 1}));
+  const auto [plain_out, plain] = run_with("1f1b");
+  EXPECT_THAT(plain_out, HasSubstr("\ncut behind conv1, conv2\n"));
+  EXPECT_TRUE(plain["whole_backward"].empty());
+  EXPECT_EQ(split["test"]["loss"], plain["test"]["loss"]);
+}
+
+// --accelerator auto says that there are no GPUs, cuda refuses to run without them.
+TEST_F(TrainCommand, TellsAPipelineThatThereIsNoGpu) {
+  const auto run_on = [&](const char* accelerator) {
+    return train({"mnist", "--strategy", "pipeline", "--stages", "2", "--batch-size", "8",
+                  "--max-steps", "1", "--limit-test-batches", "1", "--accelerator", accelerator},
+                 {{"CUDA_VISIBLE_DEVICES", ""}});
+  };
+  ProgramResult result = run_on("auto");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err,
+            "note: --strategy pipeline computes on the CPU: this process sees no GPU\n");
+  result = run_on("cpu");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  expect_one_error(run_on("cuda"), 2, "--accelerator cuda needs 2 GPUs, and this process sees 0",
+                   "pipeline on GPUs");
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/formats/png.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/mnist_files.h>
@@ -131,6 +132,27 @@ TEST_F(LoadData, ResNet50SplitFromFolders) {
   EXPECT_EQ(data.load_test().size(), 2);
   EXPECT_THAT(message_of<ConfigError>([&] { load_folder((directory_ / "nowhere").string()); }),
               HasSubstr("has no folder 'train'"));
+}
+
+TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {
+  for (const char* file : {"photos/train/cat/1.png", "photos/val/cat/2.png"}) {
+    directory_.write(file, encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+  }
+  const auto read_all = [&](std::int64_t limit) {
+    const RecipeData data = find_recipe("resnet50-split")
+                                .load_data({.directory = (directory_ / "photos").string(),
+                                            .max_image_pixels = limit});
+    std::vector<std::string> errors;
+    for (const ImageDataset& images : {data.train, data.load_test()}) {
+      ImageReader reader;
+      errors.push_back(message_of<DataError>([&] { images.read(0, reader); }));
+    }
+    return errors;
+  };
+  const std::string nothing = "nothing was thrown";
+  EXPECT_THAT(read_all(480), ElementsAre(nothing, nothing));
+  EXPECT_THAT(read_all(479), ElementsAre(HasSubstr("train/cat/1.png: an image of 20x24"),
+                                         HasSubstr("val/cat/2.png: an image of 20x24")));
 }
 
 TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {

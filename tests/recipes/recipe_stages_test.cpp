@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/check.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/messages.h>
@@ -15,7 +16,10 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing_support::message_of;
 
 OutputTask& output_task(Task& task) { return dynamic_cast<OutputTask&>(task); }
@@ -58,8 +62,9 @@ TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
     }
     module.zero_grad();
 
+    // The schedule splits the backwards that can be split.
     Pipeline pipe(whole.stages(2), std::vector<torch::Device>(2, torch::kCPU),
-                  {.micro_batches = 2});
+                  {.micro_batches = 2, .schedule = Schedule::kZbH1});
     pipe.eval();
     pipe.step([&](const torch::Tensor& output,
                   const torch::Tensor& target) { return whole.loss(output, target); },
@@ -72,6 +77,23 @@ TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
           << recipe.name << ' ' << i;
     }
   }
+}
+
+// Our kernel computes all gradients of a convolution at once, so the table of a schedule that
+// splits backwards leaves these whole, and promises less memory.
+TEST(RecipeStages, OfMnistHaveWholeBackwardsWithOurKernel) {
+  const Recipe& mnist = find_recipe("mnist");
+  const auto table_with = [&](bool fused_kernels) {
+    const auto task = mnist.make_task({.fused_kernels = fused_kernels, .num_classes = 10});
+    const Pipeline pipe(output_task(*task).stages(2), std::vector<torch::Device>(2, torch::kCPU),
+                        {.micro_batches = 4, .schedule = Schedule::kZbH1});
+    return pipe.table();
+  };
+  const pipeline::Table whole = table_with(true), split = table_with(false);
+  EXPECT_THAT(csv(whole), AllOf(HasSubstr("1F0,1B0,"), Not(HasSubstr("0I")), Not(HasSubstr("1W"))));
+  EXPECT_THAT(csv(split), AllOf(HasSubstr("0I0,0W0,"), HasSubstr("1W3")));
+  EXPECT_THAT(check(whole).peak_activations, ElementsAre(2, 1));
+  EXPECT_THAT(check(split).peak_activations, ElementsAre(2, 2));
 }
 
 TEST(RecipeStages, AreRefusedByNameWhereThereAreNone) {

@@ -2,6 +2,7 @@
 
 Usage: deaths_test.py PROGRAM
 """
+import contextlib
 import socket
 
 from support import *
@@ -16,6 +17,21 @@ def is_connected(port):
 
 def ranks_of(run):
     return [pid for pid in descendants(run.pid) if name_of(pid) != "output-relay"]
+
+
+def stop_ranks_as_they_start(run, count):
+    """Stops `count` ranks of a launcher before they can meet, each as soon as it exists; returns them."""
+    children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")  # in the order of their start
+    deadline = time.monotonic() + 20
+    ranks = []
+    while len(ranks) < count and time.monotonic() < deadline and run.process.poll() is None:
+        # The relay is forked first. Without a pause: a rank needs a few milliseconds to meet another.
+        for rank in map(int, children.read_text().split()[1:]):
+            if rank not in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGSTOP)
+                ranks.append(rank)
+    return ranks
 
 
 class Deaths(SystemTest):
@@ -68,6 +84,36 @@ class Deaths(SystemTest):
         self.assertEqual(run.wait(40), 1, run.text())
         self.assertEqual(len(run.errors()), 1, run.text())
         self.assertRegex(run.errors()[0], r"rank 1 waited \S+ s")
+
+    def test_ranks_that_are_all_stopped_as_they_start_are_named_by_the_launcher(self):
+        # None of them can see a deadline of its own.
+        commands = {"train": ["train", "mnist", "--data", self.data], "bench comm": ["bench", "comm", "--sizes", "4"],
+                    "bench step": ["bench", "step"]}
+        begin = time.monotonic()
+        jobs = []
+        for name, command in commands.items():
+            run = self.start([PROGRAM, *command, "--nproc-per-node", "2", "--timeout", "1"])
+            jobs.append((name, run, stop_ranks_as_they_start(run, 2)))
+        for name, run, ranks in jobs:
+            with self.subTest(name):
+                self.assertEqual(len(ranks), 2, run.text())
+                self.assertEqual(run.wait(25), 1, run.text())
+                self.assertLess(time.monotonic() - begin, 20)
+                self.assertEqual(len(run.errors()), 1, run.text())
+                self.assertIn("ranks 0, 1 have not joined the group within 1 s: stopped by a signal",
+                              run.errors()[0])
+                self.assert_all_gone(ranks)
+
+    def test_ranks_that_have_met_have_all_the_time(self):
+        run = self.train("--timeout", "2", *ENDLESS, "--nproc-per-node", "2")
+        # Stopped ranks miss no deadline of their own, however slow the machine. The launcher would end those
+        # that have not joined two seconds after the timeout.
+        for rank in self.ranks_in_training(run, 2):
+            os.kill(rank, signal.SIGSTOP)
+        with self.assertRaises(subprocess.TimeoutExpired, msg=run.text()):
+            run.process.wait(timeout=5)
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(20), 130, run.text())
 
     def test_a_silent_listener_is_not_awaited_for_ever(self):
         with socket.socket() as listener:

@@ -26,6 +26,8 @@ struct RankFigures {
   std::int64_t start_bytes = 0;         ///< resident before the model existed
   std::int64_t peak_bytes = 0;          ///< largest resident set
   std::int64_t proportional_bytes = 0;  ///< after the steps, shared pages divided
+  std::int64_t device_bytes = 0;        ///< the fullest device; 0 where it is not known
+  std::uint32_t whole_backward = 0;     ///< bit s: the backward of stage s could not be split
   std::array<char, 16> backend{};       ///< the group's backend, with a 0 behind it
 
   std::string backend_name() const { return backend.data(); }

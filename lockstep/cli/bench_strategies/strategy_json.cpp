@@ -71,12 +71,16 @@ void add_measured(Json& json, const StrategyRow& row) {
                {"exposed_ms", number_or_null(row.exposed_ms)},
                {"bubble", number_or_null(row.bubble)},
                {"bubble_replayed",
-                row.way.has_pipeline() ? Json(row.way.replayed_bubble()) : Json()},
+                row.way.has_pipeline() ? Json(row.way.replayed_bubble(row.whole_backward))
+                                       : Json()},
+               {"whole_backward",
+                row.way.has_pipeline() ? Json(row.whole_backward) : Json()},
                {"limited_by", limit.what},
                {"limited_by_share", limit.share},
                {"peak_rss_bytes", row.peak_bytes},
                {"peak_growth_bytes", row.peak_growth_bytes},
                {"proportional_bytes", row.proportional_bytes},
+               {"device_bytes", row.device_bytes ? Json(*row.device_bytes) : Json()},
                {"rounds_ms", row.rounds_ms}});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -34,9 +35,11 @@ constexpr int kFirstSteps = 2;
 // timed ones.
 constexpr std::int64_t kPartBefore = 5;
 
-StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds timeout) {
+StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds timeout,
+                               bool measure_memory) {
   StrategyOptions options;
   options.timeout = timeout;
+  options.measure_memory = measure_memory;
   if (way.replicas > 1) {
     options.devices.assign(static_cast<std::size_t>(way.replicas), torch::Device(torch::kCPU));
   }
@@ -54,11 +57,11 @@ StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds
 class StrategyTrainer {
  public:
   StrategyTrainer(const BenchStrategiesSettings& settings, const StrategyWay& way,
-                  ProcessGroup group) {
+                  ProcessGroup group, bool measure_memory = false) {
     torch::manual_seed(0);  // all ranks begin with the same weights
     task_ = make_strategy_task(settings.model, settings.cuts);
-    strategy_ =
-        make_strategy(way.strategy, std::move(group), options_of_way(way, settings.timeout));
+    strategy_ = make_strategy(way.strategy, std::move(group),
+                              options_of_way(way, settings.timeout, measure_memory));
     const DataShare share = strategy_->data_share();
     share_rank_ = share.rank;
     strategy_->place(task_->module(), torch::kCPU);
@@ -98,6 +101,20 @@ class StrategyTrainer {
   const PhaseSeconds& phases() const { return phases_; }
   double strategy_seconds() const { return strategy_seconds_; }
 
+  // See RankFigures.
+  std::uint32_t whole_backward() const {
+    RunInfo info;
+    strategy_->describe(info);
+    std::uint32_t bits = 0;
+    for (const int stage : info.whole_backward) bits |= std::uint32_t{1} << stage;
+    return bits;
+  }
+  // Bytes of the last step; 0 where the strategy does not know them.
+  std::int64_t bytes_of_fullest_device() const {
+    const std::vector<std::int64_t> bytes = strategy_->device_bytes(optimizer_->state());
+    return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+  }
+
  private:
   // Each member needs those before it.
   std::unique_ptr<OutputTask> task_;
@@ -120,6 +137,16 @@ std::int64_t warm_up(StrategyTrainer& trainer, std::int64_t wanted, ProcessGroup
   const std::int64_t steps = wanted > 0 ? wanted : agree(group, own);
   for (std::int64_t i = 0; i < steps / kPartBefore; ++i) trainer.step();
   return steps;
+}
+
+// Counts in a step of its own, with another copy of the model, because counting takes time. Only
+// pipelines of threads know what each of their devices holds.
+std::int64_t count_device_bytes(const BenchStrategiesSettings& settings, const StrategyWay& way,
+                                const ProcessGroup& group) {
+  if (!way.has_pipeline() || way.ranks > 1) return 0;
+  StrategyTrainer counted(settings, way, group, /*measure_memory=*/true);
+  counted.step();
+  return counted.bytes_of_fullest_device();
 }
 
 void time_rank(StrategyTrainer& trainer, std::int64_t steps, RankFigures& figures) {
@@ -160,14 +187,17 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   RankFigures mine;
   mine.set_backend(group.size() == 1 ? "none" : group.backend());
   mine.start_bytes = rss_bytes();
-  StrategyTrainer trainer(settings, way, group);
-  const std::int64_t steps = warm_up(trainer, settings.steps, start_line);
+  std::optional<StrategyTrainer> trainer(std::in_place, settings, way, group);
+  const std::int64_t steps = warm_up(*trainer, settings.steps, start_line);
   start_line.barrier();
-  time_rank(trainer, steps, mine);
+  time_rank(*trainer, steps, mine);
   mine.peak_bytes = peak_rss_bytes();
   // Memory is read while all ranks exist: shared pages are divided by the number of ranks.
   start_line.barrier();
   mine.proportional_bytes = proportional_bytes();
+  mine.whole_backward = trainer->whole_backward();
+  if (way.ranks == 1) trainer.reset();  // so that memory need not hold two models
+  mine.device_bytes = count_device_bytes(settings, way, group);
   mine.steps = steps;
   figures.at(group.rank()) = mine;
   start_line.barrier();

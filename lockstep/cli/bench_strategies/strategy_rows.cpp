@@ -63,21 +63,32 @@ std::int64_t median_bytes(const std::vector<double>& bytes) {
 }
 
 void add_memory(StrategyRow& row, const StrategyRounds& rounds) {
-  std::vector<double> peaks, growths, sums;
+  std::vector<double> peaks, growths, sums, fullest;
   for (const RoundFigures& ranks : rounds.figures) {
-    std::int64_t peak = 0, growth = 0, sum = 0;
+    std::int64_t peak = 0, growth = 0, sum = 0, device = 0;
     for (const RankFigures& rank : ranks) {
       peak = std::max(peak, rank.peak_bytes);
       growth = std::max(growth, rank.peak_bytes - rank.start_bytes);
       sum += rank.proportional_bytes;
+      device = std::max(device, rank.device_bytes);
     }
     peaks.push_back(static_cast<double>(peak));
     growths.push_back(static_cast<double>(growth));
     sums.push_back(static_cast<double>(sum));
+    if (device > 0) fullest.push_back(static_cast<double>(device));
   }
   row.peak_bytes = median_bytes(peaks);
   row.peak_growth_bytes = median_bytes(growths);
   row.proportional_bytes = median_bytes(sums);
+  if (!fullest.empty()) row.device_bytes = median_bytes(fullest);
+}
+
+std::vector<int> stages_in(std::uint32_t bits, int stages) {
+  std::vector<int> named;
+  for (int stage = 0; stage < stages; ++stage) {
+    if ((bits >> stage & 1) != 0) named.push_back(stage);
+  }
+  return named;
 }
 
 void compare(StrategyRow& row, const std::vector<double>& singles) {
@@ -130,6 +141,8 @@ StrategyRow summarize(const BenchStrategiesSettings& settings, const StrategyRou
   row.communication_ms = median_phase(rounds, &RankFigures::communication_ms);
   row.optimizer_ms = median_phase(rounds, &RankFigures::optimizer_ms);
   if (row.way.has_pipeline()) {
+    row.whole_backward =
+        stages_in(rounds.figures.back().front().whole_backward, row.way.stages);
     if (threads == row.processors) row.bubble = median(each_round(rounds, bubble_of));
   } else if (row.way.ranks > 1) {
     row.exposed_ms = median(each_round(

@@ -45,6 +45,11 @@ struct StrategyRow {
   std::int64_t peak_bytes = 0;          ///< the process with the most memory
   std::int64_t peak_growth_bytes = 0;   ///< the same over what it held before the model existed
   std::int64_t proportional_bytes = 0;  ///< sum over the processes, after the steps
+  /// Pipelines of threads: what the worker with the most holds of the model, of its optimizer's
+  /// state and of activations.
+  std::optional<std::int64_t> device_bytes;
+  /// Pipelines whose schedule splits backwards: the stages whose backward it leaves whole.
+  std::vector<int> whole_backward;
   std::vector<double> rounds_ms;
 };
 

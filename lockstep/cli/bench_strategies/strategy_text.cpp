@@ -53,6 +53,18 @@ std::string refused_line(const StrategyRow& row) {
   return line;
 }
 
+// A line for each way that knows what its devices hold: there is no room for another column.
+std::vector<std::string> device_lines(const std::vector<StrategyRow>& rows) {
+  std::vector<std::string> lines;
+  for (const StrategyRow& row : rows) {
+    if (!row.device_bytes) continue;
+    lines.push_back(str(row.way.name, ": the fullest device holds ",
+                        fixed_text(static_cast<double>(*row.device_bytes) / kBytesOfMiB, 1),
+                        " MiB of model, optimizer state and activations"));
+  }
+  return lines;
+}
+
 // A line for each way whose ranks share processors.
 std::vector<std::string> crowded_lines(const std::vector<StrategyRow>& rows) {
   std::vector<std::string> lines;
@@ -85,6 +97,7 @@ std::string strategies_text(const BenchStrategiesSettings& settings,
   for (const StageCuts& cuts : settings.cuts) {
     text += str(cuts.stages, " stages end with ", join(cuts.names), ": ", cuts.about, '\n');
   }
+  for (const std::string& line : device_lines(rows)) text += line + '\n';
   for (const std::string& line : crowded_lines(rows)) text += line + '\n';
   return text;
 }

@@ -57,11 +57,11 @@ StrategyWay hybrid(const std::string& name, const StrategyWork& work) {
 
 }  // namespace
 
-double StrategyWay::replayed_bubble() const {
+double StrategyWay::replayed_bubble(const std::vector<int>& whole_backward) const {
   if (!has_pipeline()) return 0;
-  return pipeline::replay(
-             pipeline::schedule_of(schedule, workers, micro_batches, stages / workers))
-      .bubble();
+  pipeline::Table table = pipeline::schedule_of(schedule, workers, micro_batches, stages / workers);
+  for (const int stage : whole_backward) table = pipeline::with_whole_backward(table, stage);
+  return pipeline::replay(table).bubble();
 }
 
 std::vector<StrategyWay> strategy_ways(const StrategyWork& work) {

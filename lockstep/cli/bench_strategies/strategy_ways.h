@@ -24,8 +24,9 @@ struct StrategyWay {
 
   bool has_pipeline() const { return !schedule.empty(); }
   /// The share of all workers' time in which the schedule leaves them idle, where a forward and
-  /// either half of a backward take equally long and messages nothing; 0 without a pipeline.
-  double replayed_bubble() const;
+  /// either half of a backward take equally long and messages nothing; 0 without a pipeline. The
+  /// backward of the stages in `whole_backward` is not split.
+  double replayed_bubble(const std::vector<int>& whole_backward = {}) const;
 };
 
 /// What all ways have in common.

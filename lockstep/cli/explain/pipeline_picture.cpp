@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/cli/bench_sizes.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/parallel/pipeline/bubble_formula.h>
@@ -146,6 +147,17 @@ std::vector<int> stages_of_worker(const Table& table, std::size_t worker) {
       stages.push_back(stage);
   }
   return stages;
+}
+
+std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker) {
+  const std::vector<int> stages = stages_of_worker(picture.table, worker);
+  if (picture.stage_bytes.empty() || stages.size() < 2) return "";
+  std::vector<std::string> texts;
+  for (const int stage : stages) {
+    texts.push_back(binary_bytes_text(
+        static_cast<double>(picture.stage_bytes.at(static_cast<std::size_t>(stage)))));
+  }
+  return join(texts, " + ");
 }
 
 double idle_of_worker(const Timeline& timeline, std::size_t worker) {

@@ -73,6 +73,9 @@ PipelinePicture picture_of(const ExplainPipelineSettings& settings,
 
 /// The stages of a worker, in ascending order.
 std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t worker);
+/// The bytes of each stage of a worker, "1 MiB + 512 KiB" in the order of stages_of_worker(). Empty
+/// where they are not known, and where the worker has one stage, whose bytes are its own.
+std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker);
 /// The share of the step's time in which one worker does not compute, 0 to 1.
 double idle_of_worker(const pipeline::Timeline& timeline, std::size_t worker);
 /// The part of a step that the executor takes, 0 to 1 and more.

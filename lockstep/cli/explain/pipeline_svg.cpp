@@ -62,8 +62,8 @@ std::string pipeline_rules(const svg::Palette& palette) {
 std::string pipeline_style() {
   return str(
       "<style>\ntext{font:12px system-ui,sans-serif}.t{font-size:16px;font-weight:600}"
-      ".m{text-anchor:middle;font-size:10px}.e{text-anchor:end}.l{fill:none}.idle{opacity:.45}"
-      ".later{fill-opacity:.5}.c{font:11px ui-monospace,monospace}\n",
+      ".m{text-anchor:middle;font-size:10px}.n{font-size:10px}.e{text-anchor:end}.l{fill:none}"
+      ".idle{opacity:.45}.later{fill-opacity:.5}.c{font:11px ui-monospace,monospace}\n",
       pipeline_rules(svg::kLight), "@media (prefers-color-scheme:dark){\n",
       pipeline_rules(svg::kDark), "}\n</style>\n");
 }
@@ -85,7 +85,12 @@ class PipelineDrawing {
     const bool drawn_to_scale_of_units = picture.charts.size() == 1;
     lanes_width_ = drawn_to_scale_of_units ? std::clamp(end_ * kWidestUnit, kLeastWidth, kMostWidth)
                                            : kMostWidth;
-    width_ = kLanes + lanes_width_ + kSide;
+    double side = kSide;
+    for (std::size_t worker = 0; worker < picture.table.workers.size(); ++worker) {
+      const auto letters = static_cast<double>(bytes_of_stages(worker).size());
+      side = std::max(side, kHeld + kSmallLetter * letters + kEdge);
+    }
+    width_ = kLanes + lanes_width_ + side;
     for (const int each : picture.peak_activations) most_held_ = std::max(most_held_, each);
     std::vector<int> held_before(picture.table.workers.size());
     for (const int worker : picture.table.worker_of)
@@ -114,13 +119,15 @@ class PipelineDrawing {
   static constexpr double kLane = 36;   // from one worker to the next
   static constexpr double kBox = 22;
   static constexpr double kThinBox = 6;  // height of what is no computation
-  static constexpr double kSide = 220;   // right of the lines of time
+  static constexpr double kSide = 220;   // right of the lines of time, at least
+  static constexpr double kHeld = 80;    // from there to what a worker holds
   static constexpr double kHeldBar = 70;
   static constexpr double kWholeTime = 400;  // a bubble of 100%
   static constexpr double kWidestUnit = 26;
   static constexpr double kLeastWidth = 420;
   static constexpr double kMostWidth = 880;
   static constexpr double kLetter = 6.7;  // about the width of one
+  static constexpr double kSmallLetter = 5.6;
 
   void draw_legend() {
     y_ += 24;
@@ -167,7 +174,7 @@ class PipelineDrawing {
     out_ << svg::text_at(kEdge, y_, "t", chart.name)
          << svg::text_at(kEdge + 92, y_, "s", chart.explanation)
          << svg::text_at(right + 64, y_, "s e", "waits")
-         << svg::text_at(right + 80, y_, "s", "holds at most");
+         << svg::text_at(right + kHeld, y_, "s", "holds at most");
     const double top = y_ + 10;
     y_ = top + kLane * static_cast<double>(chart.timeline.workers.size());
     draw_axis(chart, top);
@@ -179,8 +186,14 @@ class PipelineDrawing {
         draw_box(each, worker, lane, chart.unit);
       out_ << svg::text_at(right + 64, lane + 15, "e",
                            percent_text(idle_of_worker(chart.timeline, worker)));
-      draw_held(worker, right + 80, lane);
+      draw_held(worker, right + kHeld, lane);
     }
+  }
+
+  // Empty where the worker has one stage, or nothing is known.
+  std::string bytes_of_stages(std::size_t worker) const {
+    const std::string bytes = stage_bytes_text(picture_, worker);
+    return bytes.empty() ? "" : "stages: " + bytes;
   }
 
   void draw_held(std::size_t worker, double x, double top) {
@@ -192,6 +205,8 @@ class PipelineDrawing {
             : ", " + binary_bytes_text(static_cast<double>(picture_.worker_bytes.at(worker)));
     out_ << rect(x, top + 6, width, 10, "bar")
          << svg::text_at(x + width + 6, top + 15, "", str(held, memory));
+    const std::string of_stages = bytes_of_stages(worker);
+    if (!of_stages.empty()) out_ << svg::text_at(x, top + 29, "s n", of_stages);
   }
 
   void draw_axis(const PipelineChart& chart, double top) {

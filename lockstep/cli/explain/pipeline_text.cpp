@@ -145,7 +145,12 @@ std::string legend_text(const PipelinePicture& picture) {
 // The activations that each worker holds at most, and how long it waits.
 std::string workers_text(const PipelinePicture& picture) {
   std::vector<std::vector<std::string>> rows{{"worker", "stages", "holds"}};
+  bool has_stage_bytes = false;
+  for (std::size_t worker = 0; worker < picture.table.workers.size(); ++worker) {
+    has_stage_bytes = has_stage_bytes || !stage_bytes_text(picture, worker).empty();
+  }
   if (!picture.worker_bytes.empty()) rows[0].push_back("memory");
+  if (has_stage_bytes) rows[0].push_back("of each stage");
   for (const PipelineChart& chart : picture.charts) rows[0].push_back("waits, " + chart.name);
   for (std::size_t worker = 0; worker < picture.table.workers.size(); ++worker) {
     const int holds = picture.peak_activations[worker];
@@ -154,6 +159,7 @@ std::string workers_text(const PipelinePicture& picture) {
            std::to_string(holds)};
     if (!picture.worker_bytes.empty())
       row.push_back(binary_bytes_text(static_cast<double>(picture.worker_bytes.at(worker))));
+    if (has_stage_bytes) row.push_back(stage_bytes_text(picture, worker));
     for (const PipelineChart& chart : picture.charts)
       row.push_back(percent_text(idle_of_worker(chart.timeline, worker)));
   }
@@ -167,6 +173,8 @@ std::string workers_text(const PipelinePicture& picture) {
   text += "holds: activations, one for each stage and micro-batch, at most at once\n";
   if (!picture.worker_bytes.empty())
     text += "memory: what forwards left, and what is kept between I and W, at most at once\n";
+  if (has_stage_bytes)
+    text += "of each stage: the same for it alone; its most may come at another time\n";
   return text;
 }
 
