@@ -38,7 +38,9 @@ SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1, "zbv": 2}  # s
 WORKERS, MICRO_BATCHES = 2, 8
 WIDTH, LAYERS, SAMPLES = 1024, 4, 256  # layers of a worker, samples of a micro-batch
 WAITS = {4: 8, 8: 16}  # workers: micro-batches
-WAIT_US = 16000  # of a worker's stage, or of its stages together
+# How long a worker's stage waits, or its stages together. A thread may wake a millisecond late in each of 8 to 16
+# consecutive actions, so that the waits are much longer.
+WAIT_US = 48000
 MEMORY_SCHEDULES, MEMORY_WORKERS, MEMORY_MICRO_BATCHES = ("gpipe", "1f1b", "zbv"), (2, 4), 16
 ACTIVATIONS = ("gelu", "relu")
 PEERS = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zb-h1": "interleaved-zero-bubble",
@@ -171,11 +173,22 @@ def targets(figures):
         yield f"zbv, {workers} workers: memory beside 1f1b's", (of_zbv / of_1f1b,) * 3, 1.01, "number"
 
 
-def print_targets(figures):
+def verdicts(figures):
+    """(what, its figure as text, its limit as text, the verdict)"""
     for what, figure, limit, unit in targets(figures):
-        verdict = "reached" if figure[0] <= limit else "NOT REACHED"
-        texts = [percent(value, 2) if unit == "share" else f"{value:.2f}" for value in (*figure, limit)]
-        print(f"{verdict:12}  {what}: {texts[0]} ({texts[1]} to {texts[2]}), at most {texts[3]}")
+        *texts, limit_text = [percent(value, 2) if unit == "share" else f"{value:.2f}" for value in (*figure, limit)]
+        range_text = f" ({texts[1]} to {texts[2]})" if texts[1] != texts[2] else ""
+        yield what, texts[0] + range_text, limit_text, "reached" if figure[0] <= limit else "NOT REACHED"
+
+
+def print_targets(figures):
+    for what, figure, limit, verdict in verdicts(figures):
+        print(f"{verdict:12}  {what}: {figure}, at most {limit}")
+
+
+def targets_table(figures):
+    return ["### Targets", "", "| | measured | at most | |", "|---|---|---|---|",
+            *(f"| {' | '.join(row)} |" for row in verdicts(figures)), ""]
 
 
 def percent(value, digits=1):
@@ -254,7 +267,8 @@ def provenance(options):
 
 
 def page_text(figures, options):
-    return "\n".join([*computing_table(figures), *waiting_tables(figures), *memory_table(figures), *provenance(options)])
+    return "\n".join([*computing_table(figures), *waiting_tables(figures), *memory_table(figures), *targets_table(figures),
+                      *provenance(options)])
 
 
 def guide_text(figures, options):

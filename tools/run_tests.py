@@ -20,8 +20,8 @@ import xml.etree.ElementTree
 MOST_REPEATED = 5
 WHOLE_SYSTEMS = re.compile(
     r"((address|thread):)?((launch|cli\w*|python|system|install)\.|(comm\w*\.(\w+/)?\w*("
-    r"Absence|Connect|Death|Doorbell|Fail|Fault|Idle|InitProcessGroup|Kill|Network|Processes|Rendezvous|"
-    r"RollCall|Stall|Stop|Store|Watchdog)|(pipeline|train)\.(\w+/)?\w*(Death|Failure))\w*(\.|(/\d+)?$))")
+    r"Absence|Connect|Death|Doorbell|Fail|Fault|Idle|InitProcessGroup|Kill|Meeting|Network|Processes|"
+    r"Rendezvous|RollCall|Stall|Stop|Store|Watchdog)|(pipeline|train)\.(\w+/)?\w*(Death|Failure))\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
 # In ctest's last list; its other words tell of a crash.

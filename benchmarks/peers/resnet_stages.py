@@ -21,6 +21,18 @@ def ends_of(blocks, cuts):
     return ends
 
 
+class ChannelsLast(torch.autograd.Function):
+    """The input as channels-last, whose gradient is contiguous, because Gloo sends nothing else."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.contiguous(memory_format=torch.channels_last)
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.contiguous()
+
+
 class Stage(nn.Module):
     """The blocks `first` to `end` - 1. The first stage also has the stem, the last one the classifier."""
 
@@ -33,7 +45,7 @@ class Stage(nn.Module):
         self.fc = net.fc if end == len(blocks) else None
 
     def forward(self, x):
-        x = self.body(x.contiguous(memory_format=torch.channels_last))
+        x = self.body(ChannelsLast.apply(x))
         if self.fc is None:
             return x.contiguous()  # Gloo sends nothing else
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))

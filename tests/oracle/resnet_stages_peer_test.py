@@ -34,6 +34,14 @@ class ResNetStages(unittest.TestCase):
             whole = {id(parameter) for parameter in net.parameters()}
             self.assertEqual({id(parameter) for stage in stages for parameter in stage.parameters()}, whole)
 
+    def test_send_contiguous_tensors_both_ways(self):
+        """Also where a convolution without a stem before it sees the tensor first, as behind layer3."""
+        for cut in ("layer2", "layer3", "layer3.0"):
+            first, second = stages_of(ResNet18(), [cut])
+            sent = first(torch.randn(4, 3, 32, 32)).detach().requires_grad_()
+            (back,) = torch.autograd.grad(second(sent).sum(), sent)
+            self.assertTrue(sent.is_contiguous() and back.is_contiguous(), cut)
+
     def test_cuts_are_names_that_stages_end_with(self):
         blocks = blocks_of(ResNet50())
         self.assertEqual(len(blocks), 16)

@@ -36,6 +36,11 @@ class RunTests(unittest.TestCase):
             self.assertIn(f"  {name} is flaky", output)
         self.assertEqual(output.count("Test #6: core.d"), 1, output)
 
+    def test_gives_the_meeting_of_many_ranks_a_second_run(self):
+        status, output = run(once("comm_many.ManyRanksMeeting"))
+        self.assertEqual(status, 0, output)
+        self.assertIn("  comm_many.ManyRanksMeeting is flaky", output)
+
     def test_fails_where_a_test_fails_twice(self):
         status, output = run(once("launch.a") + "add_test(system.b false)\n")
         self.assertNotEqual(status, 0)
@@ -47,6 +52,7 @@ class RunTests(unittest.TestCase):
             "a test that keeps no deadline": once("system.a") + once("core.b"),
             "a wrong sum": once("comm.All/Collectives.Sums/3"),
             "a suite with a wrong sum": once("comm.All/Collectives"),
+            "a suite of many ranks with a wrong sum": once("comm_plain.ManyRanks/ShmCollectives"),
             "a pipeline with another gradient": once("pipeline.All/PipelineCourses"),
             "a crash": """add_test(system.a sh -c "kill -SEGV $$")\n""",
             "a crash of a rank": once("system.a", "rank 1 was killed by signal 11: a crash"),
