@@ -2,8 +2,8 @@
 #
 # One GoogleTest program tests_NAME per room and tier, whose entries in ctest have that one label (default:
 # NAME): every TEST, or with TORCH every test suite, in which each test has a process of its own as well
-# (tests/support/suite_main.cpp). TIMEOUT is that of a test. Groups that fail on purpose leave their last
-# operations in the build.
+# (tests/support/suite_main.cpp). TIMEOUT is that of a test and ends what hangs: it is several times what the
+# test takes on a busy machine. Groups that fail on purpose leave their last operations in the build.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
@@ -26,7 +26,7 @@ function(lockstep_test name)
   target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock)
   lockstep_unite_files(tests_${name})
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
+    set(arg_TIMEOUT 180)
   endif()
   if(NOT arg_LABEL)
     set(arg_LABEL ${name})

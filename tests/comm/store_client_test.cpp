@@ -7,11 +7,14 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include <lockstep/comm/network.h>
@@ -22,6 +25,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 #include <tests/support/tcp_store.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
@@ -125,6 +129,29 @@ TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
   }
   EXPECT_LT(seconds_since(start), 20);
   close(fd);
+}
+
+// LibTorch's stores have different errors for a wait that took too long. FileStore's, which comes after a
+// second, is the most general one.
+TEST(TextExchange, WaitsForALateRankInEveryStore) {
+  const testing_support::TemporaryDirectory folder;
+  const auto meet = [](const std::function<Store(int rank)>& store_of) {
+    return testing_support::run_threads(2, [&](int rank) {
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+      TextExchange exchange(store_of(rank), rank, 2, std::chrono::seconds(60));
+      EXPECT_EQ(exchange.exchange("topic", rank == 0 ? "a" : "b"),
+                (std::vector<std::string>{"a", "b"}));
+    });
+  };
+  EXPECT_EQ(meet([&](int) -> Store {
+              return c10::make_intrusive<c10d::FileStore>((folder / "store").string(), 2);
+            }),
+            testing_support::no_errors(2));
+  const auto shared = c10::make_intrusive<c10d::HashStore>();
+  EXPECT_EQ(meet([&](int) -> Store { return shared; }), testing_support::no_errors(2));
+  const int fd = listen_on("127.0.0.1", 0);
+  const std::array tcp{testing_support::tcp_store(0, fd), testing_support::tcp_store(1, fd)};
+  EXPECT_EQ(meet([&](int rank) -> Store { return tcp.at(rank); }), testing_support::no_errors(2));
 }
 
 TEST(TextExchange, TakesNoTextsOfAnotherProgram) {
