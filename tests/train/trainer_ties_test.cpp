@@ -71,7 +71,6 @@ const TiedWay kTiedSingle = {"single", "single", 1};
 std::vector<TiedWay> tied_ways() {
   return {{"threads", "pipeline", 1},
           {"ranks", "pipeline", 2},
-          {"ranksGloo", "pipeline", 2, Schedule::kZbH1, false, "gloo"},
           {"hybrid", "hybrid", 4},
           {"hybridZbv", "hybrid", 2, Schedule::kZbV},
           {"hybridSharded", "hybrid", 4, Schedule::k1F1B, true},
