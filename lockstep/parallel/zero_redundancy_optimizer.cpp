@@ -1,10 +1,12 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
+#include <lockstep/parallel/bucket_slices.h>
 #include <lockstep/parallel/sharded_step.h>
 
 namespace lockstep {
@@ -111,6 +113,27 @@ void ZeroRedundancyOptimizer::zero_grad() {
 }
 
 Tensors ZeroRedundancyOptimizer::gradients() { return sharded_->mean_gradients(*buckets_); }
+
+Tensors ZeroRedundancyOptimizer::gradients_of(const Tensors& parameters) {
+  const torch::NoGradGuard no_grad;
+  sharded_->mean_gradients(*buckets_);
+  std::unordered_set<const torch::TensorImpl*> wanted;
+  for (const torch::Tensor& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
+  Tensors shares;
+  for (const GradBucket& bucket : *buckets_) {
+    const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const torch::Tensor& parameter = bucket.parameters[i];
+      const bool is_wanted = wanted.contains(parameter.unsafeGetTensorImpl());
+      if (!is_wanted || !parameter.grad().defined()) continue;
+      const std::int64_t offset = offset_of(bucket, i);
+      const ElementRange share = {std::max(offset, slice.begin),
+                                  std::min(offset + parameter.numel(), slice.end)};
+      if (share.size() > 0) shares.push_back(narrowed(bucket.buffer, share));
+    }
+  }
+  return shares;
+}
 
 torch::Tensor ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   const torch::NoGradGuard no_grad;

@@ -19,6 +19,13 @@ class ReplicatedOptimizer final : public RunOptimizer {
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
   Tensors gradients() override { return optimizer_.gradients(); }
+  Tensors gradients_of(const Tensors& parameters) override {
+    Tensors gradients;
+    for (const torch::Tensor& parameter : parameters) {
+      if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+    }
+    return gradients;
+  }
   void clip_grad_norm(double max_norm) override {
     clip_grad_norm_(optimizer_.parameters(), max_norm);
   }
@@ -54,6 +61,9 @@ class ShardedOptimizer final : public RunOptimizer {
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
   Tensors gradients() override { return optimizer_.gradients(); }
+  Tensors gradients_of(const Tensors& parameters) override {
+    return optimizer_.gradients_of(parameters);
+  }
   void clip_grad_norm(double max_norm) override { optimizer_.clip_grad_norm(max_norm); }
   void agree_through(GradScaler& scaler) override {
     scaler.reduce_found_inf_with([this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });

@@ -22,6 +22,9 @@ class RunOptimizer {
   virtual void zero_grad() = 0;
   /// The mean gradients that this rank scales before step(): all, or its share of them.
   virtual Tensors gradients() = 0;
+  /// What gradients() has of `parameters`, some of those that this optimizer steps. All ranks with
+  /// the same parameters give the same ones.
+  virtual Tensors gradients_of(const Tensors& parameters) = 0;
   /// As clip_grad_norm_() of all gradients.
   virtual void clip_grad_norm(double max_norm) = 0;
   /// So that all ranks skip the same steps.

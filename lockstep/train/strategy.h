@@ -141,8 +141,9 @@ struct StrategyOptions {
 /// share where they can (ZeroRedundancyOptimizer). "dp" has a replica on each device of one process
 /// (DataParallel). "pipeline" has the stages of one model on threads of one process (Pipeline) or
 /// on ranks (DistributedPipeline), "hybrid" several such pipelines on ranks, whose gradients are
-/// averaged stage by stage while the pipelines still run. ConfigError for another name, and for
-/// options that do not fit. Collective where a pipeline is on ranks.
+/// averaged stage by stage while the pipelines still run; where stages share a parameter, after
+/// they have ended. ConfigError for another name, and for options that do not fit. Collective where
+/// a pipeline is on ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
                                         const StrategyOptions& options = {});
 

@@ -32,19 +32,34 @@ TEST(StrategyEquality, OfPipelinesOnThreads) {
 }
 
 TEST(StrategyEquality, OfPipelinesOnRanks) {
-  LearntAlone alone("mnist");
-  for (const Schedule schedule : kEverySchedule) {
-    expect_equal_lessons(alone, testing_support::rank_way(schedule, kPipelineParts));
+  for (const char* const net : {"mnist", "tied"}) {
+    LearntAlone alone(net);
+    for (const Schedule schedule : kEverySchedule) {
+      expect_equal_lessons(alone, testing_support::rank_way(schedule, kPipelineParts));
+    }
+  }
+}
+
+// The copies of a weight have a group of their own where not all ranks have one.
+TEST(StrategyEquality, OfTiesBetweenSomeOfTheRanks) {
+  LearntAlone alone("tied");
+  for (const char* const backend : {"shm", "gloo"}) {
+    expect_equal_lessons(alone, testing_support::four_ranks_way(backend, kPipelineParts));
   }
 }
 
 TEST(StrategyEquality, OfHybrids) {
-  LearntAlone alone("mnist");
-  for (const Schedule schedule : kEverySchedule) {
-    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kHybridParts));
+  for (const char* const net : {"mnist", "tied"}) {
+    LearntAlone alone(net);
+    for (const Schedule schedule : kEverySchedule) {
+      expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kHybridParts));
+    }
+    // zbv has both stages with the tied weight on one rank.
+    for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+      expect_equal_lessons(alone,
+                           testing_support::hybrid_way(schedule, kHybridParts, /*shards=*/true));
+    }
   }
-  expect_equal_lessons(alone,
-                       testing_support::hybrid_way(Schedule::k1F1B, kHybridParts, /*shards=*/true));
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
-#include <cmath>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/optim/distinct.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/staged_net.h>
@@ -396,86 +393,6 @@ TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
   });
   EXPECT_THAT(message_of<ConfigError>([&] { fit(foreign); }),
               HasSubstr("which the model does not have"));
-}
-
-// A net whose third and last layer are one. Two stages, which both have it.
-torch::nn::Sequential make_tied_net() {
-  const torch::nn::Linear shared(16, 16);
-  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
-  net->push_back(shared);
-  net->push_back(torch::nn::Tanh());
-  net->push_back(shared);
-  return net;
-}
-
-ClassificationTask tied_task(const torch::nn::Sequential& net) {
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return std::vector<pipeline::StageModule>{split(net, {3, 2})[0], split(net, {3, 2})[1]};
-  });
-}
-
-// The parameters after training, each once.
-Tensors train_tied(const std::string& strategy, const TrainerOptions& trainer_options) {
-  torch::manual_seed(3);
-  const torch::nn::Sequential net = make_tied_net();
-  ClassificationTask task = tied_task(net);
-  Loader loader = train_loader(group_of_one());
-  const StrategyOptions strategy_options =
-      strategy == "pipeline" ? staged(2) : StrategyOptions{};
-  Trainer(trainer_options, make_strategy(strategy, group_of_one(), strategy_options))
-      .fit(task, loader);
-  return distinct(net->parameters());
-}
-
-double distance_of(const Tensors& a, const Tensors& b) {
-  double squares = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    squares += (a[i] - b[i]).detach().square().sum().item<double>();
-  }
-  return std::sqrt(squares);
-}
-
-// Were it counted in both of its stages, the norm would be too large, and the steps too short.
-TEST(TrainerPipelineTies, CountOnceInTheNormThatClips) {
-  TrainerOptions clipped = options(1);
-  clipped.optimizer = SgdOptions{.lr = 0.5};
-  clipped.schedule = {};
-  clipped.gradient_clip_norm = 0.01;
-  clipped.limit_test_batches = 0;
-  TrainerOptions still = clipped;
-  still.optimizer = SgdOptions{.lr = 0};
-  const Tensors untrained_ones = train_tied("single", still);
-  ASSERT_EQ(untrained_ones.size(), 4U);
-  for (const char* strategy : {"single", "pipeline"}) {
-    TrainerOptions one = clipped;
-    one.max_steps = 1;
-    EXPECT_NEAR(distance_of(train_tied(strategy, one), untrained_ones), 0.5 * 0.01, 1e-5)
-        << strategy;
-  }
-  const Tensors single = train_tied("single", clipped);
-  const Tensors pipelined = train_tied("pipeline", clipped);
-  EXPECT_GT(distance_of(single, untrained_ones), 0.01);
-  EXPECT_LE(distance_of(pipelined, single), 1e-5);
-}
-
-// A weight in two stages: threads add up its gradients, ranks cannot.
-TEST(TrainerPipelineRefusals, RanksNameASharedParameter) {
-  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    static std::mutex mutex;  // the nets are drawn from one generator
-    std::unique_lock lock(mutex);
-    ClassificationTask task = tied_task(make_tied_net());
-    lock.unlock();
-    Loader loader = train_loader(group);
-    Trainer(options(1), make_strategy("pipeline", group, staged(2))).fit(task, loader);
-  });
-  EXPECT_THAT(errors, Each(HasSubstr("several stages share the parameter '2.weight'")));
-  ClassificationTask task = tied_task(make_tied_net());
-  Loader loader = train_loader(group_of_one());
-  TrainerOptions one = options(1);
-  one.max_steps = 2;
-  const RunReport report =
-      Trainer(one, make_strategy("pipeline", group_of_one(), staged(2))).fit(task, loader);
-  EXPECT_EQ(report.epochs.size(), 1U);
 }
 
 }  // namespace

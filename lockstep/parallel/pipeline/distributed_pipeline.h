@@ -44,8 +44,8 @@ class DistributedPipeline {
   /// together or the options differ. The ranks tell each other which stages have a whole backward,
   /// because all need one table. Weights that stages of one rank share are tied as Pipeline
   /// ties them. Stages of different ranks have different tensors: if these stand for one weight,
-  /// the caller has to add up their gradients. A rank that cannot use its device, or cannot move
-  /// its stages there, ends the group on all ranks.
+  /// the caller has to add up their gradients, as the Trainer's strategies do. A rank that cannot
+  /// use its device, or cannot move its stages there, ends the group on all ranks.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();

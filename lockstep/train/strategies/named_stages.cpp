@@ -127,14 +127,14 @@ std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages) {
   return names;
 }
 
-std::string shared_parameter(const std::vector<NamedStage>& stages) {
+bool share_trainable_parameters(const std::vector<NamedStage>& stages) {
   std::set<const torch::TensorImpl*> seen;
   for (const NamedStage& stage : stages) {
-    for (const auto& [name, tensor] : stage.parameters) {
-      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return name;
+    for (const auto& [name, tensor] : stage.trainable()) {
+      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return true;
     }
   }
-  return "";
+  return false;
 }
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& 
 /// begins no name in a later stage. A stage without parameters of its own is "(no parameters)".
 std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages);
 
-/// The name of the first parameter that two of `stages` share; empty if there is none.
-std::string shared_parameter(const std::vector<NamedStage>& stages);
+/// Whether two of `stages` share a parameter that requires a gradient.
+bool share_trainable_parameters(const std::vector<NamedStage>& stages);
 
 }  // namespace lockstep

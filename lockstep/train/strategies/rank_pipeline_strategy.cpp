@@ -1,7 +1,9 @@
 #include <lockstep/train/strategies/rank_pipeline_strategy.h>
 
-#include <exception>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -11,17 +13,20 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/train/strategies/end_all.h>
 #include <lockstep/train/strategies/named_exchange.h>
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/staged_strategy.h>
+#include <lockstep/train/strategies/tied_copies.h>
 
 namespace lockstep {
 namespace {
@@ -71,6 +76,7 @@ class RankPipelineStrategy final : public StagedStrategy {
     });
     add_phases(pipe_->timeline(), 1, phases);
     const SecondsScope scope(phases.communication);
+    if (copies_ && part.is_last) end_all_if_it_throws([&] { reduce_with_copies(); });
     return told_to_all(criterion.mean());
   }
 
@@ -94,9 +100,13 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
  private:
-  struct OwnStage {
-    std::size_t index;
-    NamedStage stage;
+  // Stages of this rank that are reduced and stepped together: one stage, or where stages of the
+  // model share a parameter all of them, because no two optimizers or cores may have it.
+  struct Unit {
+    std::shared_ptr<torch::nn::Module> module{};
+    NamedTensors trainable{};                    // each once
+    std::unique_ptr<DdpCore> core{};             // null where nothing is reduced
+    std::unique_ptr<DdpCore::NoSync> no_sync{};  // while the core accumulates
   };
 
   // While it lives, gradients of this rank's stages accumulate without communication. In the last
@@ -105,13 +115,12 @@ class RankPipelineStrategy final : public StagedStrategy {
    public:
     AccumulationScope(RankPipelineStrategy& strategy, bool is_last) : strategy_(strategy) {
       strategy_.reduces_ = is_last;
-      for (const OwnStage& own : strategy_.own_stages_) {
-        auto& core = strategy_.cores_[own.index];
-        if (core) strategy_.no_syncs_[own.index] = std::make_unique<DdpCore::NoSync>(*core);
+      for (Unit& unit : strategy_.units_) {
+        if (unit.core) unit.no_sync = std::make_unique<DdpCore::NoSync>(*unit.core);
       }
     }
     ~AccumulationScope() {
-      for (auto& no_sync : strategy_.no_syncs_) no_sync.reset();
+      for (Unit& unit : strategy_.units_) unit.no_sync.reset();
     }
     AccumulationScope(const AccumulationScope&) = delete;
     AccumulationScope& operator=(const AccumulationScope&) = delete;
@@ -127,93 +136,123 @@ class RankPipelineStrategy final : public StagedStrategy {
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
 
   // A pipeline that fails has already aborted its messages. Its other ranks may also wait for this
-  // one in a collective of the pipeline, those with the same stages in a reduction or where its
-  // core is made, and all ranks in a collective of the loop. The other pipelines' ranks then abort
-  // in the same way.
+  // one in a collective of the pipeline, those with copies of a weight or the same stages in a
+  // reduction or where its core is made, and all ranks in a collective of the loop. The other
+  // pipelines' ranks then abort in the same way.
+  void end_all(const std::string& reason) {
+    if (pipe_) pipe_->abort(reason);
+    if (copies_) copies_->abort(reason);
+    mesh_.group(kPipeline).abort(reason);
+    mesh_.group(kData).abort(reason);
+    group().abort(reason);
+  }
+
   template <class Function>
   auto end_all_if_it_throws(const Function& function) -> std::invoke_result_t<const Function&> {
-    try {
-      return function();
-    } catch (const std::exception& error) {
-      const std::string reason = first_line(error);
-      if (pipe_) pipe_->abort(reason);
-      mesh_.group(kPipeline).abort(reason);
-      mesh_.group(kData).abort(reason);
-      group().abort(reason);
-      throw;
-    }
+    return lockstep::end_all_if_it_throws([this](const std::string& reason) { end_all(reason); },
+                                          function);
   }
 
   // Moves and couples this rank's stages, and makes the pipeline of them; the whole model stays on
   // the CPU. Other ranks wait for that in several groups.
   void make_stages(Task& task, const StepSettings& settings) {
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
-    if (const std::string shared = shared_parameter(stages); !shared.empty()) {
-      throw ConfigError(lockstep::str("strategy ", name(), ": several stages share the parameter '",
-                                      shared,
-                                      "', which only strategy pipeline in one process can "
-                                      "train"));
-    }
     broadcast_module(task.module(), group(), settings.device);
-    cores_.resize(stages.size());
-    no_syncs_.resize(stages.size());
+    if (share_trainable_parameters(stages)) {
+      copies_.emplace(name(), stages, worker_of(), mesh_.group(kPipeline));
+    }
     std::vector<pipeline::StageModule> modules;
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (worker_of()[s] != mesh_.local_rank(kPipeline)) continue;
       pipeline::move_to(stages[s].module, settings.device);
       modules.push_back(stages[s].module);
-      own_stages_.push_back({s, std::move(stages[s])});
-      couple(own_stages_.back());
+      own_stages_.push_back(std::move(stages[s]));
+      if (copies_) continue;
+      const NamedStage& own = own_stages_.back();
+      unit_of_.emplace(s, units_.size());
+      units_.push_back(coupled(own.module.module().shared_from_this(), own.trainable()));
     }
+    if (copies_) units_.push_back(coupled(module_of_own_stages(), trainable_of_own_stages()));
     PipelineOptions options = pipeline_options();
-    if (replicas() > 1) {
+    if (replicas() > 1 && !copies_) {
       options.reduce = [this](int stage, const Tensors&) {
-        reduce(static_cast<std::size_t>(stage));
+        reduce(units_[unit_of_.at(static_cast<std::size_t>(stage))]);
       };
     }
     pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings.device, options);
   }
 
-  // Makes the core that averages the stage's gradients over the replicas of the pipeline and gives
-  // all of them the buffers of the first one. Where nothing is trained, only the buffers remain.
-  void couple(const OwnStage& own) {
-    if (replicas() == 1) return;
-    if (own.stage.trainable().empty()) {
-      frozen_stages_buffers_.emplace_back(own.stage.module.module(), mesh_.group(kData));
-      return;
+  // A module whose children are this rank's stages.
+  std::shared_ptr<torch::nn::Module> module_of_own_stages() const {
+    auto module = std::make_shared<torch::nn::Module>("Stages");
+    for (std::size_t i = 0; i < own_stages_.size(); ++i) {
+      module->register_module(lockstep::str("stage", i),
+                              own_stages_[i].module.module().shared_from_this());
+    }
+    return module;
+  }
+
+  // Stages that share a parameter have it under one name.
+  NamedTensors trainable_of_own_stages() const {
+    NamedTensors all;
+    for (const NamedStage& own : own_stages_) {
+      const NamedTensors trainable = own.trainable();
+      all.insert(all.end(), trainable.begin(), trainable.end());
+    }
+    return distinct(all);
+  }
+
+  // Makes the core that averages the gradients of `module` over the replicas of the pipeline and
+  // gives all of them the buffers of the first one. Where nothing is trained, only the buffers
+  // remain.
+  Unit coupled(std::shared_ptr<torch::nn::Module> module, NamedTensors trainable) {
+    Unit unit{.module = std::move(module), .trainable = std::move(trainable)};
+    if (replicas() == 1) return unit;
+    if (unit.trainable.empty()) {
+      frozen_stages_buffers_.emplace_back(*unit.module, mesh_.group(kData));
+      return unit;
     }
     const bool shares = shards() && mesh_.group(kData).backend() == "shm";
-    cores_[own.index] = std::make_unique<DdpCore>(
-        own.stage.module.module(), mesh_.group(kData),
+    unit.core = std::make_unique<DdpCore>(
+        *unit.module, mesh_.group(kData),
         DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
+    return unit;
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer_of_stages(const OptimizerOptions& options) {
     std::vector<StageOptimizer> optimizers;
-    for (const OwnStage& own : own_stages_) {
-      NamedTensors parameters = own.stage.trainable();
-      if (parameters.empty()) continue;
-      auto optimizer = shards()
-                           ? make_sharded_optimizer(*cores_[own.index], own.stage.module.module(),
-                                                    parameters, options)
-                           : make_replicated_optimizer(parameters, options, mesh_.group(kData));
-      optimizers.push_back(
-          {.optimizer = std::move(optimizer), .parameters = std::move(parameters)});
+    for (const Unit& unit : units_) {
+      if (unit.trainable.empty()) continue;
+      auto optimizer =
+          shards() ? make_sharded_optimizer(*unit.core, *unit.module, unit.trainable, options)
+                   : make_replicated_optimizer(unit.trainable, options, mesh_.group(kData));
+      optimizers.push_back({.optimizer = std::move(optimizer), .parameters = unit.trainable});
     }
-    return make_stage_optimizers(std::move(optimizers), options,
-                                 StageRanks{.pipeline = mesh_.group(kPipeline),
-                                            .all = mesh_.all(),
-                                            .is_first_replica = is_first_replica(),
-                                            .shards = shards(),
-                                            .device = settings().device});
+    return make_stage_optimizers(
+        std::move(optimizers), options,
+        StageRanks{.pipeline = mesh_.group(kPipeline),
+                   .all = mesh_.all(),
+                   .is_first_replica = is_first_replica(),
+                   .shards = shards(),
+                   .device = settings().device,
+                   .counted_elsewhere = counted_elsewhere(),
+                   .end_all = [this](const std::string& reason) { end_all(reason); }});
   }
 
-  // Rank 0's module receives what the ranks of its pipeline have trained.
+  std::set<std::string> counted_elsewhere() const {
+    return copies_ ? copies_->counted_elsewhere() : std::set<std::string>();
+  }
+
+  // Rank 0's module receives what the ranks of its pipeline have trained, a tied weight once.
   void gather_stages() {
     NamedTensors own;
-    for (const OwnStage& each : own_stages_) {
-      own.insert(own.end(), each.stage.parameters.begin(), each.stage.parameters.end());
-      own.insert(own.end(), each.stage.buffers.begin(), each.stage.buffers.end());
+    std::set<std::string> given = counted_elsewhere();
+    for (const NamedStage& stage : own_stages_) {
+      for (const NamedTensors* tensors : {&stage.parameters, &stage.buffers}) {
+        for (const auto& [tensor_name, tensor] : *tensors) {
+          if (given.insert(tensor_name).second) own.emplace_back(tensor_name, tensor);
+        }
+      }
     }
     const NamedTensors all = gather_named(own, mesh_.group(kPipeline), settings().device);
     if (group().rank() != 0) return;
@@ -233,23 +272,27 @@ class RankPipelineStrategy final : public StagedStrategy {
 
   // The reducer would give a parameter without a gradient zeros, which weight decay and Adam take
   // for a gradient.
-  void require_gradients(std::size_t stage) const {
-    for (const OwnStage& own : own_stages_) {
-      if (own.index != stage) continue;
-      for (const auto& [parameter_name, parameter] : own.stage.trainable()) {
-        if (parameter.grad().defined()) continue;
-        throw ConfigError(str("strategy ", name(), ": parameter '", parameter_name,
-                              "' received no gradient; freeze it before training"));
-      }
+  void require_gradients(const Unit& unit) const {
+    for (const auto& [parameter_name, parameter] : unit.trainable) {
+      if (parameter.grad().defined()) continue;
+      throw ConfigError(str("strategy ", name(), ": parameter '", parameter_name,
+                            "' received no gradient; freeze it before training"));
     }
   }
 
-  // Called when a stage's gradients of a batch are complete, while other stages still compute.
-  void reduce(std::size_t stage) {
-    if (!reduces_ || !cores_[stage]) return;
-    require_gradients(stage);
-    no_syncs_[stage].reset();
-    cores_[stage]->step_without_backward();
+  // Called when the gradients of a unit's batch are complete, while other stages still compute.
+  void reduce(Unit& unit) {
+    if (!reduces_ || !unit.core) return;
+    require_gradients(unit);
+    unit.no_sync.reset();
+    unit.core->step_without_backward();
+  }
+
+  // Called when the pipeline has ended the last part of a step. The copies come first: with a
+  // sharded optimizer each replica then knows the mean of its share only.
+  void reduce_with_copies() {
+    copies_->add_up();
+    for (Unit& unit : units_) reduce(unit);
   }
 
   // Gives all ranks of the pipeline the loss of the last worker.
@@ -264,10 +307,10 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   DeviceMesh mesh_;
-  std::vector<OwnStage> own_stages_;
-  std::vector<std::unique_ptr<DdpCore>>
-      cores_;  // one for each stage; null where nothing is reduced here
-  std::vector<std::unique_ptr<DdpCore::NoSync>> no_syncs_;  // of each core, while it accumulates
+  std::optional<TiedCopies> copies_;  // where stages share a trainable parameter
+  std::vector<NamedStage> own_stages_;
+  std::vector<Unit> units_;
+  std::map<std::size_t, std::size_t> unit_of_;  // by stage, where units are stages
   std::vector<ModuleBuffers> frozen_stages_buffers_;
   bool reduces_ = false;
   std::optional<DistributedPipeline> pipe_;

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -35,6 +37,21 @@ std::set<std::string> names_in_lines(const std::string& lines) {
   return names;
 }
 
+// Those of `wanted` that are among `own`.
+Tensors wanted_among(const NamedTensors& own, const Tensors& wanted) {
+  std::unordered_set<const torch::TensorImpl*> all;
+  for (const torch::Tensor& tensor : wanted) all.insert(tensor.unsafeGetTensorImpl());
+  Tensors found;
+  for (const auto& [name, tensor] : own) {
+    if (all.contains(tensor.unsafeGetTensorImpl())) found.push_back(tensor);
+  }
+  return found;
+}
+
+void append_gradients(Tensors more, Tensors& all) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
 std::map<std::string, Tensors> by_device(const Tensors& tensors) {
   std::map<std::string, Tensors> groups;
   for (const torch::Tensor& tensor : tensors) groups[tensor.device().str()].push_back(tensor);
@@ -50,7 +67,12 @@ class StageOptimizers final : public RunOptimizer {
         lr_(std::visit([](const auto& each) { return each.lr; }, options)) {
     for (const StageOptimizer& stage : stages_) {
       std::set<std::string>& names = names_.emplace_back();
-      for (const auto& [name, tensor] : stage.parameters) names.insert(name);
+      for (const auto& [name, tensor] : stage.parameters) {
+        names.insert(name);
+        if (ranks_ && ranks_->counted_elsewhere.contains(name)) continue;
+        counted_names_.insert(name);
+        counted_.push_back(tensor);
+      }
     }
     if (!ranks_ || !ranks_->is_first_replica) return;
     std::string lines;
@@ -63,33 +85,35 @@ class StageOptimizers final : public RunOptimizer {
   }
 
   void step() override {
-    for (const StageOptimizer& stage : stages_) stage.optimizer->step();
+    ending_all([&] {
+      for (const StageOptimizer& stage : stages_) stage.optimizer->step();
+    });
   }
   void zero_grad() override {
     for (const StageOptimizer& stage : stages_) stage.optimizer->zero_grad();
   }
   Tensors gradients() override {
-    Tensors all;
-    for (const StageOptimizer& stage : stages_) {
-      Tensors own = stage.optimizer->gradients();
-      std::move(own.begin(), own.end(), std::back_inserter(all));
-    }
-    return all;
+    return ending_all([&] {
+      Tensors all;
+      for (const StageOptimizer& stage : stages_) {
+        append_gradients(stage.optimizer->gradients(), all);
+      }
+      return all;
+    });
+  }
+  Tensors gradients_of(const Tensors& parameters) override {
+    return ending_all([&] {
+      Tensors all;
+      for (const StageOptimizer& stage : stages_) {
+        const Tensors own = wanted_among(stage.parameters, parameters);
+        append_gradients(stage.optimizer->gradients_of(own), all);
+      }
+      return all;
+    });
   }
 
   void clip_grad_norm(double max_norm) override {
-    const torch::NoGradGuard no_grad;
-    const auto groups = by_device(gradients());
-    const torch::Device device = ranks_ ? ranks_->device : torch::Device(torch::kCPU);
-    torch::Tensor squares = torch::zeros({}, torch::TensorOptions(device).dtype(torch::kFloat64));
-    for (const auto& [name, tensors] : groups) {
-      squares += get_total_norm(tensors).to(device, torch::kFloat64).square();
-    }
-    if (ranks_) (ranks_->shards ? ranks_->all : ranks_->pipeline).all_reduce(squares);
-    const torch::Tensor norm = squares.sqrt().to(torch::kFloat32);
-    for (const auto& [name, tensors] : groups) {
-      clip_grads_with_norm_(tensors, max_norm, norm.to(tensors.front().device()));
-    }
+    ending_all([&] { clip_by_common_norm(max_norm); });
   }
 
   void agree_through(GradScaler& scaler) override {
@@ -106,6 +130,45 @@ class StageOptimizers final : public RunOptimizer {
   }
 
   NamedTensors state() override {
+    return ending_all([&] { return whole_state(); });
+  }
+
+  void load_state(const NamedTensors& state) override {
+    ending_all([&] {
+      const NamedTensors own = own_part_of(state);
+      for (std::size_t s = 0; s < stages_.size(); ++s) {
+        stages_[s].optimizer->load_state(state_of(own, names_[s]));
+      }
+    });
+  }
+
+ private:
+  // Other ranks may wait for this one in groups that only the strategy knows.
+  template <class Function>
+  auto ending_all(const Function& function) -> std::invoke_result_t<const Function&> {
+    if (!ranks_) return function();
+    return end_all_if_it_throws(ranks_->end_all, function);
+  }
+
+  void clip_by_common_norm(double max_norm) {
+    const torch::NoGradGuard no_grad;
+    const Tensors all = gradients();
+    const bool counts_all = !ranks_ || ranks_->counted_elsewhere.empty();
+    const auto groups = by_device(all);
+    const auto counted = by_device(counts_all ? all : gradients_of(counted_));
+    const torch::Device device = ranks_ ? ranks_->device : torch::Device(torch::kCPU);
+    torch::Tensor squares = torch::zeros({}, torch::TensorOptions(device).dtype(torch::kFloat64));
+    for (const auto& [name, tensors] : counted) {
+      squares += get_total_norm(tensors).to(device, torch::kFloat64).square();
+    }
+    if (ranks_) (ranks_->shards ? ranks_->all : ranks_->pipeline).all_reduce(squares);
+    const torch::Tensor norm = squares.sqrt().to(torch::kFloat32);
+    for (const auto& [name, tensors] : groups) {
+      clip_grads_with_norm_(tensors, max_norm, norm.to(tensors.front().device()));
+    }
+  }
+
+  NamedTensors whole_state() {
     NamedTensors own;
     for (const StageOptimizer& stage : stages_) {
       NamedTensors state = stage.optimizer->state();
@@ -113,17 +176,9 @@ class StageOptimizers final : public RunOptimizer {
     }
     if (!ranks_) return own;
     if (!ranks_->is_first_replica) return {};
-    return gather_named(own, ranks_->pipeline, ranks_->device);
+    return gather_named(state_of(own, counted_names_), ranks_->pipeline, ranks_->device);
   }
 
-  void load_state(const NamedTensors& state) override {
-    const NamedTensors own = own_part_of(state);
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      stages_[s].optimizer->load_state(state_of(own, names_[s]));
-    }
-  }
-
- private:
   // The part of rank 0's state that belongs to this rank. The other replicas get theirs from the
   // first one, stage by stage.
   NamedTensors own_part_of(const NamedTensors& state) {
@@ -136,6 +191,8 @@ class StageOptimizers final : public RunOptimizer {
 
   std::vector<StageOptimizer> stages_;
   std::vector<std::set<std::string>> names_;  // names of each stage's parameters
+  std::set<std::string> counted_names_;       // those that no other rank counts
+  Tensors counted_;                           // these parameters
   std::optional<StageRanks> ranks_;
   std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank
   double lr_;

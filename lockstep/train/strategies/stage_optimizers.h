@@ -1,13 +1,16 @@
-// The optimizer of a model in stages: one optimizer for each stage that this rank has.
+// The optimizer of a model in stages: one optimizer for each stage that this rank has, or one for
+// all of them.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/train/run_optimizer.h>
+#include <lockstep/train/strategies/end_all.h>
 
 namespace lockstep {
 
@@ -23,15 +26,21 @@ struct StageRanks {
   bool is_first_replica = true;        ///< whether rank 0 of the run is in `pipeline`
   bool shards = false;                 ///< whether the replicas have shares of a stage's gradients
   torch::Device device = torch::kCPU;  ///< what the groups can send from
+  /// Names of this rank's parameters that another rank of `pipeline` counts in norms and saves
+  /// (TiedCopies::counted_elsewhere()).
+  std::set<std::string> counted_elsewhere{};
+  /// Called when a call fails here for which other ranks may wait. Never null.
+  EndAll end_all = [](const std::string&) {};
 };
 
 /// The parameter that a state belongs to: "exp_avg.layer1.0.conv1.weight" is a state of
 /// "layer1.0.conv1.weight".
 std::string parameter_of_state(const std::string& name);
 
-/// Makes one optimizer of those of the stages. Its state is that of an optimizer of the whole
-/// model. Without `ranks` all stages are in this process, perhaps on several devices. Each stage's
-/// optimizer is already coupled to those of its replicas.
+/// Makes one optimizer of those of the stages, of which no two on a rank have the same parameter.
+/// Its state is that of an optimizer of the whole model. Without `ranks` all stages are in this
+/// process, perhaps on several devices. Each stage's optimizer is already coupled to those of its
+/// replicas. Copies of a parameter on several ranks get the same state and are scaled alike.
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,
                                                     std::optional<StageRanks> ranks);

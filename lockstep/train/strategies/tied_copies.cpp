@@ -1,0 +1,94 @@
+#include <lockstep/train/strategies/tied_copies.h>
+
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <torch/utils.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using CopiesByWorkers = std::map<std::vector<int>, NamedTensors>;
+
+// The trainable parameters that stages of several workers have, by the ascending list of these
+// workers.
+CopiesByWorkers copies_by_workers(const std::vector<NamedStage>& stages,
+                                  const std::vector<int>& worker_of) {
+  std::map<std::string, std::set<int>> workers;
+  NamedTensors parameters;  // each once
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const auto& [name, tensor] : stages[s].trainable()) {
+      std::set<int>& those_of_name = workers[name];
+      if (those_of_name.empty()) parameters.emplace_back(name, tensor);
+      those_of_name.insert(worker_of[s]);
+    }
+  }
+  CopiesByWorkers copies;
+  for (const auto& [name, tensor] : parameters) {
+    const std::set<int>& those_of_name = workers.at(name);
+    if (those_of_name.size() < 2) continue;
+    copies[std::vector<int>(those_of_name.begin(), those_of_name.end())].emplace_back(name, tensor);
+  }
+  return copies;
+}
+
+}  // namespace
+
+TiedCopies::TiedCopies(std::string strategy, const std::vector<NamedStage>& stages,
+                       const std::vector<int>& worker_of, ProcessGroup& pipeline)
+    : strategy_(std::move(strategy)) {
+  for (auto& [workers, copies] : copies_by_workers(stages, worker_of)) {
+    const bool has_all = static_cast<int>(workers.size()) == pipeline.size();
+    std::optional<ProcessGroup> group =
+        has_all ? std::optional<ProcessGroup>(pipeline) : pipeline.new_group(workers);
+    if (!group) continue;  // other ranks have these
+    if (group->rank() > 0) {
+      for (const auto& [name, tensor] : copies) counted_elsewhere_.insert(name);
+    }
+    rows_.push_back({.group = *std::move(group), .copies = copies});
+  }
+}
+
+void TiedCopies::add_up() {
+  const torch::NoGradGuard no_grad;
+  for (Row& row : rows_) add_up_row(row);
+}
+
+// Which copies have a gradient travels with the gradients. It is read only where one is missing,
+// because on a GPU reading waits for the device.
+void TiedCopies::add_up_row(Row& row) const {
+  Tensors sums;
+  std::vector<float> present;
+  bool all_present = true;
+  for (const auto& [name, copy] : row.copies) {
+    const torch::Tensor& gradient = copy.grad();
+    const bool has_gradient = gradient.defined();
+    if (has_gradient && gradient.is_sparse()) {
+      throw ConfigError(lockstep::str("strategy ", strategy_, ": the gradient of '", name,
+                                      "', which stages on several ranks share, is sparse; make the "
+                                      "embedding dense"));
+    }
+    sums.push_back(has_gradient ? gradient : torch::zeros_like(copy));
+    present.push_back(has_gradient ? 1.0F : 0.0F);
+    all_present = all_present && has_gradient;
+  }
+  const torch::Tensor counts = torch::tensor(present, torch::kFloat32).to(sums.front().device());
+  Tensors reduced = sums;
+  reduced.push_back(counts);
+  row.group.all_reduce_coalesced(reduced);
+  if (all_present) return;
+  const torch::Tensor counts_here = counts.cpu();
+  for (std::size_t i = 0; i < row.copies.size(); ++i) {
+    const auto copies = counts_here[static_cast<std::int64_t>(i)].item<float>();
+    if (present[i] == 0.0F && copies > 0.0F) row.copies[i].second.mutable_grad() = sums[i];
+  }
+}
+
+void TiedCopies::abort(const std::string& reason) {
+  for (Row& row : rows_) row.group.abort(reason);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+// The copies of a weight on several ranks of a pipeline.
+#include <lockstep/train/strategies/tied_copies.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+
+NamedStage stage_with(const NamedTensors& parameters) {
+  return {.module = torch::nn::Tanh(), .parameters = parameters};
+}
+
+torch::Tensor zero_weight() { return torch::zeros({2, 3}, torch::requires_grad()); }
+
+void set_gradient(const torch::Tensor& weight, double value) {
+  weight.mutable_grad() = torch::full({2, 3}, value);
+}
+
+void require_gradient(const torch::Tensor& weight, double value, const char* name) {
+  LOCKSTEP_CHECK(weight.grad().defined(), name, " has no gradient");
+  LOCKSTEP_CHECK(weight.grad().equal(torch::full({2, 3}, value)), "another gradient of ", name);
+}
+
+TEST(TiedCopiesOfRanks, AddUpTheGradientsThatAreThere) {
+  const auto errors = run_group(3, "shm", [](ProcessGroup group) {
+    const int rank = group.rank();
+    const torch::Tensor ends = zero_weight(), all = zero_weight(), unused = zero_weight(),
+                        middle = zero_weight();
+    const std::vector<NamedStage> stages = {
+        stage_with({{"ends", ends}, {"all", all}, {"unused", unused}}),
+        stage_with({{"all", all}, {"middle", middle}}),
+        stage_with({{"unused", unused}, {"all", all}, {"ends", ends}})};
+    TiedCopies copies("pipeline", stages, {0, 1, 2}, group);
+    if (rank != 1) set_gradient(ends, rank + 1);
+    if (rank != 2) set_gradient(all, rank + 1);
+    if (rank == 1) set_gradient(middle, 7);
+    copies.add_up();
+    require_gradient(all, 1 + 2, "all");
+    if (rank != 1) require_gradient(ends, 1 + 3, "ends");
+    if (rank == 1) require_gradient(middle, 7, "middle");
+    LOCKSTEP_CHECK(!unused.grad().defined(), "a weight that is not used has a gradient");
+    const std::vector<std::set<std::string>> expected = {{}, {"all"}, {"all", "ends", "unused"}};
+    LOCKSTEP_CHECK(copies.counted_elsewhere() == expected[static_cast<std::size_t>(rank)],
+                   "rank ", rank, " counts other weights");
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
+// Stages of one rank share their tensors, and what is frozen has no gradient.
+TEST(TiedCopiesOfRanks, AreOnlyOfTrainableWeightsOnSeveralRanks) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const torch::Tensor own = zero_weight();
+    const torch::Tensor frozen = torch::zeros({2, 3});
+    const std::vector<NamedStage> stages = {stage_with({{"own", own}, {"frozen", frozen}}),
+                                            stage_with({{"frozen", frozen}}),
+                                            stage_with({{"own", own}})};
+    TiedCopies copies("pipeline", stages, {0, 1, 0}, group);
+    set_gradient(own, group.rank() + 1);
+    copies.add_up();
+    require_gradient(own, group.rank() + 1, "own");
+    LOCKSTEP_CHECK(!frozen.grad().defined(), "a frozen weight has a gradient");
+    LOCKSTEP_CHECK(copies.counted_elsewhere().empty(), "weights are taken for copies");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(TiedCopiesOfRanks, RefuseSparseGradients) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const torch::Tensor weight = zero_weight();
+    const std::vector<NamedStage> stages = {stage_with({{"words", weight}}),
+                                            stage_with({{"words", weight}})};
+    TiedCopies copies("pipeline", stages, {0, 1}, group);
+    weight.mutable_grad() = torch::ones({2, 3}).to_sparse();
+    copies.add_up();
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("strategy pipeline: the gradient of 'words', which stages on "
+                                     "several ranks share, is sparse; make the embedding dense")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+// Strategies pipeline and hybrid with a weight that several stages share, on threads and on ranks.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/pipeline/balance.h>
+#include <lockstep/train/checkpoint.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::TemporaryDirectory;
+
+// A net whose third and last layer are one, with the same weights each time.
+torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
+  const torch::nn::Linear shared(16, 16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Tanh());
+  net->push_back(shared);
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& parameter : net->parameters()) {
+    const auto size = static_cast<double>(parameter.numel());
+    parameter.copy_((torch::arange(parameter.numel()).mul(0.7).sin() /
+                     std::sqrt(size / static_cast<double>(parameter.size(0)) + 1.0))
+                        .view_as(parameter));
+  }
+  for (const torch::Tensor& parameter : shared->parameters()) {
+    parameter.set_requires_grad(!frozen_tie);
+  }
+  return net;
+}
+
+// Two stages, which both have the tied weight.
+ClassificationTask task_with_tie(const torch::nn::Sequential& net) {
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    return pipeline::stage_modules(split(net, {3, 2}));
+  });
+}
+
+struct TiedWay {
+  const char* name;
+  const char* strategy;
+  int ranks;
+  Schedule schedule = Schedule::k1F1B;
+  bool shards = false;
+  const char* backend = "shm";
+};
+
+void PrintTo(const TiedWay& way, std::ostream* out) { *out << way.name; }
+
+const TiedWay kTiedSingle = {"single", "single", 1};
+
+// By zbv both stages are on one rank.
+std::vector<TiedWay> tied_ways() {
+  return {{"threads", "pipeline", 1},
+          {"ranks", "pipeline", 2},
+          {"hybrid", "hybrid", 4},
+          {"hybridZbv", "hybrid", 2, Schedule::kZbV},
+          {"hybridSharded", "hybrid", 4, Schedule::k1F1B, true},
+          {"hybridShardedGloo", "hybrid", 4, Schedule::k1F1B, true, "gloo"},
+          {"hybridShardedZbv", "hybrid", 2, Schedule::kZbV, true}};
+}
+
+RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
+                       const ProcessGroup& group, bool frozen_tie) {
+  const torch::nn::Sequential net = make_net_with_tie(frozen_tie);
+  ClassificationTask task = task_with_tie(net);
+  auto strategy = make_strategy(
+      way.strategy, group,
+      {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
+  const DataShare share = strategy->data_share();
+  const std::int64_t global_batch = kGlobalBatch / trainer_options.accumulate_grad_batches;
+  Loader loader(train_images(),
+                DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+                kNormalize, {.batch_size = global_batch / share.size});
+  return Trainer(trainer_options, std::move(strategy)).fit(task, loader, [&] {
+    return std::make_unique<Loader>(test_images(),
+                                    EvaluationSampler(test_images().size(), share.rank, share.size),
+                                    kNormalize, LoaderOptions{.batch_size = 8});
+  });
+}
+
+// What a run comes to: rank 0's report, and what its checkpoint has of each tensor, once.
+struct TiedOutcome {
+  RunReport report{};
+  Tensors weights{};
+  StateDict training{};
+};
+
+TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
+                           const std::filesystem::path& checkpoint, bool frozen_tie = false) {
+  trainer_options.checkpoint = checkpoint;
+  TiedOutcome outcome;
+  const auto train_rank = [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    RunReport report = fit_with_tie(way, trainer_options, group, frozen_tie);
+    if (group.rank() == 0) outcome.report = std::move(report);
+  };
+  if (way.ranks == 1) {
+    train_rank(group_of_one());
+  } else {
+    EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
+  }
+  const torch::nn::Sequential net = make_net_with_tie(frozen_tie);
+  outcome.training = Optimizer(*net, trainer_options.optimizer).state();
+  load_checkpoint(checkpoint, *net, outcome.training, "digits");
+  outcome.weights = distinct(net->parameters());
+  return outcome;
+}
+
+TiedOutcome train_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
+                           bool frozen_tie = false) {
+  const TemporaryDirectory directory;
+  return train_with_tie(way, trainer_options, directory / "c.safetensors", frozen_tie);
+}
+
+double greatest_gap(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a.detach().to(torch::kFloat64) - b.detach().to(torch::kFloat64))
+      .abs()
+      .max()
+      .item<double>();
+}
+
+double greatest_gap(const TiedOutcome& a, const TiedOutcome& b) {
+  EXPECT_EQ(a.weights.size(), 4U);
+  EXPECT_EQ(b.weights.size(), 4U);
+  EXPECT_EQ(a.training.size(), b.training.size());
+  double greatest = 0;
+  for (std::size_t i = 0; i < std::min(a.weights.size(), b.weights.size()); ++i) {
+    greatest = std::max(greatest, greatest_gap(a.weights[i], b.weights[i]));
+  }
+  for (std::size_t i = 0; i < std::min(a.training.size(), b.training.size()); ++i) {
+    EXPECT_EQ(a.training[i].first, b.training[i].first);
+    greatest = std::max(greatest, greatest_gap(a.training[i].second, b.training[i].second));
+  }
+  return greatest;
+}
+
+double length_of_difference(const Tensors& a, const Tensors& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    squares += (a[i] - b[i]).detach().square().sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
+Tensors untrained_with_tie() { return distinct(make_net_with_tie()->parameters()); }
+
+class TrainerTies : public testing::TestWithParam<TiedWay> {};
+INSTANTIATE_TEST_SUITE_P(Ways, TrainerTies, testing::ValuesIn(tied_ways()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Each step accumulates two batches, whose gradients are added up once.
+TEST_P(TrainerTies, TrainAsOneProcess) {
+  TrainerOptions adamw = options(1);
+  adamw.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
+  const TiedOutcome single = train_with_tie(kTiedSingle, adamw);
+  EXPECT_GT(length_of_difference(single.weights, untrained_with_tie()), 1e-3);
+  adamw.accumulate_grad_batches = 2;
+  const TiedOutcome outcome = train_with_tie(GetParam(), adamw);
+  EXPECT_LE(greatest_gap(outcome, single), 1e-5);
+  ASSERT_EQ(outcome.report.epochs.size(), 1U);
+  EXPECT_NEAR(outcome.report.epochs[0].train_loss, single.report.epochs[0].train_loss, 1e-5);
+  EXPECT_NEAR(outcome.report.test->loss, single.report.test->loss, 1e-5);
+  EXPECT_EQ(outcome.report.info.parameters, single.report.info.parameters);
+}
+
+// Were it counted in both of its stages, the norm would be too large, and the steps too short.
+TEST_P(TrainerTies, CountOnceInTheNormThatClips) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.limit_test_batches = 0;
+  const TiedOutcome single = train_with_tie(kTiedSingle, clipped);
+  EXPECT_GT(length_of_difference(single.weights, untrained_with_tie()), 0.01);
+  EXPECT_LE(greatest_gap(train_with_tie(GetParam(), clipped), single), 1e-5);
+  clipped.max_steps = 1;
+  const TiedOutcome step = train_with_tie(GetParam(), clipped);
+  EXPECT_NEAR(length_of_difference(step.weights, untrained_with_tie()), 0.5 * 0.01, 1e-5);
+}
+
+TEST_P(TrainerTies, GoOnExactly) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.optimizer = AdamOptions{.amsgrad = true};
+  const TiedOutcome whole = train_with_tie(GetParam(), run);
+  run.max_steps = 3;
+  train_with_tie(GetParam(), run, directory / "c.safetensors");
+  run.max_steps.reset();
+  run.resume = true;
+  const TiedOutcome resumed = train_with_tie(GetParam(), run, directory / "c.safetensors");
+  EXPECT_EQ(greatest_gap(resumed, whole), 0);
+  EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
+}
+
+// The step overflows, and is skipped on all ranks.
+TEST_P(TrainerTies, SkipStepsInFloat16Together) {
+  TrainerOptions half = options(1);
+  half.precision = Precision::kFp16;
+  half.limit_test_batches = 0;
+  half.grad_scaler = {.init_scale = 1e12};
+  half.max_steps = 1;
+  const Tensors weights = train_with_tie(GetParam(), half).weights;
+  EXPECT_EQ(length_of_difference(weights, untrained_with_tie()), 0);
+}
+
+// A checkpoint is that of one process, whoever has had the copies.
+TEST(TrainerTiedCheckpoints, GoOnAtAnotherSplit) {
+  const TiedWay ranks = {"ranks", "pipeline", 2};
+  const TiedWay sharded = {"sharded", "hybrid", 4, Schedule::k1F1B, true};
+  TrainerOptions run = options(1);
+  run.schedule = {};
+  run.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
+  const TiedOutcome whole = train_with_tie(kTiedSingle, run);
+  const std::vector<std::pair<TiedWay, TiedWay>> ways = {
+      {ranks, kTiedSingle}, {kTiedSingle, sharded}, {sharded, ranks}};
+  for (const auto& [first, second] : ways) {
+    const TemporaryDirectory directory;
+    TrainerOptions part = run;
+    part.max_steps = 3;
+    train_with_tie(first, part, directory / "c.safetensors");
+    part.max_steps.reset();
+    part.resume = true;
+    const TiedOutcome resumed = train_with_tie(second, part, directory / "c.safetensors");
+    EXPECT_LE(greatest_gap(resumed, whole), 1e-5) << first.name << " to " << second.name;
+  }
+}
+
+// Nothing has to be added up, and the second stage trains nothing at all.
+TEST(TrainerFrozenTies, TrainAsOneProcess) {
+  const TiedOutcome single = train_with_tie(kTiedSingle, options(1), /*frozen_tie=*/true);
+  for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
+    const TiedOutcome outcome = train_with_tie(way, options(1), /*frozen_tie=*/true);
+    EXPECT_LE(greatest_gap(outcome, single), 1e-5) << way.name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
