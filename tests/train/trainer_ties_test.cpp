@@ -118,7 +118,7 @@ TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
   } else {
     EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
   }
-  const torch::nn::Sequential net = make_net_with_tie(frozen_tie);
+  torch::nn::Sequential net = make_net_with_tie(frozen_tie);
   outcome.training = Optimizer(*net, trainer_options.optimizer).state();
   load_checkpoint(checkpoint, *net, outcome.training, "digits");
   outcome.weights = distinct(net->parameters());
