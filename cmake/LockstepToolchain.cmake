@@ -7,6 +7,10 @@ target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parame
 # Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
 # agree on every bit, and the oracles compare with PyTorch.
 target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
+if(NOT LOCKSTEP_UNITY_FILES EQUAL 1)
+  # A united file includes .cpp files, whose private types g++ takes for those of a header.
+  target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+endif()
 
 if(LOCKSTEP_SANITIZE)
   # No recovery: a test passes over what UBSan only prints.

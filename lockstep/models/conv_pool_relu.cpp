@@ -23,14 +23,15 @@ constexpr std::int64_t kChunk = 16;
 // Calls work(first, end) for parts of the images [0, count), whole chunks except the last one, on
 // LibTorch's threads. at::parallel_for() is a template that is serial where OpenMP was not on when
 // this file was compiled; TensorIterator divides its elements among threads inside LibTorch. Here
-// the elements are bytes, one for each chunk, and only their addresses are used.
+// the elements are bytes, one for each chunk, and only their addresses are used. They are one row,
+// which the second dimension of the loop counts.
 template <typename Work>
 void for_each_chunk(std::int64_t count, const Work& work) {
   const at::Tensor chunks = at::empty({(count + kChunk - 1) / kChunk}, at::kByte);
   const auto* const first = static_cast<const char*>(chunks.const_data_ptr());
   auto iterator = at::TensorIterator::borrowing_nullary_op(chunks);
   iterator.for_each(
-      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size) {
+      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size, std::int64_t /*rows*/) {
         const std::int64_t begin = data[0] - first;
         work(begin * kChunk, std::min(count, (begin + size) * kChunk));
       },

@@ -18,16 +18,17 @@ namespace {
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 
 // `destination` becomes the mean of all ranks' gradients in `range`: in the order of the ranks, by
-// the arithmetic of all_reduce on shared memory. LibTorch's threads share the work. They are reached
-// by a TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template that is
-// serial in files compiled without OpenMP, as ours are.
+// the arithmetic of all_reduce on shared memory. LibTorch's threads share the work. They are
+// reached by a TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template
+// that is serial in files compiled without OpenMP, as ours are. A contiguous destination is one
+// row.
 void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
   const auto type = data_type_of(destination.scalar_type());
   const auto element = static_cast<std::int64_t>(destination.element_size());
   const auto* const first = static_cast<const std::byte*>(destination.const_data_ptr());
   auto iterator = at::TensorIterator::borrowing_nullary_op(destination);
   iterator.for_each(
-      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size) {
+      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size, std::int64_t /*rows*/) {
         auto* const part = reinterpret_cast<std::byte*>(data[0]);
         const std::int64_t offset = range.begin * element + (part - first);
         std::vector<const std::byte*> sources;
