@@ -119,7 +119,7 @@ void wrap(ProcessGroup& group, Net net, const torch::Tensor& x, const torch::Ten
   loss.backward();
   auto guard = ddp.no_sync();
   ddp.register_comm_hook(bf16_compress_hook(group));
-  const Net& plain = ddp.module();
+  Net& plain = ddp.module();
   take(plain);
 }
 
