@@ -103,6 +103,13 @@ LoaderOptions loader_options(const TrainSettings& settings, torch::Device device
           .cpus = {}};
 }
 
+// Our kernels compute in float32 on CPUs. A net that is told of them elsewhere would not be wrong,
+// but stages that have one are stages whose backward a schedule cannot split.
+bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
+  return settings.recipe->has_fused_kernels && settings.fused_kernels && device.is_cpu() &&
+         settings.precision == Precision::k32;
+}
+
 TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
                                torch::Device device, int threads) {
   return {.max_epochs = settings.max_epochs,
@@ -126,8 +133,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                    .precision = {},
                    .device = {},
                    .dataset = data.description,
-                   .fused_kernels =
-                       settings.recipe->has_fused_kernels && settings.fused_kernels,
+                   .fused_kernels = uses_fused_kernels(settings, device),
                    .threads_per_rank = threads,
                    .global_batch = settings.global_batch},
           .command_seconds = seconds_since_command_start};
@@ -154,7 +160,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
 
   torch::manual_seed(settings.seed);
   const std::unique_ptr<Task> task =
-      settings.recipe->make_task({.fused_kernels = settings.fused_kernels,
+      settings.recipe->make_task({.fused_kernels = uses_fused_kernels(settings, device),
                                   .num_classes = data.train.num_classes()});
   if (settings.recipe->channels_last) to_channels_last(task->module());
 

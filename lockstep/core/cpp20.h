@@ -1,5 +1,5 @@
-// What the headers that a program begins with include first: below C++20 the compiler says so in
-// one error.
+// The headers that a program begins with include this one first. Below C++20 the compiler then says
+// so in one error.
 //
 // After an #error, compilers read on and complain of everything that is new in C++20. The rest of
 // such a header therefore stands between `#if LOCKSTEP_HAS_CPP20` and `#endif`.

@@ -70,8 +70,8 @@ class ZeroRedundancyOptimizer {
   /// Collective. The mean gradients of this rank's share, flat, to be scaled in place before
   /// step(); all ranks' together are every element once.
   Tensors gradients();
-  /// Collective. The same of `parameters` only, all ranks giving the same ones: a flat tensor for
-  /// each that lies in this rank's share, in whole or in part. For norms that leave others out.
+  /// Collective. The mean gradients of `parameters`, which are the same on all ranks: a flat tensor
+  /// for each that lies in this rank's share, in whole or in part. For norms that leave others out.
   Tensors gradients_of(const Tensors& parameters);
   /// Collective. For GradScaler, which takes this optimizer like any other.
   void reduce_found_inf(torch::Tensor& found_inf) { group_.all_reduce(found_inf, ReduceOp::kMax); }

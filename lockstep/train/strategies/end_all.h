@@ -23,6 +23,9 @@ auto end_all_if_it_throws(const EndAll& end_all, const Function& function)
   } catch (const std::exception& error) {
     end_all(first_line(error));
     throw;
+  } catch (...) {
+    end_all("an exception that is no std::exception");
+    throw;
   }
 }
 

@@ -37,7 +37,7 @@ std::set<std::string> names_in_lines(const std::string& lines) {
   return names;
 }
 
-// Those of `wanted` that are among `own`.
+// The tensors of `own` that `wanted` has, too.
 Tensors wanted_among(const NamedTensors& own, const Tensors& wanted) {
   std::unordered_set<const torch::TensorImpl*> all;
   for (const torch::Tensor& tensor : wanted) all.insert(tensor.unsafeGetTensorImpl());

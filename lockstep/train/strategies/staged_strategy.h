@@ -59,8 +59,7 @@ class StagedStrategy : public Strategy {
   PipelineOptions pipeline_options() const {
     return {.micro_batches = options_.micro_batches,
             .schedule = options_.schedule,
-            .timeout = options_.timeout,
-            .measure_memory = options_.measure_memory};
+            .timeout = options_.timeout};
   }
   const StrategyOptions& options() const { return options_; }
   int workers() const { return workers_; }

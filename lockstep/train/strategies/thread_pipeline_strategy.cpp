@@ -52,7 +52,9 @@ class ThreadPipelineStrategy final : public StagedStrategy {
     for (const NamedStage& stage : stages_) modules.push_back(stage.module);
     std::vector<torch::Device> devices = options().devices;
     if (devices.empty()) devices.assign(static_cast<std::size_t>(workers()), settings.device);
-    pipe_.emplace(std::move(modules), std::move(devices), pipeline_options());
+    PipelineOptions pipe_options = pipeline_options();
+    pipe_options.measure_memory = options().measure_memory;
+    pipe_.emplace(std::move(modules), std::move(devices), std::move(pipe_options));
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
