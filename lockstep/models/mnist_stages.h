@@ -27,8 +27,8 @@ class MnistStageImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
 
   /// For StageModule: the stage has a convolution of ours, which computes its backward at once. It
-  /// says so also where the kernel does not run (on GPUs, under autocast, on processors that it does
-  /// not know): make the net without MnistNetOptions::fused_kernels there.
+  /// says so also where the kernel does not run (on GPUs, under autocast, on processors that it
+  /// does not know): make the net without MnistNetOptions::fused_kernels there.
   bool has_whole_backward() const { return net_->has_fused_layer(first_, end_); }
 
  private:

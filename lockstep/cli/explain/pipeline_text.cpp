@@ -174,7 +174,9 @@ std::string workers_text(const PipelinePicture& picture) {
   if (!picture.worker_bytes.empty())
     text += "memory: what forwards left, and what is kept between I and W, at most at once\n";
   if (has_stage_bytes)
-    text += "of each stage: the peak of that stage alone, which may come at another time than the worker's\n";
+    text +=
+        "of each stage: the peak of that stage alone, which may come at another time than the "
+        "worker's\n";
   return text;
 }
 

@@ -102,8 +102,8 @@ class StageModule {
       const Module& module)  // NOLINT(google-explicit-constructor): {a, b} is a list of stages
       : StageModule(detail::pointer_to(module), forward_of(detail::pointer_to(module)),
                     detail::says_whole_backward(detail::pointer_to(module))) {}
-  /// Does not see the module's has_whole_backward(), which an AnyModule hides; the constructor below
-  /// can be told.
+  /// Does not see the module's has_whole_backward(), which an AnyModule hides; the constructor
+  /// below can be told.
   StageModule(torch::nn::AnyModule module);  // NOLINT(google-explicit-constructor)
   /// `module` has the parameters and buffers of what `forward` computes. ConfigError for none.
   StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward,
