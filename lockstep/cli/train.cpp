@@ -48,6 +48,9 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--micro-batches", to.micro_batches,
               "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
               "default 4)");
+  command.add_flag("--recompute", to.recompute,
+                   "Stages keep their inputs only, and compute the rest again before the backward: "
+                   "less memory, one more forward (pipeline and hybrid only)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
                    "Ranks with the same stages share out their optimizer's state (hybrid only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,

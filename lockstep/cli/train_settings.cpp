@@ -71,6 +71,7 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
     refuse(arguments.stages.has_value(), "--stages", "pipeline and hybrid");
     refuse(arguments.micro_batches.has_value(), "--micro-batches", "pipeline and hybrid");
     refuse(schedule.has_value(), "--schedule " + schedule.value_or(""), "pipeline and hybrid");
+    refuse(arguments.recompute, "--recompute", "pipeline and hybrid");
   }
   if (settings.strategy != "hybrid") {
     refuse(arguments.shard_optimizer, "--shard-optimizer", "hybrid");
@@ -96,6 +97,7 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   StrategyOptions& options = settings.strategy_options;
   options.stages = arguments.stages.value_or(options.stages);
   options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
+  options.recompute = arguments.recompute;
   options.shard_optimizer = arguments.shard_optimizer;
   options.timeout = settings.timeout;
   check.in_range("--micro-batches", options.micro_batches, 1, 65536);

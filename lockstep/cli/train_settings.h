@@ -27,6 +27,7 @@ struct TrainArguments {
   std::optional<std::string> dp_loss;
   std::optional<int> stages;
   std::optional<int> micro_batches;
+  bool recompute = false;
   bool shard_optimizer = false;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";

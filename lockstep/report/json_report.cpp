@@ -75,6 +75,7 @@ std::string to_json(const RunReport& report) {
     json["whole_backward"] = info.whole_backward;
     json["micro_batches"] = info.micro_batches;
     json["schedule"] = info.schedule;
+    json["recompute"] = info.recompute;
   }
   if (info.accumulate_grad_batches > 1) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;

@@ -81,7 +81,7 @@ std::string run_line(const RunInfo& info) {
   if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
   if (info.stages > 0) {
     line += " of " + plural(info.stages, "stage") + " (" + info.schedule + ", " +
-            plural(info.micro_batches, "micro-batch") + ")";
+            plural(info.micro_batches, "micro-batch") + (info.recompute ? ", recompute" : "") + ")";
   }
   if (info.world_size > 1) line += " over " + info.backend;
   line +=

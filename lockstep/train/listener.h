@@ -49,6 +49,7 @@ struct RunInfo {
   std::vector<int> whole_backward{};
   int micro_batches = 0;    ///< of a pipeline
   std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
+  bool recompute = false;   ///< of a pipeline: forwards run again before the backward
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step

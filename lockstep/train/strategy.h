@@ -125,6 +125,9 @@ struct StrategyOptions {
   /// through in as many parts as it has samples.
   int micro_batches = 4;
   Schedule schedule = Schedule::k1F1B;
+  /// pipeline and hybrid: forwards keep the inputs of their stages only, and run again before the
+  /// backward (PipelineOptions::recompute): less memory for activations, more time.
+  bool recompute = false;
   /// hybrid: the ranks that have the same stages divide the optimizer's state among them, as zero1
   /// does.
   bool shard_optimizer = false;

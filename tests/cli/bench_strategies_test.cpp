@@ -76,6 +76,11 @@ TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
   EXPECT_NEAR(way_named("pipeline-interleaved", work).replayed_bubble(), 1.0 / 17, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble(), 1.0 / 25, 1e-12);
   EXPECT_DOUBLE_EQ(way_named("ddp", work).replayed_bubble(), 0);
+  // A forward that runs again lengthens the backward, which fills no gap.
+  const StrategyWork again = {.threads = 2, .batch = 64, .micro_batches = 8, .recompute = true};
+  EXPECT_DOUBLE_EQ(way_named("split", again).replayed_bubble(), 0.5);
+  EXPECT_NEAR(way_named("pipeline-1f1b", again).replayed_bubble(), 1.0 / 9, 1e-12);
+  EXPECT_NEAR(way_named("pipeline-zb-h1", again).replayed_bubble(), 1.0 / 17, 1e-12);
   // Where no backward can be split, ZB-H1 is 1F1B.
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble({0, 1}), 1.0 / 9, 1e-12);
 }
@@ -133,6 +138,15 @@ TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
   EXPECT_EQ(settings.image_size, 64);
   arguments.threads.reset();
   EXPECT_EQ(resolve_strategies(arguments).work.threads % 2, 0);
+}
+
+TEST_F(StrategySettingsTest, LetPipelinesRecompute) {
+  arguments.recompute = true;
+  const BenchStrategiesSettings settings = resolve_strategies(arguments);
+  for (const StrategyWay& way : settings.ways) {
+    EXPECT_EQ(way.recompute, way.has_pipeline()) << way.name;
+  }
+  EXPECT_THAT(strategies_text(settings, {}), HasSubstr(", 8 micro-batches, recompute\nway "));
 }
 
 TEST_F(StrategySettingsTest, ChooseWays) {
@@ -326,7 +340,8 @@ TEST_F(StrategyRowsTest, AreJson) {
       "threads_per_rank": 2, "batch": 128, "batch_per_rank": 128, "micro_batches": 8, "stages": 2,
       "precision": "32", "step_ms": 10.0, "step_ms_single": 20.0, "overhead_ms": -10.0,
       "ratio_to_single": 2.0, "bubble": 0.25, "bubble_replayed": 0.04, "dp_loss": null,
-      "exposed_ms": null, "why_not": null, "limited_by": "bubble", "rounds_ms": [10.0]})");
+      "recompute": false, "exposed_ms": null, "why_not": null, "limited_by": "bubble",
+      "rounds_ms": [10.0]})");
   for (const auto& [key, value] : contract.items()) {
     ASSERT_TRUE(rows[0].contains(key)) << key;
     if (value.is_number_float()) {

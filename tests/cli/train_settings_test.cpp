@@ -23,6 +23,18 @@ TEST(TrainSettings, GiveAPipelineTheDeadlineOfAllWaits) {
   EXPECT_EQ(settings.strategy_options.timeout, std::chrono::milliseconds(7500));
 }
 
+TEST(TrainSettings, GivePipelinesTheirRecomputation) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  arguments.strategy = "pipeline";
+  EXPECT_FALSE(resolve(arguments).strategy_options.recompute);
+  arguments.recompute = true;
+  EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
+  arguments.strategy = "hybrid";
+  arguments.nproc_per_node = 4;
+  EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
+}
+
 // What is wrong with the stages is told with the option that gave them.
 TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
   const auto refusal = [](const std::string& recipe, int stages, const std::string& schedule) {

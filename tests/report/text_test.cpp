@@ -65,6 +65,8 @@ TEST(Text, DescribesARun) {
   info.schedule = "zb-h1";
   EXPECT_THAT(run_line(info), testing::StartsWith("mnist: hybrid of 2 stages (zb-h1, 4 "
                                                   "micro-batches) over shm, 2 processes"));
+  info.recompute = true;
+  EXPECT_THAT(run_line(info), testing::HasSubstr("(zb-h1, 4 micro-batches, recompute) over shm"));
   info = sample_info();
   info.strategy = "single";
   info.world_size = 1;

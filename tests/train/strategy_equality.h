@@ -351,4 +351,11 @@ inline EqualityWay hybrid_way(Schedule schedule, int parts, bool shards = false)
           .has_whole_gradients = !shards};
 }
 
+/// `way` with forwards that run again before the backward.
+inline EqualityWay recomputing(EqualityWay way) {
+  way.name += ", recompute";
+  way.options.recompute = true;
+  return way;
+}
+
 }  // namespace lockstep::testing_support

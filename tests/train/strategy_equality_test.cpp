@@ -40,6 +40,19 @@ TEST(StrategyEquality, OfPipelinesOnRanks) {
   }
 }
 
+// TrainerRecompute shows that the forwards do run twice.
+TEST(StrategyEquality, OfPipelinesThatRecompute) {
+  for (const char* const net : {"mnist", "tied"}) {
+    LearntAlone alone(net);
+    for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+      expect_equal_lessons(alone,
+                           recomputing(testing_support::thread_way(schedule, kPipelineParts)));
+      expect_equal_lessons(alone, recomputing(testing_support::rank_way(schedule, kPipelineParts)));
+      expect_equal_lessons(alone, recomputing(testing_support::hybrid_way(schedule, kHybridParts)));
+    }
+  }
+}
+
 // The copies of a weight have a group of their own where not all ranks have one.
 TEST(StrategyEquality, OfTiesBetweenSomeOfTheRanks) {
   LearntAlone alone("tied");

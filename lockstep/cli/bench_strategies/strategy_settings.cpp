@@ -91,6 +91,7 @@ StrategyWork resolve_work(const BenchStepArguments& arguments) {
   require_even("--batch", work.batch);
   work.micro_batches = arguments.micro_batches.value_or(kDefaultMicroBatches);
   check.in_range("--micro-batches", work.micro_batches, 1, 1000);
+  work.recompute = arguments.recompute;
   return work;
 }
 

@@ -80,10 +80,11 @@ std::vector<std::string> crowded_lines(const std::vector<StrategyRow>& rows) {
 
 std::string strategies_text(const BenchStrategiesSettings& settings,
                             const std::vector<StrategyRow>& rows) {
-  std::string text = str(settings.model, ", ", settings.image_size, "x", settings.image_size,
-                         " images, batch ", settings.work.batch, ", ", settings.work.threads,
-                         " threads, precision ", settings.precision, ", ", settings.optimizer, ", ",
-                         settings.work.micro_batches, " micro-batches\n");
+  std::string text =
+      str(settings.model, ", ", settings.image_size, "x", settings.image_size, " images, batch ",
+          settings.work.batch, ", ", settings.work.threads, " threads, precision ",
+          settings.precision, ", ", settings.optimizer, ", ", settings.work.micro_batches,
+          " micro-batches", settings.work.recompute ? ", recompute" : "", '\n');
   text += table_row({"way", "ranks", "step ms", "quartiles", "img/s", "ratio", "peak", "sum",
                      "busy", "limited by"}) +
           '\n';
