@@ -40,6 +40,10 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--devices", to.devices,
               "Replicas of the model in one process (dp only; default: one on each GPU, or one for "
               "each processor, at most 8)");
+  command.add_option(
+      "--device-weights", to.device_weights,
+      "How much of a batch each device gets, in proportion, with commas, such as 3,1 "
+      "(dp only; default: equal parts)");
   command.add_option("--dp-loss", to.dp_loss,
                      "Where the loss is computed: gathered (on the first device) or on-each (dp "
                      "only, default gathered)");

@@ -24,6 +24,7 @@ struct TrainArguments {
   std::string recipe;
   std::optional<std::string> strategy;
   std::optional<int> devices;
+  std::optional<std::string> device_weights;
   std::optional<std::string> dp_loss;
   std::optional<int> stages;
   std::optional<int> micro_batches;

@@ -79,6 +79,7 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
   if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
+  if (!info.device_weights.empty()) line += " (weights " + join(info.device_weights) + ")";
   if (info.stages > 0) {
     line += " of " + plural(info.stages, "stage") + " (" + info.schedule + ", " +
             plural(info.micro_batches, "micro-batch") + (info.recompute ? ", recompute" : "") + ")";

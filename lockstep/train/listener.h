@@ -41,6 +41,8 @@ struct RunInfo {
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
   int devices = 1;          ///< devices of this process: strategy dp has a replica on each
+  /// Strategy dp: how a batch is shared out, in proportion. Empty: equal parts.
+  std::vector<double> device_weights{};
   std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
   int stages = 0;           ///< of a pipeline
   /// Pipelines: where the model was cut, as the blocks that all stages but the last end with.

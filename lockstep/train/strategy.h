@@ -115,6 +115,9 @@ struct StrategyOptions {
   /// dp: a replica on each. GPUs of one type, or CPUs, which may occur several times. Empty: the
   /// run's device, or where that is the CPU a replica for each processor, at most 8.
   std::vector<torch::Device> devices{};
+  /// dp: how much of a batch each device gets, in proportion; a positive number for each device.
+  /// Empty: equal parts.
+  std::vector<double> device_weights{};
   DpLoss dp_loss = DpLoss::kGathered;
 
   /// pipeline and hybrid: number of stages of the model. Each worker has one of them, or two with

@@ -100,11 +100,16 @@ TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
   EXPECT_GT(report["epochs"][0]["phases"]["forward"], 0.0);
   EXPECT_GT(report["epochs"][0]["phases"]["backward"], 0.0);
 
+  EXPECT_FALSE(report.contains("device_weights"));
+
   std::vector<std::string> on_cpu = arguments;
-  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu"});
+  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu", "--device-weights", "2,1"});
   result = train(on_cpu);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("mnist: dp with 2 replicas (weights 2, 1), 1 process"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(file))["device_weights"],
+            nlohmann::json::array({2.0, 1.0}));
 }
 
 TEST_F(TrainCommand, TrainsAPipelineOfThreads) {

@@ -104,6 +104,10 @@ TEST(ToJson, SaysWhatReplicasThereAre) {
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["devices"], 2);
   EXPECT_EQ(json["dp_loss"], "on-each");
+  EXPECT_FALSE(json.contains("device_weights"));
+  report.info.device_weights = {2, 1};
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["device_weights"],
+            nlohmann::json::array({2.0, 1.0}));
 }
 
 TEST(ToJson, SaysWhatPipelineThereIs) {

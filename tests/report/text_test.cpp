@@ -58,6 +58,8 @@ TEST(Text, DescribesARun) {
   info.devices = 2;
   info.dp_loss = "gathered";
   EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas, 1 process"));
+  info.device_weights = {3, 0.5};
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas (weights 3, 0.5), "));
   info = sample_info();
   info.strategy = "hybrid";
   info.stages = 2;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
