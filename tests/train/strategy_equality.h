@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/models/resnet_stages.h>
 #include <lockstep/optim/optimizer.h>
@@ -286,6 +288,15 @@ inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
 inline constexpr Schedule kEverySchedule[] = {Schedule::kGPipe, Schedule::k1F1B,
                                               Schedule::kInterleaved, Schedule::kZbH1,
                                               Schedule::kZbV};
+
+/// Whether the tests take every way that there is, which takes long: `make test-exhaustive`.
+inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }
+
+/// `chosen`, or where every way is tested all schedules.
+inline std::vector<Schedule> schedules_or_all(std::vector<Schedule> chosen) {
+  if (!tests_every_way()) return chosen;
+  return {std::begin(kEverySchedule), std::end(kEverySchedule)};
+}
 
 /// Whether the schedule puts two stages on a worker.
 inline bool has_two_stages(Schedule schedule) {
