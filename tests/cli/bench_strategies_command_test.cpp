@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/strings.h>
 #include <tests/cli/program_run.h>
 #include <tests/support/temporary_directory.h>
 
@@ -99,6 +100,12 @@ TEST(BenchStrategiesCommand, TrainsAResNet) {
   EXPECT_EQ(rows.at("pipeline-interleaved")["image_size"], 32);
   EXPECT_EQ(rows.at("pipeline-interleaved")["recompute"], true);
   EXPECT_TRUE(rows.at("dp-gathered")["recompute"].is_null());
+  // What balance measured is printed, and the stages are cut there.
+  const auto cuts = rows.at("pipeline-interleaved")["cuts"].get<std::vector<std::string>>();
+  EXPECT_EQ(cuts.size(), 3U);
+  EXPECT_THAT(result.out,
+              HasSubstr("\n4 stages, cut behind " + join(cuts) + "\n  balance by time: "));
+  EXPECT_THAT(result.out, HasSubstr(" ms\n  the largest stage has "));
   EXPECT_EQ(rows.at("dp-gathered")["dp_loss"], "gathered");
   EXPECT_TRUE(rows.at("dp-gathered")["ratio_to_single"].is_null());
 }

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/cli/bench_strategies/strategy_cuts.h>
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
 #include <lockstep/cli/bench_strategies/strategy_settings.h>
 #include <lockstep/core/error.h>
@@ -353,6 +354,32 @@ TEST_F(StrategyRowsTest, AreJson) {
   EXPECT_EQ(rows[1]["way"], "hybrid");
   EXPECT_EQ(rows[1]["why_not"], "rank 0: no stages");
   EXPECT_FALSE(rows[1].contains("step_ms"));
+}
+
+// How `balance` chose is a line of another process.
+TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
+  const StageCuts measured = {.stages = 4,
+                              .names = {"layer1.1", "layer2.0", "layer3.0"},
+                              .about =
+                                  "balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 "
+                                  "+ 12.2 ms; the largest stage has 1.02 times its share"};
+  const StageCuts parsed = parse_stage_cuts(4, note_of(measured));
+  EXPECT_EQ(parsed.names, measured.names);
+  EXPECT_EQ(parsed.about, measured.about);
+  settings.cut = "balance";
+  settings.cuts = {{.stages = 2, .names = {"layer2"}, .about = "balance by time: 5 + 3 layers"},
+                   parsed};
+  const StrategyRow two = summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr);
+  const StrategyRow four = summarize(settings, rounds_of("pipeline-zbv", {10}), nullptr);
+  EXPECT_THAT(strategies_text(settings, {two, four}),
+              HasSubstr("\n2 stages, cut behind layer2\n  balance by time: 5 + 3 layers\n"
+                        "4 stages, cut behind layer1.1, layer2.0, layer3.0\n"
+                        "  balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 + 12.2 ms\n"
+                        "  the largest stage has 1.02 times its share\n"));
+  const auto json = nlohmann::json::parse(to_json(settings, {two, four}));
+  EXPECT_EQ(json[0]["cut"], "balance");
+  EXPECT_EQ(json[0]["cuts"], nlohmann::json(settings.cuts[0].names));
+  EXPECT_EQ(json[1]["cuts"], nlohmann::json(measured.names));
 }
 
 TEST_F(StrategyRowsTest, FitATerminal) {
