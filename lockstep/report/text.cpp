@@ -12,9 +12,7 @@ namespace lockstep {
 namespace {
 
 std::string plural(std::int64_t count, const std::string& noun) {
-  const bool sibilant = noun.ends_with("s") || noun.ends_with("ch");
-  return str(count_text(static_cast<double>(count)), " ", noun,
-             count == 1 ? "" : sibilant ? "es" : "s");
+  return count_text(static_cast<double>(count)) + " " + noun_for(count, noun);
 }
 
 std::string precision_text(const std::string& precision) {

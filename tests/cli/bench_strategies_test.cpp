@@ -356,6 +356,15 @@ TEST_F(StrategyRowsTest, AreJson) {
   EXPECT_FALSE(rows[1].contains("step_ms"));
 }
 
+TEST_F(StrategyRowsTest, SpeakOfOneMicroBatch) {
+  settings.work.micro_batches = 1;
+  StrategyRow crowded = summarize(settings, rounds_of("hybrid", {10}), nullptr);
+  crowded.processors = 1;
+  const std::string text = strategies_text(settings, {crowded});
+  EXPECT_THAT(text, HasSubstr(", 1 micro-batch\nway "));
+  EXPECT_THAT(text, HasSubstr("\nhybrid: 4 ranks share 1 processor\n"));
+}
+
 // How `balance` chose is a line of another process.
 TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
   const StageCuts measured = {.stages = 4,

@@ -87,8 +87,8 @@ std::vector<std::string> crowded_lines(const std::vector<StrategyRow>& rows) {
   std::vector<std::string> lines;
   for (const StrategyRow& row : rows) {
     if (row.way.ranks * row.way.threads <= row.processors) continue;
-    lines.push_back(str(row.way.name, ": ", row.way.ranks, " ranks share ", row.processors,
-                        " processors"));
+    lines.push_back(str(row.way.name, ": ", row.way.ranks, " ranks share ",
+                        amount_of(row.processors, "processor")));
   }
   return lines;
 }
@@ -97,11 +97,11 @@ std::vector<std::string> crowded_lines(const std::vector<StrategyRow>& rows) {
 
 std::string strategies_text(const BenchStrategiesSettings& settings,
                             const std::vector<StrategyRow>& rows) {
-  std::string text =
-      str(settings.model, ", ", settings.image_size, "x", settings.image_size, " images, batch ",
-          settings.work.batch, ", ", settings.work.threads, " threads, precision ",
-          settings.precision, ", ", settings.optimizer, ", ", settings.work.micro_batches,
-          " micro-batches", settings.work.recompute ? ", recompute" : "", '\n');
+  std::string text = str(settings.model, ", ", settings.image_size, "x", settings.image_size,
+                         " images, batch ", settings.work.batch, ", ", settings.work.threads,
+                         " threads, precision ", settings.precision, ", ", settings.optimizer, ", ",
+                         amount_of(settings.work.micro_batches, "micro-batch"),
+                         settings.work.recompute ? ", recompute" : "", '\n');
   text += table_row({"way", "ranks", "step ms", "quartiles", "img/s", "ratio", "peak", "sum",
                      "busy", "limited by"}) +
           '\n';

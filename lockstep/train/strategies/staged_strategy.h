@@ -26,7 +26,7 @@ class StagedStrategy : public Strategy {
     info.recompute = options_.recompute;
   }
   std::string batch_parts() const override {
-    return lockstep::str(options_.micro_batches, " micro-batches");
+    return amount_of(options_.micro_batches, "micro-batch");
   }
   /// Leaves the whole model where it is; attach() moves the stages.
   void place(torch::nn::Module&, torch::Device) override {}
