@@ -20,11 +20,11 @@ PYTHON = .deps/venv/bin/python
 UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all build bench format clean bootstrap layers sanitizers \
+.PHONY: help train test test-all test-exhaustive build bench format clean bootstrap layers sanitizers \
         cuda dali
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  ARGS=...        options of the train program, as in: make train ARGS='--max-epochs 10'"
 	@echo "  LOCKSTEP_DATA   folder that holds mnist/ and cifar10/, if you have them already"
@@ -48,6 +48,13 @@ test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision,
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake
 	$(RUN_TESTS) build/all -j $(TEST_JOBS)
+
+# In ctest these tests have limits for the part of the ways that they take without the variable.
+EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) --limit=7200
+test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule on four nets with one process
+	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets
+	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
+	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
 
 build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benchmarks
 	cmake --build build/$(PRESET) -j $(JOBS)

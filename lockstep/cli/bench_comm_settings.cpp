@@ -4,6 +4,7 @@
 
 #include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/bench_sizes.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>

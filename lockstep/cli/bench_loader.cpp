@@ -19,6 +19,7 @@
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/quantile.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>

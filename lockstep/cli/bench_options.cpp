@@ -1,6 +1,5 @@
 #include <lockstep/cli/bench_options.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include <lockstep/cli/launched_world.h>
@@ -9,16 +8,6 @@
 #include <lockstep/report/json_report.h>
 
 namespace lockstep {
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    words.push_back(text.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return words;
-}
 
 void check_output_file(const std::string& command, const std::string& option,
                        const std::filesystem::path& file) {

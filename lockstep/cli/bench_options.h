@@ -5,14 +5,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <lockstep/comm/worker_environment.h>
 
 namespace lockstep {
-
-/// "a,b" as {"a", "b"}.
-std::vector<std::string> words_of(const std::string& text);
 
 /// ConfigError now rather than after the measurement where `file`, given by `option` of `command`,
 /// could not be written. An empty one is not asked for.

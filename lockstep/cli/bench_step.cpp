@@ -70,6 +70,9 @@ void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
       .add_option("--micro-batches", to.micro_batches,
                   "Parts of a pipeline's batch (--strategy all only, default 8)")
       ->transform(whole_number<int>());
+  command.add_flag("--recompute", to.recompute,
+                   "Stages of pipelines keep their inputs only, and compute the rest again before "
+                   "the backward (--strategy all only)");
   command
       .add_option("--image-size", to.image_size,
                   "Pixels of a side, for the ResNets (--strategy all only, default: 32 for "

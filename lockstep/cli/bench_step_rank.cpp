@@ -161,9 +161,9 @@ class StepMeasurement {
 
   std::string heading() const {
     return lockstep::str(settings_.model, " over ", group_.backend(), ", ", group_.size(),
-                         " ranks x ", settings_.threads, " thread",
-                         settings_.threads == 1 ? "" : "s", ", batch ", settings_.batch_per_rank,
-                         " each, precision ", settings_.precision, ", ", settings_.optimizer);
+                         " ranks x ", amount_of(settings_.threads, "thread"), ", batch ",
+                         settings_.batch_per_rank, " each, precision ", settings_.precision, ", ",
+                         settings_.optimizer);
   }
 
   const BenchStepSettings& settings_;

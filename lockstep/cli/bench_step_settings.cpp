@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
@@ -64,6 +65,8 @@ void refuse_options_of_strategies(const BenchStepArguments& arguments) {
                      "--batch belongs to --strategy all; use --batch-per-rank");
   refuse_step_option(arguments.micro_batches.has_value(),
                      "--micro-batches belongs to --strategy all, which has pipelines");
+  refuse_step_option(arguments.recompute,
+                     "--recompute belongs to --strategy all, which has pipelines");
   refuse_step_option(arguments.image_size.has_value(), "--image-size belongs to --strategy all");
   refuse_step_option(arguments.cut.has_value(), "--cut belongs to --strategy all");
   refuse_step_option(arguments.only.has_value(), "--only belongs to --strategy all");

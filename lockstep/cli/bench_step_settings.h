@@ -38,6 +38,7 @@ struct BenchStepArguments {
   // Only for --strategy all:
   std::optional<int> batch;
   std::optional<int> micro_batches;
+  bool recompute = false;
   std::optional<int> image_size;
   std::optional<std::string> cut;
   std::optional<std::string> only;

@@ -40,6 +40,10 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--devices", to.devices,
               "Replicas of the model in one process (dp only; default: one on each GPU, or one for "
               "each processor, at most 8)");
+  command.add_option(
+      "--device-weights", to.device_weights,
+      "How much of a batch each device gets, in proportion, with commas, such as 3,1 "
+      "(dp only; default: equal parts)");
   command.add_option("--dp-loss", to.dp_loss,
                      "Where the loss is computed: gathered (on the first device) or on-each (dp "
                      "only, default gathered)");
@@ -48,6 +52,9 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--micro-batches", to.micro_batches,
               "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
               "default 4)");
+  command.add_flag("--recompute", to.recompute,
+                   "Stages keep their inputs only, and compute the rest again before the backward: "
+                   "less memory, one more forward (pipeline and hybrid only)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
                    "Ranks with the same stages share out their optimizer's state (hybrid only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,

@@ -1,10 +1,12 @@
 #include <lockstep/cli/train_settings.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/launched_world.h>
 #include <lockstep/cli/mix_option.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
@@ -64,6 +66,7 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
   };
   if (settings.strategy != "dp") {
     refuse(arguments.devices.has_value(), "--devices", "dp");
+    refuse(arguments.device_weights.has_value(), "--device-weights", "dp");
     refuse(arguments.dp_loss.has_value(), "--dp-loss", "dp");
   }
   if (!settings.has_pipeline) {
@@ -71,6 +74,7 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
     refuse(arguments.stages.has_value(), "--stages", "pipeline and hybrid");
     refuse(arguments.micro_batches.has_value(), "--micro-batches", "pipeline and hybrid");
     refuse(schedule.has_value(), "--schedule " + schedule.value_or(""), "pipeline and hybrid");
+    refuse(arguments.recompute, "--recompute", "pipeline and hybrid");
   }
   if (settings.strategy != "hybrid") {
     refuse(arguments.shard_optimizer, "--shard-optimizer", "hybrid");
@@ -96,6 +100,7 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   StrategyOptions& options = settings.strategy_options;
   options.stages = arguments.stages.value_or(options.stages);
   options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
+  options.recompute = arguments.recompute;
   options.shard_optimizer = arguments.shard_optimizer;
   options.timeout = settings.timeout;
   check.in_range("--micro-batches", options.micro_batches, 1, 65536);
@@ -116,6 +121,38 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
       hybrid ? "" : ", or one with threads", ", but there are ", settings.world_size));
 }
 
+double parse_device_weight(const std::string& word) {
+  double weight = 0;
+  const char* const end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, weight);
+  if (error != std::errc() || stop != end || !(weight > 0) || weight > 1e6) {
+    throw ConfigError(lockstep::str(
+        "train: --device-weights must be numbers from above 0 to 1e6 with commas, as in 3,1, got '",
+        word, "'"));
+  }
+  return weight;
+}
+
+// Finds the devices of strategy dp: as many as there are weights, if they are given.
+void resolve_devices(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  if (arguments.devices) check.in_range("--devices", *arguments.devices, 1, 256);
+  settings.devices = arguments.devices;
+  if (!arguments.device_weights) return;
+  std::vector<double>& weights = settings.strategy_options.device_weights;
+  for (const std::string& word : words_of(*arguments.device_weights)) {
+    weights.push_back(parse_device_weight(word));
+  }
+  const int count = static_cast<int>(weights.size());
+  check.in_range("the number of --device-weights", count, 1, 256);
+  if (arguments.devices && count != *arguments.devices) {
+    throw ConfigError(lockstep::str("train: --device-weights ", *arguments.device_weights,
+                                    " must have a number for each device, but --devices is ",
+                                    *arguments.devices));
+  }
+  settings.devices = count;
+}
+
 // Finds how the ranks, and the devices of a rank, work together.
 void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
@@ -131,13 +168,12 @@ void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) 
   refuse_foreign_options(arguments, settings);
   settings.data_shares = settings.world_size;
   if (settings.has_pipeline) return resolve_pipeline(arguments, settings);
-  if (arguments.devices) check.in_range("--devices", *arguments.devices, 1, 256);
+  resolve_devices(arguments, settings);
   if (arguments.dp_loss) {
     check.one_of("--dp-loss", *arguments.dp_loss, {"gathered", "on-each"});
     settings.strategy_options.dp_loss = parse_dp_loss(*arguments.dp_loss);
   }
   settings.on_several_devices = is_dp;
-  settings.devices = arguments.devices;
 }
 
 // Users give what all ranks do together; each rank does its share.

@@ -24,9 +24,11 @@ struct TrainArguments {
   std::string recipe;
   std::optional<std::string> strategy;
   std::optional<int> devices;
+  std::optional<std::string> device_weights;
   std::optional<std::string> dp_loss;
   std::optional<int> stages;
   std::optional<int> micro_batches;
+  bool recompute = false;
   bool shard_optimizer = false;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";

@@ -37,7 +37,7 @@ struct P2POp {
   enum class Kind { kSend, kRecv };
   Kind kind = Kind::kSend;
   torch::Tensor tensor{};
-  int peer = 0;
+  int peer = 0;  ///< another rank of the group; a batch has no receive from any source
   int tag = 0;
 };
 

@@ -67,6 +67,7 @@ std::string to_json(const RunReport& report) {
             {"peak_rss_bytes", report.peak_rss_bytes}};
   if (!info.dp_loss.empty()) {
     json["devices"] = info.devices;
+    if (!info.device_weights.empty()) json["device_weights"] = info.device_weights;
     json["dp_loss"] = info.dp_loss;
   }
   if (info.stages > 0) {
@@ -75,6 +76,7 @@ std::string to_json(const RunReport& report) {
     json["whole_backward"] = info.whole_backward;
     json["micro_batches"] = info.micro_batches;
     json["schedule"] = info.schedule;
+    json["recompute"] = info.recompute;
   }
   if (info.accumulate_grad_batches > 1) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;

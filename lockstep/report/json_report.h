@@ -14,9 +14,9 @@ namespace lockstep {
 ///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "rss_bytes", "phases"}],
 ///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
 ///  "peak_rss_bytes"}, where gradients accumulate "accumulate_grad_batches", with strategy dp
-/// "devices" and "dp_loss", and with a pipeline "stages", "cuts" (the blocks that all stages but
-/// the last end with), "whole_backward" (stages whose backward the schedule would split, and
-/// cannot), "micro_batches" and "schedule".
+/// "devices", "dp_loss" and, where they are given, "device_weights", and with a pipeline "stages",
+/// "cuts" (the blocks that all stages but the last end with), "whole_backward" (stages whose
+/// backward the schedule would split, and cannot), "micro_batches", "schedule" and "recompute".
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
 std::string to_json(const RunReport& report);
 

@@ -12,9 +12,7 @@ namespace lockstep {
 namespace {
 
 std::string plural(std::int64_t count, const std::string& noun) {
-  const bool sibilant = noun.ends_with("s") || noun.ends_with("ch");
-  return str(count_text(static_cast<double>(count)), " ", noun,
-             count == 1 ? "" : sibilant ? "es" : "s");
+  return count_text(static_cast<double>(count)) + " " + noun_for(count, noun);
 }
 
 std::string precision_text(const std::string& precision) {
@@ -79,9 +77,10 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
   if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
+  if (!info.device_weights.empty()) line += " (weights " + join(info.device_weights) + ")";
   if (info.stages > 0) {
     line += " of " + plural(info.stages, "stage") + " (" + info.schedule + ", " +
-            plural(info.micro_batches, "micro-batch") + ")";
+            plural(info.micro_batches, "micro-batch") + (info.recompute ? ", recompute" : "") + ")";
   }
   if (info.world_size > 1) line += " over " + info.backend;
   line +=

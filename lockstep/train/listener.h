@@ -41,6 +41,8 @@ struct RunInfo {
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
   int devices = 1;          ///< devices of this process: strategy dp has a replica on each
+  /// Strategy dp: how a batch is shared out, in proportion. Empty: equal parts.
+  std::vector<double> device_weights{};
   std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
   int stages = 0;           ///< of a pipeline
   /// Pipelines: where the model was cut, as the blocks that all stages but the last end with.
@@ -49,6 +51,7 @@ struct RunInfo {
   std::vector<int> whole_backward{};
   int micro_batches = 0;    ///< of a pipeline
   std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
+  bool recompute = false;   ///< of a pipeline: forwards run again before the backward
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step

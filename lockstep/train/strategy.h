@@ -115,6 +115,9 @@ struct StrategyOptions {
   /// dp: a replica on each. GPUs of one type, or CPUs, which may occur several times. Empty: the
   /// run's device, or where that is the CPU a replica for each processor, at most 8.
   std::vector<torch::Device> devices{};
+  /// dp: how much of a batch each device gets, in proportion; a positive number for each device.
+  /// Empty: equal parts.
+  std::vector<double> device_weights{};
   DpLoss dp_loss = DpLoss::kGathered;
 
   /// pipeline and hybrid: number of stages of the model. Each worker has one of them, or two with
@@ -125,6 +128,9 @@ struct StrategyOptions {
   /// through in as many parts as it has samples.
   int micro_batches = 4;
   Schedule schedule = Schedule::k1F1B;
+  /// pipeline and hybrid: forwards keep the inputs of their stages only, and run again before the
+  /// backward (PipelineOptions::recompute): less memory for activations, more time.
+  bool recompute = false;
   /// hybrid: the ranks that have the same stages divide the optimizer's state among them, as zero1
   /// does.
   bool shard_optimizer = false;

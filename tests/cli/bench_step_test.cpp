@@ -147,6 +147,7 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
        "bench step: --batch belongs to --strategy all; use --batch-per-rank"},
       {[](auto& a) { a.micro_batches = 8; },
        "bench step: --micro-batches belongs to --strategy all"},
+      {[](auto& a) { a.recompute = true; }, "bench step: --recompute belongs to --strategy all"},
       {[](auto& a) { a.image_size = 64; }, "bench step: --image-size belongs to --strategy all"},
       {[](auto& a) { a.only = "ddp"; }, "bench step: --only belongs to --strategy all"},
   };

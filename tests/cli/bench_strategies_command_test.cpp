@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/strings.h>
 #include <tests/cli/program_run.h>
 #include <tests/support/temporary_directory.h>
 
@@ -84,15 +85,27 @@ TEST(BenchStrategiesCommand, TrainsAResNet) {
   const TemporaryDirectory folder;
   const auto file = folder / "rows";
   const ProgramResult result =
-      compare({"--model", "resnet18", "--strategy", "dp,pipeline", "--only",
-               "dp-gathered,pipeline-interleaved", "--batch", "4", "--micro-batches", "2",
-               "--threads", "2", "--rounds", "1", "--steps", "1", "--precision", "bf16",
-               "--optimizer", "adamw", "--json", file.string()});
+      compare({"--model",     "resnet18",    "--strategy",
+               "dp,pipeline", "--only",      "dp-gathered,pipeline-interleaved",
+               "--batch",     "4",           "--micro-batches",
+               "2",           "--threads",   "2",
+               "--rounds",    "1",           "--steps",
+               "1",           "--precision", "bf16",
+               "--optimizer", "adamw",       "--recompute",
+               "--json",      file.string()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const auto rows = rows_by_way(file);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows.at("pipeline-interleaved")["stages"], 4);
   EXPECT_EQ(rows.at("pipeline-interleaved")["image_size"], 32);
+  EXPECT_EQ(rows.at("pipeline-interleaved")["recompute"], true);
+  EXPECT_TRUE(rows.at("dp-gathered")["recompute"].is_null());
+  // What balance measured is printed, and the stages are cut there.
+  const auto cuts = rows.at("pipeline-interleaved")["cuts"].get<std::vector<std::string>>();
+  EXPECT_EQ(cuts.size(), 3U);
+  EXPECT_THAT(result.out,
+              HasSubstr("\n4 stages, cut behind " + join(cuts) + "\n  balance by time: "));
+  EXPECT_THAT(result.out, HasSubstr(" ms\n  the largest stage has "));
   EXPECT_EQ(rows.at("dp-gathered")["dp_loss"], "gathered");
   EXPECT_TRUE(rows.at("dp-gathered")["ratio_to_single"].is_null());
 }
@@ -107,6 +120,7 @@ TEST(BenchStrategiesCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "error: bench step: --only must be one of single, "},
       {{"--strategy", "all", "--bucket-cap-mb", "1"},
        "error: bench step: --bucket-cap-mb belongs to --strategy ddp or zero1\n"},
+      {{"--recompute"}, "error: bench step: --recompute belongs to --strategy all, which has "},
       {{"--batch", "8"}, "error: bench step: --batch belongs to --strategy all; use "},
       {{"--strategy", "all", "--batch", "x"}, "error: --batch: must be a whole number, got 'x'"},
   };

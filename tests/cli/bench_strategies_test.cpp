@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/cli/bench_strategies/strategy_cuts.h>
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
 #include <lockstep/cli/bench_strategies/strategy_settings.h>
 #include <lockstep/core/error.h>
@@ -76,6 +77,11 @@ TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
   EXPECT_NEAR(way_named("pipeline-interleaved", work).replayed_bubble(), 1.0 / 17, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble(), 1.0 / 25, 1e-12);
   EXPECT_DOUBLE_EQ(way_named("ddp", work).replayed_bubble(), 0);
+  // A forward that runs again lengthens the backward, which fills no gap.
+  const StrategyWork again = {.threads = 2, .batch = 64, .micro_batches = 8, .recompute = true};
+  EXPECT_DOUBLE_EQ(way_named("split", again).replayed_bubble(), 0.5);
+  EXPECT_NEAR(way_named("pipeline-1f1b", again).replayed_bubble(), 1.0 / 9, 1e-12);
+  EXPECT_NEAR(way_named("pipeline-zb-h1", again).replayed_bubble(), 1.0 / 17, 1e-12);
   // Where no backward can be split, ZB-H1 is 1F1B.
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble({0, 1}), 1.0 / 9, 1e-12);
 }
@@ -133,6 +139,15 @@ TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
   EXPECT_EQ(settings.image_size, 64);
   arguments.threads.reset();
   EXPECT_EQ(resolve_strategies(arguments).work.threads % 2, 0);
+}
+
+TEST_F(StrategySettingsTest, LetPipelinesRecompute) {
+  arguments.recompute = true;
+  const BenchStrategiesSettings settings = resolve_strategies(arguments);
+  for (const StrategyWay& way : settings.ways) {
+    EXPECT_EQ(way.recompute, way.has_pipeline()) << way.name;
+  }
+  EXPECT_THAT(strategies_text(settings, {}), HasSubstr(", 8 micro-batches, recompute\nway "));
 }
 
 TEST_F(StrategySettingsTest, ChooseWays) {
@@ -326,7 +341,8 @@ TEST_F(StrategyRowsTest, AreJson) {
       "threads_per_rank": 2, "batch": 128, "batch_per_rank": 128, "micro_batches": 8, "stages": 2,
       "precision": "32", "step_ms": 10.0, "step_ms_single": 20.0, "overhead_ms": -10.0,
       "ratio_to_single": 2.0, "bubble": 0.25, "bubble_replayed": 0.04, "dp_loss": null,
-      "exposed_ms": null, "why_not": null, "limited_by": "bubble", "rounds_ms": [10.0]})");
+      "recompute": false, "exposed_ms": null, "why_not": null, "limited_by": "bubble",
+      "rounds_ms": [10.0]})");
   for (const auto& [key, value] : contract.items()) {
     ASSERT_TRUE(rows[0].contains(key)) << key;
     if (value.is_number_float()) {
@@ -338,6 +354,41 @@ TEST_F(StrategyRowsTest, AreJson) {
   EXPECT_EQ(rows[1]["way"], "hybrid");
   EXPECT_EQ(rows[1]["why_not"], "rank 0: no stages");
   EXPECT_FALSE(rows[1].contains("step_ms"));
+}
+
+TEST_F(StrategyRowsTest, SpeakOfOneMicroBatch) {
+  settings.work.micro_batches = 1;
+  StrategyRow crowded = summarize(settings, rounds_of("hybrid", {10}), nullptr);
+  crowded.processors = 1;
+  const std::string text = strategies_text(settings, {crowded});
+  EXPECT_THAT(text, HasSubstr(", 1 micro-batch\nway "));
+  EXPECT_THAT(text, HasSubstr("\nhybrid: 4 ranks share 1 processor\n"));
+}
+
+// How `balance` chose is a line of another process.
+TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
+  const StageCuts measured = {.stages = 4,
+                              .names = {"layer1.1", "layer2.0", "layer3.0"},
+                              .about =
+                                  "balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 "
+                                  "+ 12.2 ms; the largest stage has 1.02 times its share"};
+  const StageCuts parsed = parse_stage_cuts(4, note_of(measured));
+  EXPECT_EQ(parsed.names, measured.names);
+  EXPECT_EQ(parsed.about, measured.about);
+  settings.cut = "balance";
+  settings.cuts = {{.stages = 2, .names = {"layer2"}, .about = "balance by time: 5 + 3 layers"},
+                   parsed};
+  const StrategyRow two = summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr);
+  const StrategyRow four = summarize(settings, rounds_of("pipeline-zbv", {10}), nullptr);
+  EXPECT_THAT(strategies_text(settings, {two, four}),
+              HasSubstr("\n2 stages, cut behind layer2\n  balance by time: 5 + 3 layers\n"
+                        "4 stages, cut behind layer1.1, layer2.0, layer3.0\n"
+                        "  balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 + 12.2 ms\n"
+                        "  the largest stage has 1.02 times its share\n"));
+  const auto json = nlohmann::json::parse(to_json(settings, {two, four}));
+  EXPECT_EQ(json[0]["cut"], "balance");
+  EXPECT_EQ(json[0]["cuts"], nlohmann::json(settings.cuts[0].names));
+  EXPECT_EQ(json[1]["cuts"], nlohmann::json(measured.names));
 }
 
 TEST_F(StrategyRowsTest, FitATerminal) {

@@ -63,6 +63,39 @@ TEST(PipelineText, ShowsLinesOfTimeAndWhatWorkersHold) {
             "1F0,1B0,1F1,1B1,1F2,1B2\n");
 }
 
+TEST(PipelineText, SpeaksOfOneStage) {
+  EXPECT_EQ(pipeline_text(picture_of_schedule("1f1b", 1, 2), 80),
+            "1f1b: 1 stage on 1 worker, 2 micro-batches\n"
+            "\n"
+            "replayed: a forward takes 1, a backward 2, either half of one 1, a message nothing\n"
+            "time         0\n"
+            "worker 0     FBBFBB\n"
+            "micro-batch  00 11\n"
+            "\n"
+            "F forward   B backward   . waits\n"
+            "\n"
+            "worker  stages  holds  waits, replayed\n"
+            "     0       0      1            0.00%\n"
+            "holds: activations, one for each stage and micro-batch, at most at once\n"
+            "\n"
+            "bubble, the share of all workers' time in which they do not compute\n"
+            "   0.00%  replayed: a forward takes 1, a backward 2, either half of one 1, a message "
+            "nothing\n"
+            "   0.00%  by formula: (p - 1) / (m + p - 1) with p = 1 and m = 2\n"
+            "\n"
+            "table, a line for each worker\n"
+            "0F0,0B0,0F1,0B1\n");
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+    const bool has_two = std::string(schedule) == "zbv";
+    const PipelinePicture picture = picture_of_schedule(schedule, has_two ? 2 : 1, 1);
+    const std::string title = std::string(schedule) + (has_two ? ": 2 stages" : ": 1 stage") +
+                              " on 1 worker, 1 micro-batch";
+    EXPECT_EQ(picture.title, title);
+    EXPECT_DOUBLE_EQ(picture.bubbles[0].bubble, 0) << schedule;
+    EXPECT_THAT(pipeline_svg(picture), HasSubstr(">" + title + "</text>"));
+  }
+}
+
 // Lines go on below, at a multiple of ten.
 TEST(PipelineText, WrapsLinesOfTime) {
   const std::string text = pipeline_text(picture_of_schedule("gpipe", 2, 8), 36);
@@ -332,6 +365,7 @@ TEST(ExplainPipelineSettings, SaysWhichOptionsCannotBe) {
       {{.stages = 0}, "--stages must be from 1 to 64, got 0"},
       {{.stages = 4, .workers = 3}, "1f1b has one stage on each worker, got --stages 4 and 3"},
       {{.schedule = "zbv", .stages = 5}, "zbv has two stages on each worker"},
+      {{.schedule = "zbv", .stages = 1}, "got --stages 1 and 1 worker"},
       {{.schedule = "interleaved", .stages = 5, .workers = 2}, "equally many stages on each"},
       {{.micro_batches = 0}, "--micro-batches must be from 1"},
       {{.stages = 4, .table = "x.csv"}, "--table says what --schedule"},

@@ -100,11 +100,16 @@ TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
   EXPECT_GT(report["epochs"][0]["phases"]["forward"], 0.0);
   EXPECT_GT(report["epochs"][0]["phases"]["backward"], 0.0);
 
+  EXPECT_FALSE(report.contains("device_weights"));
+
   std::vector<std::string> on_cpu = arguments;
-  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu"});
+  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu", "--device-weights", "2,1"});
   result = train(on_cpu);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("mnist: dp with 2 replicas (weights 2, 1), 1 process"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(file))["device_weights"],
+            nlohmann::json::array({2.0, 1.0}));
 }
 
 TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
@@ -153,14 +158,16 @@ TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
 }
 
 // The heading names the stages that zb-h1 cannot split, and they change no result: 1f1b, which
-// splits nothing, ends with the same bits.
+// splits nothing, ends with the same bits, also where it computes each forward twice.
 TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
-  const auto run_with = [&](const std::string& schedule) {
+  const auto run_with = [&](const std::string& schedule, bool recompute = false) {
     const std::string file = in_scratch(schedule + ".json");
-    const auto result =
-        train({"mnist", "--strategy", "pipeline", "--stages", "3", "--micro-batches", "2",
-               "--schedule", schedule, "--batch-size", "8", "--max-steps", "3", "--accelerator",
-               "cpu", "--json", file});
+    std::vector<std::string> arguments = {
+        "mnist", "--strategy",    "pipeline", "--stages",     "3", "--micro-batches",
+        "2",     "--schedule",    schedule,   "--batch-size", "8", "--max-steps",
+        "3",     "--accelerator", "cpu",      "--json",       file};
+    if (recompute) arguments.push_back("--recompute");
+    const auto result = train(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return std::pair(result.out, nlohmann::json::parse(read_text(file)));
   };
@@ -173,6 +180,12 @@ TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
   EXPECT_THAT(plain_out, HasSubstr("\ncut behind conv1, conv2\n"));
   EXPECT_TRUE(plain["whole_backward"].empty());
   EXPECT_EQ(split["test"]["loss"], plain["test"]["loss"]);
+  EXPECT_EQ(plain["recompute"], false);
+  const auto [twice_out, twice] = run_with("1f1b", /*recompute=*/true);
+  EXPECT_THAT(twice_out, HasSubstr("(1f1b, 2 micro-batches, recompute)"));
+  EXPECT_EQ(twice["recompute"], true);
+  EXPECT_EQ(twice["test"]["loss"], plain["test"]["loss"]);
+  EXPECT_EQ(twice["epochs"][0]["train_loss"], plain["epochs"][0]["train_loss"]);
 }
 
 // --accelerator auto says that there are no GPUs, cuda refuses to run without them.

@@ -109,6 +109,8 @@ const std::vector<WrongCall> kWrongCalls = {
      "rank 1: send: peer is rank 1 of the group, this rank itself"},
     {"PeerTooLarge", [](auto& g) { g.recv(ones(3), 2); },
      "rank 1: recv: peer must be from 0 to 1, got 2"},
+    {"PeerNegative", [](auto& g) { g.send(ones(3), -1); },
+     "rank 1: send: peer must be from 0 to 1, got -1"},
     {"NegativeTag", [](auto& g) { g.send(ones(3), 0, -1); },
      "rank 1: send: tag must be at least 0, got -1"},
     {"NegativeTagOfAny", [](auto& g) { g.recv(ones(3), std::nullopt, -2); },
@@ -118,6 +120,17 @@ const std::vector<WrongCall> kWrongCalls = {
        g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), 0}, {P2POp::Kind::kRecv, ones(3), 3}});
      },
      "peer must be from 0 to 1, got 3"},
+    {"BatchToNobody",
+     [](auto& g) {
+       g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), -1}});
+     },
+     "rank 1: send: peer must be from 0 to 1, got -1"},
+    // It does not stand for any source, as irecv() without one.
+    {"BatchFromNobody",
+     [](auto& g) {
+       g.batch_isend_irecv({{P2POp::Kind::kRecv, ones(3), -1}});
+     },
+     "rank 1: recv: peer must be from 0 to 1, got -1"},
     {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
     {"GroupWithTwins",
      [](auto& g) {

@@ -12,6 +12,9 @@ def wrong_arguments(rank, world):
         (lambda: dist.all_reduce(torch.ones(2 + rank, 3).to_sparse()), ["all_reduce", "sparse", "shape"]),
         (lambda: dist.all_reduce(torch.ones(2, 3, dtype=[torch.float32, torch.float64][rank]).to_sparse()),
          ["all_reduce", "sparse", "type"]),
+        *((lambda op=op, peer=peer: dist.batch_isend_irecv([dist.P2POp(op, torch.ones(3), peer)]),
+           [name, f"peer must be from 0 to {world - 1}, got {peer}"])
+          for op, name in ((dist.isend, "send"), (dist.irecv, "recv")) for peer in (-1, world)),
     ]
     for call, texts in cases:
         with raises(ValueError, f"rank {rank}", *texts):

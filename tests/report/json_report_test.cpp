@@ -104,6 +104,10 @@ TEST(ToJson, SaysWhatReplicasThereAre) {
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["devices"], 2);
   EXPECT_EQ(json["dp_loss"], "on-each");
+  EXPECT_FALSE(json.contains("device_weights"));
+  report.info.device_weights = {2, 1};
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["device_weights"],
+            nlohmann::json::array({2.0, 1.0}));
 }
 
 TEST(ToJson, SaysWhatPipelineThereIs) {
@@ -114,12 +118,14 @@ TEST(ToJson, SaysWhatPipelineThereIs) {
   report.info.whole_backward = {0, 1};
   report.info.micro_batches = 8;
   report.info.schedule = "1f1b";
+  report.info.recompute = true;
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["stages"], 2);
   EXPECT_EQ(json["cuts"], nlohmann::json::array({"layer2"}));
   EXPECT_EQ(json["whole_backward"], nlohmann::json::array({0, 1}));
   EXPECT_EQ(json["micro_batches"], 8);
   EXPECT_EQ(json["schedule"], "1f1b");
+  EXPECT_EQ(json["recompute"], true);
 }
 
 TEST_F(JsonReportTest, WritesAFileAndNothingElse) {

@@ -58,6 +58,8 @@ TEST(Text, DescribesARun) {
   info.devices = 2;
   info.dp_loss = "gathered";
   EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas, 1 process"));
+  info.device_weights = {3, 0.5};
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: dp with 2 replicas (weights 3, 0.5), "));
   info = sample_info();
   info.strategy = "hybrid";
   info.stages = 2;
@@ -65,6 +67,8 @@ TEST(Text, DescribesARun) {
   info.schedule = "zb-h1";
   EXPECT_THAT(run_line(info), testing::StartsWith("mnist: hybrid of 2 stages (zb-h1, 4 "
                                                   "micro-batches) over shm, 2 processes"));
+  info.recompute = true;
+  EXPECT_THAT(run_line(info), testing::HasSubstr("(zb-h1, 4 micro-batches, recompute) over shm"));
   info = sample_info();
   info.strategy = "single";
   info.world_size = 1;

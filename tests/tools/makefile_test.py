@@ -16,8 +16,10 @@ mkdir -p .deps
     "bin/cmake": """echo cmake "$@" >>calls
 case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
 for preset in release debug; do
-  printf '#!/bin/sh\\necho build/%s/lockstep "$@" >>calls\\n' $preset >build/$preset/lockstep
-  chmod +x build/$preset/lockstep
+  for program in lockstep tests_train tests_train_resnets; do
+    printf '#!/bin/sh\\necho build/%s/%s "$@" $LOCKSTEP_EXHAUSTIVE >>calls\\n' $preset $program >build/$preset/$program
+    chmod +x build/$preset/$program
+  done
 done
 """,
 }
@@ -58,6 +60,13 @@ class MakefileTest(unittest.TestCase):
             self.assertEqual(status, 0)
             self.assertIn(f"cmake --build build/{preset}", calls)
             self.assertIn(f"\nbuild/{preset}/lockstep train mnist --strategy ddp --nproc-per-node 3 --seed 7", calls)
+
+    def test_exhaustive_tests_have_their_variable_and_no_limit_of_ctest(self):
+        status, calls = self.make("test-exhaustive")
+        self.assertEqual(status, 0)
+        self.assertIn("--target tests_train tests_train_resnets\n", calls)
+        for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
+            self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
         status, calls = self.make("cuda")

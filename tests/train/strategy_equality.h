@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/models/resnet_stages.h>
 #include <lockstep/optim/optimizer.h>
@@ -115,16 +118,16 @@ inline EqualityCase make_equality_case(const std::string& name) {
   throw Error("no net " + name);
 }
 
-/// A way to train, and what it does with a batch: `shares` replicas have equal shares, and each
-/// share goes through in `parts` micro-batches. Batch normalisation takes its statistics from a
-/// part. The running ones are those of the first share.
+/// A way to train, and what it does with a batch: each replica has a share of it, `shares` are
+/// their sizes in proportion, and each share goes through in `parts` micro-batches. Batch
+/// normalisation takes its statistics from a part. The running ones are those of the first share.
 struct EqualityWay {
   std::string name;
   std::string strategy;
   int ranks = 1;
   std::string backend = "shm";
   StrategyOptions options{};
-  int shares = 1;
+  std::vector<int> shares = {1};
   int parts = 1;
   bool has_whole_gradients = true;  ///< in the module, on the ranks that have the parameter
   bool every_rank_trains = true;    ///< every rank has a parameter
@@ -165,12 +168,16 @@ inline Batch rows_of(const Batch& batch, std::int64_t first, std::int64_t count)
 
 /// Forward and backward of one part after the other. The first share comes last: its running
 /// statistics stay.
-inline void accumulate_shares(DoubleTask& task, const Batch& batch, int shares, int parts) {
+inline void accumulate_shares(DoubleTask& task, const Batch& batch, const std::vector<int>& shares,
+                              int parts) {
   const pipeline::SavedBuffers before(task.module());
-  const std::int64_t size = batch.size / shares;
-  for (int share = shares - 1; share >= 0; --share) {
+  const int whole = std::accumulate(shares.begin(), shares.end(), 0);
+  std::int64_t end = batch.size;
+  for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
     before.restore();
-    const Batch own = rows_of(batch, share * size, size);
+    const std::int64_t size = batch.size * *share / whole;
+    const Batch own = rows_of(batch, end - size, size);
+    end -= size;
     std::int64_t first = 0;
     for (const std::int64_t count : pipeline::part_sizes(size, parts)) {
       const double weight = static_cast<double>(count) / static_cast<double>(batch.size);
@@ -180,7 +187,7 @@ inline void accumulate_shares(DoubleTask& task, const Batch& batch, int shares, 
   }
 }
 
-inline Lesson learn_alone(const std::string& name, int shares, int parts) {
+inline Lesson learn_alone(const std::string& name, const std::vector<int>& shares, int parts) {
   const EqualityCase own = make_equality_case(name);
   auto& task = dynamic_cast<DoubleTask&>(*own.task);
   task.module().train();
@@ -240,7 +247,7 @@ class LearntAlone {
  public:
   explicit LearntAlone(std::string net) : net_(std::move(net)) {}
 
-  const Lesson& in(int shares, int parts) {
+  const Lesson& in(const std::vector<int>& shares, int parts) {
     const auto found = lessons_.find({shares, parts});
     if (found != lessons_.end()) return found->second;
     return lessons_.emplace(std::pair(shares, parts), learn_alone(net_, shares, parts))
@@ -250,7 +257,7 @@ class LearntAlone {
 
  private:
   std::string net_;
-  std::map<std::pair<int, int>, Lesson> lessons_;
+  std::map<std::pair<std::vector<int>, int>, Lesson> lessons_;
 };
 
 inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
@@ -282,6 +289,15 @@ inline constexpr Schedule kEverySchedule[] = {Schedule::kGPipe, Schedule::k1F1B,
                                               Schedule::kInterleaved, Schedule::kZbH1,
                                               Schedule::kZbV};
 
+/// Whether the tests take every way that there is, which takes long: `make test-exhaustive`.
+inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }
+
+/// `chosen`, or where every way is tested all schedules.
+inline std::vector<Schedule> schedules_or_all(std::vector<Schedule> chosen) {
+  if (!tests_every_way()) return chosen;
+  return {std::begin(kEverySchedule), std::end(kEverySchedule)};
+}
+
 /// Whether the schedule puts two stages on a worker.
 inline bool has_two_stages(Schedule schedule) {
   return schedule == Schedule::kInterleaved || schedule == Schedule::kZbV;
@@ -289,21 +305,30 @@ inline bool has_two_stages(Schedule schedule) {
 
 inline std::vector<EqualityWay> data_parallel_ways() {
   const std::vector<torch::Device> two(2, torch::kCPU);
-  return {{.name = "dp, gathered",
-           .strategy = "dp",
-           .options = {.devices = two, .dp_loss = DpLoss::kGathered},
-           .shares = 2},
-          {.name = "dp, on each",
-           .strategy = "dp",
-           .options = {.devices = two, .dp_loss = DpLoss::kOnEach},
-           .shares = 2},
-          {.name = "ddp", .strategy = "ddp", .ranks = 2, .shares = 2},
-          {.name = "ddp over gloo", .strategy = "ddp", .ranks = 2, .backend = "gloo", .shares = 2},
-          {.name = "zero1",
-           .strategy = "zero1",
-           .ranks = 2,
-           .shares = 2,
-           .has_whole_gradients = false}};
+  return {
+      {.name = "dp, gathered",
+       .strategy = "dp",
+       .options = {.devices = two, .dp_loss = DpLoss::kGathered},
+       .shares = {1, 1}},
+      {.name = "dp, on each",
+       .strategy = "dp",
+       .options = {.devices = two, .dp_loss = DpLoss::kOnEach},
+       .shares = {1, 1}},
+      {.name = "dp by weights, gathered",
+       .strategy = "dp",
+       .options = {.devices = two, .device_weights = {3, 1}, .dp_loss = DpLoss::kGathered},
+       .shares = {3, 1}},
+      {.name = "dp by weights, on each",
+       .strategy = "dp",
+       .options = {.devices = two, .device_weights = {3, 1}, .dp_loss = DpLoss::kOnEach},
+       .shares = {3, 1}},
+      {.name = "ddp", .strategy = "ddp", .ranks = 2, .shares = {1, 1}},
+      {.name = "ddp over gloo", .strategy = "ddp", .ranks = 2, .backend = "gloo", .shares = {1, 1}},
+      {.name = "zero1",
+       .strategy = "zero1",
+       .ranks = 2,
+       .shares = {1, 1},
+       .has_whole_gradients = false}};
 }
 
 /// Four stages on threads.
@@ -346,9 +371,16 @@ inline EqualityWay hybrid_way(Schedule schedule, int parts, bool shards = false)
                       .micro_batches = parts,
                       .schedule = schedule,
                       .shard_optimizer = shards},
-          .shares = 2,
+          .shares = {1, 1},
           .parts = parts,
           .has_whole_gradients = !shards};
+}
+
+/// `way` with forwards that run again before the backward.
+inline EqualityWay recomputing(EqualityWay way) {
+  way.name += ", recompute";
+  way.options.recompute = true;
+  return way;
 }
 
 }  // namespace lockstep::testing_support

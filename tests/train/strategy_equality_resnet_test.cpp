@@ -1,4 +1,5 @@
-// Every strategy and schedule trains a ResNet-18 as one process does, and some a ResNet-50.
+// Every strategy and schedule trains a ResNet-18 as one process does, and some a ResNet-50. With
+// LOCKSTEP_EXHAUSTIVE all of them train both.
 #include <gtest/gtest.h>
 
 #include <tests/train/strategy_equality.h>
@@ -9,6 +10,8 @@ namespace {
 using testing_support::expect_equal_lessons;
 using testing_support::kEverySchedule;
 using testing_support::LearntAlone;
+using testing_support::schedules_or_all;
+using testing_support::tests_every_way;
 
 // Two samples in each micro-batch: a pipeline has eight samples, each of two pipelines four.
 constexpr int kResNetParts = 4;
@@ -31,24 +34,39 @@ TEST(StrategyEqualityResNet, OfPipelinesOnThreads) {
 // splits them and has two stages on a rank, because four ranks are slow on two processors.
 TEST(StrategyEqualityResNet, OfPipelinesOnRanks) {
   LearntAlone alone("resnet18");
-  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+  for (const Schedule schedule : schedules_or_all({Schedule::k1F1B, Schedule::kZbV})) {
     expect_equal_lessons(alone, testing_support::rank_way(schedule, kResNetParts));
   }
 }
 
 TEST(StrategyEqualityResNet, OfHybrids) {
   LearntAlone alone("resnet18");
-  expect_equal_lessons(alone, testing_support::hybrid_way(Schedule::kZbV, kResNetHybridParts));
-  expect_equal_lessons(alone, testing_support::hybrid_way(Schedule::k1F1B, kResNetHybridParts,
-                                                          /*shards=*/true));
+  for (const Schedule schedule : schedules_or_all({Schedule::kZbV})) {
+    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kResNetHybridParts));
+  }
+  for (const Schedule schedule : schedules_or_all({Schedule::k1F1B})) {
+    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kResNetHybridParts,
+                                                            /*shards=*/true));
+  }
 }
 
-// Images have 64x64 pixels. One way of each kind runs, because a step takes a second.
+// Images have 64x64 pixels. One way of each of three kinds runs, because a step takes a second.
 TEST(StrategyEqualityResNet, OfAResNet50) {
   LearntAlone alone("resnet50");
-  expect_equal_lessons(alone, testing_support::data_parallel_ways().at(1));
-  expect_equal_lessons(alone, testing_support::thread_way(Schedule::kZbV, kResNetParts));
-  expect_equal_lessons(alone, testing_support::hybrid_way(Schedule::kZbH1, kResNetHybridParts));
+  auto replicas = testing_support::data_parallel_ways();
+  if (!tests_every_way()) replicas = {replicas.at(1)};
+  for (const auto& way : replicas) expect_equal_lessons(alone, way);
+  for (const Schedule schedule : schedules_or_all({Schedule::kZbV})) {
+    expect_equal_lessons(alone, testing_support::thread_way(schedule, kResNetParts));
+  }
+  for (const Schedule schedule : schedules_or_all({Schedule::kZbH1})) {
+    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kResNetHybridParts));
+  }
+  for (const Schedule schedule : schedules_or_all({})) {
+    expect_equal_lessons(alone, testing_support::rank_way(schedule, kResNetParts));
+    expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kResNetHybridParts,
+                                                            /*shards=*/true));
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 using testing_support::expect_equal_lessons;
 using testing_support::kEverySchedule;
 using testing_support::LearntAlone;
+using testing_support::schedules_or_all;
 
 // Parts of a batch of 12 samples, and of one of 6.
 constexpr int kPipelineParts = 5;
@@ -40,6 +41,19 @@ TEST(StrategyEquality, OfPipelinesOnRanks) {
   }
 }
 
+// TrainerRecompute shows that the forwards do run twice.
+TEST(StrategyEquality, OfPipelinesThatRecompute) {
+  for (const char* const net : {"mnist", "tied"}) {
+    LearntAlone alone(net);
+    for (const Schedule schedule : schedules_or_all({Schedule::k1F1B, Schedule::kZbV})) {
+      expect_equal_lessons(alone,
+                           recomputing(testing_support::thread_way(schedule, kPipelineParts)));
+      expect_equal_lessons(alone, recomputing(testing_support::rank_way(schedule, kPipelineParts)));
+      expect_equal_lessons(alone, recomputing(testing_support::hybrid_way(schedule, kHybridParts)));
+    }
+  }
+}
+
 // The copies of a weight have a group of their own where not all ranks have one.
 TEST(StrategyEquality, OfTiesBetweenSomeOfTheRanks) {
   LearntAlone alone("tied");
@@ -55,7 +69,7 @@ TEST(StrategyEquality, OfHybrids) {
       expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kHybridParts));
     }
     // zbv has both stages with the tied weight on one rank.
-    for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
+    for (const Schedule schedule : schedules_or_all({Schedule::k1F1B, Schedule::kZbV})) {
       expect_equal_lessons(alone,
                            testing_support::hybrid_way(schedule, kHybridParts, /*shards=*/true));
     }

@@ -123,21 +123,42 @@ struct NormedNetImpl : torch::nn::Cloneable<NormedNetImpl> {
 };
 TORCH_MODULE(NormedNet);
 
-TEST(TrainerDpBuffers, AreThoseOfTheFirstReplicasPart) {
+// Expects the running statistics of the first `samples` of the first batch.
+void expect_statistics_of_first(std::int64_t samples, const StrategyOptions& strategy_options) {
   Batch first;
   Loader again = train_loader(group_of_one());
   again.set_epoch(0);
   ASSERT_TRUE(again.next(first));
   NormedNet net;
-  const torch::Tensor half = first.images.narrow(0, 0, kGlobalBatch / 2).flatten(1);
-  const torch::Tensor expected = net->hidden->forward(half).mean(0).detach();
+  const torch::Tensor part = first.images.narrow(0, 0, samples).flatten(1);
+  const torch::Tensor expected = net->hidden->forward(part).mean(0).detach();
 
   ClassificationTask task(net, ClassificationLoss::kCrossEntropy);
   Loader loader = train_loader(group_of_one());
   TrainerOptions one = options(1);
   one.max_steps = 1;
-  Trainer(one, make_strategy("dp", group_of_one(), two_cpus(DpLoss::kGathered))).fit(task, loader);
-  EXPECT_TRUE(net->norm->running_mean.allclose(expected, 1e-4, 1e-5));
+  Trainer(one, make_strategy("dp", group_of_one(), strategy_options)).fit(task, loader);
+  EXPECT_TRUE(net->norm->running_mean.allclose(expected, 1e-4, 1e-5)) << samples;
+}
+
+TEST(TrainerDpBuffers, AreThoseOfTheFirstReplicasPart) {
+  StrategyOptions shared = two_cpus(DpLoss::kGathered);
+  expect_statistics_of_first(kGlobalBatch / 2, shared);
+  shared.device_weights = {3, 1};
+  expect_statistics_of_first(kGlobalBatch * 3 / 4, shared);
+}
+
+// A run that goes on with other weights does not repeat the original, and says so.
+TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
+  StrategyOptions shared = two_cpus(DpLoss::kGathered);
+  const auto equal = make_strategy("dp", group_of_one(), shared);
+  EXPECT_EQ(equal->batch_parts(), "2 replicas");
+  shared.device_weights = {3, 0.5};
+  const auto weighted = make_strategy("dp", group_of_one(), shared);
+  EXPECT_EQ(weighted->batch_parts(), "2 replicas by weights 3, 0.5");
+  RunInfo info;
+  weighted->describe(info);
+  EXPECT_EQ(info.device_weights, shared.device_weights);
 }
 
 TEST(TrainerDpRefusals, NameTheStrategy) {
@@ -178,6 +199,14 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
                            ClassificationLoss::kCrossEntropy);
   EXPECT_THAT(message_of<ConfigError>([&] { fit(fixed); }), HasSubstr("cannot be cloned"));
   EXPECT_THROW(parse_dp_loss("each"), ConfigError);
+
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  StrategyOptions three = two_cpus(DpLoss::kGathered);
+  three.device_weights = {3, 1, 1};
+  const auto strategy = make_strategy("dp", group_of_one(), three);
+  strategy->place(task.module(), torch::kCPU);
+  EXPECT_EQ(message_of<ConfigError>([&] { strategy->attach(task, {}); }),
+            "DataParallel: weights must have a number for each of the 2 devices, got 3");
 }
 
 }  // namespace

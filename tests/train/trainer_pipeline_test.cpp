@@ -270,6 +270,15 @@ TEST(TrainerPipelineCheckpoints, GoOnFromPipelinesAndReplicas) {
        {"ranks4", 4, {.strategy = "pipeline", .options = staged(4)}}});
 }
 
+TEST(TrainerPipelineCheckpoints, NameTheMicroBatches) {
+  StrategyOptions strategy_options = staged(2);
+  const auto four = make_strategy("pipeline", group_of_one(), strategy_options);
+  EXPECT_EQ(four->batch_parts(), "4 micro-batches");
+  strategy_options.micro_batches = 1;
+  const auto one = make_strategy("pipeline", group_of_one(), strategy_options);
+  EXPECT_EQ(one->batch_parts(), "1 micro-batch");
+}
+
 // All schedules, on threads and ranks, give the bits of one process that accumulates the
 // micro-batches.
 TEST(TrainerPipelineBits, AreThoseOfEverySplit) {
@@ -362,6 +371,10 @@ TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
       {"pipeline", 2, {.stages = 2, .shard_optimizer = true}, "belongs to strategy hybrid"},
       {"pipeline", 2, {.stages = 2, .micro_batches = 0}, "micro_batches must be at least 1"},
       {"pipeline", 1, {.devices = {torch::Device(torch::kCPU)}, .stages = 2}, "2 workers, got 1"},
+      {"pipeline",
+       1,
+       {.devices = std::vector<torch::Device>(2, torch::kCPU), .stages = 1},
+       "1 stage by the schedule 1f1b has 1 worker, got 2 devices"},
   };
   for (const Case& c : cases) {
     const auto errors = run_group(c.ranks, c.ranks == 1 ? "auto" : "shm", [&](ProcessGroup group) {

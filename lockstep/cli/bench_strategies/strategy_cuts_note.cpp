@@ -1,6 +1,6 @@
 // Where a model is cut, as a text that processes hand to each other.
-#include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/bench_strategies/strategy_cuts.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep {

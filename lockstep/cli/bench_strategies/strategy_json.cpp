@@ -40,6 +40,7 @@ Json asked_for(const BenchStrategiesSettings& settings, const StrategyWay& way) 
           {"cut", text_or_null(pipeline ? settings.cut : "")},
           {"cuts", cuts_or_null(settings, way)},
           {"micro_batches", pipeline ? Json(way.micro_batches) : Json()},
+          {"recompute", pipeline ? Json(way.recompute) : Json()},
           {"shard_optimizer", way.shard_optimizer},
           {"ranks", way.ranks},
           {"threads_per_rank", way.threads},

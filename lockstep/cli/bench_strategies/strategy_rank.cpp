@@ -48,6 +48,7 @@ StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds
     options.stages = way.stages;
     options.micro_batches = way.micro_batches;
     options.schedule = schedule_named(way.schedule);
+    options.recompute = way.recompute;
   }
   options.shard_optimizer = way.shard_optimizer;
   return options;

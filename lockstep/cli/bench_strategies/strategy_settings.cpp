@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/word_list.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -91,6 +92,7 @@ StrategyWork resolve_work(const BenchStepArguments& arguments) {
   require_even("--batch", work.batch);
   work.micro_batches = arguments.micro_batches.value_or(kDefaultMicroBatches);
   check.in_range("--micro-batches", work.micro_batches, 1, 1000);
+  work.recompute = arguments.recompute;
   return work;
 }
 

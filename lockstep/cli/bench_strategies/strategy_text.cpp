@@ -1,7 +1,12 @@
 // The rows of strategy_rows.h as a table.
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <lockstep/cli/bench_sizes.h>
 #include <lockstep/core/strings.h>
@@ -53,6 +58,18 @@ std::string refused_line(const StrategyRow& row) {
   return line;
 }
 
+// Where the model is cut, and below it how that was chosen, a line for each part of it.
+std::string cuts_text(const StageCuts& cuts) {
+  constexpr std::string_view kBreak = "; ";
+  std::string text = str(cuts.stages, " stages, cut behind ", join(cuts.names), '\n');
+  for (std::size_t at = 0; at < cuts.about.size();) {
+    const std::size_t end = std::min(cuts.about.find(kBreak, at), cuts.about.size());
+    text += "  " + cuts.about.substr(at, end - at) + '\n';
+    at = end + kBreak.size();
+  }
+  return text;
+}
+
 // A line for each way that knows what its devices hold: there is no room for another column.
 std::vector<std::string> device_lines(const std::vector<StrategyRow>& rows) {
   std::vector<std::string> lines;
@@ -70,8 +87,8 @@ std::vector<std::string> crowded_lines(const std::vector<StrategyRow>& rows) {
   std::vector<std::string> lines;
   for (const StrategyRow& row : rows) {
     if (row.way.ranks * row.way.threads <= row.processors) continue;
-    lines.push_back(str(row.way.name, ": ", row.way.ranks, " ranks share ", row.processors,
-                        " processors"));
+    lines.push_back(str(row.way.name, ": ", row.way.ranks, " ranks share ",
+                        amount_of(row.processors, "processor")));
   }
   return lines;
 }
@@ -83,7 +100,8 @@ std::string strategies_text(const BenchStrategiesSettings& settings,
   std::string text = str(settings.model, ", ", settings.image_size, "x", settings.image_size,
                          " images, batch ", settings.work.batch, ", ", settings.work.threads,
                          " threads, precision ", settings.precision, ", ", settings.optimizer, ", ",
-                         settings.work.micro_batches, " micro-batches\n");
+                         amount_of(settings.work.micro_batches, "micro-batch"),
+                         settings.work.recompute ? ", recompute" : "", '\n');
   text += table_row({"way", "ranks", "step ms", "quartiles", "img/s", "ratio", "peak", "sum",
                      "busy", "limited by"}) +
           '\n';
@@ -94,9 +112,7 @@ std::string strategies_text(const BenchStrategiesSettings& settings,
       "\nranks: processes x threads; single-half: half of the threads; split: two stages in turn\n"
       "ratio: throughput to that of single; busy: processor time to that of all threads\n"
       "peak: MiB of the largest process over what it held before the model; sum: MiB of all\n";
-  for (const StageCuts& cuts : settings.cuts) {
-    text += str(cuts.stages, " stages end with ", join(cuts.names), ": ", cuts.about, '\n');
-  }
+  for (const StageCuts& cuts : settings.cuts) text += cuts_text(cuts);
   for (const std::string& line : device_lines(rows)) text += line + '\n';
   for (const std::string& line : crowded_lines(rows)) text += line + '\n';
   return text;

@@ -42,6 +42,7 @@ StrategyWay with_pipeline(StrategyWay way, const std::string& schedule, const St
   way.batch_shares = std::max(1, way.ranks / kParts);
   way.micro_batches =
       static_cast<int>(std::min<std::int64_t>(work.micro_batches, work.batch / way.batch_shares));
+  way.recompute = work.recompute;
   return way;
 }
 
@@ -49,6 +50,13 @@ StrategyWay naive_split(const StrategyWork& work) {
   StrategyWork whole = work;
   whole.micro_batches = 1;
   return with_pipeline(on_threads("split", "pipeline", work.threads), "gpipe", whole);
+}
+
+// As pipeline::unit_cost(), with another forward before each backward.
+double recomputing_cost(const pipeline::Action& action) {
+  const bool begins_backward =
+      action.kind == pipeline::Kind::kBackward || action.kind == pipeline::Kind::kBackwardInput;
+  return pipeline::unit_cost(action) + (begins_backward ? 1 : 0);
 }
 
 StrategyWay hybrid(const std::string& name, const StrategyWork& work) {
@@ -61,7 +69,7 @@ double StrategyWay::replayed_bubble(const std::vector<int>& whole_backward) cons
   if (!has_pipeline()) return 0;
   pipeline::Table table = pipeline::schedule_of(schedule, workers, micro_batches, stages / workers);
   for (const int stage : whole_backward) table = pipeline::with_whole_backward(table, stage);
-  return pipeline::replay(table).bubble();
+  return pipeline::replay(table, recompute ? recomputing_cost : pipeline::unit_cost).bubble();
 }
 
 std::vector<StrategyWay> strategy_ways(const StrategyWork& work) {

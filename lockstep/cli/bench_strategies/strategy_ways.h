@@ -20,12 +20,14 @@ struct StrategyWay {
   int stages = 0;          ///< of a pipeline
   int workers = 0;         ///< workers of one pipeline: threads or ranks
   int micro_batches = 0;   ///< micro-batches of one pipeline
+  bool recompute = false;  ///< pipelines: forwards run again before the backward
   bool shard_optimizer = false;
 
   bool has_pipeline() const { return !schedule.empty(); }
   /// The share of all workers' time in which the schedule leaves them idle, where a forward and
-  /// either half of a backward take equally long and messages nothing; 0 without a pipeline. The
-  /// backward of the stages in `whole_backward` is not split.
+  /// either half of a backward take equally long and messages nothing; 0 without a pipeline. A
+  /// forward that is recomputed counts with the backward that needs it. The backward of the stages
+  /// in `whole_backward` is not split.
   double replayed_bubble(const std::vector<int>& whole_backward = {}) const;
 };
 
@@ -34,6 +36,7 @@ struct StrategyWork {
   int threads = 2;         ///< sum over the processes, even
   std::int64_t batch = 2;  ///< images of a step, over all processes, even
   int micro_batches = 8;
+  bool recompute = false;  ///< by all pipelines
 };
 
 /// Most ways divide the threads in two: among replicas, ranks or the workers of a pipeline.

@@ -24,10 +24,6 @@ bool computes(Kind kind) {
   return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
 }
 
-std::string amount_of(std::size_t count, const std::string& noun) {
-  return str(count, ' ', noun, count == 1 ? "" : noun.ends_with('h') ? "es" : "s");
-}
-
 struct TimeUnit {
   const char* name;
   double per_second;
@@ -48,9 +44,9 @@ Timeline in_unit(Timeline seconds, const TimeUnit& unit) {
 
 PipelinePicture begun_picture(const ExplainPipelineSettings& settings) {
   const Table& table = settings.table;
-  return {.title = str(table.name, ": ", amount_of(table.worker_of.size(), "stage"), " on ",
-                       amount_of(table.workers.size(), "worker"), ", ",
-                       amount_of(static_cast<std::size_t>(table.micro_batches), "micro-batch")),
+  return {.title = str(table.name, ": ", amount_of(table.stages(), "stage"), " on ",
+                       amount_of(static_cast<std::int64_t>(table.workers.size()), "worker"), ", ",
+                       amount_of(table.micro_batches, "micro-batch")),
           .table = table,
           .peak_activations = pipeline::check(table).peak_activations};
 }
@@ -133,8 +129,9 @@ PipelinePicture picture_of(const ExplainPipelineSettings& settings,
   const auto threads = static_cast<std::size_t>(settings.toys ? settings.toys->threads : 1);
   const std::size_t wanted = settings.table.workers.size() * threads;
   if (measured.processors > 0 && static_cast<std::size_t>(measured.processors) < wanted) {
-    picture.notes.push_back(str("The workers wanted ", wanted, " processors and shared ",
-                                measured.processors,
+    const auto workers = static_cast<std::int64_t>(settings.table.workers.size());
+    picture.notes.push_back(str("The ", noun_for(workers, "worker"), " wanted ", wanted,
+                                " processors and shared ", measured.processors,
                                 ": durations hold times in which a worker had none."));
   }
   return picture;

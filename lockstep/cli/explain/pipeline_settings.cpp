@@ -35,7 +35,8 @@ int resolve_workers(const std::string& schedule, int stages, std::optional<int> 
                           schedule == "interleaved" ? "equally many stages"
                           : several                 ? "two stages"
                                                     : "one stage",
-                          " on each worker, got --stages ", stages, " and ", count, " workers"));
+                          " on each worker, got --stages ", stages, " and ",
+                          amount_of(count, "worker")));
   }
   return count;
 }

@@ -48,9 +48,9 @@ Schedule schedule_named(std::string_view name) {
 int workers_for(Schedule schedule, int stages) {
   const int each = schedule == Schedule::kZbV || schedule == Schedule::kInterleaved ? 2 : 1;
   if (stages < each || stages % each != 0) {
-    throw ConfigError(str("Pipeline: the schedule ", schedule_name(schedule), " has ", each,
-                          each == 1 ? " stage" : " stages", " on each worker, got ", stages,
-                          " stages in all"));
+    throw ConfigError(str("Pipeline: the schedule ", schedule_name(schedule), " has ",
+                          amount_of(each, "stage"), " on each worker, got ",
+                          amount_of(stages, "stage"), " in all"));
   }
   return stages / each;
 }
@@ -63,8 +63,9 @@ Table table_of_schedule(const PipelineOptions& options, int stages, int workers,
   const std::string_view name = schedule_name(options.schedule);
   const Table table = schedule_of(name, workers, micro_batches, std::max(1, stages / workers));
   if (table.stages() != stages) {
-    throw ConfigError(str("Pipeline: the schedule ", name, " has ", table.stages(), " stages on ",
-                          workers, " workers, got ", stages));
+    throw ConfigError(str("Pipeline: the schedule ", name, " has ",
+                          amount_of(table.stages(), "stage"), " on ", amount_of(workers, "worker"),
+                          ", got ", stages));
   }
   return table;
 }

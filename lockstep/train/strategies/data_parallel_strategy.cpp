@@ -32,7 +32,10 @@ std::vector<torch::Device> usual_devices(torch::Device device) {
 class DataParallelStrategy final : public Strategy {
  public:
   DataParallelStrategy(ProcessGroup group, const StrategyOptions& options)
-      : group_(std::move(group)), devices_(options.devices), dp_loss_(options.dp_loss) {
+      : group_(std::move(group)),
+        devices_(options.devices),
+        weights_(options.device_weights),
+        dp_loss_(options.dp_loss) {
     if (group_.size() == 1) return;
     throw ConfigError(lockstep::str("strategy dp trains in one process, but there are ",
                                     group_.size(), "; use --strategy ddp"));
@@ -42,10 +45,13 @@ class DataParallelStrategy final : public Strategy {
   ProcessGroup& group() override { return group_; }
   void describe(RunInfo& info) const override {
     info.devices = static_cast<int>(devices_.size());
+    info.device_weights = weights_;
     info.dp_loss = to_string(dp_loss_);
   }
   std::string batch_parts() const override {
-    return devices_.size() == 1 ? "whole" : lockstep::str(devices_.size(), " replicas");
+    if (devices_.size() == 1) return "whole";
+    const std::string replicas = lockstep::str(devices_.size(), " replicas");
+    return weights_.empty() ? replicas : replicas + " by weights " + lockstep::join(weights_);
   }
 
   void place(torch::nn::Module& module, torch::Device device) override {
@@ -56,7 +62,7 @@ class DataParallelStrategy final : public Strategy {
   void attach(Task& task, const StepSettings& settings) override {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
-    core_.emplace(task.module(), devices_, DataParallelOptions{});
+    core_.emplace(task.module(), devices_, DataParallelOptions{.weights = weights_});
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -126,6 +132,7 @@ class DataParallelStrategy final : public Strategy {
   const std::string name_ = "dp";
   ProcessGroup group_;
   std::vector<torch::Device> devices_;
+  const std::vector<double> weights_;
   const DpLoss dp_loss_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;

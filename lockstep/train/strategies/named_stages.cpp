@@ -103,8 +103,8 @@ std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& 
                                      const StepSettings& settings, const std::string& strategy) {
   const std::vector<pipeline::StageModule> modules = task.stages(count);
   if (modules.size() != static_cast<std::size_t>(count)) {
-    throw ConfigError(lockstep::str("strategy ", strategy, ": the task was asked for ", count,
-                                    " stages and gave ", modules.size()));
+    throw ConfigError(lockstep::str("strategy ", strategy, ": the task was asked for ",
+                                    amount_of(count, "stage"), " and gave ", modules.size()));
   }
   const Named parameters = module.named_parameters(), buffers = module.named_buffers();
   const Names names_of_parameters = names_of(parameters), names_of_buffers = names_of(buffers);

@@ -10,9 +10,9 @@ namespace lockstep {
 namespace {
 
 std::string shape_of_pipeline(const StrategyOptions& options, int workers) {
-  return lockstep::str(options.stages, options.stages == 1 ? " stage" : " stages",
-                       " by the schedule ", schedule_name(options.schedule), " need ", workers,
-                       workers == 1 ? " rank" : " ranks");
+  return lockstep::str(amount_of(options.stages, "stage"), " by the schedule ",
+                       schedule_name(options.schedule), options.stages == 1 ? " needs " : " need ",
+                       amount_of(workers, "rank"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <c10/core/GradMode.h>
 #include <torch/types.h>
 
 #include <lockstep/train/precision.h>
@@ -13,7 +14,8 @@
 
 namespace lockstep {
 
-/// Called by the worker of the last stage, for one micro-batch after the other. Call mean() when
+/// Called by the worker of the last stage, for one micro-batch after the other. With recomputation
+/// it is called twice for each; mean() then counts the call that records a graph. Call mean() when
 /// the step has ended.
 class StageCriterion {
  public:
@@ -28,8 +30,10 @@ class StageCriterion {
       const AutocastScope autocast(settings_.precision, output.device().type());
       loss = task_.loss(output, labels);
     }
-    const torch::Tensor share = loss.detach() * (static_cast<double>(labels.size(0)) / samples_);
-    mean_ = mean_.defined() ? mean_ + share : share;
+    if (c10::GradMode::is_enabled()) {
+      const torch::Tensor share = loss.detach() * (static_cast<double>(labels.size(0)) / samples_);
+      mean_ = mean_.defined() ? mean_ + share : share;
+    }
     return weighted_loss(loss, part_, settings_.scaler);
   }
 

@@ -23,9 +23,10 @@ class StagedStrategy : public Strategy {
     info.whole_backward = whole_backward_;
     info.micro_batches = options_.micro_batches;
     info.schedule = schedule_name(options_.schedule);
+    info.recompute = options_.recompute;
   }
   std::string batch_parts() const override {
-    return lockstep::str(options_.micro_batches, " micro-batches");
+    return amount_of(options_.micro_batches, "micro-batch");
   }
   /// Leaves the whole model where it is; attach() moves the stages.
   void place(torch::nn::Module&, torch::Device) override {}
@@ -59,6 +60,7 @@ class StagedStrategy : public Strategy {
   PipelineOptions pipeline_options() const {
     return {.micro_batches = options_.micro_batches,
             .schedule = options_.schedule,
+            .recompute = options_.recompute,
             .timeout = options_.timeout};
   }
   const StrategyOptions& options() const { return options_; }

@@ -38,10 +38,11 @@ class ThreadPipelineStrategy final : public StagedStrategy {
     if (options.devices.empty() || options.devices.size() == static_cast<std::size_t>(workers())) {
       return;
     }
-    throw ConfigError(lockstep::str("strategy pipeline: ", options.stages,
-                                    " stages by the schedule ", schedule_name(options.schedule),
-                                    " have ", workers(), " workers, got ", options.devices.size(),
-                                    " devices"));
+    throw ConfigError(lockstep::str(
+        "strategy pipeline: ", amount_of(options.stages, "stage"), " by the schedule ",
+        schedule_name(options.schedule), options.stages == 1 ? " has " : " have ",
+        amount_of(workers(), "worker"), ", got ",
+        amount_of(static_cast<std::int64_t>(options.devices.size()), "device")));
   }
 
   ProcessGroup& group() override { return group_; }

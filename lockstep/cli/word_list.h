@@ -1,0 +1,22 @@
+// Lists in options: words with commas between them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// "a,b" as {"a", "b"}.
+inline std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return words;
+}
+
+}  // namespace lockstep
