@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <latch>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -17,12 +19,16 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/train/checkpoint.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer_runs.h>
 
 namespace lockstep {
 namespace {
 
+using testing::Each;
+using testing::StartsWith;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::TemporaryDirectory;
@@ -47,7 +53,17 @@ torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
   return net;
 }
 
-// Two stages, which both have the tied weight.
+// A net whose third and last layer are one normalisation with running statistics.
+torch::nn::Sequential make_net_with_shared_norm() {
+  const torch::nn::BatchNorm1d shared(16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Tanh());
+  net->push_back(shared);
+  return net;
+}
+
+// Two stages, which both have the shared layer.
 ClassificationTask task_with_tie(const torch::nn::Sequential& net) {
   return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
     return pipeline::stage_modules(split(net, {3, 2}));
@@ -78,18 +94,20 @@ std::vector<TiedWay> tied_ways() {
           {"hybridShardedZbv", "hybrid", 2, Schedule::kZbV, true}};
 }
 
+Loader loader_of(const DataShare& share, std::int64_t global_batch) {
+  return Loader(train_images(),
+                DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+                kNormalize, {.batch_size = global_batch / share.size});
+}
+
 RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
                        const ProcessGroup& group, bool frozen_tie) {
   const torch::nn::Sequential net = make_net_with_tie(frozen_tie);
   ClassificationTask task = task_with_tie(net);
   auto strategy = make_strategy(
-      way.strategy, group,
-      {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
+      way.strategy, group, {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
   const DataShare share = strategy->data_share();
-  const std::int64_t global_batch = kGlobalBatch / trainer_options.accumulate_grad_batches;
-  Loader loader(train_images(),
-                DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
-                kNormalize, {.batch_size = global_batch / share.size});
+  Loader loader = loader_of(share, kGlobalBatch / trainer_options.accumulate_grad_batches);
   return Trainer(trainer_options, std::move(strategy)).fit(task, loader, [&] {
     return std::make_unique<Loader>(test_images(),
                                     EvaluationSampler(test_images().size(), share.rank, share.size),
@@ -250,6 +268,25 @@ TEST(TrainerFrozenTies, TrainAsOneProcess) {
   for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
     const TiedOutcome outcome = train_with_tie(way, options(1), /*frozen_tie=*/true);
     EXPECT_LE(greatest_gap(outcome, single), 1e-5) << way.name;
+  }
+}
+
+// Each rank would update statistics of its own. No rank may abort a group in which another one
+// still makes its strategy.
+TEST(TrainerSharedStatistics, AreRefusedOnAllRanks) {
+  for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
+    std::latch all_made(way.ranks);
+    const auto texts = run_group(way.ranks, way.backend, [&](const ProcessGroup& group) {
+      ClassificationTask task = task_with_tie(make_net_with_shared_norm());
+      auto strategy = make_strategy(way.strategy, group, {.stages = 2});
+      Loader loader = loader_of(strategy->data_share(), kGlobalBatch);
+      Trainer trainer(options(1), std::move(strategy));
+      all_made.arrive_and_wait();
+      throw Error(message_of<ConfigError>([&] { trainer.fit(task, loader); }));
+    });
+    EXPECT_THAT(texts, Each(StartsWith(str("strategy ", way.strategy,
+                                           ": stages 0 and 1 are on different ranks and share the "
+                                           "buffer '2.running_mean'"))));
   }
 }
 

@@ -157,6 +157,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   // the CPU. Other ranks wait for that in several groups.
   void make_stages(Task& task, const StepSettings& settings) {
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
+    refuse_to_share_buffers(stages, worker_of(), name());
     broadcast_module(task.module(), group(), settings.device);
     if (share_trainable_parameters(stages)) {
       copies_.emplace(name(), stages, worker_of(), mesh_.group(kPipeline));
