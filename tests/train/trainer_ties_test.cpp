@@ -270,7 +270,7 @@ TEST_P(TrainerTies, GoOnExactly) {
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
 
-TrainerOptions in_float16() {
+TrainerOptions in_scaled_float16() {
   TrainerOptions half = options(1);
   half.optimizer = SgdOptions{.lr = 0.05};
   half.schedule = {};
@@ -283,7 +283,7 @@ TrainerOptions in_float16() {
 // Only the first stage overflows. Without an agreement the rank of the second one would step its
 // copy.
 TEST_P(TrainerTies, SkipStepsInFloat16Together) {
-  TrainerOptions half = in_float16();
+  TrainerOptions half = in_scaled_float16();
   half.max_steps = 1;
   const TiedOutcome stepped = train_with_tie(GetParam(), half);
   const TiedOutcome skipped = train_with_tie(GetParam(), half, TiedModel{.overflows = true});
@@ -299,8 +299,8 @@ TEST_P(TrainerTies, SkipStepsInFloat16Together) {
 // too much.
 TEST_P(TrainerTies, UnscaleGradientsOnceInFloat16) {
   const Tensors untrained = untrained_with_tie();
-  const TiedOutcome single = train_with_tie(kTiedSingle, in_float16());
-  const TiedOutcome outcome = train_with_tie(GetParam(), in_float16());
+  const TiedOutcome single = train_with_tie(kTiedSingle, in_scaled_float16());
+  const TiedOutcome outcome = train_with_tie(GetParam(), in_scaled_float16());
   for (std::size_t i = 0; i < untrained.size(); ++i) {
     const double trained = length_of_difference({single.weights.at(i)}, {untrained[i]});
     EXPECT_GT(trained, 1e-4) << i;
