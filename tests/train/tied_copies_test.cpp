@@ -61,6 +61,22 @@ TEST(TiedCopiesOfRanks, AddUpTheGradientsThatAreThere) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+// Gradients that are there stay as they are.
+TEST(TiedCopiesOfRanks, FillInTheGradientsThatAreMissing) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    const torch::Tensor both = zero_weight(), one = zero_weight(), unused = zero_weight();
+    const NamedTensors all = {{"both", both}, {"one", one}, {"unused", unused}};
+    TiedCopies copies("hybrid", {stage_with(all), stage_with(all)}, {0, 1}, group);
+    set_gradient(both, group.rank() + 1);
+    if (group.rank() == 1) set_gradient(one, 7);
+    copies.fill_in();
+    require_gradient(both, group.rank() + 1, "both");
+    require_gradient(one, group.rank() == 1 ? 7 : 0, "one");
+    LOCKSTEP_CHECK(!unused.grad().defined(), "a weight that is not used has a gradient");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // Stages of one rank share their tensors, and what is frozen has no gradient.
 TEST(TiedCopiesOfRanks, AreOnlyOfTrainableWeightsOnSeveralRanks) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {

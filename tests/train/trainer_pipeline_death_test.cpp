@@ -74,6 +74,20 @@ ClassificationTask idle_task() {
   });
 }
 
+// Three stages, the first and the last of which share a layer. `before` is called before a gradient
+// is added to a weight that only the first one has.
+ClassificationTask task_with_tied_ends(const std::function<void()>& before) {
+  const torch::nn::Linear shared(16, 16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Linear(16, 16));
+  net->push_back(shared);
+  net->parameters().front().register_hook([before](const torch::Tensor&) -> void { before(); });
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
+    return pipeline::stage_modules(split(net, {3, 1, 1}));
+  });
+}
+
 ClassificationTask whole_task() { return make_staged_task(make_staged_net()); }
 
 // The staged net, which is not cut.
@@ -88,10 +102,11 @@ ClassificationTask task_without_room() {
 // until all have heard of the end: no rank learns of it because another one has left.
 void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
                          const std::function<ClassificationTask()>& make_task, const Moment& moment,
-                         Survivors& survivors, const OptimizerOptions& optimizer = SgdOptions()) {
+                         Survivors& survivors, const OptimizerOptions& optimizer = SgdOptions(),
+                         int stages = 2) {
   at::set_num_threads(1);
   ClassificationTask task = make_task();
-  auto strategy = make_strategy(strategy_name, group, {.stages = 2, .micro_batches = 2});
+  auto strategy = make_strategy(strategy_name, group, {.stages = stages, .micro_batches = 2});
   const DataShare share = strategy->data_share();
   Loader loader(train_images(),
                 DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
@@ -212,6 +227,29 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));
+}
+
+// The first stage's last backward of a step fails. The last stage then waits for it in the group of
+// the two that have copies of the tied weight, the one between them for the loss.
+class TrainerTieFailures : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, TrainerTieFailures, testing::Values("shm", "gloo"));
+
+TEST_P(TrainerTieFailures, EndTheRanksThatWaitForTheGradientOfACopy) {
+  Moment failed;
+  Survivors all(3);
+  const auto errors = run_group(3, GetParam(), [&](const ProcessGroup& group) {
+    int gradients = 0;
+    const auto fail = [&] {
+      if (++gradients != 6) return;  // of the second micro-batch in the third step
+      failed.mark();
+      throw DataError("the gradient is broken");
+    };
+    train_until_the_end(
+        group, "pipeline", [&] { return task_with_tied_ends(fail); }, failed, all, SgdOptions(),
+        /*stages=*/3);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("the gradient is broken"), HasSubstr(" in time"))));
+  EXPECT_THAT(errors[0], HasSubstr("worker 0 failed in stage 0 at 0B1"));
 }
 
 // The second stages find it out before their first reduction, while the first ones wait for the

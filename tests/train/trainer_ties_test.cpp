@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <latch>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -17,12 +20,16 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/train/checkpoint.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer_runs.h>
 
 namespace lockstep {
 namespace {
 
+using testing::Each;
+using testing::StartsWith;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::TemporaryDirectory;
@@ -47,12 +54,34 @@ torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
   return net;
 }
 
-// Two stages, which both have the tied weight.
-ClassificationTask task_with_tie(const torch::nn::Sequential& net) {
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return pipeline::stage_modules(split(net, {3, 2}));
+// A net whose third and last layer are one normalisation with running statistics.
+torch::nn::Sequential make_net_with_shared_norm() {
+  const torch::nn::BatchNorm1d shared(16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Tanh());
+  net->push_back(shared);
+  return net;
+}
+
+// Two stages, which both have the shared layer. The second one may leave it out.
+ClassificationTask task_with_tie(const torch::nn::Sequential& net, bool uses_second_copy = true) {
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net, uses_second_copy](int) {
+    auto stages = pipeline::stage_modules(split(net, {3, 2}));
+    if (uses_second_copy) return stages;
+    stages[1] =
+        pipeline::StageModule(stages[1].module().shared_from_this(),
+                              [](const Tensors& inputs) -> Tensors { return {inputs[0].tanh()}; });
+    return stages;
   });
 }
+
+// What is unusual about the net of a run.
+struct TiedModel {
+  bool frozen_tie = false;
+  bool uses_second_copy = true;
+  bool overflows = false;  // the gradient of the first layer, which only the first stage has
+};
 
 struct TiedWay {
   const char* name;
@@ -61,6 +90,7 @@ struct TiedWay {
   Schedule schedule = Schedule::k1F1B;
   bool shards = false;
   const char* backend = "shm";
+  std::int64_t global_batch = kGlobalBatch;
 };
 
 void PrintTo(const TiedWay& way, std::ostream* out) { *out << way.name; }
@@ -78,39 +108,67 @@ std::vector<TiedWay> tied_ways() {
           {"hybridShardedZbv", "hybrid", 2, Schedule::kZbV, true}};
 }
 
-RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
-                       const ProcessGroup& group, bool frozen_tie) {
-  const torch::nn::Sequential net = make_net_with_tie(frozen_tie);
-  ClassificationTask task = task_with_tie(net);
-  auto strategy = make_strategy(
-      way.strategy, group,
-      {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
-  const DataShare share = strategy->data_share();
-  const std::int64_t global_batch = kGlobalBatch / trainer_options.accumulate_grad_batches;
-  Loader loader(train_images(),
+Loader loader_of(const DataShare& share, std::int64_t global_batch) {
+  return Loader(train_images(),
                 DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
                 kNormalize, {.batch_size = global_batch / share.size});
-  return Trainer(trainer_options, std::move(strategy)).fit(task, loader, [&] {
+}
+
+// One rank's part of a run. `weights` become those that the rank then has, each once: the first
+// layer's two, and the tied two.
+RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
+                       const ProcessGroup& group, const TiedModel& model, Tensors& weights) {
+  const torch::nn::Sequential net = make_net_with_tie(model.frozen_tie);
+  if (model.overflows) {
+    net->parameters().front().register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
+      return torch::full_like(gradient, std::numeric_limits<double>::infinity());
+    });
+  }
+  ClassificationTask task = task_with_tie(net, model.uses_second_copy);
+  auto strategy = make_strategy(
+      way.strategy, group, {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
+  const DataShare share = strategy->data_share();
+  Loader loader = loader_of(share, way.global_batch / trainer_options.accumulate_grad_batches);
+  RunReport report = Trainer(trainer_options, std::move(strategy)).fit(task, loader, [&] {
     return std::make_unique<Loader>(test_images(),
                                     EvaluationSampler(test_images().size(), share.rank, share.size),
                                     kNormalize, LoaderOptions{.batch_size = 8});
   });
+  for (const torch::Tensor& weight : distinct(net->parameters())) {
+    weights.push_back(weight.detach().clone());
+  }
+  return report;
 }
 
-// What a run comes to: rank 0's report, and what its checkpoint has of each tensor, once.
+// Every rank has a copy of the tied weights, the last two.
+void expect_equal_copies(const std::vector<Tensors>& weights_of_ranks, const char* name) {
+  const Tensors& first = weights_of_ranks.front();
+  for (std::size_t rank = 0; rank < weights_of_ranks.size(); ++rank) {
+    const Tensors& weights = weights_of_ranks[rank];
+    ASSERT_EQ(weights.size(), 4U) << name << ", rank " << rank;
+    EXPECT_TRUE(weights[2].equal(first[2])) << name << ", rank " << rank;
+    EXPECT_TRUE(weights[3].equal(first[3])) << name << ", rank " << rank;
+  }
+}
+
+// What a run comes to: rank 0's report, what its checkpoint has of each tensor, once, and what each
+// rank has.
 struct TiedOutcome {
   RunReport report{};
   Tensors weights{};
   StateDict training{};
+  std::vector<Tensors> weights_of_ranks{};
 };
 
 TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
-                           const std::filesystem::path& checkpoint, bool frozen_tie = false) {
+                           const std::filesystem::path& checkpoint, const TiedModel& model = {}) {
   trainer_options.checkpoint = checkpoint;
   TiedOutcome outcome;
+  outcome.weights_of_ranks.resize(static_cast<std::size_t>(way.ranks));
   const auto train_rank = [&](const ProcessGroup& group) {
     at::set_num_threads(1);
-    RunReport report = fit_with_tie(way, trainer_options, group, frozen_tie);
+    Tensors& weights = outcome.weights_of_ranks[static_cast<std::size_t>(group.rank())];
+    RunReport report = fit_with_tie(way, trainer_options, group, model, weights);
     if (group.rank() == 0) outcome.report = std::move(report);
   };
   if (way.ranks == 1) {
@@ -118,7 +176,8 @@ TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
   } else {
     EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
   }
-  torch::nn::Sequential net = make_net_with_tie(frozen_tie);
+  expect_equal_copies(outcome.weights_of_ranks, way.name);
+  torch::nn::Sequential net = make_net_with_tie(model.frozen_tie);
   outcome.training = Optimizer(*net, trainer_options.optimizer).state();
   load_checkpoint(checkpoint, *net, outcome.training, "digits");
   outcome.weights = distinct(net->parameters());
@@ -126,9 +185,9 @@ TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
 }
 
 TiedOutcome train_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
-                           bool frozen_tie = false) {
+                           const TiedModel& model = {}) {
   const TemporaryDirectory directory;
-  return train_with_tie(way, trainer_options, directory / "c.safetensors", frozen_tie);
+  return train_with_tie(way, trainer_options, directory / "c.safetensors", model);
 }
 
 double greatest_gap(const torch::Tensor& a, const torch::Tensor& b) {
@@ -211,15 +270,67 @@ TEST_P(TrainerTies, GoOnExactly) {
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
 
-// The step overflows, and is skipped on all ranks.
-TEST_P(TrainerTies, SkipStepsInFloat16Together) {
+TrainerOptions in_scaled_float16() {
   TrainerOptions half = options(1);
+  half.optimizer = SgdOptions{.lr = 0.05};
+  half.schedule = {};
   half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1024};
   half.limit_test_batches = 0;
-  half.grad_scaler = {.init_scale = 1e12};
+  return half;
+}
+
+// Only the first stage overflows. Without an agreement the rank of the second one would step its
+// copy.
+TEST_P(TrainerTies, SkipStepsInFloat16Together) {
+  TrainerOptions half = in_scaled_float16();
   half.max_steps = 1;
-  const Tensors weights = train_with_tie(GetParam(), half).weights;
-  EXPECT_EQ(length_of_difference(weights, untrained_with_tie()), 0);
+  const TiedOutcome stepped = train_with_tie(GetParam(), half);
+  const TiedOutcome skipped = train_with_tie(GetParam(), half, TiedModel{.overflows = true});
+  for (const Tensors& weights : stepped.weights_of_ranks) {
+    EXPECT_GT(length_of_difference(weights, untrained_with_tie()), 0);
+  }
+  for (const Tensors& weights : skipped.weights_of_ranks) {
+    EXPECT_EQ(length_of_difference(weights, untrained_with_tie()), 0);
+  }
+}
+
+// A gradient that is divided by the scale twice, or never, would change its weight too little or
+// too much.
+TEST_P(TrainerTies, UnscaleGradientsOnceInFloat16) {
+  const Tensors untrained = untrained_with_tie();
+  const TiedOutcome single = train_with_tie(kTiedSingle, in_scaled_float16());
+  const TiedOutcome outcome = train_with_tie(GetParam(), in_scaled_float16());
+  for (std::size_t i = 0; i < untrained.size(); ++i) {
+    const double trained = length_of_difference({single.weights.at(i)}, {untrained[i]});
+    EXPECT_GT(trained, 1e-4) << i;
+    EXPECT_LT(length_of_difference({outcome.weights.at(i)}, {single.weights[i]}), 0.1 * trained)
+        << i;
+  }
+}
+
+// Over Gloo the order in which three gradients are added depends on their place in a bucket, and
+// copies lie at different places. Only whole batches are compared with one process.
+TEST(TrainerTiesOfThreeReplicas, TrainAsOneProcessOverGloo) {
+  const TiedWay hybrid = {"threeReplicas", "hybrid", 6, Schedule::k1F1B, false, "gloo", 18};
+  TiedWay single = kTiedSingle;
+  single.global_batch = 18;
+  TrainerOptions run = options(1);
+  run.max_steps = 4;
+  run.limit_test_batches = 0;
+  EXPECT_LE(greatest_gap(train_with_tie(hybrid, run), train_with_tie(single, run)), 1e-5);
+}
+
+// The copy of the second stage has no gradient of its own.
+TEST(TrainerUnusedCopies, GetTheGradientOfTheOthers) {
+  const TiedModel model = {.uses_second_copy = false};
+  const TiedOutcome threads = train_with_tie({"threads", "pipeline", 1}, options(1), model);
+  const std::vector<TiedWay> ways = {{"ranks", "pipeline", 2},
+                                     {"hybrid", "hybrid", 4},
+                                     {"sharded", "hybrid", 4, Schedule::k1F1B, true}};
+  for (const TiedWay& way : ways) {
+    EXPECT_LE(greatest_gap(train_with_tie(way, options(1), model), threads), 1e-5) << way.name;
+  }
 }
 
 // A checkpoint is that of one process, whoever has had the copies.
@@ -246,10 +357,29 @@ TEST(TrainerTiedCheckpoints, GoOnAtAnotherSplit) {
 
 // Nothing has to be added up, and the second stage trains nothing at all.
 TEST(TrainerFrozenTies, TrainAsOneProcess) {
-  const TiedOutcome single = train_with_tie(kTiedSingle, options(1), /*frozen_tie=*/true);
+  const TiedOutcome single = train_with_tie(kTiedSingle, options(1), TiedModel{.frozen_tie = true});
   for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
-    const TiedOutcome outcome = train_with_tie(way, options(1), /*frozen_tie=*/true);
+    const TiedOutcome outcome = train_with_tie(way, options(1), TiedModel{.frozen_tie = true});
     EXPECT_LE(greatest_gap(outcome, single), 1e-5) << way.name;
+  }
+}
+
+// Each rank would update statistics of its own. No rank may abort a group in which another one
+// still makes its strategy.
+TEST(TrainerSharedStatistics, AreRefusedOnAllRanks) {
+  for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
+    std::latch all_made(way.ranks);
+    const auto texts = run_group(way.ranks, way.backend, [&](const ProcessGroup& group) {
+      ClassificationTask task = task_with_tie(make_net_with_shared_norm());
+      auto strategy = make_strategy(way.strategy, group, {.stages = 2});
+      Loader loader = loader_of(strategy->data_share(), kGlobalBatch);
+      Trainer trainer(options(1), std::move(strategy));
+      all_made.arrive_and_wait();
+      throw Error(message_of<ConfigError>([&] { trainer.fit(task, loader); }));
+    });
+    EXPECT_THAT(texts, Each(StartsWith(str("strategy ", way.strategy,
+                                           ": stages 0 and 1 are on different ranks and share the "
+                                           "buffer '2.running_mean'"))));
   }
 }
 

@@ -137,4 +137,20 @@ bool share_trainable_parameters(const std::vector<NamedStage>& stages) {
   return false;
 }
 
+void refuse_to_share_buffers(const std::vector<NamedStage>& stages,
+                             const std::vector<int>& worker_of, const std::string& strategy) {
+  std::unordered_map<const torch::TensorImpl*, std::size_t> first_stage_with;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const auto& [name, tensor] : stages[s].buffers) {
+      const auto [place, is_new] = first_stage_with.emplace(tensor.unsafeGetTensorImpl(), s);
+      const std::size_t first = place->second;
+      if (worker_of[first] == worker_of[s]) continue;
+      throw ConfigError(lockstep::str("strategy ", strategy, ": stages ", first, " and ", s,
+                                      " are on different ranks and share the buffer '", name,
+                                      "', of which each rank would update a copy of its own; give "
+                                      "each stage a module of its own for it"));
+    }
+  }
+}
+
 }  // namespace lockstep

@@ -35,4 +35,10 @@ std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages);
 /// Whether two of `stages` share a parameter that requires a gradient.
 bool share_trainable_parameters(const std::vector<NamedStage>& stages);
 
+/// ConfigError, in the name of `strategy`, where stages of different ranks share a buffer. Each of
+/// these ranks would update a copy of its own, such as the running statistics of a normalisation.
+/// worker_of[s] is the rank of stage s.
+void refuse_to_share_buffers(const std::vector<NamedStage>& stages,
+                             const std::vector<int>& worker_of, const std::string& strategy);
+
 }  // namespace lockstep

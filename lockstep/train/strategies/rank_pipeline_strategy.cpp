@@ -157,6 +157,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   // the CPU. Other ranks wait for that in several groups.
   void make_stages(Task& task, const StepSettings& settings) {
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
+    refuse_to_share_buffers(stages, worker_of(), name());
     broadcast_module(task.module(), group(), settings.device);
     if (share_trainable_parameters(stages)) {
       copies_.emplace(name(), stages, worker_of(), mesh_.group(kPipeline));
@@ -288,11 +289,18 @@ class RankPipelineStrategy final : public StagedStrategy {
     unit.core->step_without_backward();
   }
 
-  // Called when the pipeline has ended the last part of a step. The copies come first: with a
-  // sharded optimizer each replica then knows the mean of its share only.
+  // Called when the pipeline has ended the last part of a step. Averaged gradients have the same
+  // bits in all replicas, but these may depend on the gradient's place in its bucket, where copies
+  // of a weight differ. Their sum comes last, because it has the same bits in all copies. With a
+  // sharded optimizer it comes first: each replica then knows the mean of its share only.
   void reduce_with_copies() {
-    copies_->add_up();
+    if (shards()) {
+      copies_->add_up();
+    } else if (replicas() > 1) {
+      copies_->fill_in();
+    }
     for (Unit& unit : units_) reduce(unit);
+    if (!shards()) copies_->add_up();
   }
 
   // Gives all ranks of the pipeline the loss of the last worker.

@@ -1,5 +1,6 @@
 #include <lockstep/train/strategies/tied_copies.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -52,17 +53,29 @@ TiedCopies::TiedCopies(std::string strategy, const std::vector<NamedStage>& stag
   }
 }
 
-void TiedCopies::add_up() {
+void TiedCopies::fill_in() {
   const torch::NoGradGuard no_grad;
-  for (Row& row : rows_) add_up_row(row);
+  for (Row& row : rows_) {
+    const Gradients gradients = gradients_of(row);
+    row.group.all_reduce(gradients.counts);
+    set_missing(row, gradients);
+  }
 }
 
-// Which copies have a gradient travels with the gradients. It is read only where one is missing,
-// because on a GPU reading waits for the device.
-void TiedCopies::add_up_row(Row& row) const {
-  Tensors sums;
-  std::vector<float> present;
-  bool all_present = true;
+// Which copies have a gradient travels with the gradients.
+void TiedCopies::add_up() {
+  const torch::NoGradGuard no_grad;
+  for (Row& row : rows_) {
+    const Gradients gradients = gradients_of(row);
+    Tensors reduced = gradients.tensors;
+    reduced.push_back(gradients.counts);
+    row.group.all_reduce_coalesced(reduced);
+    set_missing(row, gradients);
+  }
+}
+
+TiedCopies::Gradients TiedCopies::gradients_of(const Row& row) const {
+  Gradients gradients;
   for (const auto& [name, copy] : row.copies) {
     const torch::Tensor& gradient = copy.grad();
     const bool has_gradient = gradient.defined();
@@ -71,19 +84,26 @@ void TiedCopies::add_up_row(Row& row) const {
                                       "', which stages on several ranks share, is sparse; make the "
                                       "embedding dense"));
     }
-    sums.push_back(has_gradient ? gradient : torch::zeros_like(copy));
-    present.push_back(has_gradient ? 1.0F : 0.0F);
-    all_present = all_present && has_gradient;
+    gradients.tensors.push_back(has_gradient ? gradient : torch::zeros_like(copy));
+    gradients.present.push_back(has_gradient ? 1.0F : 0.0F);
   }
-  const torch::Tensor counts = torch::tensor(present, torch::kFloat32).to(sums.front().device());
-  Tensors reduced = sums;
-  reduced.push_back(counts);
-  row.group.all_reduce_coalesced(reduced);
-  if (all_present) return;
-  const torch::Tensor counts_here = counts.cpu();
+  gradients.counts =
+      torch::tensor(gradients.present, torch::kFloat32).to(gradients.tensors.front().device());
+  return gradients;
+}
+
+// Gives the copies of `row` without a gradient theirs where the reduced counts say that another
+// copy has one. The counts are read only where a gradient is missing, because on a GPU reading
+// waits for the device.
+void TiedCopies::set_missing(const Row& row, const Gradients& gradients) {
+  const std::vector<float>& present = gradients.present;
+  if (std::find(present.begin(), present.end(), 0.0F) == present.end()) return;
+  const torch::Tensor counts = gradients.counts.cpu();
   for (std::size_t i = 0; i < row.copies.size(); ++i) {
-    const auto copies = counts_here[static_cast<std::int64_t>(i)].item<float>();
-    if (present[i] == 0.0F && copies > 0.0F) row.copies[i].second.mutable_grad() = sums[i];
+    const auto copies = counts[static_cast<std::int64_t>(i)].item<float>();
+    if (present[i] == 0.0F && copies > 0.0F) {
+      row.copies[i].second.mutable_grad() = gradients.tensors[i];
+    }
   }
 }
 

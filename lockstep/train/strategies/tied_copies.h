@@ -15,6 +15,13 @@ namespace lockstep {
 /// uses. Copies that begin with equal values and are stepped alike therefore stay equal. Shares the
 /// tensors of the stages and holds the groups that it makes. Not thread-safe. Errors of the calls
 /// that communicate are those of the groups.
+///
+/// Where replicas of the pipeline average their gradients, too, the average has to come before
+/// add_up(): its last bits may depend on a gradient's place in its bucket, which differs between
+/// the copies. A sharded optimizer gives each replica the average of its share only, which
+/// therefore comes after add_up(). Its copies stay equal over shared memory, and with two replicas
+/// over any backend. With three or more replicas over Gloo, NCCL or a hierarchical group they can
+/// differ by rounding.
 class TiedCopies {
  public:
   /// Collective over `pipeline`. `stages` are all stages of the model, the same on all ranks, and
@@ -22,6 +29,11 @@ class TiedCopies {
   /// tied where stages of several ranks have it. `strategy` begins the messages of errors.
   TiedCopies(std::string strategy, const std::vector<NamedStage>& stages,
              const std::vector<int>& worker_of, ProcessGroup& pipeline);
+
+  /// Collective over the ranks that have copies. Gives a copy without a gradient zeros where
+  /// another copy has a gradient. Call it before an average over replicas, which takes a missing
+  /// gradient for an error. ConfigError for a sparse gradient.
+  void fill_in();
 
   /// Collective over the ranks that have copies. Call it when the gradients of a step are complete
   /// on this rank. Afterwards each copy's gradient is the sum over the copies, the same bits on all
@@ -42,7 +54,14 @@ class TiedCopies {
     ProcessGroup group;
     NamedTensors copies{};
   };
-  void add_up_row(Row& row) const;
+  // The gradients of a row's copies.
+  struct Gradients {
+    Tensors tensors{};             // zeros where a copy has none
+    std::vector<float> present{};  // 1 where a copy has one, otherwise 0
+    torch::Tensor counts{};        // `present` on the copies' device, to be added up over the ranks
+  };
+  Gradients gradients_of(const Row& row) const;
+  static void set_missing(const Row& row, const Gradients& gradients);
 
   std::string strategy_;
   std::vector<Row> rows_;  // those of this rank, on all ranks in one order
