@@ -251,7 +251,7 @@ TEST(PipelinePicture, NamesTheBytesOfAWorkersStages) {
   EXPECT_THAT(text, HasSubstr("memory      of each stage  "));
   EXPECT_THAT(text, HasSubstr("  1.5 MiB    1 MiB + 512 KiB  "));
   EXPECT_THAT(text, HasSubstr("    1 MiB  768 KiB + 256 KiB  "));
-  EXPECT_THAT(text, HasSubstr("\nof each stage: the same for it alone; "));
+  EXPECT_THAT(text, HasSubstr("\nof each stage: the peak of that stage alone, "));
   const std::string svg = pipeline_svg(picture);
   EXPECT_THAT(svg, HasSubstr(">stages: 1 MiB + 512 KiB</text>"));
   EXPECT_THAT(svg, HasSubstr(">stages: 768 KiB + 256 KiB</text>"));
