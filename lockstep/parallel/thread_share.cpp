@@ -37,6 +37,12 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   at::set_num_threads(threads);
 }
 
+SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) {
+  at::set_num_threads(1);
+}
+
+SingleThreadScope::~SingleThreadScope() { at::set_num_threads(before_); }
+
 void release_helping_threads() {
   // Looked up because LibTorch brings its own OpenMP library, for which g++'s header may be too
   // old.

@@ -17,6 +17,22 @@ std::vector<int> divided_threads(int threads, std::size_t members);
 /// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
+/// As long as it lives, the thread that made it computes LibTorch's parallel operations alone, and
+/// threads that start meanwhile begin so. For the caller of a team that has all processors: what
+/// the caller computes between the team's tasks is little, and its helping threads would have to
+/// start anew each time. That can cost many milliseconds: OpenMP's threads wait for each other
+/// without sleeping, on a processor that the new thread needs to begin. Ends on the same thread.
+class SingleThreadScope {
+ public:
+  SingleThreadScope();
+  ~SingleThreadScope();
+  SingleThreadScope(const SingleThreadScope&) = delete;
+  SingleThreadScope& operator=(const SingleThreadScope&) = delete;
+
+ private:
+  int before_;
+};
+
 /// Ends the threads that help the calling thread with LibTorch's parallel operations, before a team
 /// that shares their processors begins: OpenMP's threads wait for the next operation for some
 /// milliseconds without sleeping. That operation starts them again, which takes tens of

@@ -34,5 +34,14 @@ TEST(ThreadShare, IsTheMembersOwn) {
   EXPECT_THROW(set_threads_of_members(team, {1}), InternalError);
 }
 
+TEST(ThreadShare, OfACallerIsOneThreadForAWhile) {
+  at::set_num_threads(3);
+  {
+    const SingleThreadScope alone;
+    EXPECT_EQ(at::get_num_threads(), 1);
+  }
+  EXPECT_EQ(at::get_num_threads(), 3);
+}
+
 }  // namespace
 }  // namespace lockstep

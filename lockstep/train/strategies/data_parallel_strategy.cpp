@@ -10,6 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
+#include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/weighted_loss.h>
@@ -62,7 +63,9 @@ class DataParallelStrategy final : public Strategy {
   void attach(Task& task, const StepSettings& settings) override {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
+    alone_.reset();
     core_.emplace(task.module(), devices_, DataParallelOptions{.weights = weights_});
+    if (core_->has_replicas() && devices_.front().is_cpu()) alone_.emplace();
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -137,6 +140,7 @@ class DataParallelStrategy final : public Strategy {
   OutputTask* task_ = nullptr;
   StepSettings settings_;
   std::optional<DataParallelCore> core_;
+  std::optional<SingleThreadScope> alone_;  // the replicas have the processors
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
@@ -53,9 +54,12 @@ class ThreadPipelineStrategy final : public StagedStrategy {
     for (const NamedStage& stage : stages_) modules.push_back(stage.module);
     std::vector<torch::Device> devices = options().devices;
     if (devices.empty()) devices.assign(static_cast<std::size_t>(workers()), settings.device);
+    alone_.reset();
     PipelineOptions pipe_options = pipeline_options();
     pipe_options.measure_memory = options().measure_memory;
+    const bool on_cpus = devices.size() > 1 && devices.front().is_cpu();
     pipe_.emplace(std::move(modules), std::move(devices), std::move(pipe_options));
+    if (on_cpus) alone_.emplace();
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -110,6 +114,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   ProcessGroup group_;
   std::vector<NamedStage> stages_;
   std::optional<Pipeline> pipe_;
+  std::optional<SingleThreadScope> alone_;  // the workers have the processors
 };
 
 }  // namespace
