@@ -37,9 +37,7 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   at::set_num_threads(threads);
 }
 
-SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) {
-  at::set_num_threads(1);
-}
+SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) { at::set_num_threads(1); }
 
 SingleThreadScope::~SingleThreadScope() { at::set_num_threads(before_); }
 
