@@ -70,7 +70,7 @@ struct RecomputedWay {
   StrategyOptions options;
 };
 
-// Of all ranks.
+// What each rank did, in the order of the ranks.
 std::vector<RecomputedStep> steps_of(const RecomputedWay& way, bool recompute) {
   StrategyOptions strategy_options = way.options;
   strategy_options.recompute = recompute;
