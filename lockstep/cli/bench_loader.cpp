@@ -43,6 +43,7 @@ struct BenchLoaderArguments {
   int rounds = 7;
   double seconds = 0.5;
   std::int64_t max_image_pixels = kMaxImagePixels;
+  std::string decoding = "exact";
   std::string on_corrupt_image = "stop";
   std::optional<std::string> data;
   std::string json;
@@ -162,6 +163,7 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
     json.push_back({{"engine", to_string(row.engine)},
                     {"dataset", arguments.dataset},
                     {"operators", operators},
+                    {"decoding", arguments.decoding},
                     {"threads", row.threads},
                     {"batch_size", arguments.batch_size},
                     {"images_per_second", median(row.rounds)},
@@ -182,6 +184,8 @@ void run(const BenchLoaderArguments& arguments) {
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
   parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image);
   const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
+  const ImageReader::Decoding decoding = parse_decoding_option(kBenchLoader, arguments.decoding);
+  for (const LoaderEngineKind engine : engines) check_decoding(kBenchLoader, decoding, engine);
   const std::vector<int> threads = threads_of(arguments.threads);
   check.at_least("--batch-size", arguments.batch_size, 1);
   check.at_least("--rounds", arguments.rounds, 1);
@@ -193,7 +197,8 @@ void run(const BenchLoaderArguments& arguments) {
                                                       .size = arguments.size,
                                                       .directory = arguments.data,
                                                       .max_image_pixels =
-                                                          arguments.max_image_pixels});
+                                                          arguments.max_image_pixels,
+                                                      .decoding = decoding});
   const auto rows = measure(arguments, engines, threads, data);
   std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
@@ -246,6 +251,7 @@ void add_bench_loader_command(CLI::App& bench) {
   command->add_option("--seconds", to->seconds, "Of a row in a round")->capture_default_str();
   command->add_option("--data", to->data, "Folder with the data set's files");
   add_max_image_pixels_option(*command, to->max_image_pixels);
+  add_decoding_option(*command, to->decoding);
   add_corrupt_image_option(*command, to->on_corrupt_image);
   command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");

@@ -21,6 +21,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/data/augment/operator_name.h>
 #include <lockstep/report/json_report.h>
 
@@ -35,6 +36,7 @@ struct PreviewArguments {
   std::string engine = "native";
   std::string mix = "none";
   std::string on_corrupt_image = "stop";
+  std::string decoding = "exact";
   std::string out;
   std::string json;
 };
@@ -79,6 +81,8 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
 void run(PreviewArguments& arguments) {
   OptionCheck(kDataPreview).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
   arguments.options.engine = parse_loader_engine(arguments.engine);
+  arguments.choice.decoding = parse_decoding_option(kDataPreview, arguments.decoding);
+  check_decoding(kDataPreview, arguments.choice.decoding, arguments.options.engine);
   arguments.options.mix = parse_mix_option(kDataPreview, arguments.mix);
   arguments.options.on_corrupt_image =
       parse_corrupt_image_option(kDataPreview, arguments.on_corrupt_image);
@@ -86,12 +90,9 @@ void run(PreviewArguments& arguments) {
   const LoaderData data = open_loader_data(kDataPreview, arguments.choice);
   const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
   write_file_atomically(out, preview.sheet.png());
-  const auto counted = [](std::int64_t count, const char* what) {
-    return str(count, ' ', what, count == 1 ? "" : "s");
-  };
   std::cout << arguments.out << ": "
-            << counted(static_cast<std::int64_t>(preview.rows.size()), "image") << " of "
-            << data.dataset.name() << ", " << counted(arguments.options.versions, "version")
+            << amount_of(static_cast<std::int64_t>(preview.rows.size()), "image") << " of "
+            << data.dataset.name() << ", " << amount_of(arguments.options.versions, "version")
             << " of each, " << preview.sheet.width() << "x" << preview.sheet.height()
             << " pixels\n";
   for (const CorruptImage& image : preview.skipped) std::cout << "left out " << image.reason << '\n';
@@ -119,6 +120,7 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
   add_number(command, "--size", to.choice.size, "Of random-resized-crop, in pixels");
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
   add_max_image_pixels_option(command, to.choice.max_image_pixels);
+  add_decoding_option(command, to.decoding);
   add_corrupt_image_option(command, to.on_corrupt_image);
 }
 

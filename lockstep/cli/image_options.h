@@ -11,6 +11,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/data/corrupt_image.h>
+#include <lockstep/data/image_reader.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep {
@@ -48,6 +49,29 @@ inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::in
                                 "default ",
                                 kMaxImagePixels, ")"))
       ->transform(whole_number<std::int64_t>());
+}
+
+inline constexpr const char* kDecodingHelp =
+    "How JPEG files are decoded before a resize: exact at full size, scaled at a half, a quarter "
+    "or an eighth of it where that suffices, which is faster (scaled only with --loader native";
+
+inline void add_decoding_option(CLI::App& command, std::string& to) {
+  command.add_option("--decoding", to, lockstep::str(kDecodingHelp, ")"))->capture_default_str();
+}
+
+/// For a command that must know whether the option was given.
+inline void add_decoding_option(CLI::App& command, std::optional<std::string>& to) {
+  command.add_option("--decoding", to,
+                     lockstep::str(kDecodingHelp,
+                                   "; only for a recipe that reads --data as a folder of images; "
+                                   "default exact)"));
+}
+
+/// ConfigError, beginning with `command`, for another word than exact and scaled.
+inline ImageReader::Decoding parse_decoding_option(const std::string& command,
+                                                   const std::string& word) {
+  OptionCheck(command).one_of("--decoding", word, {"exact", "scaled"});
+  return word == "scaled" ? ImageReader::Decoding::kScaled : ImageReader::Decoding::kExact;
 }
 
 /// ConfigError, beginning with `command`.

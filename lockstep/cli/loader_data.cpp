@@ -48,6 +48,7 @@ ImageDataset load_recipe(const Recipe& recipe, const LoaderDataChoice& choice) {
   return recipe
       .load_data({.directory = choice.directory,
                   .max_image_pixels = choice.max_image_pixels,
+                  .decoding = choice.decoding,
                   .progress = std::ref(bar),
                   .message = message})
       .train;
@@ -66,12 +67,13 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                                     " names a folder or a pack itself"));
   }
   std::error_code ignored;
-  const std::int64_t max_image_pixels = choice.max_image_pixels;
   if (fs::is_directory(choice.source, ignored)) {
-    return load_image_folder(choice.source, {.max_image_pixels = max_image_pixels});
+    return load_image_folder(choice.source, {.decoding = choice.decoding,
+                                             .max_image_pixels = choice.max_image_pixels});
   }
   if (fs::exists(choice.source, ignored)) {
-    return load_packed_images(choice.source, {.max_image_pixels = max_image_pixels});
+    return load_packed_images(choice.source, {.decoding = choice.decoding,
+                                              .max_image_pixels = choice.max_image_pixels});
   }
   throw ConfigError(lockstep::str(command, ": ", choice.source_option, " must be one of ",
                                   join(known_data_names()), ", a folder of images or a pack, got '",

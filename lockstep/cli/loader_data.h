@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/core/error.h>
 #include <lockstep/data/augment.h>
 #include <lockstep/data/dataset.h>
+#include <lockstep/data/loader_options.h>
 
 namespace lockstep {
 
@@ -21,6 +23,7 @@ struct LoaderDataChoice {
   int size = 128;
   std::optional<std::string> directory;  ///< --data; of a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files
+  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of image files
 };
 
 struct LoaderData {
@@ -28,6 +31,14 @@ struct LoaderData {
   Augmentation augmentation;
   std::string operators;  ///< the choice's, or what stood for none
 };
+
+/// ConfigError, beginning with `command`, for an engine that always decodes at full size.
+inline void check_decoding(const std::string& command, ImageReader::Decoding decoding,
+                           LoaderEngineKind engine) {
+  if (decoding == ImageReader::Decoding::kExact || engine == LoaderEngineKind::kNative) return;
+  throw ConfigError(command + ": --decoding scaled needs --loader native, got " +
+                    to_string(engine));
+}
 
 /// Downloads where it has to, with a bar on standard error. ConfigError, beginning with `command`,
 /// for a word that is unknown or does not go with the data; DataError when that cannot be read.

@@ -125,6 +125,7 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
                      "stop: the run ends and names the file; skip: it is left out and counted")
       ->capture_default_str();
   add_max_image_pixels_option(command, to.max_image_pixels);
+  add_decoding_option(command, to.decoding);
   command.add_option("--mix", to.mix,
                      "Mixes the images of a batch: none, mixup, cutmix, or random for either")
       ->capture_default_str();
@@ -150,6 +151,7 @@ RecipeData load_data(const TrainSettings& settings, const LoadRequest& request) 
   return settings.recipe->load_data({.directory = settings.data,
                                      .may_download = request.may_download,
                                      .max_image_pixels = settings.max_image_pixels,
+                                     .decoding = settings.decoding,
                                      .progress = progress,
                                      .message = message});
 }

@@ -5,6 +5,7 @@
 
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/launched_world.h>
+#include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/word_list.h>
 #include <lockstep/core/error.h>
@@ -328,22 +329,32 @@ void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
-// Resolves --max-image-pixels. ConfigError for an invalid value, and where the run reads no image
-// files.
-void resolve_max_image_pixels(const TrainArguments& arguments, TrainSettings& settings) {
-  if (!arguments.max_image_pixels) return;
-  check_max_image_pixels("train", *arguments.max_image_pixels);
-  const Recipe& recipe = *settings.recipe;
+// ConfigError where the run reads no image files, of which `option` says something.
+void require_image_files(const TrainArguments& arguments, const Recipe& recipe,
+                         const char* option) {
   if (!recipe.reads_image_folder) {
-    throw ConfigError(lockstep::str("train: --max-image-pixels changes nothing for ", recipe.name,
+    throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
                                     ", which reads no folder of images; leave it out"));
   }
   if (!arguments.data) {
-    throw ConfigError(lockstep::str("train: --max-image-pixels changes nothing for ", recipe.name,
+    throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
                                     " without --data DIR, a folder of images; give both or leave "
                                     "it out"));
   }
-  settings.max_image_pixels = *arguments.max_image_pixels;
+}
+
+// Resolves --max-image-pixels and --decoding.
+void resolve_image_files(const TrainArguments& arguments, TrainSettings& settings) {
+  if (arguments.max_image_pixels) {
+    check_max_image_pixels("train", *arguments.max_image_pixels);
+    require_image_files(arguments, *settings.recipe, "--max-image-pixels");
+    settings.max_image_pixels = *arguments.max_image_pixels;
+  }
+  if (arguments.decoding) {
+    settings.decoding = parse_decoding_option("train", *arguments.decoding);
+    require_image_files(arguments, *settings.recipe, "--decoding");
+    check_decoding("train", settings.decoding, settings.loader);
+  }
 }
 
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
@@ -379,7 +390,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.mix = parse_mix_option("train", arguments.mix);
   settings.loader = parse_loader_engine(arguments.loader);
   settings.on_corrupt_image = parse_corrupt_image_option("train", arguments.on_corrupt_image);
-  resolve_max_image_pixels(arguments, settings);
+  resolve_image_files(arguments, settings);
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =

@@ -36,6 +36,7 @@ struct TrainArguments {
   std::string loader = "native";
   std::string on_corrupt_image = "stop";
   std::optional<std::int64_t> max_image_pixels;
+  std::optional<std::string> decoding;
   std::string mix = "none";
   std::string precision = "32";
   bool no_fused_kernels = false;
@@ -86,6 +87,7 @@ struct TrainSettings {
   LoaderEngineKind loader = LoaderEngineKind::kNative;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< of the image files of --data
+  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of the image files of --data
   BatchMix mix;
   Precision precision = Precision::k32;
   bool fused_kernels = true;

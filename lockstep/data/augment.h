@@ -70,9 +70,9 @@ struct CenterCrop {
 };
 
 /// Bilinear interpolation with antialiasing: when it shrinks, a pixel is the mean of all it covers,
-/// weighted by a triangle. There is no other interpolation and no max_size. A JPEG of at least
-/// three times that size is decoded at a reduced one, unless the data set was loaded with
-/// Decoding::kExact.
+/// weighted by a triangle. There is no other interpolation and no max_size. In a data set that was
+/// loaded with Decoding::kScaled, a JPEG of at least 2.4 times that size is decoded at a reduced
+/// one.
 struct Resize {
   ImageSize size{};
   /// Only the shorter side becomes size.height, the other as the aspect ratio demands; torchvision's

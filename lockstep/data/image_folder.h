@@ -8,11 +8,11 @@
 namespace lockstep {
 
 struct ImageFolderOptions {
-  /// A JPEG of which a Resize makes a third or less is decoded at a half, a quarter or an eighth of
-  /// its size: faster, and at most 0.9 of 255 levels away in the mean, see ImageReader::reduced().
-  /// kExact: always at full size, and results are torchvision's (a resized byte may differ by 1;
-  /// for PNGs of 16-bit grey see png.h).
-  ImageReader::Decoding decoding = ImageReader::Decoding::kScaled;
+  /// kExact: images are decoded at full size, and results are torchvision's (a resized byte may
+  /// differ by 1; for PNGs of 16-bit grey see png.h). kScaled: a JPEG that a Resize makes much
+  /// smaller is decoded at a half, a quarter or an eighth of its size, which is faster and at most
+  /// 0.9 of 255 levels away in the mean, see ImageReader::reduced().
+  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
   /// Images of more pixels are refused when they are read, before memory is asked for. A decoder holds
   /// up to 12 bytes for each pixel.
   std::int64_t max_image_pixels = kMaxImagePixels;

@@ -22,7 +22,7 @@ class ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size where a Resize makes much less of it, see
   /// reduced().
-  enum class Decoding { kScaled, kExact };
+  enum class Decoding { kExact, kScaled };
   /// What becomes of remark(): a warning, for the first one in a process, or nothing.
   enum class Remarks { kLog, kKeep };
 
@@ -34,11 +34,11 @@ class ImageReader {
   /// Reads a JPEG or PNG file and its header; the image has three channels, whatever the file has.
   /// DataError, naming the file, when it cannot be read, is damaged as far as the header tells, or
   /// has more than `max_image_pixels` pixels.
-  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kScaled,
+  void open(const std::filesystem::path& path, Decoding decoding = Decoding::kExact,
             std::int64_t max_image_pixels = kMaxImagePixels);
   /// The same of the content of such a file, which outlives its use here; `name` is for messages.
   void open(std::span<const std::byte> file, std::string_view name,
-            Decoding decoding = Decoding::kScaled,
+            Decoding decoding = Decoding::kExact,
             std::int64_t max_image_pixels = kMaxImagePixels);
 
   /// Forgets the image, but not the memory that it was decoded in.
@@ -68,10 +68,10 @@ class ImageReader {
 
   /// The pixels in `part`, to be resized to `height` x `width` by a Resampler. With
   /// Decoding::kScaled a JPEG is decoded at a half, a quarter or an eighth of its size where that
-  /// leaves at least 1.5 times `height` and `width`: that is faster than to shrink it afterwards,
-  /// and the result hardly differs. On photographs as sharp as they can be (TrashNet, 150x150,
-  /// shrunk to the least size that a reduction allows) bytes differ from those of Decoding::kExact
-  /// by at most 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma that is sampled
+  /// leaves at least 1.2, 1.3 or 1.5 times `height` and `width`: that is faster than to shrink it
+  /// afterwards, and the result hardly differs. On photographs as sharp as they can be (TrashNet,
+  /// 150x150, shrunk as little as a reduction allows) bytes differ from those of Decoding::kExact by
+  /// at most 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma that is sampled
   /// more coarsely one way than the other (4:2:2, 4:1:1; rare) is less exact: libjpeg repeats it.
   ReducedView reduced(const Box& part, std::int64_t height, std::int64_t width);
 
@@ -80,6 +80,7 @@ class ImageReader {
   std::string_view remark() const;
 
  private:
+  int eighths_for(const Box& part, std::int64_t height, std::int64_t width) const;
   ImageView decode(const ImageRegion& region, int eighths);
 
   ImageShape shape_;
@@ -89,7 +90,7 @@ class ImageReader {
   std::vector<std::uint8_t> decoded_;
   std::optional<ImageDecoder> decoder_;
   std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels
-  Decoding decoding_ = Decoding::kScaled;
+  Decoding decoding_ = Decoding::kExact;
   Remarks remarks_;
 };
 

@@ -34,6 +34,8 @@ struct RecipeDataOptions {
   bool may_download = true;                ///< false: as if there were no network
   /// Image files of more pixels are refused when they are read (Recipe::reads_image_folder only).
   std::int64_t max_image_pixels = kMaxImagePixels;
+  /// How image files are decoded (Recipe::reads_image_folder only).
+  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
   DownloadProgress progress{};             ///< may be empty
   /// Told in one line what the user should know, such as a fall-back; may be empty.
   std::function<void(const std::string&)> message{};

@@ -40,7 +40,8 @@ RecipeData load_folders(const fs::path& directory, const ImageFolderOptions& opt
 
 RecipeData load_or_generate(const RecipeDataOptions& options) {
   if (options.directory) {
-    return load_folders(*options.directory, {.max_image_pixels = options.max_image_pixels});
+    return load_folders(*options.directory, {.decoding = options.decoding,
+                                             .max_image_pixels = options.max_image_pixels});
   }
   return {.description = "generated images",
           .train = make_random_images(Split::kTrain, {}),

@@ -13,6 +13,7 @@
 #include <lockstep/formats/pack.h>
 #include <tests/cli/data_command.h>
 #include <tests/cli/program_run.h>
+#include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -183,6 +184,9 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
        2,
        "data preview: --operators recipe is for the data set of a recipe"},
       {{"preview", "mnist", "--out", in_out("x.png"), "--loader", "gpu"}, 2, "--loader must be"},
+      {{"preview", "mnist", "--out", in_out("x.png"), "--decoding", "fast"},
+       2,
+       "data preview: --decoding must be one of exact, scaled"},
       {{"preview", "mnist", "--out", in_out("x.png"), "--scale", "64", "--images", "30"},
        2,
        "contact sheet: 30 rows of 8 cells of 1792x1792 pixels make an image of"},
@@ -224,6 +228,24 @@ TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
   for (const char* file : {"info.json", "preview.json"}) {
     EXPECT_EQ(read_json(file)["class_names"], (json{"c\uFFFD"})) << file;
   }
+}
+
+// A photograph of 150x150 pixels that is shrunk to 16x16 is decoded at a quarter of its size.
+TEST_F(DataCommand, PreviewsImagesAsItsOptionDecodesThem) {
+  LOCKSTEP_SKIP_WITHOUT("trashnet");
+  const auto sheet = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {
+        "preview",    real_data("trashnet").value().string(), "--images", "2", "--versions", "2",
+        "--size",     "16",
+        "--out",      in_out("a.png")};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const ProgramResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_text(out / "a.png");
+  };
+  const std::string exact = sheet({"--decoding", "exact"});
+  EXPECT_EQ(sheet({}), exact);
+  EXPECT_NE(sheet({"--decoding", "scaled"}), exact);
 }
 
 TEST_F(DataCommand, CountsDamagedImages) {

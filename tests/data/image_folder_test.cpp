@@ -216,7 +216,8 @@ TEST_F(ImageFolder, DecodesWhatTheListShows) {
 TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const std::filesystem::path folder = real_data("trashnet").value();
-  const ImageDataset dataset = load_image_folder(folder);
+  const ImageDataset dataset =
+      load_image_folder(folder, {.decoding = ImageReader::Decoding::kScaled});
   ASSERT_EQ(dataset.size(), 2527);
   EXPECT_EQ(dataset.num_classes(), 6);
   ImageReader reader;
@@ -224,12 +225,14 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   ASSERT_EQ(reader.shape(), (ImageShape{3, 150, 150}));
   const Box whole = {0, 0, 150, 150};
   const Box part = {10, 21, 100, 120};
-  // At 1/factor there are still 1.5 times as many pixels as are wanted.
-  EXPECT_EQ(reader.reduced(whole, 51, 20).view.shape, (ImageShape{3, 150, 150}));
-  EXPECT_EQ(reader.reduced(whole, 20, 51).factor, 1);
-  EXPECT_EQ(reader.reduced(whole, 50, 50).view.shape, (ImageShape{3, 75, 75}));
-  EXPECT_EQ(reader.reduced(whole, 25, 20).factor, 2);
-  EXPECT_EQ(reader.reduced(whole, 24, 24).view.shape, (ImageShape{3, 38, 38}));
+  // At a half, a quarter and an eighth there are still 1.2, 1.3 and 1.5 times as many pixels as are
+  // wanted.
+  EXPECT_EQ(reader.reduced(whole, 63, 20).view.shape, (ImageShape{3, 150, 150}));
+  EXPECT_EQ(reader.reduced(whole, 20, 63).factor, 1);
+  EXPECT_EQ(reader.reduced(whole, 62, 62).view.shape, (ImageShape{3, 75, 75}));
+  EXPECT_EQ(reader.reduced(whole, 29, 20).factor, 2);
+  EXPECT_EQ(reader.reduced(whole, 28, 28).view.shape, (ImageShape{3, 38, 38}));
+  EXPECT_EQ(reader.reduced(whole, 13, 12).factor, 4);
   EXPECT_EQ(reader.reduced(whole, 12, 12).view.shape, (ImageShape{3, 19, 19}));
   EXPECT_EQ(reader.reduced(whole, 1, 1).factor, 8);
   // Whole reduced pixels that cover the part, and where in them it lies.
@@ -238,8 +241,8 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   EXPECT_EQ(covering.view.shape, (ImageShape{3, 26, 31}));
   EXPECT_EQ(covering.part, (Box{2, 1, 100, 120}));
   EXPECT_EQ(reader.pixels(part).shape, (ImageShape{3, 100, 120}));
-  load_image_folder(folder, {.decoding = ImageReader::Decoding::kExact}).read(0, reader);
-  EXPECT_EQ(reader.reduced(part, 10, 10).factor, 1);
+  load_image_folder(folder).read(0, reader);
+  EXPECT_EQ(reader.reduced(part, 10, 10).factor, 1) << "the default is exact";
   EXPECT_EQ(reader.reduced(part, 10, 10).view.shape, (ImageShape{3, 100, 120}));
 }
 

@@ -43,15 +43,16 @@ struct ExactCase {
 
 class LoaderFilesExact : public ::testing::TestWithParam<ExactCase> {
  protected:
+  using Decoding = ImageReader::Decoding;
+
   ImageDataset dataset() const {
-    if (!GetParam().packed) return folder.dataset();
+    if (!GetParam().packed) return folder.dataset({.decoding = Decoding::kScaled});
     pack_images(folder.dataset(), out / "pack", {.keep_files = GetParam().keep_files});
-    return load_packed_images(out / "pack");
+    return load_packed_images(out / "pack", {.decoding = Decoding::kScaled});
   }
   // Pixels were decoded at full size.
   ImageDataset expected() const {
     const bool pixels = GetParam().packed && !GetParam().keep_files;
-    using Decoding = ImageReader::Decoding;
     return folder.dataset({.decoding = pixels ? Decoding::kExact : Decoding::kScaled});
   }
 

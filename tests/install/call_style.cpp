@@ -29,7 +29,7 @@ void call_in_the_style_of_the_guides() {
        RandomSamplerOptions{.replacement = true},
        WeightedRandomSamplerOptions{.replacement = false}, SamplerPosition{.epoch = 1},
        EpochShare{.indices = {0, 1}}, EpochShare{.occurrences = {0, 1}}, BatchRequest{.seed = 1});
-  take(ImageFolderOptions{.decoding = ImageReader::Decoding::kExact},
+  take(ImageFolderOptions{.decoding = ImageReader::Decoding::kScaled},
        PackImagesOptions{.threads = 2}, PackImagesOptions{.resize = Resize{16}},
        PackedImagesOptions{.verification = PackVerification::kFirstRead},
        PackInfo{.kind = PackKind::kPixels}, ImageView{.pixels = nullptr}, ReducedView{.factor = 2},

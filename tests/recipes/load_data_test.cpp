@@ -12,6 +12,7 @@
 #include <tests/support/mnist_files.h>
 #include <tests/support/http_server.h>
 #include <tests/support/messages.h>
+#include <tests/support/real_data.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
@@ -153,6 +154,27 @@ TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {
   EXPECT_THAT(read_all(480), ElementsAre(nothing, nothing));
   EXPECT_THAT(read_all(479), ElementsAre(HasSubstr("train/cat/1.png: an image of 20x24"),
                                          HasSubstr("val/cat/2.png: an image of 20x24")));
+}
+
+// A photograph of 150x150 pixels of which 16x16 are wanted.
+TEST_F(LoadData, ResNet50SplitDecodesImagesAsItIsTold) {
+  LOCKSTEP_SKIP_WITHOUT("trashnet");
+  const std::string photo = read_text(real_data("trashnet").value() / "glass/glass1.jpg");
+  for (const char* file : {"photos/train/cat/1.jpg", "photos/val/cat/2.jpg"}) {
+    directory_.write(file, photo);
+  }
+  using Decoding = ImageReader::Decoding;
+  for (const Decoding decoding : {Decoding::kExact, Decoding::kScaled}) {
+    const RecipeData data = find_recipe("resnet50-split")
+                                .load_data({.directory = (directory_ / "photos").string(),
+                                            .decoding = decoding});
+    for (const ImageDataset& images : {data.train, data.load_test()}) {
+      ImageReader reader;
+      images.read(0, reader);
+      const std::int64_t factor = reader.reduced({0, 0, 150, 150}, 16, 16).factor;
+      EXPECT_EQ(factor, decoding == Decoding::kExact ? 1 : 4);
+    }
+  }
 }
 
 TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {

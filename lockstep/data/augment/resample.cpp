@@ -8,53 +8,71 @@ namespace lockstep {
 namespace {
 
 constexpr int kPrecisionBits = 22;
+constexpr std::int64_t kLargestFactor = 8;  // by which JPEG images are reduced
 
-// Weights of the pixels from `first` on.
-struct Weights {
+// Truncation towards zero, which unlike std::floor() is one instruction on every processor.
+std::int32_t fixed_point(double weight) {
+  const double scaled = weight * (1 << kPrecisionBits);
+  return static_cast<std::int32_t>(scaled + (scaled < 0 ? -0.5 : 0.5));
+}
+
+// The old pixels [first, end) under the triangle around a new pixel, and the sum of their weights.
+struct Triangle {
   std::int64_t first = 0;
-  std::vector<double> values;
+  std::int64_t end = 0;
+  double sum = 0;
 };
 
-// The triangle around new pixel `x`, over `count` old pixels; returns its sum.
-double triangle(std::int64_t x, std::int64_t count, double scale, Weights& weights) {
+// The triangle around new pixel `x`, over `count` old pixels, whose weights `weights` receives.
+Triangle triangle(std::int64_t x, std::int64_t count, double scale, double* weights) {
   const double radius = std::max(scale, 1.0);
+  const double per_radius = 1.0 / radius;
   const double center = (static_cast<double>(x) + 0.5) * scale;
-  const auto end = std::min(static_cast<std::int64_t>(center + radius + 0.5), count);
-  weights.first = std::max<std::int64_t>(static_cast<std::int64_t>(center - radius + 0.5), 0);
-  weights.values.clear();
-  double sum = 0;
-  for (std::int64_t i = weights.first; i < end; ++i) {
-    const double distance = std::abs((static_cast<double>(i) + 0.5 - center) / radius);
-    sum += weights.values.emplace_back(std::max(1.0 - distance, 0.0));
+  Triangle result{std::max<std::int64_t>(static_cast<std::int64_t>(center - radius + 0.5), 0),
+                  std::min(static_cast<std::int64_t>(center + radius + 0.5), count)};
+  for (std::int64_t i = result.first; i < result.end; ++i) {
+    const double distance = std::abs((static_cast<double>(i) - center + 0.5) * per_radius);
+    result.sum += *weights++ = std::max(1.0 - distance, 0.0);
   }
-  return sum;
+  return result;
 }
 
-// What pixel number `place` of the `factor` in a reduced one takes from the reduced one before,
-// from its own and from the one after. Over all places these shares sum to 0, `factor` and 0, so
-// that the mean is kept.
-std::array<double, 3> shares_at(std::int64_t place, std::int64_t factor) {
-  const auto pixels = static_cast<double>(factor);
-  const double at = (static_cast<double>(place) + 0.5) / pixels - 0.5;
-  const double bend = at * at / 2 - (1 - 1 / (pixels * pixels)) / 24;
-  return {bend - at / 2, 1 - 2 * bend, bend + at / 2};
-}
+// The curve through reduced pixels, at the place of each pixel that one of them stands for: of the
+// difference between the neighbours it takes `slope`, and of that between the neighbours and the
+// pixel itself `bend`. Over all places either sums to 0, so that the mean is kept.
+struct Curve {
+  std::array<double, kLargestFactor> slope{};
+  std::array<double, kLargestFactor> bend{};
 
-// From the weights of pixels at full size to those of the `count` reduced ones. At the ends, where
-// a neighbour is missing, the last pixel takes its place.
-void reduce(const Weights& full, std::int64_t factor, std::int64_t count, Weights& reduced) {
-  const auto pixels = static_cast<std::int64_t>(full.values.size());
-  reduced.first = std::max<std::int64_t>(full.first / factor - 1, 0);
-  const std::int64_t end = std::min((full.first + pixels - 1) / factor + 2, count);
-  reduced.values.assign(static_cast<std::size_t>(end - reduced.first), 0);
-  for (std::int64_t i = 0; i < pixels; ++i) {
-    const std::int64_t at = (full.first + i) / factor;
-    const std::array<double, 3> shares = shares_at((full.first + i) % factor, factor);
-    for (std::int64_t k = 0; k < 3; ++k) {
-      const std::int64_t neighbour = std::clamp<std::int64_t>(at + k - 1, 0, count - 1);
-      reduced.values[static_cast<std::size_t>(neighbour - reduced.first)] +=
-          full.values[static_cast<std::size_t>(i)] * shares[static_cast<std::size_t>(k)];
+  explicit Curve(std::int64_t factor) {
+    const auto pixels = static_cast<double>(factor);
+    for (std::int64_t place = 0; place < factor; ++place) {
+      const double at = (static_cast<double>(place) + 0.5) / pixels - 0.5;
+      slope[static_cast<std::size_t>(place)] = at / 2;
+      bend[static_cast<std::size_t>(place)] = at * at / 2 - (1 - 1 / (pixels * pixels)) / 24;
     }
+  }
+};
+
+// Folds the weights of pixels [begin, end) of the full size onto the `count` reduced ones, of which
+// each stands for `factor`. Where a neighbour is missing at the ends, the last pixel takes its
+// place. `reduced` has the weights from reduced pixel `first` on.
+void fold(const double* weights, std::int64_t begin, std::int64_t end, std::int64_t factor,
+          const Curve& curve, std::int64_t count, std::int64_t first, double* reduced) {
+  for (std::int64_t at = begin / factor, pixel = begin; pixel < end; ++at) {
+    double level = 0;
+    double slope = 0;
+    double bend = 0;
+    for (const std::int64_t next = std::min((at + 1) * factor, end); pixel < next; ++pixel) {
+      const auto place = static_cast<std::size_t>(pixel - at * factor);
+      const double weight = *weights++;
+      level += weight;
+      slope += weight * curve.slope[place];
+      bend += weight * curve.bend[place];
+    }
+    reduced[std::max<std::int64_t>(at - 1, 0) - first] += bend - slope;
+    reduced[at - first] += level - 2 * bend;
+    reduced[std::min(at + 1, count - 1) - first] += bend + slope;
   }
 }
 
@@ -66,25 +84,31 @@ void Resampler::Windows::prepare(const Extent& from_, std::int64_t to_) {
   to = to_;
   const double scale = static_cast<double>(from.count) / static_cast<double>(to);
   const std::int64_t covered = (from.first + from.count + from.factor - 1) / from.factor;
-  Weights full;
-  Weights reduced;
-  windows.clear();
-  weights.clear();
+  const Curve curve(from.factor);
+  // A triangle touches at most this many pixels, and a neighbour more on either side where they are
+  // folded.
+  const auto most = static_cast<std::size_t>(std::ceil(std::max(scale, 1.0))) * 2 + 4;
+  full.resize(most);
+  folded.resize(most);
+  windows.resize(static_cast<std::size_t>(to));
+  weights.resize(most * static_cast<std::size_t>(to));
+  std::int32_t* next = weights.data();
   for (std::int64_t x = 0; x < to; ++x) {
-    const double sum = triangle(x, from.count, scale, full);
-    full.first += from.first;
-    if (from.factor > 1) reduce(full, from.factor, covered, reduced);
-    const Weights& used = from.factor > 1 ? reduced : full;
-    windows.push_back({used.first, static_cast<std::int64_t>(used.values.size()), nullptr});
-    for (const double value : used.values) {
-      weights.push_back(
-          static_cast<std::int32_t>(std::floor(0.5 + value / sum * (1 << kPrecisionBits))));
+    const Triangle under = triangle(x, from.count, scale, full.data());
+    RowWindow window{from.first + under.first, under.end - under.first, next};
+    const double* values = full.data();
+    if (from.factor > 1) {
+      const std::int64_t end = from.first + under.end;
+      const std::int64_t first = std::max<std::int64_t>(window.first / from.factor - 1, 0);
+      const std::int64_t count = std::min((end - 1) / from.factor + 2, covered) - first;
+      std::fill_n(folded.data(), count, 0.0);
+      fold(full.data(), window.first, end, from.factor, curve, covered, first, folded.data());
+      window.first = first;
+      window.count = count;
+      values = folded.data();
     }
-  }
-  const std::int32_t* weight = weights.data();
-  for (RowWindow& window : windows) {
-    window.weights = weight;
-    weight += window.count;
+    windows[static_cast<std::size_t>(x)] = window;
+    for (std::int64_t i = 0; i < window.count; ++i) *next++ = fixed_point(values[i] / under.sum);
   }
 }
 

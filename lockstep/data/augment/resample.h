@@ -45,6 +45,8 @@ class Resampler {
     std::int64_t to = 0;
     std::vector<RowWindow> windows;
     std::vector<std::int32_t> weights;
+    std::vector<double> full;    // of the window that is made: over pixels of the full size
+    std::vector<double> folded;  // the same, over reduced ones
 
     void prepare(const Extent& from, std::int64_t to);
   };
