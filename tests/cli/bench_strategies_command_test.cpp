@@ -36,8 +36,8 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
   const auto file = folder / "rows";
   const ProgramResult result = compare(
       {"--strategy", "all", "--only",
-       "single,single-half,dp-on-each,ddp,zero1,split,pipeline-zb-h1,pipeline-zbv,"
-       "pipeline-ranks-1f1b,hybrid-sharded",
+       "single,single-half,single-accumulated,dp-on-each,ddp,zero1,split,pipeline-zb-h1,"
+       "pipeline-zbv,pipeline-ranks-1f1b,hybrid-sharded",
        "--batch", "8", "--micro-batches", "4", "--threads", "2", "--rounds", "1", "--steps", "1",
        "--json", file.string()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -46,7 +46,7 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
   EXPECT_THAT(result.out, StartsWith("mnist, 28x28 images, batch 8, 2 threads, precision 32, sgd"));
   EXPECT_THAT(result.out, HasSubstr("\nhybrid-sharded: 4 ranks share 2 processors\n"));
   const auto rows = rows_by_way(file);
-  ASSERT_EQ(rows.size(), 10U);
+  ASSERT_EQ(rows.size(), 11U);
   for (const auto& [way, row] : rows) {
     ASSERT_TRUE(row["why_not"].is_null()) << way << ": " << row["why_not"];
     EXPECT_GT(row["step_ms"], 0) << way;
@@ -67,6 +67,8 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
   EXPECT_DOUBLE_EQ(rows.at("single")["ratio_to_single"].get<double>(), 1);
   EXPECT_EQ(rows.at("ddp")["batch_per_rank"], 4);
   EXPECT_EQ(rows.at("hybrid-sharded")["micro_batches"], 4);
+  EXPECT_EQ(rows.at("single-accumulated")["micro_batches"], 4);
+  EXPECT_TRUE(rows.at("single")["micro_batches"].is_null());
   // At least half of the net's 21,840 float32 parameters, with gradients and momentum.
   for (const char* way : {"split", "pipeline-zb-h1", "pipeline-zbv"}) {
     EXPECT_GT(rows.at(way)["device_bytes"], 3 * 4 * 21840 / 2) << way;

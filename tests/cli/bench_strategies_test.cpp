@@ -65,6 +65,9 @@ TEST(StrategyWays, CutABatchIntoAtMostItsImages) {
   EXPECT_EQ(way_named("pipeline-1f1b", work).micro_batches, 8);
   EXPECT_EQ(way_named("hybrid", work).micro_batches, 4);  // of half of the batch
   EXPECT_EQ(way_named("split", work).micro_batches, 1);
+  EXPECT_EQ(way_named("single", work).micro_batches, 0);
+  EXPECT_EQ(way_named("single-accumulated", work).micro_batches, 8);
+  EXPECT_EQ(way_named("single-accumulated", {.threads = 2, .batch = 6}).micro_batches, 6);
   EXPECT_EQ(way_named("pipeline-zbv", work).stages, 4);
   EXPECT_EQ(way_named("pipeline-ranks-1f1b", work).batch_shares, 1);
 }
@@ -131,7 +134,7 @@ TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
   EXPECT_EQ(settings.work.batch, 128);
   EXPECT_EQ(settings.work.micro_batches, 8);
   EXPECT_EQ(settings.image_size, 28);
-  EXPECT_EQ(settings.ways.size(), 16U);
+  EXPECT_EQ(settings.ways.size(), 17U);
   EXPECT_EQ(settings.rounds, 5);
   arguments.model = "resnet50";
   settings = resolve_strategies(arguments);
@@ -173,7 +176,7 @@ TEST_F(StrategySettingsTest, NameTheOptionThatIsWrong) {
        "bench step: --strategy must be one of all, single, dp, ddp, zero1, pipeline, hybrid, got "
        "'dpp'"},
       {[](auto& a) { a.only = "single,fast"; },
-       "bench step: --only must be one of single, single-half, dp-gathered, "},
+       "bench step: --only must be one of single, single-half, single-accumulated, dp-gathered, "},
       {[](auto& a) { a.threads = 3; }, "bench step: --threads must be even"},
       {[](auto& a) { a.threads = 1; }, "bench step: --threads must be from 2 to 1024, got 1"},
       {[](auto& a) { a.batch = 9; }, "bench step: --batch must be even"},

@@ -39,7 +39,7 @@ Json asked_for(const BenchStrategiesSettings& settings, const StrategyWay& way) 
           {"stages", pipeline ? Json(way.stages) : Json()},
           {"cut", text_or_null(pipeline ? settings.cut : "")},
           {"cuts", cuts_or_null(settings, way)},
-          {"micro_batches", pipeline ? Json(way.micro_batches) : Json()},
+          {"micro_batches", way.micro_batches > 0 ? Json(way.micro_batches) : Json()},
           {"recompute", pipeline ? Json(way.recompute) : Json()},
           {"shard_optimizer", way.shard_optimizer},
           {"ranks", way.ranks},

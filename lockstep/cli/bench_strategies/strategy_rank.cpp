@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
@@ -54,6 +55,17 @@ StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds
   return options;
 }
 
+// `batch` in `count` parts, of which the first have one image more where it cannot be divided.
+std::vector<Batch> parts_of(const Batch& batch, int count) {
+  const std::vector<torch::Tensor> images = batch.images.tensor_split(count);
+  const std::vector<torch::Tensor> labels = batch.labels.tensor_split(count);
+  std::vector<Batch> parts;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    parts.push_back({.images = images[i], .labels = labels[i], .size = images[i].size(0)});
+  }
+  return parts;
+}
+
 // A model in training by one strategy, on this rank's share of the batch.
 class StrategyTrainer {
  public:
@@ -72,6 +84,8 @@ class StrategyTrainer {
     torch::manual_seed(static_cast<std::uint64_t>(1 + share.rank));
     batch_ =
         make_strategy_batch(settings.model, settings.image_size, settings.work.batch / share.size);
+    // A pipeline cuts the batch itself.
+    parts_ = parts_of(batch_, way.has_pipeline() ? 1 : std::max(1, way.micro_batches));
     task_->module().train();
     strategy_->train(true);
   }
@@ -86,7 +100,10 @@ class StrategyTrainer {
     strategy_->seed(step_seed(0, 1, steps_++, share_rank_), torch::kCPU);
     {
       const SecondsScope scope(strategy_seconds_);
-      strategy_->step(batch_, {}, phases_);
+      for (const Batch& part : parts_) {
+        const double share = static_cast<double>(part.size) / static_cast<double>(batch_.size);
+        strategy_->step(part, {.weight = share, .is_last = &part == &parts_.back()}, phases_);
+      }
     }
     {
       const SecondsScope scope(phases_.optimizer);
@@ -122,6 +139,7 @@ class StrategyTrainer {
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<RunOptimizer> optimizer_;
   Batch batch_;
+  std::vector<Batch> parts_;  // views of it
   int share_rank_ = 0;
   std::int64_t steps_ = 0;
   PhaseSeconds phases_;

@@ -33,6 +33,17 @@ StrategyWay replicated(const std::string& dp_loss, int threads) {
   return way;
 }
 
+int micro_batches_of(const StrategyWay& way, const StrategyWork& work) {
+  return static_cast<int>(
+      std::min<std::int64_t>(work.micro_batches, work.batch / way.batch_shares));
+}
+
+StrategyWay accumulated(const StrategyWork& work) {
+  StrategyWay way = on_threads("single-accumulated", "single", work.threads);
+  way.micro_batches = micro_batches_of(way, work);
+  return way;
+}
+
 // `way` with a pipeline on two workers, each of which has one stage or, by some schedules, two.
 StrategyWay with_pipeline(StrategyWay way, const std::string& schedule, const StrategyWork& work) {
   const bool has_two_each = schedule == "interleaved" || schedule == "zbv";
@@ -40,8 +51,7 @@ StrategyWay with_pipeline(StrategyWay way, const std::string& schedule, const St
   way.workers = kParts;
   way.stages = has_two_each ? 2 * kParts : kParts;
   way.batch_shares = std::max(1, way.ranks / kParts);
-  way.micro_batches =
-      static_cast<int>(std::min<std::int64_t>(work.micro_batches, work.batch / way.batch_shares));
+  way.micro_batches = micro_batches_of(way, work);
   way.recompute = work.recompute;
   return way;
 }
@@ -76,6 +86,7 @@ std::vector<StrategyWay> strategy_ways(const StrategyWork& work) {
   const int threads = work.threads;
   std::vector<StrategyWay> ways = {on_threads("single", "single", threads),
                                    on_threads("single-half", "single", threads / kParts),
+                                   accumulated(work),
                                    replicated("gathered", threads),
                                    replicated("on-each", threads),
                                    on_ranks("ddp", "ddp", kParts, threads),

@@ -19,7 +19,9 @@ struct StrategyWay {
   std::string schedule{};  ///< schedule of the pipeline; empty: there is none
   int stages = 0;          ///< of a pipeline
   int workers = 0;         ///< workers of one pipeline: threads or ranks
-  int micro_batches = 0;   ///< micro-batches of one pipeline
+  /// Micro-batches of one pipeline, or parts of the batch that one process computes in turn; 0: it
+  /// computes the batch at once.
+  int micro_batches = 0;
   bool recompute = false;  ///< pipelines: forwards run again before the backward
   bool shard_optimizer = false;
 
@@ -41,9 +43,11 @@ struct StrategyWork {
 
 /// Most ways divide the threads in two: among replicas, ranks or the workers of a pipeline.
 /// "single" has all of them in one process, "single-half" has one half, as a reference for what the
-/// second one adds, and each of the four ranks of a hybrid has a quarter, at least one. "split" is
-/// the naive split of a model: two stages that work in turn. A pipeline cuts a batch with fewer
-/// images than micro-batches into as many parts as it has images.
+/// second one adds, "single-accumulated" adds up the gradients of the micro-batches that a pipeline
+/// has, as a reference for what small batches cost by themselves, and each of the four ranks of a
+/// hybrid has a quarter, at least one. "split" is the naive split of a model: two stages that work
+/// in turn. A pipeline cuts a batch with fewer images than micro-batches into as many parts as it
+/// has images.
 std::vector<StrategyWay> strategy_ways(const StrategyWork& work);
 
 }  // namespace lockstep
