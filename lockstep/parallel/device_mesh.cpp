@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 
 namespace lockstep {
 namespace {
@@ -37,8 +38,8 @@ std::string why_not_a_mesh(const std::vector<MeshDimension>& dimensions, int ran
     if (product > ranks) break;  // before it overflows
   }
   if (product == ranks) return "";
-  return str(shape_text(dimensions), " does not make up the group, which has ", ranks,
-             ranks == 1 ? " rank" : " ranks");
+  return str(shape_text(dimensions), " does not make up the group, which has ",
+             amount_of(ranks, "rank"));
 }
 
 // ConfigError on all ranks if the dimensions of one of them are wrong, or differ.

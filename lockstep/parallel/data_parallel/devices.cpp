@@ -7,6 +7,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 
 namespace lockstep::data_parallel {
 namespace {
@@ -29,8 +30,8 @@ torch::Device existing_accelerator(torch::Device device) {
   if (!device.has_index()) device = torch::Device(device.type(), guard->getDevice().index());
   if (device.index() >= count) {
     throw ConfigError(lockstep::str("DataParallel: ", device, " does not exist: this process sees ",
-                                    count, " ", type, count == 1 ? " device" : " devices",
-                                    ", the last of which is ", type, ":", count - 1));
+                                    amount_of(count, type + " device"), ", the last of which is ",
+                                    type, ":", count - 1));
   }
   return device;
 }
