@@ -26,6 +26,7 @@
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_data_sampler.h>
 #include <lockstep/data/weighted_sampler.h>
+#include <lockstep/export/onnx_export.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>

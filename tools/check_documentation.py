@@ -23,6 +23,7 @@ GUIDES = {"docs/communication.md": ["examples/02_communication/main.cpp"],
           "docs/training_loop.md": ["examples/05_training_loop/main.cpp", "tests/train/trainer_guide_test.cpp"],
           "docs/pipelines.md": ["examples/08_resnet50_on_two_devices/main.cpp",
                                 "tests/parallel/pipeline/hybrid_by_hand_test.cpp"],
+          "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
