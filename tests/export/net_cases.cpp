@@ -88,6 +88,19 @@ std::vector<ExportCase> net_cases() {
       case_of("transformer_encoder", "", SentenceNet(), integers(0, 50, {12})),
       case_of("lstm_net", "", SequenceNet(), floats({9, 6})),
   };
+  // Float16 has three decimal digits, of which layers lose some.
+  ExportCase half = resnet_case("resnet18_half", resnet18(ResNetStem::kCifar, 10), 32);
+  half.options.half = true;
+  half.tolerance = 5e-3;
+  cases.push_back(std::move(half));
+  ExportCase apart =
+      case_of("auto_encoder_external_data", "", auto_encoder(), floats({3, 160, 160}));
+  apart.options.most_bytes_in_one_file = 8192;
+  cases.push_back(std::move(apart));
+  ExportCase fixed = case_of("mnist_net_fixed_batch", "", MnistNet(), floats({1, 28, 28}));
+  fixed.options.dynamic_batch = false;
+  fixed.options.fold_batch_norm = false;
+  cases.push_back(std::move(fixed));
   return cases;
 }
 
