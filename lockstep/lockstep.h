@@ -46,8 +46,10 @@
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/precision.h>
+#include <lockstep/train/pretrained.h>
 #include <lockstep/train/schedule.h>
 #include <lockstep/train/state_dict.h>
+#include <lockstep/train/state_dict_file.h>
 #include <lockstep/train/step_seed.h>
 
 #endif

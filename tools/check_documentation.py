@@ -16,7 +16,8 @@ import re
 import sys
 
 TABLE = "docs/environment.md"
-GUIDES = {"docs/communication.md": ["examples/02_communication/main.cpp"],
+GUIDES = {"docs/checkpoints.md": ["tests/train/state_dict_file_test.cpp"],
+          "docs/communication.md": ["examples/02_communication/main.cpp"],
           "docs/distributed_data_parallel.md": ["examples/03_training_on_many_ranks/main.cpp"],
           "docs/data_parallel.md": ["tests/parallel/data_parallel_guide_test.cpp"],
           "docs/loading_data.md": ["examples/04_loading_data/main.cpp"],
