@@ -156,7 +156,7 @@ TEST(TrainerRanks, EvaluateTheNetOfRankZero) {
   for (const Result& result : results) {
     EXPECT_EQ(result.report.test->samples, alone.samples);
     EXPECT_NEAR(result.report.test->loss, alone.loss, 1e-5);
-    EXPECT_NEAR(result.report.test->accuracy, alone.accuracy, 1e-9);
+    EXPECT_NEAR(result.report.test->accuracy(), alone.accuracy(), 1e-9);
   }
 }
 
