@@ -57,6 +57,9 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
                    "less memory, one more forward (pipeline and hybrid only)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
                    "Ranks with the same stages share out their optimizer's state (hybrid only)");
+  command.add_flag("--sync-batchnorm", to.sync_batchnorm,
+                   "Batch normalisation takes the statistics of all ranks' batches together (ddp "
+                   "and zero1 only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();

@@ -53,6 +53,9 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
     refuse(schedule.has_value(), "--schedule " + schedule.value_or(""), "pipeline and hybrid");
     refuse(arguments.recompute, "--recompute", "pipeline and hybrid");
   }
+  if (settings.strategy != "ddp" && settings.strategy != "zero1") {
+    refuse(arguments.sync_batchnorm, "--sync-batchnorm", "ddp and zero1");
+  }
   if (settings.strategy != "hybrid") {
     refuse(arguments.shard_optimizer, "--shard-optimizer", "hybrid");
   }
@@ -143,6 +146,7 @@ void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) 
                                     "; use --strategy ddp"));
   }
   refuse_foreign_options(arguments, settings);
+  settings.strategy_options.sync_batchnorm = arguments.sync_batchnorm;
   settings.data_shares = settings.world_size;
   if (settings.has_pipeline) return resolve_pipeline(arguments, settings);
   resolve_devices(arguments, settings);

@@ -33,6 +33,7 @@ struct TrainArguments {
   std::optional<int> micro_batches;
   bool recompute = false;
   bool shard_optimizer = false;
+  bool sync_batchnorm = false;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";
   std::string backend = "auto";

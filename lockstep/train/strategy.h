@@ -91,8 +91,8 @@ class Strategy {
   /// Collective. Makes the task's module on rank 0 hold the whole model, to be saved.
   virtual void gather_module() {}
 
-  /// Whether on every rank the task's module, where attach() has left it, has all parameters as they
-  /// are after each step. A weight average needs that.
+  /// Whether on every rank the task's module, where attach() has left it, has all parameters as
+  /// they are after each step. A weight average needs that.
   virtual bool module_is_current() const { return true; }
 
   /// For each device of this process the most bytes that it held in the last step: its parameters,
@@ -138,6 +138,9 @@ struct StrategyOptions {
   /// hybrid: the ranks that have the same stages divide the optimizer's state among them, as zero1
   /// does.
   bool shard_optimizer = false;
+  /// ddp and zero1: batch normalisation takes the statistics of all ranks' batches together
+  /// (sync_batch_norm.h).
+  bool sync_batchnorm = false;
   /// pipeline in one process: how long a stage waits for another stage's message. Between ranks the
   /// group's timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);

@@ -126,6 +126,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--schedule", "step", "--schedule", "cosine"},
        2,
        "--schedule step and --schedule cosine exclude each other"},
+      {{"mnist", "--sync-batchnorm"}, 2, "--sync-batchnorm belongs to --strategy ddp and zero1"},
       {{"mnist", "--shard-optimizer"}, 2, "--shard-optimizer belongs to --strategy hybrid"},
       {{"cifar10", "--strategy", "pipeline", "--shard-optimizer"},
        2,
