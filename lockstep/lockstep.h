@@ -44,10 +44,14 @@
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/train/checkpoint.h>
+#include <lockstep/train/metric.h>
 #include <lockstep/train/metrics.h>
+#include <lockstep/train/model_ema.h>
+#include <lockstep/train/plateau.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/pretrained.h>
 #include <lockstep/train/schedule.h>
+#include <lockstep/train/standard_metrics.h>
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/state_dict_file.h>
 #include <lockstep/train/step_seed.h>

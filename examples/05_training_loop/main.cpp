@@ -58,14 +58,15 @@ lockstep::Evaluation evaluate(ProcessGroup& group, Net& net, torch::Device devic
   net->eval();
   lockstep::Loader loader(shades(), lockstep::EvaluationSampler(240, group.rank(), group.size()),
                           {lockstep::Normalize{{0.5}, {0.3}}}, {.batch_size = 30, .threads = 1});
-  lockstep::MetricSums sums;
+  lockstep::Metrics metrics;
   for (const lockstep::Batch& batch : loader) {
     const torch::Tensor output = net->forward(batch.images);
-    sums.add(cross_entropy(output, batch.labels) * batch.size, (output.argmax(1) == batch.labels).sum(), batch.size);
+    metrics.add("loss", cross_entropy(output, batch.labels), batch.size);
+    metrics.add_sum("accuracy", (output.argmax(1) == batch.labels).sum(), batch.size, lockstep::MetricUnit::kFraction);
   }
-  sums.all_reduce(group, device);  // the mean over the samples of all ranks, however many each had
+  metrics.all_reduce(group, device);  // the mean over the samples of all ranks, however many each had
   net->train();
-  return sums.mean();
+  return metrics.mean();
 }
 
 // Trains from `file`, if it is there, to the end, or for `most_steps`, and writes `file` every few

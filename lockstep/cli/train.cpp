@@ -57,6 +57,9 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
                    "less memory, one more forward (pipeline and hybrid only)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
                    "Ranks with the same stages share out their optimizer's state (hybrid only)");
+  command.add_flag("--sync-batchnorm", to.sync_batchnorm,
+                   "Batch normalisation takes the statistics of all ranks' batches together (ddp "
+                   "and zero1 only)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
@@ -80,8 +83,39 @@ void add_optimizer_options(CLI::App& command, TrainArguments& to) {
       ->expected(2);
   command.add_option("--eps", to.eps, "Number added to the denominator (adam and adamw only)");
   command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
-  command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
-                     "Scale the gradients so that their norm, of all together, is at most this");
+}
+
+void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
+  command
+      .add_option("--schedule", to.schedules,
+                  "Schedule of the learning rate (" + join(learning_rate_schedule_names()) +
+                      "), or of a pipeline (" + join(schedule_names()) +
+                      "; default 1f1b); give the option twice for both")
+      ->allow_extra_args(false);
+  command.add_option("--step-epochs", to.step_epochs,
+                     "Epochs after which the learning rate falls (--schedule step only, default "
+                     "1)");
+  command.add_option("--milestones", to.milestones,
+                     "Epochs at which the learning rate falls, with commas, such as 30,60 "
+                     "(--schedule multi-step only)");
+  command.add_option("--gamma", to.gamma,
+                     "Factor applied to the learning rate at each fall (--schedule step, "
+                     "multi-step and plateau only, default 0.1)");
+  command.add_option("--pct-start", to.pct_start,
+                     "Share of the run in which the learning rate rises (--schedule one-cycle "
+                     "only, default 0.3)");
+  command.add_option("--div-factor", to.div_factor,
+                     "The learning rate begins with --lr divided by this (--schedule one-cycle "
+                     "only, default 25)");
+  command.add_option("--final-div-factor", to.final_div_factor,
+                     "The learning rate ends with the one of the beginning divided by this "
+                     "(--schedule one-cycle only, default 1e4)");
+  command.add_option("--plateau", to.plateau,
+                     "What lets the learning rate fall: METRIC:PATIENCE[:GOAL], a value that does "
+                     "not improve in more than PATIENCE evaluations (--schedule plateau only, "
+                     "default loss:10)");
+  command.add_option("--warmup-epochs", to.warmup_epochs,
+                     "Epochs during which the learning rate first rises, with any schedule");
 }
 
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
@@ -92,26 +126,11 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
                    "max-pool and ReLU run as one kernel on CPUs)");
   add_integer(command, "--batch-size", to.batch_size, "Images per batch, of all ranks together");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
-  add_integer(command, "--max-steps", to.max_steps,
-              "End after this number of optimizer steps; the schedule goes by --max-epochs");
   add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
               "Batches whose gradients accumulate before an optimizer step (default 1)");
-  add_integer(command, "--limit-test-batches", to.limit_test_batches,
-              "Most batches of each rank to evaluate on; 0: do not evaluate");
+  add_limit_options(command, to.limits);
   add_optimizer_options(command, to);
-  command
-      .add_option("--schedule", to.schedules,
-                  "Schedule of the learning rate (constant, step or cosine), or of a pipeline (" +
-                      join(schedule_names()) + "; default 1f1b); give the option twice for both")
-      ->allow_extra_args(false);
-  command.add_option("--step-epochs", to.step_epochs,
-                     "Epochs after which the learning rate falls (--schedule step only, default "
-                     "1)");
-  command.add_option("--gamma", to.gamma,
-                     "Factor applied to the learning rate at each fall (--schedule step only, "
-                     "default 0.1)");
-  command.add_option("--warmup-epochs", to.warmup_epochs,
-                     "Epochs during which the learning rate first rises, with any schedule");
+  add_schedule_options(command, to.schedule);
   add_integer(command, "--seed", to.seed, "Seed of weights, order and augmentation")
       ->capture_default_str();
 }

@@ -112,31 +112,24 @@ bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
 
 TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
                                torch::Device device, int threads) {
-  return {.max_epochs = settings.max_epochs,
-          .max_steps = settings.max_steps,
-          .accumulate_grad_batches = settings.accumulate_grad_batches,
-          .limit_test_batches = settings.limit_test_batches,
-          .optimizer = settings.optimizer,
-          .gradient_clip_norm = settings.gradient_clip_norm,
-          .schedule = settings.schedule,
-          .precision = settings.precision,
-          .grad_scaler = {},
-          .device = device,
-          .seed = settings.seed,
-          .checkpoint = settings.checkpoint(),
-          .resume = settings.resume,
-          .listeners = {},
-          .info = {.recipe = settings.recipe->name,
-                   .strategy = {},
-                   .backend = {},
-                   .loader = to_string(settings.loader),
-                   .precision = {},
-                   .device = {},
-                   .dataset = data.description,
-                   .fused_kernels = uses_fused_kernels(settings, device),
-                   .threads_per_rank = threads,
-                   .global_batch = settings.global_batch},
-          .command_seconds = seconds_since_command_start};
+  TrainerOptions options = settings.trainer;
+  options.precision = settings.precision;
+  options.device = device;
+  options.seed = settings.seed;
+  options.checkpoint = settings.checkpoint();
+  options.resume = settings.resume;
+  options.info = {.recipe = settings.recipe->name,
+                  .strategy = {},
+                  .backend = {},
+                  .loader = to_string(settings.loader),
+                  .precision = {},
+                  .device = {},
+                  .dataset = data.description,
+                  .fused_kernels = uses_fused_kernels(settings, device),
+                  .threads_per_rank = threads,
+                  .global_batch = settings.global_batch};
+  options.command_seconds = seconds_since_command_start;
+  return options;
 }
 
 }  // namespace

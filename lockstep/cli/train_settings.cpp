@@ -7,6 +7,8 @@
 #include <lockstep/cli/launched_world.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
+#include <lockstep/cli/train_limits.h>
+#include <lockstep/cli/train_schedule.h>
 #include <lockstep/cli/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -34,31 +36,6 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
-// The values of --schedule for the learning rate and for a pipeline.
-struct Schedules {
-  std::optional<std::string> of_learning_rate;
-  std::optional<std::string> of_pipeline;
-};
-
-Schedules told_apart(const std::vector<std::string>& given) {
-  const std::vector<std::string> of_pipelines = schedule_names();
-  std::vector<std::string> known = {"constant", "step", "cosine"};
-  known.insert(known.end(), of_pipelines.begin(), of_pipelines.end());
-  Schedules schedules;
-  for (const std::string& name : given) {
-    OptionCheck("train").one_of("--schedule", name, known);
-    const bool pipelined =
-        std::find(of_pipelines.begin(), of_pipelines.end(), name) != of_pipelines.end();
-    auto& place = pipelined ? schedules.of_pipeline : schedules.of_learning_rate;
-    if (place) {
-      throw ConfigError(lockstep::str("train: --schedule ", *place, " and --schedule ", name,
-                                      " exclude each other"));
-    }
-    place = name;
-  }
-  return schedules;
-}
-
 // ConfigError for options that the strategy does not have.
 void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings& settings) {
   const auto refuse = [](bool given, const std::string& option, const char* strategies) {
@@ -71,11 +48,14 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
     refuse(arguments.dp_loss.has_value(), "--dp-loss", "dp");
   }
   if (!settings.has_pipeline) {
-    const auto schedule = told_apart(arguments.schedules).of_pipeline;
+    const auto schedule = told_apart(arguments.schedule.schedules).of_pipeline;
     refuse(arguments.stages.has_value(), "--stages", "pipeline and hybrid");
     refuse(arguments.micro_batches.has_value(), "--micro-batches", "pipeline and hybrid");
     refuse(schedule.has_value(), "--schedule " + schedule.value_or(""), "pipeline and hybrid");
     refuse(arguments.recompute, "--recompute", "pipeline and hybrid");
+  }
+  if (settings.strategy != "ddp" && settings.strategy != "zero1") {
+    refuse(arguments.sync_batchnorm, "--sync-batchnorm", "ddp and zero1");
   }
   if (settings.strategy != "hybrid") {
     refuse(arguments.shard_optimizer, "--shard-optimizer", "hybrid");
@@ -105,7 +85,7 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   options.shard_optimizer = arguments.shard_optimizer;
   options.timeout = settings.timeout;
   check.in_range("--micro-batches", options.micro_batches, 1, 65536);
-  if (const auto schedule = told_apart(arguments.schedules).of_pipeline) {
+  if (const auto schedule = told_apart(arguments.schedule.schedules).of_pipeline) {
     options.schedule = schedule_named(*schedule);
   }
   const int workers = workers_of_pipeline(settings);
@@ -167,6 +147,7 @@ void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) 
                                     "; use --strategy ddp"));
   }
   refuse_foreign_options(arguments, settings);
+  settings.strategy_options.sync_batchnorm = arguments.sync_batchnorm;
   settings.data_shares = settings.world_size;
   if (settings.has_pipeline) return resolve_pipeline(arguments, settings);
   resolve_devices(arguments, settings);
@@ -207,23 +188,6 @@ void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   settings.workers_per_rank =
       static_cast<int>((workers + settings.world_size - 1) / settings.world_size);
   settings.threads = arguments.threads;
-}
-
-ScheduleOptions resolve_schedule(const TrainArguments& arguments, ScheduleOptions schedule) {
-  const OptionCheck check("train");
-  if (const auto name = told_apart(arguments.schedules).of_learning_rate) {
-    schedule.kind = parse_schedule(*name);
-  }
-  if ((arguments.step_epochs || arguments.gamma) && schedule.kind != ScheduleKind::kStep) {
-    throw ConfigError("train: --step-epochs and --gamma belong to --schedule step");
-  }
-  schedule.step_epochs = arguments.step_epochs.value_or(schedule.step_epochs);
-  schedule.gamma = arguments.gamma.value_or(schedule.gamma);
-  schedule.warmup_epochs = arguments.warmup_epochs.value_or(schedule.warmup_epochs);
-  check.positive("--step-epochs", schedule.step_epochs);
-  check.positive("--gamma", schedule.gamma);
-  check.in_range("--warmup-epochs", schedule.warmup_epochs, 0, 1e6);
-  return schedule;
 }
 
 void apply(const TrainArguments& arguments, SgdOptions& sgd) {
@@ -284,25 +248,20 @@ OptimizerOptions resolve_optimizer(const TrainArguments& arguments,
 void resolve_optimization(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   const RecipeDefaults& defaults = settings.recipe->defaults;
-  settings.max_epochs = arguments.max_epochs.value_or(defaults.max_epochs);
-  check.in_range("--max-epochs", static_cast<double>(settings.max_epochs), 1, 1e9);
-  settings.max_steps = arguments.max_steps;
-  if (settings.max_steps) {
-    check.at_least("--max-steps", static_cast<double>(*settings.max_steps), 1);
+  settings.trainer.max_epochs = arguments.max_epochs.value_or(defaults.max_epochs);
+  check.in_range("--max-epochs", static_cast<double>(settings.trainer.max_epochs), 1, 1e9);
+  resolve_limits(arguments.limits, settings.trainer);
+  if (settings.trainer.ema_decay && settings.has_pipeline && settings.world_size > 1) {
+    throw ConfigError(lockstep::str("train: --ema-decay averages the whole model on each rank, but "
+                                    "--strategy ", settings.strategy,
+                                    " divides it among the ranks; use --strategy ddp or zero1, or "
+                                    "a pipeline in one process"));
   }
-  settings.accumulate_grad_batches = arguments.accumulate_grad_batches;
-  check.in_range("--accumulate-grad-batches", static_cast<double>(settings.accumulate_grad_batches),
-                 1, 1e9);
-  settings.limit_test_batches = arguments.limit_test_batches;
-  if (settings.limit_test_batches) {
-    check.at_least("--limit-test-batches", static_cast<double>(*settings.limit_test_batches), 0);
-  }
-  settings.optimizer = resolve_optimizer(arguments, defaults.optimizer);
-  settings.gradient_clip_norm = arguments.gradient_clip_norm;
-  if (settings.gradient_clip_norm) {
-    check.positive("--gradient-clip-norm", *settings.gradient_clip_norm);
-  }
-  settings.schedule = resolve_schedule(arguments, defaults.schedule);
+  settings.trainer.accumulate_grad_batches = arguments.accumulate_grad_batches;
+  check.in_range("--accumulate-grad-batches",
+                 static_cast<double>(arguments.accumulate_grad_batches), 1, 1e9);
+  settings.trainer.optimizer = resolve_optimizer(arguments, defaults.optimizer);
+  settings.trainer.schedule = resolve_schedule(arguments.schedule, defaults.schedule);
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
   settings.precision = parse_precision(arguments.precision);
   if (arguments.no_fused_kernels && !settings.recipe->has_fused_kernels) {
@@ -366,6 +325,8 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
     throw ConfigError("train: --resume needs --out DIR, the run to go on with");
   if (settings.resume && arguments.overwrite)
     throw ConfigError("train: --resume and --overwrite exclude each other");
+  if (settings.resume && settings.trainer.fast_dev_run > 0)
+    throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
   if (!settings.speaks()) return;
   std::error_code error;
   if (settings.resume && !std::filesystem::exists(settings.checkpoint(), error)) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/cli/train_limits.h>
+#include <lockstep/cli/train_schedule.h>
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/core/file_lock.h>
 #include <lockstep/data/loader_options.h>
@@ -16,6 +18,7 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/strategy.h>
+#include <lockstep/train/trainer.h>
 
 namespace lockstep {
 
@@ -30,6 +33,7 @@ struct TrainArguments {
   std::optional<int> micro_batches;
   bool recompute = false;
   bool shard_optimizer = false;
+  bool sync_batchnorm = false;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";
   std::string backend = "auto";
@@ -42,8 +46,6 @@ struct TrainArguments {
   bool no_fused_kernels = false;
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> max_epochs;
-  std::optional<std::int64_t> max_steps;
-  std::optional<std::int64_t> limit_test_batches;
   std::int64_t accumulate_grad_batches = 1;
   std::optional<std::string> optimizer;
   std::optional<double> lr;
@@ -53,11 +55,8 @@ struct TrainArguments {
   std::vector<double> betas;  ///< none or two
   std::optional<double> eps;
   bool amsgrad = false;
-  std::optional<double> gradient_clip_norm;
-  std::vector<std::string> schedules;  ///< for the learning rate, and for a pipeline
-  std::optional<double> step_epochs;
-  std::optional<double> gamma;
-  std::optional<double> warmup_epochs;
+  ScheduleArguments schedule;
+  LimitArguments limits;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::optional<std::string> out;
@@ -93,13 +92,9 @@ struct TrainSettings {
   bool fused_kernels = true;
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;
-  std::int64_t max_epochs = 0;
-  std::optional<std::int64_t> max_steps;
-  std::optional<std::int64_t> limit_test_batches;
-  std::int64_t accumulate_grad_batches = 1;
-  OptimizerOptions optimizer;
-  std::optional<double> gradient_clip_norm;
-  ScheduleOptions schedule;
+  /// How the Trainer trains, and for how long. What depends on the rank, and what other members
+  /// have, train_rank() fills in.
+  TrainerOptions trainer;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::filesystem::path out;  ///< empty: nothing is kept

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-/// "a,b" as {"a", "b"}.
-inline std::vector<std::string> words_of(const std::string& text) {
+/// "a,b" as {"a", "b"}; `separator` may stand in place of the commas.
+inline std::vector<std::string> words_of(const std::string& text, char separator = ',') {
   std::vector<std::string> words;
   for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::size_t comma = std::min(text.find(separator, at), text.size());
     words.push_back(text.substr(at, comma - at));
     at = comma + 1;
   }

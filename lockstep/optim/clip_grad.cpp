@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
 #include <lockstep/optim/distinct.h>
 
 namespace lockstep {
@@ -77,6 +78,28 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double
   const torch::Tensor total = get_total_norm(gradients, norm_type, error_if_nonfinite);
   clip_grads_with_norm_(gradients, max_norm, total);
   return total;
+}
+
+void clip_grads_by_value_(const Tensors& given, double clip_value) {
+  OptionCheck("clip_grad_value_").positive("clip_value", clip_value);
+  const torch::NoGradGuard no_grad;
+  const Tensors gradients = distinct(given);
+  for (const torch::Tensor& gradient : gradients) {
+    if (!gradient.is_sparse()) continue;
+    throw ConfigError("clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
+                      "clip by the norm, or make the embedding dense");
+  }
+  if (gradients.empty()) return;
+  at::_foreach_clamp_min_(gradients, -clip_value);
+  at::_foreach_clamp_max_(gradients, clip_value);
+}
+
+void clip_grad_value_(const Tensors& parameters, double clip_value) {
+  Tensors gradients;
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  clip_grads_by_value_(gradients, clip_value);
 }
 
 }  // namespace lockstep

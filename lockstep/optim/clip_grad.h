@@ -1,4 +1,4 @@
-// Gradient clipping by the norm of all gradients together, as torch.nn.utils does it.
+// Gradient clipping by the norm of all gradients together or by value, as torch.nn.utils does it.
 #pragma once
 
 #include <vector>
@@ -27,5 +27,11 @@ torch::Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
                              bool error_if_nonfinite = false);
 void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
                            const torch::Tensor& total_norm);
+
+/// Clamps each element of the gradients of `parameters` to [-clip_value, clip_value]. ConfigError
+/// unless that is positive, and for a sparse gradient, and nothing changed.
+void clip_grad_value_(const Tensors& parameters, double clip_value);
+/// The same for gradients that lie elsewhere, which are dense.
+void clip_grads_by_value_(const Tensors& gradients, double clip_value);
 
 }  // namespace lockstep

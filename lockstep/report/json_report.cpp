@@ -21,12 +21,25 @@ Json phases_json(const PhaseSeconds& phases) {
           {"optimizer", phases.optimizer}};
 }
 
+// Loss and values by name, and tables as {"labels", "rows"}.
+Json evaluation_json(const std::optional<Evaluation>& evaluation) {
+  if (!evaluation) return nullptr;
+  Json json = Json::object();
+  if (evaluation->has_loss) json["loss"] = evaluation->loss;
+  for (const MetricValue& value : evaluation->values) json[value.name] = value.value;
+  for (const MetricTable& table : evaluation->tables) {
+    json[table.name] = {{"labels", table.labels}, {"rows", table.rows}};
+  }
+  return json;
+}
+
 Json epoch_json(const EpochReport& epoch) {
   return {{"epoch", epoch.epoch},
           {"seconds", epoch.seconds},
           {"train_loss", epoch.train_loss},
           {"images_per_second", epoch.images_per_second},
           {"phases", phases_json(epoch.phases)},
+          {"metrics", evaluation_json(epoch.test)},
           {"rss_bytes", epoch.rss_bytes}};
 }
 
@@ -58,9 +71,10 @@ std::string to_json(const RunReport& report) {
             {"world_size", info.world_size},
             {"threads_per_rank", info.threads_per_rank},
             {"global_batch", info.global_batch},
+            {"learning_rate", info.learning_rate},
             {"already_complete", report.already_complete},
             {"epochs", Json::array()},
-            {"test", nullptr},
+            {"test", evaluation_json(report.test)},
             {"skipped_images", report.skipped_images},
             {"seconds_to_first_step", report.seconds_to_first_step},
             {"seconds_total", report.seconds_total},
@@ -82,9 +96,7 @@ std::string to_json(const RunReport& report) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;
   }
   for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
-  if (report.test) {
-    json["test"] = {{"loss", report.test->loss}, {"accuracy", report.test->accuracy}};
-  }
+  if (!report.stop_reason.empty()) json["stop_reason"] = report.stop_reason;
   return json.dump(2) + "\n";
 }
 

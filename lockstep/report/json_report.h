@@ -10,11 +10,14 @@ namespace lockstep {
 
 /// {"recipe", "strategy", "backend", "loader", "precision", "fused_kernels", "world_size",
 /// "threads_per_rank",
-///  "global_batch", "already_complete", "skipped_images",
-///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "rss_bytes", "phases"}],
-///  "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
-///  "peak_rss_bytes"}, where gradients accumulate "accumulate_grad_batches", with strategy dp
-/// "devices", "dp_loss" and, where they are given, "device_weights", and with a pipeline "stages",
+///  "global_batch", "learning_rate", "already_complete", "skipped_images",
+///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases", "metrics",
+///  "rss_bytes"}], "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
+///  "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task
+/// gives: the loss and each value by its name, and each table, such as a confusion matrix, as
+/// {"labels", "rows"}. A run that ended early has a "stop_reason". Where gradients accumulate,
+/// "accumulate_grad_batches" is added, with strategy dp "devices", "dp_loss" and, where they are
+/// given, "device_weights", and with a pipeline "stages",
 /// "cuts" (the blocks that all stages but the last end with), "whole_backward" (stages whose
 /// backward the schedule would split, and cannot), "micro_batches", "schedule" and "recompute".
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.

@@ -11,6 +11,11 @@ void LineLog::on_run_begin(const RunInfo& info) {
   flush_output(out_);
 }
 
+void LineLog::on_evaluation(const EvaluationReport& report) {
+  out_ << evaluation_line(report, max_epochs_) << '\n';
+  flush_output(out_);
+}
+
 void LineLog::on_epoch_end(const EpochReport& report) {
   out_ << epoch_line(report, max_epochs_) << '\n';
   flush_output(out_);

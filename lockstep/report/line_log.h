@@ -7,12 +7,13 @@
 
 namespace lockstep {
 
-/// Writes run_heading() at the beginning and epoch_line() after each epoch. The stream must outlive
-/// it; DataError when it fails.
+/// Writes run_heading() at the beginning, epoch_line() after each epoch, and evaluation_line() for an
+/// evaluation within one. The stream must outlive it; DataError when it fails.
 class LineLog final : public Listener {
  public:
   explicit LineLog(std::ostream& out) : out_(out) {}
   void on_run_begin(const RunInfo& info) override;
+  void on_evaluation(const EvaluationReport& report) override;
   void on_epoch_end(const EpochReport& report) override;
 
  private:

@@ -42,6 +42,12 @@ void ProgressBar::on_step(const StepReport& report) {
   flush_output(out_);
 }
 
+void ProgressBar::on_evaluation(const EvaluationReport& report) {
+  out_ << kClearLine << evaluation_line(report, max_epochs_) << '\n';
+  line_open_ = false;
+  flush_output(out_);
+}
+
 void ProgressBar::on_epoch_end(const EpochReport& report) {
   out_ << kClearLine << epoch_line(report, max_epochs_) << '\n';
   line_open_ = false;

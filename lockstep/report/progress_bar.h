@@ -11,7 +11,7 @@ namespace lockstep {
 
 /// Draws, at most ten times a second,
 ///   epoch  3/10 ━━━━━━━━━━━──────────  55%  25,974 img/s  loss 0.1234  0:01 left
-/// and replaces it by a lasting line when the epoch ends. Narrow terminals get shorter bars, then
+/// and replaces it by a lasting line when the epoch ends, or is evaluated on the way. Narrow terminals get shorter bars, then
 /// fewer figures. The stream must outlive the bar. The destructor ends a line left unfinished, so that
 /// an error message starts on its own. DataError when the stream fails.
 class ProgressBar final : public Listener {
@@ -23,6 +23,7 @@ class ProgressBar final : public Listener {
 
   void on_run_begin(const RunInfo& info) override;
   void on_step(const StepReport& report) override;
+  void on_evaluation(const EvaluationReport& report) override;
   void on_epoch_end(const EpochReport& report) override;
 
  private:

@@ -1,7 +1,9 @@
 #include <lockstep/report/summary_table.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/strings.h>
@@ -17,31 +19,54 @@ using Row = std::vector<std::string>;
 constexpr std::size_t kMostRows = 20;
 constexpr std::size_t kFirstRows = 5;
 
-Row row_of(const EpochReport& epoch, bool with_test) {
-  Row row{std::to_string(epoch.epoch), fixed_text(epoch.train_loss, 4)};
-  if (with_test) {
-    row.push_back(epoch.test ? fixed_text(epoch.test->loss, 4) : "");
-    row.push_back(epoch.test ? percent_text(epoch.test->accuracy) : "");
+// What the evaluations of the epochs have: columns of the table.
+struct TestColumns {
+  bool loss = false;
+  std::vector<std::string> values{};  // names
+};
+
+TestColumns test_columns(const std::vector<EpochReport>& epochs) {
+  TestColumns columns;
+  for (const EpochReport& epoch : epochs) {
+    if (!epoch.test) continue;
+    columns.loss = epoch.test->has_loss;
+    for (const MetricValue& value : epoch.test->values) columns.values.push_back(value.name);
+    break;  // a task gives the same in each evaluation
   }
+  return columns;
+}
+
+std::string cell_of(const std::optional<Evaluation>& test, const std::string& name) {
+  if (!test) return {};
+  for (const MetricValue& value : test->values) {
+    if (value.name == name) return metric_text(value);
+  }
+  return {};
+}
+
+Row row_of(const EpochReport& epoch, const TestColumns& columns) {
+  Row row{std::to_string(epoch.epoch), fixed_text(epoch.train_loss, 4)};
+  if (columns.loss) row.push_back(epoch.test ? fixed_text(epoch.test->loss, 4) : "");
+  for (const std::string& name : columns.values) row.push_back(cell_of(epoch.test, name));
   row.push_back(count_text(epoch.images_per_second));
   row.push_back(fixed_text(epoch.seconds, 2));
   return row;
 }
 
 std::vector<Row> rows_of(const std::vector<EpochReport>& epochs) {
-  const bool with_test = std::any_of(epochs.begin(), epochs.end(), [](const EpochReport& epoch) {
-    return epoch.test.has_value();
-  });
-  std::vector<Row> rows{with_test
-                            ? Row{"epoch", "loss", "test loss", "accuracy", "img/s", "seconds"}
-                            : Row{"epoch", "loss", "img/s", "seconds"}};
+  const TestColumns columns = test_columns(epochs);
+  Row titles{"epoch", "loss"};
+  if (columns.loss) titles.emplace_back("test loss");
+  titles.insert(titles.end(), columns.values.begin(), columns.values.end());
+  titles.insert(titles.end(), {"img/s", "seconds"});
+  std::vector<Row> rows{std::move(titles)};
   for (std::size_t i = 0; i < epochs.size(); ++i) {
     const bool shortened = epochs.size() > kMostRows;
     if (shortened && i == kFirstRows) {
       rows.push_back(Row(rows.front().size(), "..."));
       i = epochs.size() - (kMostRows - kFirstRows - 1);
     }
-    rows.push_back(row_of(epochs[i], with_test));
+    rows.push_back(row_of(epochs[i], columns));
   }
   return rows;
 }
@@ -57,6 +82,34 @@ void print_aligned(std::ostream& out, const std::vector<Row>& rows) {
     }
     out << '\n';
   }
+}
+
+// A table of numbers, such as a confusion matrix; a large one is for machines.
+void print_table(std::ostream& out, const MetricTable& table) {
+  if (table.rows.empty() || table.rows.size() > kMostRows) return;
+  const auto label = [&](std::size_t i) {
+    return i < table.labels.size() ? table.labels[i] : std::to_string(i);
+  };
+  Row titles{table.name};
+  for (std::size_t i = 0; i < table.rows.front().size(); ++i) titles.push_back(label(i));
+  std::vector<Row> rows{std::move(titles)};
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    Row row{label(i)};
+    for (const double number : table.rows[i]) row.push_back(count_text(number));
+    rows.push_back(std::move(row));
+  }
+  print_aligned(out, rows);
+}
+
+// "test accuracy 98.42%, psnr 31.2500 of 10,000 images", or of the loss where there is nothing else.
+std::string test_line(const Evaluation& test) {
+  std::vector<std::string> parts;
+  for (const MetricValue& value : test.values) {
+    parts.push_back(value.name + " " + metric_text(value));
+  }
+  if (parts.empty()) parts.push_back(evaluation_text(test));
+  return "test " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) +
+         " images";
 }
 
 // Shares of the training time of all epochs; what no phase claims is the loop's own.
@@ -94,9 +147,10 @@ void SummaryTable::on_run_end(const RunReport& report) {
     print_aligned(out_, rows_of(report.epochs));
     out_ << phases_line(report.epochs) << '\n';
   }
+  if (!report.stop_reason.empty()) out_ << "the run ended early: " << report.stop_reason << '\n';
   if (report.test) {
-    out_ << "test accuracy " << percent_text(report.test->accuracy) << " of "
-         << count_text(static_cast<double>(report.test->samples)) << " images, ";
+    for (const MetricTable& table : report.test->tables) print_table(out_, table);
+    out_ << test_line(*report.test) << ", ";
   }
   if (report.skipped_images > 0) {
     out_ << count_text(static_cast<double>(report.skipped_images))

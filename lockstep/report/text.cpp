@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include <lockstep/core/strings.h>
 
@@ -88,8 +89,10 @@ std::string run_line(const RunInfo& info) {
   if (info.device != "cpu") line += " on " + info.device;
   line += ", global batch " + count_text(static_cast<double>(info.global_batch));
   if (info.accumulate_grad_batches > 1) {
-    line += " x " + count_text(static_cast<double>(info.accumulate_grad_batches));
+    line += " x " + count_text(static_cast<double>(info.accumulate_grad_batches)) + " = " +
+            count_text(static_cast<double>(info.global_batch * info.accumulate_grad_batches));
   }
+  if (info.learning_rate > 0) line += str(", learning rate ", info.learning_rate);
   line += ", " + precision_text(info.precision) + ", " + plural(info.parameters, "parameter");
   if (!info.dataset.empty()) line += ", " + info.dataset;
   return line;
@@ -115,15 +118,41 @@ std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs) {
   return "epoch " + number + "/" + last;
 }
 
+std::string metric_text(const MetricValue& value) {
+  if (value.unit == MetricUnit::kFraction) return percent_text(value.value);
+  const double magnitude = std::abs(value.value);
+  const bool is_plain = !(magnitude > 0) || (magnitude >= 1e-3 && magnitude < 1e6);
+  return is_plain || !std::isfinite(magnitude) ? fixed_text(value.value, 4) : str(value.value);
+}
+
+std::string evaluation_text(const Evaluation& evaluation) {
+  std::vector<std::string> parts;
+  const MetricValue* accuracy = nullptr;
+  if (evaluation.has_loss) parts.push_back("loss " + fixed_text(evaluation.loss, 4));
+  for (const MetricValue& value : evaluation.values) {
+    if (value.name == "accuracy") {
+      accuracy = &value;
+    } else {
+      parts.push_back(value.name + " " + metric_text(value));
+    }
+  }
+  if (accuracy == nullptr) return parts.empty() ? "nothing" : join(parts);
+  return metric_text(*accuracy) + (parts.empty() ? "" : " (" + join(parts) + ")");
+}
+
 std::string epoch_line(const EpochReport& report, std::int64_t max_epochs) {
   std::string line =
       epoch_name(report.epoch, max_epochs) + "  loss " + fixed_text(report.train_loss, 4);
-  if (report.test) {
-    line += "  test " + percent_text(report.test->accuracy) + " (loss " +
-            fixed_text(report.test->loss, 4) + ")";
-  }
+  if (report.test) line += "  test " + evaluation_text(*report.test);
   return line + "  " + count_text(report.images_per_second) + " img/s  " +
          seconds_text(report.seconds);
+}
+
+std::string evaluation_line(const EvaluationReport& report, std::int64_t max_epochs) {
+  return epoch_name(report.epoch, max_epochs) + "  step " +
+         count_text(static_cast<double>(report.step)) + " of " +
+         count_text(static_cast<double>(report.steps_per_epoch)) + "  test " +
+         evaluation_text(report.test);
 }
 
 }  // namespace lockstep

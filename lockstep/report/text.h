@@ -20,17 +20,29 @@ std::string percent_text(double fraction);         ///< 0.98415 -> "98.42%"
 /// left. As many widths as cells.
 std::string padded_cells(std::span<const std::string> cells, std::span<const int> widths);
 
-/// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128, float32, 21,840 parameters, MNIST"
+/// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128 x 2 = 256, learning rate 0.05,
+/// float32, 21,840 parameters, MNIST", where two batches make a step
 std::string run_line(const RunInfo& info);
 
 /// run_line(), and for a pipeline a second line that says where the model is cut: "cut behind
 /// conv1, conv2; stages 0, 1 compute their backward as a whole". Each ends with a line feed.
 std::string run_heading(const RunInfo& info);
 
+/// "98.42%" for a fraction, "31.2500" or "1.25e-06" for a number.
+std::string metric_text(const MetricValue& value);
+
+/// The values of an evaluation: "98.42% (loss 0.0512)" where it has an accuracy, followed by what
+/// else there is, as in "98.42% (loss 0.0512, top5_accuracy 99.91%)"; otherwise "loss 0.0512, psnr
+/// 31.2500". "nothing" where the task has given nothing.
+std::string evaluation_text(const Evaluation& evaluation);
+
 /// "epoch  3/10", padded so that all epochs of a run align.
 std::string epoch_name(std::int64_t epoch, std::int64_t max_epochs);
 
 /// "epoch  3/10  loss 0.1234  test 98.42% (loss 0.0512)  25,974 img/s  2.31 s"
 std::string epoch_line(const EpochReport& report, std::int64_t max_epochs);
+
+/// "epoch  3/10  step 40 of 469  test 98.42% (loss 0.0512)"
+std::string evaluation_line(const EvaluationReport& report, std::int64_t max_epochs);
 
 }  // namespace lockstep

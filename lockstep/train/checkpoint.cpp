@@ -10,6 +10,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
 #include <lockstep/formats/safetensors.h>
+#include <lockstep/train/model_ema.h>
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/tensor_types.h>
 
@@ -83,8 +84,17 @@ void check_recipe(const CheckpointInfo& info, const std::string& recipe, const s
   }
 }
 
-bool of_grad_scaler(const std::string& name) {
-  return name.starts_with(std::string(kPrefix) + std::string(kGradScalerState));
+// States that a run may have and its checkpoint not, or the other way round: the first begins anew,
+// the second is left where it is.
+constexpr std::array<std::string_view, 2> kOptionalStates = {kGradScalerState, kAverageState};
+
+bool is_of(const std::string& name, std::string_view state) {
+  return name.starts_with(std::string(kPrefix) + std::string(state));
+}
+
+bool is_optional(const std::string& name) {
+  return std::any_of(kOptionalStates.begin(), kOptionalStates.end(),
+                     [&](std::string_view state) { return is_of(name, state); });
 }
 
 // As the tensors are named in the file.
@@ -123,7 +133,7 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
 std::string remembered(const StateDict& state) {
   std::set<std::string> kinds;
   for (const auto& [name, tensor] : state) {
-    if (!name.starts_with(kPrefix) || of_grad_scaler(name)) continue;
+    if (!name.starts_with(kPrefix) || is_optional(name)) continue;
     kinds.insert(name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size()));
   }
   return kinds.empty() ? "nothing" : join(std::vector<std::string>(kinds.begin(), kinds.end()));
@@ -139,15 +149,16 @@ void check_optimizer(const StateDict& given, const StateDict& wanted, const std:
                                       "; give the same --optimizer and options, or another --out"));
 }
 
-// A loss scaler that only one of the two has.
-void drop_lone_grad_scaler(StateDict& given, StateDict& wanted) {
-  const auto has = [](const StateDict& state) {
-    return std::any_of(state.begin(), state.end(),
-                       [](const auto& entry) { return of_grad_scaler(entry.first); });
-  };
-  if (has(given) == has(wanted)) return;
-  for (StateDict* state : {&given, &wanted}) {
-    std::erase_if(*state, [](const auto& entry) { return of_grad_scaler(entry.first); });
+// Optional states that only one of the two has.
+void drop_lone_states(StateDict& given, StateDict& wanted) {
+  for (const std::string_view optional : kOptionalStates) {
+    const auto is_it = [&](const auto& entry) { return is_of(entry.first, optional); };
+    const auto has = [&](const StateDict& state) {
+      return std::any_of(state.begin(), state.end(), is_it);
+    };
+    if (has(given) == has(wanted)) continue;
+    std::erase_if(given, is_it);
+    std::erase_if(wanted, is_it);
   }
 }
 
@@ -212,7 +223,7 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
   StateDict given = tensors_of(content);
   StateDict own = named_for_file(training);
   check_optimizer(given, own, path.string());
-  drop_lone_grad_scaler(given, own);
+  drop_lone_states(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
   require_distinct_names(own, "cannot load the checkpoint " + path.string());
   copy_state(given, own, path.string());

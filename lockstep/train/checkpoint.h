@@ -35,9 +35,9 @@ struct CheckpointInfo {
 /// Begins the names of the loss scaler's tensors in a training state.
 inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 
-/// Writes the state of `module` and `training`, which is what Optimizer::state() gives, and
-/// GradScaler::state() with kGradScalerState before its names; readers see the old file or the new
-/// one. For rank 0. CheckpointError when the file cannot be written, and before anything is written
+/// Writes the state of `module` and `training`, which is what Optimizer::state() gives,
+/// GradScaler::state() with kGradScalerState before its names, and ModelEma::state(); readers see
+/// the old file or the new one. For rank 0. CheckpointError when the file cannot be written, and before anything is written
 /// when two tensors would have one name in it. The states of two optimizers go into one file where
 /// the names of their parameters differ, as they do in a module that holds both nets:
 /// "generator.conv.weight" and "critic.conv.weight" (docs/training_loop.md).
@@ -48,7 +48,7 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 /// CheckpointError, and nothing changed, when the file is missing, damaged, of another recipe than
 /// `recipe` (unless that is empty), of an optimizer that remembers something else, or when a tensor
 /// is missing, unexpected, or of another shape or type, or when two of this run's tensors have one
-/// name. A loss scaler begins anew where the file
+/// name. A loss scaler or an average of the weights (ModelEma::state()) begins anew where the file
 /// has none, and the file's is left where the run has none.
 ///
 /// A file without checksums, of an earlier version or of another program, is loaded with a warning

@@ -22,11 +22,44 @@ struct PhaseSeconds {
   double optimizer = 0;
 };
 
-/// Means over the samples of all ranks.
+/// How a value is shown to people.
+enum class MetricUnit {
+  kNumber,
+  kFraction,  ///< from 0 to 1, shown as a percentage
+};
+
+/// A value of an evaluation beside its loss.
+struct MetricValue {
+  std::string name{};  ///< "accuracy", "psnr"
+  double value = 0;    ///< not a number where it has no samples
+  MetricUnit unit = MetricUnit::kNumber;
+};
+
+/// A result of more than one number, such as a confusion matrix.
+struct MetricTable {
+  std::string name{};
+  std::vector<std::string> labels{};  ///< of rows and columns alike; may be empty
+  std::vector<std::vector<double>> rows{};
+};
+
+/// What an evaluation has found over the samples of all ranks: whatever the task has given.
 struct Evaluation {
   double loss = 0;
-  double accuracy = 0;  ///< 0 to 1
+  bool has_loss = true;               ///< whether the task has given a loss
+  std::vector<MetricValue> values{};  ///< in the order in which the task has given them
+  std::vector<MetricTable> tables{};
   std::int64_t samples = 0;
+
+  /// The loss for "loss", otherwise the value of that name; nothing if there is none.
+  std::optional<double> value_of(const std::string& name) const {
+    if (has_loss && name == "loss") return loss;
+    for (const MetricValue& each : values) {
+      if (each.name == name) return each.value;
+    }
+    return std::nullopt;
+  }
+  /// The value "accuracy" of a classifier; 0 where there is none.
+  double accuracy() const { return value_of("accuracy").value_or(0); }
 };
 
 /// What is known before the first step.
@@ -55,13 +88,15 @@ struct RunInfo {
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
+  double learning_rate = 0;  ///< the optimizer's, which the schedule multiplies
   std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;
   std::int64_t parameters = 0;       ///< number of trainable scalars
 };
 
-/// After each optimizer step. `loss` is rank 0's own, to cost no communication.
+/// After an optimizer step (TrainerOptions::log_every_n_steps). `loss` is rank 0's own, to cost no
+/// communication.
 struct StepReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t step = 0;   ///< within the epoch, from 1
@@ -72,6 +107,14 @@ struct StepReport {
   double seconds = 0;          ///< since the epoch began
 };
 
+/// An evaluation in the middle of an epoch (TrainerOptions::val_check_interval).
+struct EvaluationReport {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t step = 0;   ///< optimizer steps done in the epoch
+  std::int64_t steps_per_epoch = 0;
+  Evaluation test{};
+};
+
 struct EpochReport {
   std::int64_t epoch = 0;  ///< from 1
   double seconds = 0;      ///< of training, without the evaluation
@@ -79,7 +122,7 @@ struct EpochReport {
   double images_per_second = 0;
   PhaseSeconds phases{};    ///< of rank 0
   long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
-  std::optional<Evaluation> test{};
+  std::optional<Evaluation> test{};  ///< nothing where the epoch ended without an evaluation
 };
 
 /// The whole run: what `--json` writes.
@@ -89,6 +132,9 @@ struct RunReport {
   bool already_complete = false;
   std::vector<EpochReport> epochs{};
   std::optional<Evaluation> test{};  ///< after the last epoch
+  /// Why the run has ended before max_epochs and max_steps, as a sentence without its full stop;
+  /// empty where it has not.
+  std::string stop_reason{};
   /// From the start of the command to the end of optimizer step 1.
   double seconds_to_first_step = 0;
   /// Images of all ranks that could not be read, with OnCorruptImage::kSkip.
@@ -103,6 +149,8 @@ class Listener {
   virtual ~Listener() = default;
   virtual void on_run_begin(const RunInfo&) {}
   virtual void on_step(const StepReport&) {}
+  /// Evaluations at the end of an epoch come with on_epoch_end() alone.
+  virtual void on_evaluation(const EvaluationReport&) {}
   virtual void on_epoch_end(const EpochReport&) {}
   virtual void on_run_end(const RunReport&) {}
 };

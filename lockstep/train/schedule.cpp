@@ -2,12 +2,99 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep {
+namespace {
+
+using NamedKind = std::pair<const char*, ScheduleKind>;
+
+constexpr NamedKind kScheduleKinds[] = {
+    {"constant", ScheduleKind::kConstant},
+    {"step", ScheduleKind::kStep},
+    {"multi-step", ScheduleKind::kMultiStep},
+    {"cosine", ScheduleKind::kCosine},
+    {"one-cycle", ScheduleKind::kOneCycle},
+    {"plateau", ScheduleKind::kPlateau}};
+
+double multi_step_factor(const ScheduleOptions& options, std::int64_t step,
+                         std::int64_t steps_per_epoch) {
+  const auto reached =
+      std::count_if(options.milestones.begin(), options.milestones.end(), [&](double milestone) {
+        return step >= std::llround(milestone * static_cast<double>(steps_per_epoch));
+      });
+  return std::pow(options.gamma, static_cast<double>(reached));
+}
+
+double cosine_factor(const ScheduleOptions& options, std::int64_t step, std::int64_t steps) {
+  const double length = static_cast<double>(std::max<std::int64_t>(steps, 1));
+  const double progress = std::min(static_cast<double>(step) / length, 1.0);
+  const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  return options.final_fraction + (1 - options.final_fraction) * cosine;
+}
+
+// From `begin` to `end` as `progress` goes from 0 to 1.
+double annealed(Anneal anneal, double begin, double end, double progress) {
+  if (anneal == Anneal::kLinear) return (end - begin) * progress + begin;
+  return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * progress) + 1);
+}
+
+// The rate is largest at step pct_start * steps - 1 and smallest in the last one. Like PyTorch's
+// this need not be a whole number.
+double one_cycle_factor(const ScheduleOptions& options, std::int64_t step, std::int64_t steps) {
+  const double first = 1 / options.div_factor;
+  const double last = first / options.final_div_factor;
+  const double top = options.pct_start * static_cast<double>(steps) - 1;
+  const double end = static_cast<double>(steps - 1);
+  const double now = std::min(static_cast<double>(step), end);
+  if (now <= top) return annealed(options.anneal, first, 1, top > 0 ? now / top : 1.0);
+  return annealed(options.anneal, 1, last, end > top ? (now - top) / (end - top) : 1.0);
+}
+
+// " over 10 epochs".
+std::string over_epochs(std::int64_t max_epochs) {
+  return lockstep::str(" over ", max_epochs, " epochs");
+}
+
+std::string plateau_text(const PlateauOptions& plateau) {
+  std::string text = lockstep::str("times ", plateau.factor, " when ", plateau.metric,
+                                   plateau.goal == MetricGoal::kMin ? " does not fall by "
+                                                                    : " does not rise by ",
+                                   plateau.threshold);
+  if (plateau.threshold_mode == ThresholdMode::kRelative) text += " of itself";
+  text += lockstep::str(" in more than ", plateau.patience, " evaluations");
+  if (plateau.cooldown > 0) text += lockstep::str(", cooldown ", plateau.cooldown);
+  if (plateau.min_lr > 0) text += lockstep::str(", not below ", plateau.min_lr);
+  return text;
+}
+
+std::string kind_text(const ScheduleOptions& options, std::int64_t max_epochs) {
+  switch (options.kind) {
+    case ScheduleKind::kConstant:
+      return "constant";
+    case ScheduleKind::kStep:
+      return lockstep::str("times ", options.gamma, " every ", options.step_epochs, " epochs");
+    case ScheduleKind::kMultiStep:
+      return lockstep::str("times ", options.gamma, " at epochs ", join(options.milestones));
+    case ScheduleKind::kCosine:
+      return lockstep::str("cosine to ", options.final_fraction, over_epochs(max_epochs));
+    case ScheduleKind::kOneCycle:
+      return lockstep::str("one-cycle", over_epochs(max_epochs), ", rising for ", options.pct_start,
+                           " of them, divided by ", options.div_factor, " and ",
+                           options.final_div_factor,
+                           options.anneal == Anneal::kLinear ? ", linear" : "");
+    case ScheduleKind::kPlateau:
+      return plateau_text(options.plateau);
+  }
+  throw InternalError("schedule: a kind without a text");
+}
+
+}  // namespace
 
 void validate(const ScheduleOptions& options) {
   const OptionCheck check("schedule");
@@ -15,6 +102,20 @@ void validate(const ScheduleOptions& options) {
   check.positive("step_epochs", options.step_epochs);
   check.positive("gamma", options.gamma);
   check.in_range("final_fraction", options.final_fraction, 0, 1);
+  if (options.kind == ScheduleKind::kMultiStep && options.milestones.empty()) {
+    throw ConfigError("schedule: multi-step needs milestones, the epochs at which the rate falls");
+  }
+  for (const double milestone : options.milestones) {
+    check.in_range("a milestone", milestone, 0, 1e9);
+  }
+  if (!std::is_sorted(options.milestones.begin(), options.milestones.end())) {
+    throw ConfigError(lockstep::str("schedule: milestones must ascend, got ",
+                                    join(options.milestones)));
+  }
+  check.in_range("pct_start", options.pct_start, 0, 1);
+  check.positive("div_factor", options.div_factor);
+  check.positive("final_div_factor", options.final_div_factor);
+  validate(options.plateau);
 }
 
 double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
@@ -24,35 +125,41 @@ double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
   if (step < warmup) return static_cast<double>(step + 1) / static_cast<double>(warmup);
   switch (options.kind) {
     case ScheduleKind::kConstant:
+    case ScheduleKind::kPlateau:
       return 1;
     case ScheduleKind::kStep: {
       const double epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch);
       return std::pow(options.gamma, std::floor(epoch / options.step_epochs));
     }
-    case ScheduleKind::kCosine: {
-      const double length = static_cast<double>(std::max<std::int64_t>(total_steps - warmup, 1));
-      const double progress = std::min(static_cast<double>(step - warmup) / length, 1.0);
-      const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * progress));
-      return options.final_fraction + (1 - options.final_fraction) * cosine;
-    }
+    case ScheduleKind::kMultiStep:
+      return multi_step_factor(options, step, steps_per_epoch);
+    case ScheduleKind::kCosine:
+      return cosine_factor(options, step - warmup, total_steps - warmup);
+    case ScheduleKind::kOneCycle:
+      return one_cycle_factor(options, step - warmup, total_steps - warmup);
   }
   return 1;
 }
 
+const std::vector<std::string>& learning_rate_schedule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& [name, kind] : kScheduleKinds) all.emplace_back(name);
+    return all;
+  }();
+  return names;
+}
+
 ScheduleKind parse_schedule(const std::string& name) {
-  OptionCheck("schedule").one_of("kind", name, {"constant", "step", "cosine"});
-  return name == "constant" ? ScheduleKind::kConstant
-         : name == "step"   ? ScheduleKind::kStep
-                            : ScheduleKind::kCosine;
+  OptionCheck("schedule").one_of("kind", name, learning_rate_schedule_names());
+  const auto* const found =
+      std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
+                   [&](const NamedKind& each) { return name == each.first; });
+  return found->second;
 }
 
 std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs) {
-  std::string text = "constant";
-  if (options.kind == ScheduleKind::kStep) {
-    text = lockstep::str("times ", options.gamma, " every ", options.step_epochs, " epochs");
-  } else if (options.kind == ScheduleKind::kCosine) {
-    text = lockstep::str("cosine to ", options.final_fraction, " over ", max_epochs, " epochs");
-  }
+  std::string text = kind_text(options, max_epochs);
   if (options.warmup_epochs > 0)
     text += lockstep::str(" after ", options.warmup_epochs, " of warm-up");
   return text;

@@ -84,12 +84,16 @@ class Strategy {
   /// Collective. Called before an evaluation, without gradients. Afterwards all replicas have the
   /// buffers of the first one.
   virtual void begin_evaluation() = 0;
-  /// Adds a batch's loss, correct answers and samples, on the ranks whose data share counts.
+  /// Adds what the task says of a batch, on the ranks whose data share counts.
   /// Collective only over the ranks of one data share.
-  virtual void evaluate(const Batch& batch, MetricSums& sums) = 0;
+  virtual void evaluate(const Batch& batch, Metrics& metrics) = 0;
 
   /// Collective. Makes the task's module on rank 0 hold the whole model, to be saved.
   virtual void gather_module() {}
+
+  /// Whether on every rank the task's module, where attach() has left it, has all parameters as
+  /// they are after each step. A weight average needs that.
+  virtual bool module_is_current() const { return true; }
 
   /// For each device of this process the most bytes that it held in the last step: its parameters,
   /// their gradients, buffers, what `optimizer_state` (see RunOptimizer::state()) has of them, and
@@ -134,6 +138,9 @@ struct StrategyOptions {
   /// hybrid: the ranks that have the same stages divide the optimizer's state among them, as zero1
   /// does.
   bool shard_optimizer = false;
+  /// ddp and zero1: batch normalisation takes the statistics of all ranks' batches together
+  /// (sync_batch_norm.h).
+  bool sync_batchnorm = false;
   /// pipeline in one process: how long a stage waits for another stage's message. Between ranks the
   /// group's timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);

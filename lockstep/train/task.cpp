@@ -23,8 +23,8 @@ torch::Tensor OutputTask::training_step(const Batch& batch) {
   return loss(forward(module(), batch.images), batch.labels);
 }
 
-void OutputTask::evaluation_step(const Batch& batch, MetricSums& sums) {
-  evaluate(forward(module(), batch.images), batch.labels, sums);
+void OutputTask::evaluation_step(const Batch& batch, Metrics& metrics) {
+  evaluate(forward(module(), batch.images), batch.labels, metrics);
 }
 
 torch::Tensor ClassificationTask::reduced_loss(const torch::Tensor& output,
@@ -41,9 +41,10 @@ torch::Tensor ClassificationTask::loss(const torch::Tensor& output,
 }
 
 void ClassificationTask::evaluate(const torch::Tensor& output, const torch::Tensor& labels,
-                                  MetricSums& sums) const {
-  sums.add(reduced_loss(output, labels, at::Reduction::Sum), output.argmax(1).eq(labels).sum(),
-           labels.size(0));
+                                  Metrics& metrics) const {
+  metrics.add(reduced_loss(output, labels, at::Reduction::Sum), output.argmax(1).eq(labels).sum(),
+              labels.size(0));
+  metrics.update(output, labels);
 }
 
 std::vector<pipeline::StageModule> ClassificationTask::stages(int count) const {

@@ -21,8 +21,12 @@ class Task {
   virtual torch::nn::Module& module() = 0;
   /// The mean loss over the batch, a scalar to call backward() on.
   virtual torch::Tensor training_step(const Batch& batch) = 0;
-  /// Adds the batch's loss, correct answers and samples. Called without gradients, in eval mode.
-  virtual void evaluation_step(const Batch& batch, MetricSums& sums) = 0;
+  /// Adds what is to be known of the batch: metrics.add("loss", mean_loss, batch.size) and whatever
+  /// else. Called without gradients, in eval mode.
+  virtual void evaluation_step(const Batch& batch, Metrics& metrics) = 0;
+  /// Metrics with a state of their own. They are reset before each evaluation, reduced and read
+  /// after it; Metrics::update() gives them a batch, or the task calls their own functions.
+  virtual std::vector<MetricPtr> metrics() { return {}; }
 };
 
 /// A task whose loss is a function of its module's output. Strategies that compute with copies or
@@ -37,16 +41,16 @@ class OutputTask : public Task {
   /// The mean loss over the samples, a tensor without dimensions. `output` and `labels` are on one
   /// device.
   virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
-  /// Adds the samples' loss and correct answers.
+  /// Adds what is to be known of the samples, as evaluation_step() does.
   virtual void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
-                        MetricSums& sums) const = 0;
+                        Metrics& metrics) const = 0;
 
   /// The module as `count` stages that share its submodules, in the order of the forward.
   /// ConfigError for a module that cannot be cut, or not into this many stages.
   virtual std::vector<pipeline::StageModule> stages(int count) const;
 
   torch::Tensor training_step(const Batch& batch) override;
-  void evaluation_step(const Batch& batch, MetricSums& sums) override;
+  void evaluation_step(const Batch& batch, Metrics& metrics) override;
 };
 
 enum class ClassificationLoss {
@@ -78,9 +82,14 @@ class ClassificationTask : public OutputTask {
     return forward_(module, images);
   }
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override;
+  /// Adds the loss and the accuracy, and gives the batch to the metrics of add_metric().
   void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
-                MetricSums& sums) const override;
+                Metrics& metrics) const override;
   std::vector<pipeline::StageModule> stages(int count) const override;
+
+  /// Evaluates `metric`, too. Call it before Trainer::fit(), alike on all ranks.
+  void add_metric(MetricPtr metric) { metrics_.push_back(std::move(metric)); }
+  std::vector<MetricPtr> metrics() override { return metrics_; }
 
  private:
   torch::Tensor reduced_loss(const torch::Tensor& output, const torch::Tensor& labels,
@@ -90,6 +99,7 @@ class ClassificationTask : public OutputTask {
   std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)> forward_;
   ClassificationLoss loss_;
   Cut cut_;
+  std::vector<MetricPtr> metrics_;
 };
 
 }  // namespace lockstep

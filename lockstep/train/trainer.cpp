@@ -1,38 +1,105 @@
 #include <lockstep/train/trainer.h>
 
+#include <algorithm>
+#include <utility>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/train/training_run.h>
 
 namespace lockstep {
+namespace {
+
+void validate_length(const TrainerOptions& options, const OptionCheck& check) {
+  // Times the steps of an epoch this stays far from the end of 64 bits.
+  check.in_range("max_epochs", static_cast<double>(options.max_epochs), 1, 1e9);
+  check.in_range("min_epochs", static_cast<double>(options.min_epochs), 0,
+                 static_cast<double>(options.max_epochs));
+  if (options.max_steps) check.at_least("max_steps", static_cast<double>(*options.max_steps), 1);
+  if (options.max_time_seconds) check.positive("max_time_seconds", *options.max_time_seconds);
+  if (options.early_stopping) validate(*options.early_stopping);
+  check.in_range("fast_dev_run", static_cast<double>(options.fast_dev_run), 0, 1e9);
+}
+
+void validate_batches(const TrainerOptions& options, const OptionCheck& check) {
+  if (options.limit_train_batches) {
+    check.at_least("limit_train_batches", static_cast<double>(*options.limit_train_batches), 1);
+  }
+  check.at_least("overfit_batches", static_cast<double>(options.overfit_batches), 0);
+  check.in_range("accumulate_grad_batches", static_cast<double>(options.accumulate_grad_batches),
+                 1, 1e9);
+  if (options.limit_test_batches) {
+    check.at_least("limit_test_batches", static_cast<double>(*options.limit_test_batches), 0);
+  }
+  check.at_least("check_val_every_n_epoch", static_cast<double>(options.check_val_every_n_epoch),
+                 1);
+  if (options.val_check_interval) {
+    check.at_least("val_check_interval", static_cast<double>(*options.val_check_interval), 1);
+  }
+  check.at_least("num_sanity_val_steps", static_cast<double>(options.num_sanity_val_steps), 0);
+  check.at_least("log_every_n_steps", static_cast<double>(options.log_every_n_steps), 1);
+}
+
+void validate_trainer(const TrainerOptions& options) {
+  const OptionCheck check("Trainer");
+  validate_length(options, check);
+  validate_batches(options, check);
+  if (options.gradient_clip_norm) {
+    check.positive("gradient_clip_norm", *options.gradient_clip_norm);
+  }
+  if (options.gradient_clip_value) {
+    check.positive("gradient_clip_value", *options.gradient_clip_value);
+  }
+  if (options.ema_decay) check.in_range("ema_decay", *options.ema_decay, 0, 1);
+  validate(options.schedule);
+  if (!options.resume) return;
+  if (options.fast_dev_run > 0) {
+    throw ConfigError("Trainer: fast_dev_run keeps no checkpoint, so it cannot resume one");
+  }
+  if (options.checkpoint.empty()) {
+    throw ConfigError("Trainer: resume needs a checkpoint; give --out DIR");
+  }
+}
+
+// What fast_dev_run and overfit_batches mean for the other options.
+TrainerOptions with_trial_options(TrainerOptions options) {
+  if (options.overfit_batches > 0) {
+    options.limit_train_batches = options.overfit_batches;
+    options.limit_test_batches =
+        std::min(options.limit_test_batches.value_or(options.overfit_batches),
+                 options.overfit_batches);
+  }
+  if (options.fast_dev_run > 0) {
+    const std::int64_t batches = options.fast_dev_run;
+    options.max_epochs = 1;
+    options.min_epochs = 0;
+    options.limit_train_batches = std::min(options.limit_train_batches.value_or(batches), batches);
+    options.limit_test_batches = std::min(options.limit_test_batches.value_or(batches), batches);
+    options.num_sanity_val_steps = 0;
+    options.val_check_interval.reset();
+    options.early_stopping.reset();
+    options.checkpoint.clear();
+  }
+  return options;
+}
+
+}  // namespace
 
 Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
     : options_(std::move(options)), strategy_(std::move(strategy)) {
-  const OptionCheck check("Trainer");
-  // Times the steps of an epoch this stays far from the end of 64 bits.
-  check.in_range("max_epochs", static_cast<double>(options_.max_epochs), 1, 1e9);
-  if (options_.max_steps) {
-    check.at_least("max_steps", static_cast<double>(*options_.max_steps), 1);
-  }
-  check.in_range("accumulate_grad_batches",
-                 static_cast<double>(options_.accumulate_grad_batches), 1, 1e9);
-  if (options_.limit_test_batches) {
-    check.at_least("limit_test_batches", static_cast<double>(*options_.limit_test_batches), 0);
-  }
-  if (options_.gradient_clip_norm) {
-    check.positive("gradient_clip_norm", *options_.gradient_clip_norm);
-  }
-  validate(options_.schedule);
-  if (options_.resume && options_.checkpoint.empty()) {
-    throw ConfigError("Trainer: resume needs a checkpoint; give --out DIR");
-  }
+  validate_trainer(options_);
+  options_ = with_trial_options(std::move(options_));
   if (!options_.command_seconds) {
     options_.command_seconds = [start = Clock::now()] { return seconds_since(start); };
   }
 }
 
 RunReport Trainer::fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader) {
-  return TrainingRun(options_, *strategy_, task, train_loader, test_loader).run();
+  averaged_state_.clear();
+  TrainingRun run(options_, *strategy_, task, train_loader, test_loader);
+  RunReport report = run.run();
+  averaged_state_ = run.averaged_state();
+  return report;
 }
 
 }  // namespace lockstep

@@ -23,35 +23,80 @@
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/options.h>
 #include <lockstep/train/listener.h>
+#include <lockstep/train/plateau.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/schedule.h>
+#include <lockstep/train/state_dict.h>
 #include <lockstep/train/strategy.h>
 #include <lockstep/train/task.h>
 
 namespace lockstep {
 
+/// Names and meanings are Lightning's, where it has the option.
 struct TrainerOptions {
+  // --- How long the run is ---
   std::int64_t max_epochs = 1;  ///< at most 1e9
+  /// Epochs that max_time_seconds and early_stopping leave untouched.
+  std::int64_t min_epochs = 0;
   /// Ends the run after so many optimizer steps in all. The schedule goes by max_epochs alone, so
   /// that a run may be stopped so and resumed.
   std::optional<std::int64_t> max_steps{};
+  /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run for
+  /// this long. Rank 0 tells the others after each step, on a GPU after each tenth.
+  std::optional<double> max_time_seconds{};
+  /// Ends the run when a value of its evaluations no longer improves.
+  std::optional<EarlyStoppingOptions> early_stopping{};
+  /// Tries the program out: this many batches of each rank are trained and evaluated, and nothing
+  /// is kept (no checkpoint, no early stopping). 0: off.
+  std::int64_t fast_dev_run = 0;
+
+  // --- Batches and evaluations ---
+  /// Batches of each rank in an epoch, at most.
+  std::optional<std::int64_t> limit_train_batches{};
+  /// Trains on this many batches of each rank, the same ones in every epoch, and evaluates on as
+  /// many at most: a model that can learn anything learns these by heart. 0: off.
+  std::int64_t overfit_batches = 0;
   /// Batches of each rank whose gradients accumulate before an optimizer step; the last step of an
   /// epoch has what is left. A step's loss is the mean of its batches' losses. Steps, schedule and
   /// checkpoints count optimizer steps. At most 1e9.
   std::int64_t accumulate_grad_batches = 1;
-  /// Batches of each rank in an evaluation, at most; 0: no evaluation.
+  /// Batches of each rank in an evaluation, at most; 0: no evaluation. Lightning's
+  /// limit_val_batches.
   std::optional<std::int64_t> limit_test_batches{};
+  /// Epochs from one evaluation to the next. The last epoch of a run is evaluated in any case.
+  std::int64_t check_val_every_n_epoch = 1;
+  /// Batches of each rank from one evaluation in an epoch to the next, with the step that reaches
+  /// them. The evaluation at the end of the epoch stays.
+  std::optional<std::int64_t> val_check_interval{};
+  /// Batches of each rank that are evaluated before the first step, to find what is wrong with the
+  /// evaluation before an epoch has been spent. The results are dropped.
+  std::int64_t num_sanity_val_steps = 0;
+
+  // --- Optimization ---
   OptimizerOptions optimizer{};
   /// The gradients of a step are scaled so that their 2-norm, of all together, is at most this.
+  /// Lightning's gradient_clip_val with the algorithm "norm".
   std::optional<double> gradient_clip_norm{};
+  /// Each element of the gradients is clamped to at most this magnitude. Lightning's
+  /// gradient_clip_val with the algorithm "value". With both, the norm comes first.
+  std::optional<double> gradient_clip_value{};
   ScheduleOptions schedule{};
+  /// Evaluates, with this decay, an exponential moving average of the parameters in place of the
+  /// parameters (model_ema.h), which checkpoints then hold, too. Costs their memory once more on
+  /// each rank. ConfigError in fit() for a pipeline on several ranks.
+  std::optional<double> ema_decay{};
   Precision precision = Precision::k32;
   GradScalerOptions grad_scaler{};  ///< of Precision::kFp16
   torch::Device device = torch::kCPU;
   /// Of dropout and whatever else draws from LibTorch's generators: they are seeded anew for each
   /// step from (seed, epoch, step, rank), so that a resumed run draws the same numbers.
   std::uint64_t seed = 0;
+  /// Operations without a deterministic implementation throw (global_modes.h).
+  bool deterministic = false;
+  /// A backward that makes a value that is not a number throws and names the operation. Slow.
+  bool detect_anomaly = false;
 
+  // --- Files and reports ---
   /// Where the checkpoint is written after every epoch and at the end; none when empty.
   std::filesystem::path checkpoint{};
   /// Go on from `checkpoint`. A run that is complete already is evaluated and reported as such
@@ -60,6 +105,8 @@ struct TrainerOptions {
 
   /// Told about the run on rank 0; they must outlive fit().
   std::vector<Listener*> listeners{};
+  /// Steps of an epoch from one Listener::on_step() to the next; the last one is always told.
+  std::int64_t log_every_n_steps = 1;
   /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer
   /// fills in the rest.
   RunInfo info{};
@@ -82,9 +129,14 @@ class Trainer {
   /// same number of steps. The task's module is moved to the device, or to the strategy's.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
 
+  /// With ema_decay, the averaged parameters of the last fit() and the buffers of its module, under
+  /// the names of state_dict(): for load_state_dict(). Otherwise empty.
+  const StateDict& averaged_state() const { return averaged_state_; }
+
  private:
   TrainerOptions options_;
   std::unique_ptr<Strategy> strategy_;
+  StateDict averaged_state_;
 };
 
 }  // namespace lockstep

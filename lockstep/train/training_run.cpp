@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/train/global_modes.h>
 #include <lockstep/train/step_seed.h>
 
 namespace lockstep {
@@ -32,16 +35,15 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
       task_(task),
       train_loader_(train_loader),
       make_test_loader_(test_loader),
+      base_lr_(std::visit([](const auto& each) { return each.lr; }, options.optimizer)),
       share_(strategy.data_share()),
       info_(options.info),
       start_(Clock::now()) {
   if (options.precision == Precision::kFp16) scaler_.emplace(options.grad_scaler, options.device);
-}
-
-template <class Event>
-void TrainingRun::tell(Event&& event) const {
-  if (strategy_.group().rank() != 0) return;
-  for (Listener* listener : options_.listeners) event(*listener);
+  if (options.schedule.kind == ScheduleKind::kPlateau) {
+    plateau_.emplace(options.schedule.plateau, base_lr_);
+  }
+  if (options.early_stopping) early_stopping_.emplace(*options.early_stopping);
 }
 
 // The last step of an epoch has what is left of its batches.
@@ -50,11 +52,27 @@ std::int64_t TrainingRun::steps_of(std::int64_t batches) const {
   return (batches + each - 1) / each;
 }
 
-std::int64_t TrainingRun::steps_per_epoch() const {
-  return steps_of(train_loader_.steps_per_epoch());
+// Overfitting takes the batches of the first epoch again and again.
+std::int64_t TrainingRun::loader_epoch() const {
+  return options_.overfit_batches > 0 ? 0 : position_.epoch - 1;
 }
 
-std::int64_t TrainingRun::steps_left() const { return steps_of(train_loader_.steps_left()); }
+std::int64_t TrainingRun::batches_per_epoch() const {
+  const std::int64_t all = train_loader_.steps_per_epoch();
+  return std::min(all, options_.limit_train_batches.value_or(all));
+}
+
+std::int64_t TrainingRun::batches_done() const {
+  return train_loader_.steps_per_epoch() - train_loader_.steps_left();
+}
+
+std::int64_t TrainingRun::batches_left() const {
+  return std::max<std::int64_t>(batches_per_epoch() - batches_done(), 0);
+}
+
+std::int64_t TrainingRun::steps_per_epoch() const { return steps_of(batches_per_epoch()); }
+
+std::int64_t TrainingRun::steps_left() const { return steps_of(batches_left()); }
 
 std::int64_t TrainingRun::schedule_steps() const { return options_.max_epochs * steps_per_epoch(); }
 
@@ -66,7 +84,13 @@ std::int64_t TrainingRun::test_batches() const {
   return options_.limit_test_batches.value_or(std::numeric_limits<std::int64_t>::max());
 }
 
-bool TrainingRun::finished() const { return position_.total >= total_steps(); }
+bool TrainingRun::all_steps_done() const { return position_.total >= total_steps(); }
+
+bool TrainingRun::finished() const {
+  if (all_steps_done()) return true;
+  const bool shall_stop = out_of_time_ || (early_stopping_ && early_stopping_->stopped());
+  return shall_stop && position_.epoch > options_.min_epochs;
+}
 
 double TrainingRun::command_seconds() const { return options_.command_seconds(); }
 
@@ -78,12 +102,14 @@ Batch TrainingRun::moved(const Batch& batch) const {
 }
 
 RunReport TrainingRun::run() {
+  const GlobalModes modes(options_.deterministic, options_.detect_anomaly);
   prepare();
   begin();
+  check_sanity();
   std::vector<EpochReport> epochs;
   while (!finished()) {
     EpochReport report = train_epoch();
-    report.test = evaluate();
+    end_epoch(report);
     save();
     report.rss_bytes = rss_bytes();
     tell([&](Listener& listener) { listener.on_epoch_end(report); });
@@ -98,17 +124,39 @@ void TrainingRun::prepare() {
   }
   // What its engine cannot do is told before the first epoch, not after it.
   if (make_test_loader_ && test_batches() > 0) test_loader_ = make_test_loader_();
+  require_watched_values();
   // The strategy and the optimizer must see the parameters where they will stay.
   strategy_.place(task_.module(), options_.device);
+  prepare_average();
   const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
   strategy_.attach(task_, {.device = options_.device,
                            .precision = options_.precision,
                            .scaler = scaler_ ? &*scaler_ : nullptr});
   optimizer_ = strategy_.make_optimizer(options_.optimizer);
-  base_lr_ = optimizer_->lr();
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
   require_space();
+}
+
+void TrainingRun::prepare_average() {
+  if (!options_.ema_decay) return;
+  if (!strategy_.module_is_current()) {
+    throw ConfigError(lockstep::str("Trainer: ema_decay averages the whole model on each rank, but "
+                                    "strategy ", strategy_.name(),
+                                    " divides it among the ranks; use --strategy ddp or zero1, or "
+                                    "a pipeline in one process"));
+  }
+  ema_.emplace(task_.module(), *options_.ema_decay);
+}
+
+StateDict TrainingRun::averaged_state() {
+  StateDict state;
+  if (!ema_) return state;
+  const AveragedWeights averaged(&*ema_);
+  for (const auto& [name, tensor] : state_dict(task_.module())) {
+    state.emplace_back(name, tensor.clone());
+  }
+  return state;
 }
 
 void TrainingRun::begin() {
@@ -119,6 +167,7 @@ void TrainingRun::begin() {
   info_.device = options_.device.is_cpu() ? "cpu" : "cuda";
   info_.world_size = group.size();
   info_.accumulate_grad_batches = options_.accumulate_grad_batches;
+  info_.learning_rate = base_lr_;
   info_.first_epoch = position_.epoch;
   info_.max_epochs = options_.max_epochs;
   info_.steps_per_epoch = steps_per_epoch();
@@ -131,7 +180,9 @@ EpochReport TrainingRun::train_epoch() {
   sums_ = {};
   images_ = 0;
   phases_ = {};
+  paused_seconds_ = 0;
   const Clock::time_point start = Clock::now();
+  const auto seconds = [&] { return seconds_since(start) - paused_seconds_; };
 
   task_.module().train();
   strategy_.train(true);
@@ -141,30 +192,41 @@ EpochReport TrainingRun::train_epoch() {
   }
   Batch batch;
   while (!finished()) {
-    const std::int64_t parts =
-        std::min(options_.accumulate_grad_batches, train_loader_.steps_left());
-    if (!next_batch(batch)) break;
+    const std::int64_t before = batches_done();
+    const std::int64_t parts = std::min(options_.accumulate_grad_batches, batches_left());
+    if (parts == 0 || !next_batch(batch)) break;
     train_step(batch, parts);
-    report_step(seconds_since(start));
+    note_time();
+    report_step(seconds());
+    if (evaluation_is_due(before)) evaluate_in_epoch();
   }
 
   EpochReport report;
   report.epoch = position_.epoch;
-  report.seconds = seconds_since(start);
+  report.seconds = seconds();
   sums_.all_reduce(strategy_.group(), options_.device);
   report.train_loss = sums_.mean().loss;
   report.images_per_second = static_cast<double>(images_) / report.seconds;
   report.phases = phases_;
-  if (train_loader_.steps_left() == 0) {
+  if (batches_left() == 0) {
     ++position_.epoch;
     position_.step = 0;
   }
   return report;
 }
 
+// A part of an epoch, at whose end the run was stopped, is evaluated, but decides nothing: a run that
+// goes on from there must be as one that was not stopped.
+void TrainingRun::end_epoch(EpochReport& report) {
+  const bool is_whole = position_.step == 0;
+  if (report.epoch % options_.check_val_every_n_epoch == 0 || finished()) report.test = evaluate();
+  if (is_whole) watch(report.test, report.train_loss);
+  if (!report.test && finished()) report.test = evaluate();
+}
+
 void TrainingRun::begin_epoch() {
   if (std::exchange(restored_, false)) return;
-  train_loader_.set_epoch(position_.epoch - 1, position_.step * options_.accumulate_grad_batches);
+  train_loader_.set_epoch(loader_epoch(), position_.step * options_.accumulate_grad_batches);
 }
 
 bool TrainingRun::next_batch(Batch& batch) {
@@ -184,18 +246,18 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   {
     const SecondsScope scope(phases_.optimizer);
     optimizer_step();
+    if (ema_) ema_->update();
   }
-  if (loss_sum_.is_cpu() || position_.step % kDeviceReportInterval == 0) {
-    last_loss_ = loss_sum_.item<double>() / static_cast<double>(parts);
-  }
+  parts_ = parts;
   ++position_.step;
   ++position_.total;
   if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
 }
 
 void TrainingRun::begin_step() {
-  optimizer_->set_lr(base_lr_ * learning_rate_factor(options_.schedule, position_.total,
-                                                     steps_per_epoch(), schedule_steps()));
+  const double rate = plateau_ ? plateau_->lr() : base_lr_;
+  optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
+                                                 steps_per_epoch(), schedule_steps()));
   strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
                  options_.device);
   loss_sum_ = torch::Tensor();
@@ -209,21 +271,32 @@ void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
   images_ += batch.size * share_.size;
   if (!share_.counts) return;
   if (loss.is_cpu()) {
-    sums_.add(loss.item<double>() * static_cast<double>(batch.size), 0, batch.size);
+    sums_.add_sum("loss", loss.item<double>() * static_cast<double>(batch.size), batch.size);
   } else {
-    sums_.add(loss * batch.size, {}, batch.size);
+    sums_.add_sum("loss", loss * batch.size, batch.size);
   }
 }
 
 void TrainingRun::optimizer_step() {
   if (scaler_) scaler_->unscale_(optimizer_->gradients());
   if (options_.gradient_clip_norm) optimizer_->clip_grad_norm(*options_.gradient_clip_norm);
+  if (options_.gradient_clip_value) {
+    clip_grads_by_value_(optimizer_->gradients(), *options_.gradient_clip_value);
+  }
   if (!scaler_) return optimizer_->step();
   scaler_->step(*optimizer_);
   scaler_->update();
 }
 
+// Called when a step has been counted.
 void TrainingRun::report_step(double epoch_seconds) {
+  const std::int64_t every = options_.log_every_n_steps;
+  const bool is_last = batches_left() == 0 || finished();
+  if (position_.step % every != 0 && !is_last) return;
+  const std::int64_t done_before = position_.step - 1;
+  if (loss_sum_.is_cpu() || every > 1 || done_before % kDeviceReportInterval == 0) {
+    last_loss_ = loss_sum_.item<double>() / static_cast<double>(parts_);
+  }
   const StepReport report = {.epoch = position_.epoch,
                              .step = position_.step,
                              .steps_per_epoch = steps_per_epoch(),
@@ -234,22 +307,20 @@ void TrainingRun::report_step(double epoch_seconds) {
   tell([&](Listener& listener) { listener.on_step(report); });
 }
 
-std::optional<Evaluation> TrainingRun::evaluate() {
-  if (!test_loader_) return std::nullopt;
-  const torch::NoGradGuard no_grad;
-  const AutocastScope autocast(options_.precision, options_.device.type());
-  // The last step changed each rank's buffers in its own way; all are judged with rank 0's.
-  strategy_.begin_evaluation();
-  task_.module().eval();
-  strategy_.train(false);
-  test_loader_->set_epoch(0);
-  MetricSums sums;
-  Batch batch;
-  for (std::int64_t i = 0; i < test_batches() && test_loader_->next(batch); ++i) {
-    strategy_.evaluate(moved(batch), sums);
+// Rank 0's clock decides, so that all ranks end with the same step.
+void TrainingRun::note_time() {
+  if (!options_.max_time_seconds) return;
+  const bool reads_now = options_.device.is_cpu() || position_.step % kDeviceReportInterval == 0;
+  if (!reads_now) return;
+  const bool over = seconds_since(start_) >= *options_.max_time_seconds;
+  ProcessGroup& group = strategy_.group();
+  if (group.size() == 1) {
+    out_of_time_ = over;
+    return;
   }
-  sums.all_reduce(strategy_.group(), options_.device);
-  return sums.mean();
+  const torch::Tensor flag = torch::tensor({over ? 1 : 0}, torch::kInt64).to(options_.device);
+  group.broadcast(flag, 0);
+  out_of_time_ = flag.item<std::int64_t>() != 0;
 }
 
 // The sum over all ranks' loaders, where ranks that share their data count once. Collective.
@@ -261,12 +332,19 @@ std::int64_t TrainingRun::skipped_images() const {
   return sum.item<std::int64_t>();
 }
 
+std::string TrainingRun::stop_reason() const {
+  if (all_steps_done() || !finished()) return {};
+  if (early_stopping_ && early_stopping_->stopped()) return early_stopping_->reason();
+  return lockstep::str("the time of ", *options_.max_time_seconds, " s is over");
+}
+
 RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   RunReport report;
   report.info = info_;
   report.already_complete = epochs.empty();
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
+  report.stop_reason = stop_reason();
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();
   // Nobody leaves while others still evaluate or save: this waits for all.

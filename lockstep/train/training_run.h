@@ -7,16 +7,21 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/train/checkpoint.h>
+#include <lockstep/train/model_ema.h>
+#include <lockstep/train/plateau.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
 
-/// training_run.cpp has the loop, training_run_checkpoint.cpp what is saved and how it is resumed.
+/// training_run.cpp has the loop, training_run_evaluation.cpp evaluations and what follows from them,
+/// training_run_checkpoint.cpp what is saved and how it is resumed.
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
               const Trainer::LoaderFactory& test_loader);
   RunReport run();
+  /// See Trainer::averaged_state().
+  StateDict averaged_state();
 
  private:
   // Where the run stands. `step` counts the optimizer steps done in the epoch, `total` in all
@@ -28,7 +33,10 @@ class TrainingRun {
   };
 
   void prepare();
+  void prepare_average();
+  void require_watched_values() const;
   void begin();
+  void check_sanity();
   void begin_epoch();
   EpochReport train_epoch();
   bool next_batch(Batch& batch);
@@ -37,27 +45,46 @@ class TrainingRun {
   void train_part(const Batch& batch, const StepPart& part);
   void optimizer_step();
   void report_step(double epoch_seconds);
-  std::optional<Evaluation> evaluate();
+  void note_time();
+  void end_epoch(EpochReport& report);
   std::int64_t skipped_images() const;
   RunReport finish(std::vector<EpochReport> epochs);
+  std::string stop_reason() const;
+
+  std::optional<Evaluation> evaluate();
+  Evaluation evaluate_batches(std::int64_t most);
+  bool evaluation_is_due(std::int64_t batches_before) const;
+  void evaluate_in_epoch();
+  void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss);
 
   NamedTensors resume();
+  void restore_states(const std::map<std::string, std::string>& saved);
+  std::map<std::string, std::string> states() const;
   void require_space() const;
   void save();
-  StateDict training_state(NamedTensors of_optimizer) const;  // of what changes the module
+  StateDict training_state(NamedTensors of_optimizer) const;  // what remembers earlier steps
   std::map<std::string, std::string> settings() const;
 
   Batch moved(const Batch& batch) const;  // to the device
   bool finished() const;
+  bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;
+  std::int64_t loader_epoch() const;    // of the training data, from 0
+  std::int64_t batches_per_epoch() const;
+  std::int64_t batches_done() const;    // in the epoch
+  std::int64_t batches_left() const;
   std::int64_t steps_per_epoch() const;
   std::int64_t steps_left() const;      // steps left in the epoch
   std::int64_t schedule_steps() const;  // of all epochs
   std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
   std::int64_t test_batches() const;    // the most that an evaluation takes
   double command_seconds() const;
+  // Calls event(listener) for each listener, on rank 0.
   template <class Event>
-  void tell(Event&& event) const;
+  void tell(Event&& event) const {
+    if (strategy_.group().rank() != 0) return;
+    for (Listener* listener : options_.listeners) event(*listener);
+  }
 
   const TrainerOptions& options_;
   Strategy& strategy_;
@@ -66,8 +93,12 @@ class TrainingRun {
   const Trainer::LoaderFactory& make_test_loader_;
   std::unique_ptr<Loader> test_loader_;
   std::unique_ptr<RunOptimizer> optimizer_;
-  double base_lr_ = 0;
+  const double base_lr_;
   std::optional<GradScaler> scaler_;  // of float16
+  std::optional<ModelEma> ema_;
+  std::optional<PlateauSchedule> plateau_;
+  std::optional<EarlyStopping> early_stopping_;
+  bool out_of_time_ = false;
   const DataShare share_;
   RunInfo info_;
   Position position_;
@@ -76,11 +107,13 @@ class TrainingRun {
   double seconds_to_first_step_ = 0;
 
   // Of the current epoch:
-  MetricSums sums_;
+  Metrics sums_;
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
+  double paused_seconds_ = 0;  // spent in evaluations
   // State of the current step:
   torch::Tensor loss_sum_;  // sum over the parts of the step
+  std::int64_t parts_ = 1;
   double last_loss_ = 0;
 };
 

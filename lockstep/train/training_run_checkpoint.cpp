@@ -1,5 +1,7 @@
 #include <lockstep/train/training_run.h>
 
+#include <charconv>
+#include <sstream>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -8,6 +10,26 @@
 
 namespace lockstep {
 namespace {
+
+// Names in a checkpoint's settings of what a resumed run goes on with.
+constexpr const char* kScheduleState = "schedule_state";
+constexpr const char* kStoppingState = "early_stopping_state";
+constexpr const char* kAverageUpdates = "ema_updates";
+
+// The text of `number`, or "none".
+template <class Number>
+std::string number_or_none(const std::optional<Number>& number) {
+  return number ? exact_text(static_cast<double>(*number)) : "none";
+}
+
+std::int64_t parse_updates(const std::string& text) {
+  std::int64_t updates = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, updates);
+  if (error == std::errc() && stop == end && updates >= 0) return updates;
+  throw CheckpointError(lockstep::str("the checkpoint's ", kAverageUpdates, " is '", text,
+                                      "', expected a whole number"));
+}
 
 const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
 
@@ -39,9 +61,11 @@ void TrainingRun::require_space() const {
   if (options_.checkpoint.empty() || strategy_.group().rank() != 0 || finished()) return;
   const std::int64_t steps = steps_per_epoch();
   const std::int64_t saves = (total_steps() - position_.total + position_.step + steps - 1) / steps;
-  require_checkpoint_space(options_.checkpoint,
-                           checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer)),
-                           saves);
+  std::uint64_t bytes = checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer));
+  if (ema_) {
+    for (const auto& [name, tensor] : ema_->state()) bytes += tensor.nbytes();
+  }
+  require_checkpoint_space(options_.checkpoint, bytes, saves);
 }
 
 // Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
@@ -60,7 +84,11 @@ NamedTensors TrainingRun::resume() {
                                            {"mix", "none"},
                                            {"fused_kernels", yes_or_no(info_.fused_kernels)},
                                            {"accumulate_grad_batches", "1"},
-                                           {"batch_parts", "whole"}});
+                                           {"batch_parts", "whole"},
+                                           {"gradient_clip_value", "none"},
+                                           {"ema_decay", "none"},
+                                           {"limit_train_batches", "none"},
+                                           {"overfit_batches", "0"}});
     const auto differences = differing(checkpoint.settings, settings());
     if (!differences.empty()) {
       log_warning("the run goes on but does not repeat the original, which was trained with ",
@@ -83,9 +111,11 @@ NamedTensors TrainingRun::resume() {
       if (!on_device.is_same(tensor)) tensor.copy_(on_device);
     }
   }
+  restore_states(checkpoint.settings);
   const std::int64_t steps = steps_per_epoch();
   if (taken) {
-    train_loader_.restore({train_loader_.sampler().describe(), checkpoint.epoch - 1, *taken});
+    position_.epoch = checkpoint.epoch;
+    train_loader_.restore({train_loader_.sampler().describe(), loader_epoch(), *taken});
     checkpoint.step = steps - steps_left();
     restored_ = steps_left() > 0;
     if (!restored_) {  // what is left makes no batch of this size
@@ -103,8 +133,39 @@ NamedTensors TrainingRun::resume() {
   return of_optimizer;
 }
 
+// Gives all ranks what rank 0 has read: a line for each state, empty where the file has none.
+void TrainingRun::restore_states(const std::map<std::string, std::string>& saved) {
+  if (!plateau_ && !early_stopping_ && !ema_) return;
+  const auto line_of = [&saved](const char* name) {
+    const auto found = saved.find(name);
+    return (found == saved.end() ? std::string() : found->second) + '\n';
+  };
+  std::string lines = line_of(kScheduleState) + line_of(kStoppingState) + line_of(kAverageUpdates);
+  ProcessGroup& group = strategy_.group();
+  if (group.size() > 1) lines = group.broadcast_object(lines);
+  std::istringstream in(lines);
+  std::string of_schedule, of_stopping, of_average;
+  std::getline(in, of_schedule);
+  std::getline(in, of_stopping);
+  std::getline(in, of_average);
+  if (plateau_ && !of_schedule.empty()) plateau_->restore(of_schedule);
+  if (early_stopping_ && !of_stopping.empty()) early_stopping_->restore(of_stopping);
+  if (ema_ && !of_average.empty()) ema_->set_updates(parse_updates(of_average));
+}
+
+std::map<std::string, std::string> TrainingRun::states() const {
+  std::map<std::string, std::string> states;
+  if (plateau_) states[kScheduleState] = plateau_->state();
+  if (early_stopping_) states[kStoppingState] = early_stopping_->state();
+  if (ema_) states[kAverageUpdates] = std::to_string(ema_->updates());
+  return states;
+}
+
 StateDict TrainingRun::training_state(NamedTensors of_optimizer) const {
   StateDict state = std::move(of_optimizer);
+  if (ema_) {
+    for (auto& entry : ema_->state()) state.push_back(std::move(entry));
+  }
   if (!scaler_) return state;
   for (const auto& [name, tensor] : scaler_->state()) {
     state.emplace_back(std::string(kGradScalerState) + name, tensor);
@@ -118,8 +179,11 @@ std::map<std::string, std::string> TrainingRun::settings() const {
       {"seed", std::to_string(options_.seed)},
       {"global_batch", std::to_string(info_.global_batch)},
       {"world_size", std::to_string(strategy_.group().size())},
-      {"gradient_clip_norm",
-       options_.gradient_clip_norm ? exact_text(*options_.gradient_clip_norm) : "none"},
+      {"gradient_clip_norm", number_or_none(options_.gradient_clip_norm)},
+      {"gradient_clip_value", number_or_none(options_.gradient_clip_value)},
+      {"ema_decay", number_or_none(options_.ema_decay)},
+      {"limit_train_batches", number_or_none(options_.limit_train_batches)},
+      {"overfit_batches", std::to_string(options_.overfit_batches)},
       {"schedule", to_string(options_.schedule, options_.max_epochs)},
       {"precision", to_string(options_.precision)},
       {"dataset", info_.dataset},
@@ -141,6 +205,7 @@ void TrainingRun::save() {
   saved.merge(to_settings(position_.step == 0
                               ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
                               : train_loader_.position()));
+  saved.merge(states());
   save_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
                   {.recipe = info_.recipe,
                    .epoch = position_.epoch,

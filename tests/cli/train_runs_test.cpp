@@ -80,8 +80,27 @@ TEST_F(TrainCommand, AccumulatesGradients) {
   const auto result = train({"mnist", "--accumulate-grad-batches", "3", "--batch-size", "8",
                              "--max-epochs", "1", "--json", file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("global batch 8 x 3"));
+  EXPECT_THAT(result.out, HasSubstr("global batch 8 x 3 = 24, learning rate 0.05"));
   EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
+}
+
+// Nothing is learnt, so the second evaluation is no better than the first.
+TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
+  const std::string file = in_scratch("early.json");
+  const auto result =
+      train({"mnist", "--nproc-per-node", "2", "--lr", "0", "--batch-size", "8", "--max-epochs",
+             "9", "--early-stopping", "accuracy:1:max", "--min-epochs", "3",
+             "--limit-train-batches", "4", "--val-check-interval", "2", "--limit-val-batches", "2",
+             "--ema-decay", "0.9", "--num-sanity-val-steps", "1", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("epoch 1/9  step 2 of 4  test "));
+  EXPECT_THAT(result.out, HasSubstr("the run ended early: accuracy has not improved on "));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["epochs"].size(), 3U);
+  EXPECT_THAT(report["stop_reason"].get<std::string>(), HasSubstr("accuracy has not improved"));
+  EXPECT_EQ(report["epochs"][2]["metrics"], report["test"]);
+  EXPECT_TRUE(report["test"].contains("accuracy"));
+  EXPECT_EQ(report["learning_rate"], 0.0);
 }
 
 TEST_F(TrainCommand, TrainsReplicasInOneProcess) {

@@ -62,6 +62,49 @@ TEST(TrainSettings, GiveDpAWeightForEachDevice) {
   }
 }
 
+TEST(TrainSettings, GiveTheTrainerItsLimits) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.limits = {.max_time = "1:02:03",
+                      .early_stopping = "accuracy:4:max",
+                      .limit_train_batches = 7,
+                      .gradient_clip_val = 0.5};
+  TrainerOptions trainer = resolve(arguments).trainer;
+  EXPECT_EQ(trainer.max_epochs, 10) << "the recipe's";
+  EXPECT_EQ(trainer.max_time_seconds, 3723);
+  EXPECT_EQ(trainer.early_stopping->metric, "accuracy");
+  EXPECT_EQ(trainer.early_stopping->patience, 4);
+  EXPECT_EQ(trainer.early_stopping->goal, MetricGoal::kMax);
+  EXPECT_EQ(trainer.limit_train_batches, 7);
+  EXPECT_EQ(trainer.gradient_clip_norm, 0.5);
+  EXPECT_EQ(trainer.check_val_every_n_epoch, 1);
+  arguments.limits.gradient_clip_algorithm = "value";
+  trainer = resolve(arguments).trainer;
+  EXPECT_EQ(trainer.gradient_clip_norm, std::nullopt);
+  EXPECT_EQ(trainer.gradient_clip_value, 0.5);
+  EXPECT_EQ(parse_max_time("90"), 90);
+  EXPECT_EQ(parse_max_time("2:01:00:05"), 2 * 86400 + 3600 + 5);
+  for (const char* text : {"", "0", "1:", "1:2:3:4:5", "-1", "1.5"}) {
+    EXPECT_THROW(parse_max_time(text), ConfigError) << text;
+  }
+}
+
+TEST(TrainSettings, GiveTheTrainerItsSchedule) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.schedule = {.schedules = {"multi-step"}, .milestones = "3,4.5", .gamma = 0.2};
+  ScheduleOptions schedule = resolve(arguments).trainer.schedule;
+  EXPECT_EQ(schedule.kind, ScheduleKind::kMultiStep);
+  EXPECT_EQ(schedule.milestones, (std::vector<double>{3, 4.5}));
+  EXPECT_EQ(schedule.gamma, 0.2);
+  arguments.schedule = {.schedules = {"plateau"}, .gamma = 0.5, .plateau = "accuracy:2:max"};
+  schedule = resolve(arguments).trainer.schedule;
+  EXPECT_EQ(schedule.plateau.metric, "accuracy");
+  EXPECT_EQ(schedule.plateau.patience, 2);
+  EXPECT_EQ(schedule.plateau.goal, MetricGoal::kMax);
+  EXPECT_EQ(schedule.plateau.factor, 0.5);
+}
+
 // What is wrong with the stages is told with the option that gave them.
 TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
   const auto refusal = [](const std::string& recipe, int stages, const std::string& schedule) {
@@ -69,7 +112,7 @@ TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
     arguments.recipe = recipe;
     arguments.strategy = "pipeline";
     arguments.stages = stages;
-    arguments.schedules = {schedule};
+    arguments.schedule.schedules = {schedule};
     return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
   };
   EXPECT_EQ(refusal("mnist", 5, "1f1b"),

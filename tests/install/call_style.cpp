@@ -56,8 +56,11 @@ void call_in_the_style_of_the_guides() {
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
        StrategyOptions{.stages = 4}, StepSettings{.precision = Precision::k32},
        DataShare{.size = 2}, StepPart{.weight = 0.5},
-       ScheduleOptions{.kind = ScheduleKind::kStep}, CheckpointInfo{.epoch = 2},
-       RunInfo{.world_size = 2}, EpochReport{.epoch = 1}, RunReport{.seconds_total = 1});
+       ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},
+       EarlyStoppingOptions{.metric = "accuracy"}, CheckpointInfo{.epoch = 2},
+       RunInfo{.world_size = 2}, EpochReport{.epoch = 1}, EvaluationReport{.step = 1},
+       Evaluation{.loss = 1}, MetricValue{.name = "psnr"}, MetricTable{.name = "confusion"},
+       RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
        RecipeDataOptions{.may_download = false}, TaskOptions{.num_classes = 10});
   take(OnnxExportOptions{.opset = 17}, OnnxExport{.nodes = 1});

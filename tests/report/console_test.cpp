@@ -66,6 +66,18 @@ TEST(ProgressBar, DrawsStepsAndKeepsEpochs) {
             kClear + epoch_line(sample_epoch(3), 10) + "\n");
 }
 
+TEST(ProgressBar, KeepsEvaluationsWithinAnEpoch) {
+  std::ostringstream out;
+  ProgressBar bar(out, terminal_of(80));
+  bar.on_run_begin(sample_info());
+  bar.on_step(step(25, 0.5));
+  const EvaluationReport report{
+      .epoch = 3, .step = 25, .steps_per_epoch = 100, .test = testing_support::sample_evaluation()};
+  EXPECT_EQ(written(out, [&] { bar.on_evaluation(report); }),
+            kClear + evaluation_line(report, 10) + "\n");
+  EXPECT_NE(written(out, [&] { bar.on_step(step(26, 0.51)); }), "") << "the bar comes back at once";
+}
+
 TEST(ProgressBar, DrawsAtMostTenTimesASecondAndTheLastStep) {
   std::ostringstream out;
   ProgressBar bar(out, terminal_of(80));
@@ -127,8 +139,11 @@ TEST(LineLog, WritesOneLinePerEpoch) {
   const auto console = make_console_listener(out, Terminal{});
   console->on_run_begin(sample_info());
   console->on_step(step(1, 0.1));
+  const EvaluationReport evaluation{.epoch = 1, .test = testing_support::sample_evaluation()};
+  console->on_evaluation(evaluation);
   console->on_epoch_end(sample_epoch(1));
-  EXPECT_EQ(out.str(), run_line(sample_info()) + "\n" + epoch_line(sample_epoch(1), 10) + "\n");
+  EXPECT_EQ(out.str(), run_line(sample_info()) + "\n" + evaluation_line(evaluation, 10) + "\n" +
+                           epoch_line(sample_epoch(1), 10) + "\n");
 }
 
 TEST(Console, SaysWhyItCannotBeWritten) {

@@ -50,6 +50,7 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "world_size": 2,
   "threads_per_rank": 1,
   "global_batch": 128,
+  "learning_rate": 0.0,
   "already_complete": false,
   "epochs": [
     {
@@ -63,6 +64,10 @@ TEST(ToJson, WritesTheDocumentedForm) {
         "backward": 1.0,
         "communication": 0.2,
         "optimizer": 0.1
+      },
+      "metrics": {
+        "loss": 0.0512,
+        "accuracy": 0.9842
       },
       "rss_bytes": 250000000
     }
@@ -87,6 +92,23 @@ TEST(ToJson, SaysNullWhereThereIsNoNumber) {
   EXPECT_TRUE(json["test"].is_null());
   EXPECT_TRUE(json["epochs"][0]["train_loss"].is_null());
   EXPECT_EQ(nlohmann::json::parse(to_json(sample_report(0)))["epochs"], nlohmann::json::array());
+}
+
+TEST(ToJson, HasWhateverTheTaskGives) {
+  RunReport report = sample_report(1);
+  report.test = Evaluation{
+      .has_loss = false,
+      .values = {{.name = "psnr", .value = 31.25}},
+      .tables = {{.name = "confusion", .labels = {"cat", "dog"}, .rows = {{3, 1}, {0, 2}}}},
+      .samples = 6};
+  report.epochs[0].test.reset();
+  report.stop_reason = "loss is nan";
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["test"], nlohmann::json::parse(R"({"psnr": 31.25, "confusion": {
+      "labels": ["cat", "dog"], "rows": [[3.0, 1.0], [0.0, 2.0]]}})"));
+  EXPECT_TRUE(json["epochs"][0]["metrics"].is_null());
+  EXPECT_EQ(json["stop_reason"], "loss is nan");
+  EXPECT_FALSE(nlohmann::json::parse(to_json(sample_report(1))).contains("stop_reason"));
 }
 
 TEST(ToJson, SaysHowManyBatchesAStepHas) {

@@ -24,6 +24,12 @@ inline RunInfo sample_info() {
   return info;
 }
 
+inline Evaluation sample_evaluation() {
+  return {.loss = 0.0512,
+          .values = {{.name = "accuracy", .value = 0.9842, .unit = MetricUnit::kFraction}},
+          .samples = 10000};
+}
+
 inline EpochReport sample_epoch(std::int64_t epoch) {
   EpochReport report;
   report.epoch = epoch;
@@ -32,7 +38,7 @@ inline EpochReport sample_epoch(std::int64_t epoch) {
   report.images_per_second = 30000;
   report.phases = {.data = 0.1, .forward = 0.5, .backward = 1, .communication = 0.2, .optimizer = 0.1};
   report.rss_bytes = 250'000'000;
-  report.test = Evaluation{.loss = 0.0512, .accuracy = 0.9842, .samples = 10000};
+  report.test = sample_evaluation();
   return report;
 }
 
@@ -40,7 +46,7 @@ inline RunReport sample_report(std::int64_t epochs) {
   RunReport report;
   report.info = sample_info();
   for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) report.epochs.push_back(sample_epoch(epoch));
-  report.test = Evaluation{.loss = 0.0512, .accuracy = 0.9842, .samples = 10000};
+  report.test = sample_evaluation();
   report.seconds_to_first_step = 0.391;
   report.skipped_images = 3;
   report.seconds_total = 24.06;

@@ -41,6 +41,34 @@ time of rank 0: data 5.0%, forward 25.0%, backward 50.0%, communication 10.0%, o
 )");
 }
 
+TEST(SummaryTable, ShowsWhateverTheTaskGives) {
+  RunReport report = sample_report(2);
+  report.skipped_images = 0;
+  report.epochs[1].test = Evaluation{
+      .has_loss = false,
+      .values = {{.name = "psnr", .value = 31.25},
+                 {.name = "top5_accuracy", .value = 0.5, .unit = MetricUnit::kFraction}},
+      .tables = {{.name = "confusion", .labels = {"cat", "dog"}, .rows = {{1003, 1}, {0, 2}}}},
+      .samples = 6};
+  report.epochs[0].test.reset();
+  report.test = report.epochs[1].test;
+  report.stop_reason = "psnr has not improved";
+  EXPECT_EQ(summary_of(report), R"(
+epoch    loss     psnr  top5_accuracy   img/s  seconds
+    1  0.2500                          30,000     2.00
+    2  0.1250  31.2500         50.00%  30,000     2.00
+time of rank 0: data 5.0%, forward 25.0%, backward 50.0%, communication 10.0%, optimizer 5.0%, other 5.0%
+the run ended early: psnr has not improved
+confusion    cat  dog
+      cat  1,003    1
+      dog      0    2
+test psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
+)");
+  report = sample_report(0);
+  report.test->values.clear();
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("test loss 0.0512 of 10,000 images"));
+}
+
 TEST(SummaryTable, ShortensLongRuns) {
   const auto lines_of = [](std::int64_t epochs) {
     std::istringstream text(summary_of(sample_report(epochs)));

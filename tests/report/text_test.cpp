@@ -51,7 +51,9 @@ TEST(Text, DescribesARun) {
             "parameters, MNIST");
   RunInfo info = sample_info();
   info.accumulate_grad_batches = 2;
-  EXPECT_THAT(run_line(info), testing::HasSubstr("global batch 128 x 2, float32"));
+  EXPECT_THAT(run_line(info), testing::HasSubstr("global batch 128 x 2 = 256, float32"));
+  info.learning_rate = 0.05;
+  EXPECT_THAT(run_line(info), testing::HasSubstr("x 2 = 256, learning rate 0.05, float32"));
   info = sample_info();
   info.strategy = "dp";
   info.world_size = 1;
@@ -94,6 +96,26 @@ TEST(Text, SaysWhereAPipelineIsCut) {
   info.whole_backward = {0, 1};
   EXPECT_THAT(run_heading(info),
               testing::EndsWith("; stages 0, 1 compute their backward as a whole\n"));
+}
+
+TEST(Text, DescribesWhateverAnEvaluationHas) {
+  Evaluation all = testing_support::sample_evaluation();
+  all.values.push_back({.name = "psnr", .value = 31.25});
+  all.values.push_back({.name = "mse", .value = 1.25e-6});
+  EXPECT_EQ(evaluation_text(all), "98.42% (loss 0.0512, psnr 31.2500, mse 1.25e-06)");
+  all.values.erase(all.values.begin());
+  EXPECT_EQ(evaluation_text(all), "loss 0.0512, psnr 31.2500, mse 1.25e-06");
+  all.has_loss = false;
+  EXPECT_EQ(evaluation_text(all), "psnr 31.2500, mse 1.25e-06");
+  all.values = {{.name = "accuracy", .value = kNan, .unit = MetricUnit::kFraction}};
+  EXPECT_EQ(evaluation_text(all), "nan%");
+  EXPECT_EQ(evaluation_text({.has_loss = false}), "nothing");
+  EXPECT_EQ(evaluation_line({.epoch = 3,
+                             .step = 40,
+                             .steps_per_epoch = 469,
+                             .test = testing_support::sample_evaluation()},
+                            10),
+            "epoch  3/10  step 40 of 469  test 98.42% (loss 0.0512)");
 }
 
 TEST(Text, DescribesAnEpoch) {

@@ -1,38 +1,140 @@
 #include <lockstep/train/metrics.h>
 
+#include <cmath>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/train/precision.h>
+#include <lockstep/train/standard_metrics.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategy.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
 
-TEST(MetricSums, IsTheMeanOverSamplesNotOverBatches) {
-  MetricSums sums;
-  EXPECT_EQ(sums.mean().samples, 0);
-  sums.add(torch::tensor(6.0F), torch::tensor(2), 3);
-  sums.add(torch::tensor(1.0F), torch::tensor(1), 1);
-  const Evaluation mean = sums.mean();
+using testing_support::message_of;
+using testing_support::run_group;
+
+TEST(Metrics, AreMeansOverSamplesNotOverBatches) {
+  Metrics metrics;
+  EXPECT_EQ(metrics.mean().samples, 0);
+  EXPECT_FALSE(metrics.mean().has_loss);
+  metrics.add(torch::tensor(6.0F), torch::tensor(2), 3);
+  metrics.add(torch::tensor(1.0F), torch::tensor(1), 1);
+  const Evaluation mean = metrics.mean();
   EXPECT_DOUBLE_EQ(mean.loss, 7.0 / 4);
-  EXPECT_DOUBLE_EQ(mean.accuracy, 3.0 / 4);
+  EXPECT_DOUBLE_EQ(mean.accuracy(), 3.0 / 4);
   EXPECT_EQ(mean.samples, 4);
 }
 
-TEST(MetricSums, WeighsRanksByTheirSamples) {
-  const auto errors = testing_support::run_group(3, "shm", [](ProcessGroup group) {
-    MetricSums sums;
-    // Rank 0 has nothing, rank 1 one sample, rank 2 two.
-    sums.add(10.0 * group.rank(), group.rank(), group.rank());
-    sums.all_reduce(group, torch::kCPU);
-    if (sums.mean().samples != 3) throw Error("samples");
-    if (sums.mean().loss != 10.0) throw Error("loss");
-    if (sums.mean().accuracy != 1.0) throw Error("accuracy");
+TEST(Metrics, HaveNamesInTheirOrder) {
+  Metrics metrics;
+  metrics.add("psnr", 30, 1);
+  metrics.add("loss", torch::tensor(2.0), 4);
+  metrics.add("psnr", torch::tensor(20.0), 3);
+  metrics.add_sum("tokens", torch::tensor(8), 4);
+  metrics.add_sum("tokens", 2, 1, MetricUnit::kFraction);
+  metrics.add("none", std::nan(""), 0);
+  const Evaluation mean = metrics.mean();
+  EXPECT_TRUE(mean.has_loss);
+  EXPECT_DOUBLE_EQ(mean.loss, 2);
+  ASSERT_EQ(mean.values.size(), 3U);
+  EXPECT_EQ(mean.values[0].name, "psnr");
+  EXPECT_DOUBLE_EQ(mean.values[0].value, (30 + 3 * 20) / 4.0);
+  EXPECT_EQ(mean.values[1].name, "tokens");
+  EXPECT_DOUBLE_EQ(mean.values[1].value, 10.0 / 5);
+  EXPECT_EQ(mean.values[1].unit, MetricUnit::kNumber) << "the first call decides";
+  EXPECT_TRUE(std::isnan(mean.values[2].value)) << "there is no sample of it";
+  EXPECT_EQ(mean.samples, 5);
+  EXPECT_EQ(mean.value_of("loss"), 2);
+  EXPECT_EQ(mean.value_of("psnr"), mean.values[0].value);
+  EXPECT_EQ(mean.value_of("accuracy"), std::nullopt);
+  EXPECT_EQ(mean.accuracy(), 0);
+}
+
+TEST(Metrics, KeepWhatAddsUpToMoreThanFloat32Holds) {
+  Metrics metrics;
+  const torch::Tensor large = torch::tensor(16777217.0, torch::kFloat64);
+  for (int i = 0; i < 3; ++i) metrics.add_sum("loss", large, 1);
+  EXPECT_EQ(metrics.mean().loss, 16777217.0);
+}
+
+TEST(Metrics, RefuseNamesAndCountsThatCannotBe) {
+  Metrics metrics;
+  EXPECT_THROW(metrics.add("", 1, 1), ConfigError);
+  EXPECT_THROW(metrics.add("two\nlines", 1, 1), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([&] { metrics.add("psnr", 1, -1); }),
+            "Metrics: 'psnr' has -1 samples; expected at least 0");
+}
+
+TEST(Metrics, RefuseTwoValuesOfOneName) {
+  Metrics metrics({std::make_shared<TopKAccuracy>(1, "accuracy")});
+  metrics.add(1.0, 1, 1);
+  EXPECT_EQ(message_of<ConfigError>([&] { metrics.mean(); }),
+            "Metrics: two values have the name 'accuracy'; give each metric its own");
+}
+
+TEST(Metrics, WeighRanksByTheirSamples) {
+  const auto errors = run_group(3, "shm", [](ProcessGroup group) {
+    Metrics metrics;
+    // Rank 0 has no samples, rank 1 one, rank 2 two.
+    metrics.add(10.0 * group.rank(), group.rank(), group.rank());
+    metrics.all_reduce(group, torch::kCPU);
+    if (metrics.mean().samples != 3) throw Error("samples");
+    if (metrics.mean().loss != 10.0) throw Error("loss");
+    if (metrics.mean().accuracy() != 1.0) throw Error("accuracy");
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");
+}
+
+// As where an evaluation has fewer batches than ranks.
+TEST(Metrics, TakeOverTheNamesOfOthersOnRanksWithoutABatch) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto errors = run_group(3, backend, [](ProcessGroup group) {
+      const auto confusion = std::make_shared<ConfusionMatrix>(2);
+      Metrics metrics({confusion});
+      if (group.rank() == 1) {
+        metrics.add("share", 0.5, 2, MetricUnit::kFraction);
+        metrics.add("loss", 3, 2);
+        metrics.update(torch::tensor({{0.0, 1.0}, {1.0, 0.0}}), torch::tensor({1, 1}));
+      }
+      metrics.all_reduce(group, torch::kCPU);
+      const Evaluation mean = metrics.mean();
+      LOCKSTEP_CHECK(mean.loss == 3 && mean.samples == 2, "loss ", mean.loss);
+      LOCKSTEP_CHECK(mean.values.at(0).name == "share" && mean.values.at(0).value == 0.5 &&
+                         mean.values.at(0).unit == MetricUnit::kFraction,
+                     "another first value");
+      LOCKSTEP_CHECK(mean.value_of("confusion_accuracy") == 0.5, "another confusion");
+      LOCKSTEP_CHECK(confusion->matrix().equal(torch::tensor({{0, 0}, {1, 1}})),
+                     confusion->matrix());
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(3)) << backend;
+  }
+}
+
+TEST(Metrics, NameWhatRanksDisagreeOn) {
+  const auto errors = run_group(3, "shm", [](ProcessGroup group) {
+    Metrics metrics;
+    if (group.rank() > 0) metrics.add("loss", 1, 1);
+    if (group.rank() == 1) metrics.add("psnr", 1, 1);
+    metrics.all_reduce(group, torch::kCPU);
+  });
+  for (const auto& error : errors) {
+    EXPECT_EQ(error,
+              "Metrics: rank 1 has added loss, psnr, but rank 2 loss; every rank must add the same "
+              "names in the same order");
+  }
+  const auto others = run_group(2, "shm", [](ProcessGroup group) {
+    Metrics metrics({std::make_shared<ConfusionMatrix>(2 + group.rank())});
+    metrics.all_reduce(group, torch::kCPU);
+  });
+  for (const auto& error : others) {
+    EXPECT_THAT(error, testing::HasSubstr("ranks 0 and 1 have different metrics"));
+  }
 }
 
 TEST(StepSeed, DiffersInEachArgument) {

@@ -48,6 +48,10 @@ TEST(Schedule, ParsesItsNames) {
   EXPECT_EQ(parse_schedule("constant"), ScheduleKind::kConstant);
   EXPECT_EQ(parse_schedule("step"), ScheduleKind::kStep);
   EXPECT_EQ(parse_schedule("cosine"), ScheduleKind::kCosine);
+  EXPECT_EQ(parse_schedule("multi-step"), ScheduleKind::kMultiStep);
+  EXPECT_EQ(parse_schedule("one-cycle"), ScheduleKind::kOneCycle);
+  EXPECT_EQ(parse_schedule("plateau"), ScheduleKind::kPlateau);
+  EXPECT_EQ(learning_rate_schedule_names().size(), 6U);
   EXPECT_THROW(parse_schedule("linear"), ConfigError);
 }
 
@@ -57,6 +61,12 @@ TEST(Schedule, IsDescribedByWhatItDependsOn) {
       {{.warmup_epochs = 0.5}, "constant after 0.5 of warm-up"},
       {{.kind = ScheduleKind::kStep, .step_epochs = 3}, "times 0.1 every 3 epochs"},
       {{.kind = ScheduleKind::kCosine}, "cosine to 0 over 7 epochs"},
+      {{.kind = ScheduleKind::kMultiStep, .milestones = {3, 4.5}}, "times 0.1 at epochs 3, 4.5"},
+      {{.kind = ScheduleKind::kOneCycle, .anneal = Anneal::kLinear},
+       "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, linear"},
+      {{.kind = ScheduleKind::kPlateau, .plateau = {.cooldown = 2, .min_lr = 0.001}},
+       "times 0.1 when loss does not fall by 0.0001 of itself in more than 10 evaluations, cooldown "
+       "2, not below 0.001"},
   };
   for (const auto& [options, text] : cases) EXPECT_EQ(to_string(options, 7), text);
 }
@@ -64,7 +74,11 @@ TEST(Schedule, IsDescribedByWhatItDependsOn) {
 TEST(Schedule, RefusesImpossibleOptions) {
   for (const ScheduleOptions& options :
        {ScheduleOptions{.warmup_epochs = -1}, ScheduleOptions{.step_epochs = 0},
-        ScheduleOptions{.gamma = 0}, ScheduleOptions{.final_fraction = 2}}) {
+        ScheduleOptions{.gamma = 0}, ScheduleOptions{.final_fraction = 2},
+        ScheduleOptions{.kind = ScheduleKind::kMultiStep}, ScheduleOptions{.milestones = {3, 2}},
+        ScheduleOptions{.milestones = {-1}}, ScheduleOptions{.pct_start = 2},
+        ScheduleOptions{.div_factor = 0}, ScheduleOptions{.final_div_factor = 0},
+        ScheduleOptions{.plateau = {.factor = 1}}}) {
     EXPECT_THROW(validate(options), ConfigError);
   }
 }

@@ -1,5 +1,6 @@
 // The code of docs/training_loop.md that is not its example's: a step of several batches by hand,
 // and the Trainer with every strategy.
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/pipeline/balance.h>
+#include <lockstep/train/standard_metrics.h>
 #include <lockstep/train/strategy.h>
 #include <lockstep/train/trainer.h>
 #include <tests/train/trainer_runs.h>
@@ -101,6 +103,72 @@ lockstep::RunReport train_by(const std::string& name, lockstep::ProcessGroup gro
                              .optimizer = lockstep::SgdOptions{.lr = 0.05}},
                             std::move(strategy));
   return trainer.fit(task, loader);
+}
+
+struct Autoencoder : lockstep::Task {
+  torch::nn::Sequential net{torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16), torch::nn::Tanh(),
+                            torch::nn::Linear(16, 28 * 28)};
+  std::shared_ptr<lockstep::Psnr> psnr = std::make_shared<lockstep::Psnr>(/*data_range=*/3.2);
+
+  torch::nn::Module& module() override { return *net; }
+  torch::Tensor training_step(const lockstep::Batch& batch) override {
+    return torch::mse_loss(net->forward(batch.images), batch.images.flatten(1));
+  }
+  void evaluation_step(const lockstep::Batch& batch, lockstep::Metrics& metrics) override {
+    const torch::Tensor output = net->forward(batch.images);
+    const torch::Tensor images = batch.images.flatten(1);
+    metrics.add("loss", torch::mse_loss(output, images), batch.size);
+    metrics.add("absolute_error", (output - images).abs().mean(), batch.size);
+    metrics.update(output, images);
+  }
+  std::vector<lockstep::MetricPtr> metrics() override { return {psnr}; }
+};
+
+TEST(TrainerGuide, ATaskHasItsOwnMetricsOnAllRanks) {
+  const auto train_autoencoder = [](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    Autoencoder task;
+    {
+      const torch::NoGradGuard no_grad;
+      for (torch::Tensor& parameter : task.net->parameters()) {
+        parameter.copy_(
+            torch::arange(parameter.numel()).mul(0.7).sin().mul(0.05).view_as(parameter));
+      }
+    }
+    lockstep::TrainerOptions options{.max_epochs = 3};
+    options.min_epochs = 2;
+    options.early_stopping = lockstep::EarlyStoppingOptions{
+        .metric = "psnr", .goal = lockstep::MetricGoal::kMax, .patience = 2};
+    options.limit_train_batches = 4;
+    options.gradient_clip_norm = 1.0;
+    options.schedule = {.kind = lockstep::ScheduleKind::kOneCycle};
+    options.ema_decay = 0.9;
+    options.optimizer = SgdOptions{.lr = 0.5};
+    Loader loader = train_loader(group);
+    lockstep::Trainer trainer(options, make_strategy(group.size() == 1 ? "single" : "ddp", group));
+    const RunReport report = trainer.fit(task, loader, [&] { return test_loader(group); });
+    const lockstep::StateDict averaged = trainer.averaged_state();
+    LOCKSTEP_CHECK(averaged.size() == 4, averaged.size(), " tensors");
+    return report;
+  };
+  const RunReport alone = train_autoencoder(group_of_one());
+  const Evaluation& test = *alone.test;
+  ASSERT_EQ(test.values.size(), 2U);
+  EXPECT_EQ(test.values[0].name, "absolute_error");
+  // Each batch's mean counts by its samples, so the loss is that of all elements, as psnr has it.
+  EXPECT_NEAR(*test.value_of("psnr"), 10 * std::log10(3.2 * 3.2 / test.loss), 1e-4);
+  EXPECT_GT(*test.value_of("psnr"), *alone.epochs[0].test->value_of("psnr"));
+  std::vector<RunReport> reports(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](const ProcessGroup& group) {
+    reports[static_cast<std::size_t>(group.rank())] = train_autoencoder(group);
+  });
+  ASSERT_EQ(errors, testing_support::no_errors(2));
+  for (const RunReport& report : reports) {
+    EXPECT_NEAR(report.test->loss, test.loss, 1e-5);
+    for (const char* name : {"absolute_error", "psnr"}) {
+      EXPECT_NEAR(*report.test->value_of(name), *test.value_of(name), 1e-3) << name;
+    }
+  }
 }
 
 double last_loss(const RunReport& report) { return report.epochs.back().train_loss; }

@@ -156,7 +156,44 @@ TEST(TrainerRanks, EvaluateTheNetOfRankZero) {
   for (const Result& result : results) {
     EXPECT_EQ(result.report.test->samples, alone.samples);
     EXPECT_NEAR(result.report.test->loss, alone.loss, 1e-5);
-    EXPECT_NEAR(result.report.test->accuracy, alone.accuracy, 1e-9);
+    EXPECT_NEAR(result.report.test->accuracy(), alone.accuracy(), 1e-9);
+  }
+}
+
+// One epoch of the net with batch normalisation: its weights and running statistics.
+StateDict train_normalized(ProcessGroup group, const std::string& strategy, bool sync) {
+  NormalizedNet net;
+  {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : net->parameters()) {
+      parameter.copy_(
+          torch::arange(parameter.numel()).mul(0.7).sin().mul(0.1).add(0.05).view_as(parameter));
+    }
+  }
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group);
+  Trainer(options(1), make_strategy(strategy, group, {.sync_batchnorm = sync})).fit(task, loader);
+  StateDict state;
+  for (const auto& [name, tensor] : state_dict(*net)) state.emplace_back(name, tensor.clone());
+  return state;
+}
+
+TEST(TrainerRanks, NormaliseTheirBatchesTogether) {
+  const StateDict alone = train_normalized(group_of_one(), "single", false);
+  for (const char* strategy : {"ddp", "zero1"}) {
+    for (const bool sync : {true, false}) {
+      std::vector<StateDict> states(kRanks);
+      const auto errors = run_group(kRanks, "shm", [&](ProcessGroup group) {
+        at::set_num_threads(1);
+        states[static_cast<std::size_t>(group.rank())] = train_normalized(group, strategy, sync);
+      });
+      ASSERT_EQ(errors, no_errors(kRanks));
+      if (sync) {
+        expect_close(states[0], alone);
+      } else {
+        EXPECT_GT(distance(states[0], alone), 1e-2) << strategy;
+      }
+    }
   }
 }
 

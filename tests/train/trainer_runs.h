@@ -57,6 +57,7 @@ inline TrainerOptions options(std::int64_t epochs) {
 struct Outcome {
   RunReport report;
   StateDict state;
+  StateDict averaged{};  // with ema_decay
 };
 
 // A process joins the group of its environment once, a test trains several times.
@@ -81,10 +82,11 @@ inline Outcome train(const TrainerOptions& trainer_options,
   Loader loader = train_loader(group, global_batch);
   if (strategy.empty()) strategy = group.size() == 1 ? "single" : "ddp";
   Trainer trainer(trainer_options, make_strategy(strategy, group, strategy_options));
-  Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}};
+  Outcome outcome{trainer.fit(task, loader, [&] { return test_loader(group); }), {}, {}};
   for (const auto& [name, tensor] : state_dict(*net)) {
     outcome.state.emplace_back(name, tensor.clone());
   }
+  outcome.averaged = trainer.averaged_state();
   return outcome;
 }
 
@@ -108,6 +110,11 @@ struct CountingListener : Listener {
     events += "s";
     if (steps_until_failure-- == 0) throw Error("the listener failed");
     last = report;
+    rates.push_back(report.learning_rate);
+  }
+  void on_evaluation(const EvaluationReport& report) override {
+    events += "v";
+    evaluations.push_back(report);
   }
   void on_epoch_end(const EpochReport&) override { events += "e"; }
   void on_run_end(const RunReport&) override { events += "E"; }
@@ -115,6 +122,8 @@ struct CountingListener : Listener {
   int steps_until_failure = -1;
   std::string events;
   StepReport last;
+  std::vector<double> rates;  // learning rate of each step
+  std::vector<EvaluationReport> evaluations;
 };
 
 inline double distance(const StateDict& a, const StateDict& b) {

@@ -94,8 +94,8 @@ class DataParallelStrategy final : public Strategy {
   }
 
   void begin_evaluation() override {}  // the buffers are the module's
-  void evaluate(const Batch& batch, MetricSums& sums) override {
-    task_->evaluate(forward(batch.images), batch.labels, sums);
+  void evaluate(const Batch& batch, Metrics& metrics) override {
+    task_->evaluate(forward(batch.images), batch.labels, metrics);
   }
 
  private:

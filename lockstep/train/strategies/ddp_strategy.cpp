@@ -1,6 +1,7 @@
 #include <lockstep/train/strategies/ddp_strategy.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <lockstep/train/strategies/replica_strategy.h>
@@ -10,17 +11,24 @@ namespace {
 
 class DdpStrategy : public ReplicaStrategy {
  public:
-  DdpStrategy(const char* name, ProcessGroup group, ParameterMemory memory)
-      : ReplicaStrategy(name, std::move(group)), memory_(memory) {}
+  DdpStrategy(const char* name, ProcessGroup group, ParameterMemory memory, bool sync_batchnorm)
+      : ReplicaStrategy(name, std::move(group)), memory_(memory), sync_batchnorm_(sync_batchnorm) {}
+
+  std::string batch_parts() const override {
+    return sync_batchnorm_ ? "normalised over the ranks" : ReplicaStrategy::batch_parts();
+  }
 
  protected:
   void wrap(torch::nn::Module& module) override {
-    core_.emplace(module, group(), DdpOptions{.parameter_memory = memory_});
+    core_.emplace(
+        module, group(),
+        DdpOptions{.sync_batch_norm = sync_batchnorm_, .parameter_memory = memory_});
   }
   DdpCore* core() override { return core_ ? &*core_ : nullptr; }
 
  private:
   const ParameterMemory memory_;
+  const bool sync_batchnorm_;
   std::optional<DdpCore> core_;
 };
 
@@ -36,14 +44,16 @@ class ZeroStrategy final : public DdpStrategy {
 
 // Flat, because an optimizer over a few large tensors is faster than one over many
 // (docs/benchmarks/ddp.md).
-std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions&) {
-  return std::make_unique<DdpStrategy>("ddp", std::move(group), ParameterMemory::kFlat);
+std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions& options) {
+  return std::make_unique<DdpStrategy>("ddp", std::move(group), ParameterMemory::kFlat,
+                                       options.sync_batchnorm);
 }
 
-std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions&) {
+std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions& options) {
   const bool shares = group.backend() == "shm";
   return std::make_unique<ZeroStrategy>("zero1", std::move(group),
-                                        shares ? ParameterMemory::kShared : ParameterMemory::kFlat);
+                                        shares ? ParameterMemory::kShared : ParameterMemory::kFlat,
+                                        options.sync_batchnorm);
 }
 
 }  // namespace lockstep

@@ -88,13 +88,14 @@ class RankPipelineStrategy final : public StagedStrategy {
       for (ModuleBuffers& buffers : frozen_stages_buffers_) buffers.broadcast();
     });
   }
-  void evaluate(const Batch& batch, MetricSums& sums) override {
+  void evaluate(const Batch& batch, Metrics& metrics) override {
     end_all_if_it_throws([&] {
       const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
-      if (has_last_stage()) task().evaluate(outputs.at(0), batch.labels, sums);
+      if (has_last_stage()) task().evaluate(outputs.at(0), batch.labels, metrics);
     });
   }
 
+  bool module_is_current() const override { return false; }
   void gather_module() override {
     if (is_first_replica()) end_all_if_it_throws([&] { gather_stages(); });
   }

@@ -51,8 +51,8 @@ torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
   return loss.detach();
 }
 
-void ReplicaStrategy::evaluate(const Batch& batch, MetricSums& sums) {
-  task_->evaluation_step(batch, sums);
+void ReplicaStrategy::evaluate(const Batch& batch, Metrics& metrics) {
+  task_->evaluation_step(batch, metrics);
 }
 
 }  // namespace lockstep

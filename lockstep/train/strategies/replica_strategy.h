@@ -23,7 +23,7 @@ class ReplicaStrategy : public Strategy {
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override;
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override;
   void begin_evaluation() override { before_forward(); }
-  void evaluate(const Batch& batch, MetricSums& sums) override;
+  void evaluate(const Batch& batch, Metrics& metrics) override;
 
  protected:
   /// Collective. Couples this rank's module to those of the others.

@@ -86,9 +86,9 @@ class ThreadPipelineStrategy final : public StagedStrategy {
 
   void train(bool on) override { pipe_->train(on); }
   void begin_evaluation() override {}  // the buffers are the module's
-  void evaluate(const Batch& batch, MetricSums& sums) override {
+  void evaluate(const Batch& batch, Metrics& metrics) override {
     const torch::Tensor output = pipe_->forward(batch.images);
-    task().evaluate(output, batch.labels.to(output.device()), sums);
+    task().evaluate(output, batch.labels.to(output.device()), metrics);
   }
 
   // What several stages share counts for the first of them.

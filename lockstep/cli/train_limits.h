@@ -1,0 +1,48 @@
+// Options of `lockstep train` that say how long a run is, how much of its data it sees, when it is
+// evaluated, and what it watches out for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/train/trainer.h>
+
+namespace lockstep {
+
+/// As the user gave them; absent where the Trainer's default counts.
+struct LimitArguments {
+  std::optional<std::int64_t> min_epochs;
+  std::optional<std::int64_t> max_steps;
+  std::optional<std::string> max_time;
+  std::optional<std::string> early_stopping;
+  std::optional<std::int64_t> fast_dev_run;
+  std::optional<std::int64_t> limit_train_batches;
+  std::optional<std::int64_t> overfit_batches;
+  std::optional<std::int64_t> limit_test_batches;
+  std::optional<std::int64_t> check_val_every_n_epoch;
+  std::optional<std::int64_t> val_check_interval;
+  std::optional<std::int64_t> num_sanity_val_steps;
+  std::optional<std::int64_t> log_every_n_steps;
+  std::optional<double> ema_decay;
+  std::optional<double> gradient_clip_norm;
+  std::optional<double> gradient_clip_val;
+  std::optional<std::string> gradient_clip_algorithm;
+  bool deterministic = false;
+  bool detect_anomaly = false;
+};
+
+/// Adds the options to `command`, which writes them into `to`.
+void add_limit_options(CLI::App& command, LimitArguments& to);
+
+/// Checks the options and sets the members of `options` that they name. `options.max_epochs` is
+/// set already. ConfigError names the option.
+void resolve_limits(const LimitArguments& arguments, TrainerOptions& options);
+
+/// "90", "1:30" or "1:02:03:04" (days, hours, minutes, seconds) in seconds. ConfigError for another
+/// text.
+double parse_max_time(const std::string& text);
+
+}  // namespace lockstep

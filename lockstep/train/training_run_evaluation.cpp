@@ -1,0 +1,114 @@
+#include <lockstep/train/training_run.h>
+
+#include <algorithm>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kTrainLoss = "train_loss";
+
+// Begin the messages about the value that each of them watches.
+constexpr const char* kPlateauOwner = "schedule plateau";
+constexpr const char* kStoppingOwner = "early stopping";
+
+std::string value_names_of(const Evaluation& evaluation) {
+  std::vector<std::string> names;
+  if (evaluation.has_loss) names.emplace_back("loss");
+  for (const MetricValue& value : evaluation.values) names.push_back(value.name);
+  names.emplace_back(kTrainLoss);
+  return join(names);
+}
+
+// Nothing where there was no such evaluation. ConfigError where the evaluation has no such value.
+std::optional<double> watched_value(const char* owner, const std::string& metric,
+                                    const std::optional<Evaluation>& test,
+                                    std::optional<double> train_loss) {
+  if (metric == kTrainLoss) return train_loss;
+  if (!test) return std::nullopt;
+  const std::optional<double> value = test->value_of(metric);
+  if (value) return value;
+  throw ConfigError(lockstep::str(owner, ": the evaluation has no value '", metric, "'; it has ",
+                                  value_names_of(*test)));
+}
+
+}  // namespace
+
+// What can be seen before the first epoch: whether there will be evaluations at all.
+void TrainingRun::require_watched_values() const {
+  const auto require = [&](const char* owner, const std::string& metric) {
+    if (metric == kTrainLoss || test_loader_) return;
+    throw ConfigError(lockstep::str(owner, ": watches '", metric,
+                                    "' of the evaluations, but this run has none; give it a test "
+                                    "loader, or watch ", kTrainLoss));
+  };
+  if (plateau_) require(kPlateauOwner, options_.schedule.plateau.metric);
+  if (early_stopping_) require(kStoppingOwner, options_.early_stopping->metric);
+}
+
+void TrainingRun::check_sanity() {
+  if (!test_loader_ || options_.num_sanity_val_steps == 0 || finished()) return;
+  evaluate_batches(std::min(options_.num_sanity_val_steps, test_batches()));
+}
+
+std::optional<Evaluation> TrainingRun::evaluate() {
+  if (!test_loader_) return std::nullopt;
+  return evaluate_batches(test_batches());
+}
+
+Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
+  const torch::NoGradGuard no_grad;
+  const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
+  const AutocastScope autocast(options_.precision, options_.device.type());
+  // The last step changed each rank's buffers in its own way; all are judged with rank 0's.
+  strategy_.begin_evaluation();
+  task_.module().eval();
+  strategy_.train(false);
+  test_loader_->set_epoch(0);
+  Metrics metrics(task_.metrics());
+  Batch batch;
+  for (std::int64_t i = 0; i < most && test_loader_->next(batch); ++i) {
+    strategy_.evaluate(moved(batch), metrics);
+  }
+  metrics.all_reduce(strategy_.group(), options_.device);
+  return metrics.mean();
+}
+
+// Whether the step that has just ended, before which the epoch had `batches_before` batches,
+// reaches the next evaluation. The end of the epoch has one of its own.
+bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
+  if (!options_.val_check_interval || !test_loader_ || batches_left() == 0) return false;
+  if (position_.epoch % options_.check_val_every_n_epoch != 0) return false;
+  const std::int64_t interval = *options_.val_check_interval;
+  return batches_done() / interval > batches_before / interval;
+}
+
+void TrainingRun::evaluate_in_epoch() {
+  const SecondsScope scope(paused_seconds_);
+  const std::optional<Evaluation> test = evaluate();
+  watch(test, std::nullopt);
+  const EvaluationReport report = {.epoch = position_.epoch,
+                                   .step = position_.step,
+                                   .steps_per_epoch = steps_per_epoch(),
+                                   .test = *test};
+  tell([&](Listener& listener) { listener.on_evaluation(report); });
+  task_.module().train();
+  strategy_.train(true);
+}
+
+// All ranks have the same values, so they decide alike without a word to each other.
+void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<double> train_loss) {
+  if (plateau_) {
+    const auto value =
+        watched_value(kPlateauOwner, options_.schedule.plateau.metric, test, train_loss);
+    if (value) plateau_->step(*value);
+  }
+  if (early_stopping_) {
+    const auto value =
+        watched_value(kStoppingOwner, options_.early_stopping->metric, test, train_loss);
+    if (value) early_stopping_->step(*value);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,181 @@
+// The metrics that come with Lockstep, alone and through a Trainer.
+#include <lockstep/train/standard_metrics.h>
+
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+#include <tests/train/staged_net.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::message_of;
+
+const torch::Tensor kOutputs =
+    torch::tensor({{0.1, 0.5, 0.2}, {0.9, 0.3, 0.4}, {0.1, 0.2, 0.7}, {0.6, 0.3, 0.1}});
+const torch::Tensor kTargets = torch::tensor({1, 2, 2, 1});
+
+TEST(StandardMetrics, CountClassesAmongTheBest) {
+  TopKAccuracy one(1), two(2, "best_two");
+  for (TopKAccuracy* metric : {&one, &two}) {
+    EXPECT_TRUE(std::isnan(metric->values()[0].value)) << "no samples";
+    metric->update(kOutputs.slice(0, 0, 3), kTargets.slice(0, 0, 3));
+    metric->update(kOutputs.slice(0, 3), kTargets.slice(0, 3));
+  }
+  EXPECT_EQ(one.values()[0].name, "top1_accuracy");
+  EXPECT_EQ(two.values()[0].name, "best_two");
+  EXPECT_DOUBLE_EQ(one.values()[0].value, 2.0 / 4);
+  EXPECT_DOUBLE_EQ(two.values()[0].value, 4.0 / 4);
+  EXPECT_EQ(two.values()[0].unit, MetricUnit::kFraction);
+  two.reset();
+  EXPECT_TRUE(std::isnan(two.values()[0].value));
+}
+
+TEST(StandardMetrics, CountClassesByOutputs) {
+  ConfusionMatrix confusion(3, {"cat", "dog", "owl"});
+  confusion.update(kOutputs, kTargets);
+  confusion.update(kOutputs, kTargets);
+  EXPECT_TRUE(confusion.matrix().equal(torch::tensor({{0, 0, 0}, {2, 2, 0}, {2, 0, 2}})));
+  EXPECT_DOUBLE_EQ(confusion.values()[0].value, 0.5);
+  EXPECT_EQ(confusion.values()[0].name, "confusion_accuracy");
+  const MetricTable table = confusion.tables().at(0);
+  EXPECT_EQ(table.name, "confusion");
+  EXPECT_EQ(table.labels, (std::vector<std::string>{"cat", "dog", "owl"}));
+  EXPECT_EQ(table.rows, (std::vector<std::vector<double>>{{0, 0, 0}, {2, 2, 0}, {2, 0, 2}}));
+}
+
+TEST(StandardMetrics, MeasureErrorsOverAllElements) {
+  MeanSquaredError mse;
+  Psnr psnr(2.0);
+  for (Metric* metric : {static_cast<Metric*>(&mse), static_cast<Metric*>(&psnr)}) {
+    metric->update(torch::tensor({{1.0F, 2.0F}}), torch::tensor({{1.0F, 0.0F}}));
+    metric->update(torch::zeros({3, 2}), torch::zeros({3, 2}));
+  }
+  EXPECT_DOUBLE_EQ(mse.values()[0].value, 4.0 / 8);
+  EXPECT_DOUBLE_EQ(psnr.values()[0].value, 10 * std::log10(4.0 / 0.5));
+  EXPECT_EQ(psnr.values()[0].name, "psnr");
+  psnr.reset();
+  psnr.update(torch::ones({2}), torch::ones({2}));
+  EXPECT_EQ(psnr.values()[0].value, std::numeric_limits<double>::infinity());
+}
+
+TEST(StandardMetrics, RefuseWhatTheyCannotTake) {
+  EXPECT_THROW(TopKAccuracy(0), ConfigError);
+  EXPECT_THROW(ConfusionMatrix(0), ConfigError);
+  EXPECT_THROW(ConfusionMatrix(2, {"cat"}), ConfigError);
+  EXPECT_THROW(Psnr(0), ConfigError);
+  TopKAccuracy five(5);
+  EXPECT_THAT(message_of<ConfigError>([&] { five.update(kOutputs, kTargets); }),
+              HasSubstr("metric top5_accuracy: the number of classes must be at least 5, got 3"));
+  ConfusionMatrix two(2);
+  EXPECT_THAT(message_of<ConfigError>([&] { two.update(kOutputs, kTargets); }),
+              HasSubstr("got outputs of 3 classes, expected 2"));
+  EXPECT_THAT(message_of<ConfigError>([&] { two.update(kOutputs, kOutputs); }),
+              HasSubstr("expected [N, classes] and [N] whole numbers"));
+  MeanSquaredError mse;
+  EXPECT_THAT(message_of<ConfigError>([&] { mse.update(kOutputs, kTargets); }),
+              HasSubstr("got outputs [4, 3] and targets [4]; expected one shape"));
+}
+
+// A metric of a user's own: how sure the net is of its answers, in tenths.
+class Certainty final : public Metric {
+ public:
+  Certainty() { Certainty::reset(); }
+  const std::string& name() const override { return name_; }
+  void reset() override { counts_ = torch::zeros({11}, torch::kInt64); }
+  void update(const torch::Tensor& output, const torch::Tensor&) override {
+    const torch::Tensor tenth = std::get<0>(output.softmax(1).max(1)).mul(10).to(torch::kInt64);
+    counts_.scatter_add_(0, tenth, torch::ones_like(tenth));
+  }
+  std::vector<torch::Tensor> state() const override { return {counts_}; }
+  std::vector<MetricValue> values() const override {
+    return {{.name = name_ + "_samples", .value = counts_.sum().item<double>()}};
+  }
+  torch::Tensor counts() const { return counts_; }
+
+ private:
+  std::string name_ = "certainty";
+  torch::Tensor counts_;
+};
+
+struct Judged {
+  Evaluation test;
+  torch::Tensor confusion;
+  torch::Tensor certainty;
+};
+
+// Evaluates the initial net with several metrics.
+Judged judge(ProcessGroup group, const std::string& strategy,
+             const StrategyOptions& strategy_options = {}) {
+  ClassificationTask task = make_staged_task(make_staged_net());
+  const auto confusion = std::make_shared<ConfusionMatrix>(10);
+  const auto certainty = std::make_shared<Certainty>();
+  for (const MetricPtr& metric :
+       {MetricPtr(std::make_shared<TopKAccuracy>(3)), MetricPtr(confusion), MetricPtr(certainty)}) {
+    task.add_metric(metric);
+  }
+  TrainerOptions still = options(1);
+  still.optimizer = SgdOptions{.lr = 0};
+  still.max_steps = 1;
+  auto chosen = make_strategy(strategy, group, strategy_options);
+  const DataShare share = chosen->data_share();
+  Loader loader(train_images(),
+                DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+                kNormalize, {.batch_size = kGlobalBatch / share.size});
+  const auto test = [&] {
+    return std::make_unique<Loader>(
+        test_images(), EvaluationSampler(test_images().size(), share.rank, share.size), kNormalize,
+        LoaderOptions{.batch_size = 8});
+  };
+  const RunReport report = Trainer(still, std::move(chosen)).fit(task, loader, test);
+  return {*report.test, confusion->matrix(), certainty->counts().clone()};
+}
+
+void expect_same(const Judged& a, const Judged& b, const std::string& name) {
+  EXPECT_TRUE(a.confusion.equal(b.confusion)) << name << a.confusion << b.confusion;
+  EXPECT_TRUE(a.certainty.equal(b.certainty)) << name;
+  EXPECT_NEAR(a.test.loss, b.test.loss, 1e-5) << name;
+  ASSERT_EQ(a.test.values.size(), 4U) << name;
+  ASSERT_EQ(b.test.values.size(), 4U) << name;
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(a.test.values[i].name, b.test.values[i].name) << name;
+    EXPECT_EQ(a.test.values[i].value, b.test.values[i].value) << name << a.test.values[i].name;
+  }
+}
+
+TEST(StandardMetrics, AreTheSameWithEveryStrategy) {
+  const Judged alone = judge(group_of_one(), "single");
+  EXPECT_EQ(alone.confusion.sum().item<int>(), 33);
+  EXPECT_EQ(alone.certainty.sum().item<int>(), 33);
+  EXPECT_EQ(alone.test.value_of("confusion_accuracy"), alone.test.accuracy());
+  EXPECT_EQ(alone.test.tables.at(0).rows.size(), 10U);
+  const torch::Device cpu = torch::kCPU;
+  expect_same(judge(group_of_one(), "dp", {.devices = {cpu, cpu}}), alone, "dp");
+  expect_same(judge(group_of_one(), "pipeline", {.stages = 2, .micro_batches = 2}), alone,
+              "pipeline on threads");
+  struct Way {
+    const char* strategy;
+    int ranks;
+  };
+  for (const Way& way : {Way{"ddp", 2}, Way{"zero1", 2}, Way{"pipeline", 2}, Way{"hybrid", 4}}) {
+    std::vector<Judged> judged(static_cast<std::size_t>(way.ranks));
+    const auto errors =
+        testing_support::run_group(way.ranks, "shm", [&](ProcessGroup group) {
+          at::set_num_threads(1);
+          judged[static_cast<std::size_t>(group.rank())] =
+              judge(group, way.strategy, {.stages = 2, .micro_batches = 2});
+        });
+    ASSERT_EQ(errors, testing_support::no_errors(way.ranks)) << way.strategy;
+    for (const Judged& each : judged) expect_same(each, alone, way.strategy);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
