@@ -26,6 +26,7 @@
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_data_sampler.h>
 #include <lockstep/data/weighted_sampler.h>
+#include <lockstep/export/onnx_export.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>
@@ -48,9 +49,11 @@
 #include <lockstep/train/model_ema.h>
 #include <lockstep/train/plateau.h>
 #include <lockstep/train/precision.h>
+#include <lockstep/train/pretrained.h>
 #include <lockstep/train/schedule.h>
 #include <lockstep/train/standard_metrics.h>
 #include <lockstep/train/state_dict.h>
+#include <lockstep/train/state_dict_file.h>
 #include <lockstep/train/step_seed.h>
 
 #endif

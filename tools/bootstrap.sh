@@ -24,7 +24,7 @@ cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
 oldest_torch=2.11
 packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
-          libhwy-dev libjpeg-dev libpng-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
+          libhwy-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -27,10 +27,11 @@ ROOMS = {
     "parallel": ["core", "trace", "comm", "data", "optim"],
     "train": ["core", "formats", "comm", "data", "optim", "parallel"],
     "report": ["core", "formats", "train"],
+    "export": ["core"],
     "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
     "launch": ["core", "comm"],
     "cli": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report",
-            "recipes", "launch"],
+            "export", "recipes", "launch"],
 }
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <lockstep/comm/flight_recorder_parts.h>
-#include <lockstep/comm/pickle_writer.h>
+#include <lockstep/core/pickle_writer.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep {

@@ -13,6 +13,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/checksum.h>
+#include <lockstep/formats/printable.h>
 
 namespace lockstep {
 namespace {
@@ -54,15 +55,6 @@ std::optional<std::size_t> bytes_of(std::size_t element_bytes,
     }
   }
   return total;
-}
-
-// Text that a damaged file supplied, cut and cleaned so that a message stays one line.
-std::string printable(std::string_view text) {
-  std::string result(text.substr(0, 80));
-  for (char& c : result) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return result;
 }
 
 bool is_checksum(std::string_view key) {

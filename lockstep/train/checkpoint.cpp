@@ -13,6 +13,7 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/train/model_ema.h>
 #include <lockstep/train/state_dict.h>
+#include <lockstep/train/tensor_types.h>
 
 namespace lockstep {
 namespace {
@@ -26,37 +27,18 @@ constexpr std::string_view kMomentum = "optimizer.momentum_buffer.";
 // Far beyond any run, and small enough that epochs times steps cannot overflow.
 constexpr std::int64_t kMostEpochsOrSteps = 1'000'000'001;
 
-constexpr std::array<std::pair<torch::ScalarType, std::string_view>, 8> kDtypes = {{
-    {torch::kFloat32, "F32"},
-    {torch::kFloat64, "F64"},
-    {torch::kFloat16, "F16"},
-    {torch::kBFloat16, "BF16"},
-    {torch::kInt64, "I64"},
-    {torch::kInt32, "I32"},
-    {torch::kUInt8, "U8"},
-    {torch::kBool, "BOOL"},
-}};
-
-std::string_view dtype_name(torch::ScalarType dtype, const std::string& tensor) {
-  const auto* found = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                   [&](const auto& entry) { return entry.first == dtype; });
-  if (found == kDtypes.end()) {
-    throw CheckpointError(
-        lockstep::str("checkpoint: cannot store ", tensor, " of type ", c10::toString(dtype)));
-  }
-  return found->second;
+std::string dtype_name(torch::ScalarType type, const std::string& tensor) {
+  const std::string_view dtype = dtype_of(type);
+  if (!dtype.empty()) return std::string(dtype);
+  throw CheckpointError(
+      lockstep::str("checkpoint: cannot store ", tensor, " of type ", c10::toString(type)));
 }
 
 // A tensor over the bytes of `view`, which must outlive it.
-torch::Tensor tensor_of(const TensorView& view, const std::string& name) {
-  const auto* found = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                   [&](const auto& entry) { return entry.second == view.dtype; });
-  if (found == kDtypes.end()) {
-    throw CheckpointError(lockstep::str("checkpoint: ", name, " has type ", view.dtype,
-                                        ", which Lockstep does not store"));
-  }
-  // from_blob wants a mutable pointer; nobody writes through it.
-  return torch::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape, found->first);
+torch::Tensor tensor_of(const TensorView& view) {
+  // from_blob wants a mutable pointer; nobody writes through it. The parser knows the same types.
+  return torch::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape,
+                          scalar_type_of(view.dtype).value());
 }
 
 // Takes `key` out of the metadata.
@@ -131,7 +113,7 @@ StateDict tensors_of(const Safetensors& content) {
   for (const auto& [name, view] : content.tensors) {
     const bool rename = first && name.starts_with(kMomentum1);
     state.emplace_back(rename ? std::string(kMomentum) + name.substr(kMomentum1.size()) : name,
-                       tensor_of(view, name));
+                       tensor_of(view));
   }
   return state;
 }
@@ -210,7 +192,7 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
     kept.push_back(tensor.detach().cpu().contiguous());
     const torch::Tensor& plain = kept.back();
     views[name] = {
-        .dtype = std::string(dtype_name(plain.scalar_type(), name)),
+        .dtype = dtype_name(plain.scalar_type(), name),
         .shape = plain.sizes().vec(),
         .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
   }

@@ -24,7 +24,7 @@ bool run_on_exact_copy(const Seed& seed, const std::string& text) {
 int mutations_of(const Seed& seed) {
   const std::string target = seed.target;
   if (target == "cifar" || target == "cifar100") return 2000;
-  if (target == "safetensors") return 20000;
+  if (target == "safetensors" || target == "pickle") return 20000;
   if (target == "jpeg" || target == "png") return 1000;
   return 5000;
 }
@@ -96,8 +96,8 @@ TEST_P(Fuzz, EveryTruncationIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Parsers, Fuzz,
-                         ::testing::Values("cifar", "cifar100", "gzip", "idx", "jpeg", "pack", "png",
-                                           "safetensors"),
+                         ::testing::Values("cifar", "cifar100", "gzip", "idx", "jpeg", "pack",
+                                           "pickle", "png", "safetensors", "torch_file"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

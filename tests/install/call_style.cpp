@@ -63,6 +63,7 @@ void call_in_the_style_of_the_guides() {
        RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
        RecipeDataOptions{.may_download = false}, TaskOptions{.num_classes = 10});
+  take(OnnxExportOptions{.opset = 17}, OnnxExport{.nodes = 1});
   take(ContactSheetLayout{.title = "a sheet"}, Span{.name = "a span"});
 }
 

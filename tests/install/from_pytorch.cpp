@@ -307,6 +307,9 @@ void save_and_load(Net net, Optimizer& optimizer, Loader& loader, const std::fil
   save_checkpoint(file, *net, optimizer.state(), {.epoch = epoch, .settings = place});
   const auto saved = load_checkpoint(file, *net, optimizer.state(), /*recipe=*/"");
   loader.restore(sampler_position(saved.settings));
+  save_torch_file("net.pt", state_dict(*net));
+  const auto weights = load_state_dict_file("net.pt");
+  const auto kept = load_pretrained(*net, weights, "net.pt");
   torch::manual_seed(1);
 }
 

@@ -2,10 +2,12 @@
 
 #include <cctype>
 
+#include <lockstep/core/pickle_writer.h>
 #include <lockstep/formats/safetensors.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/formats/pack_bytes.h>
 #include <tests/formats/png_bytes.h>
+#include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
@@ -34,6 +36,20 @@ std::string checked_safetensors() {
   return serialize_safetensors({{"a", {"F32", {2}, as_bytes(data)}}}, {{"format", "pt"}});
 }
 
+std::string pickle_of_values() {
+  PickleWriter pickle;
+  pickle.begin_dict();
+  pickle.text("epoch"), pickle.integer(3);
+  pickle.text("rates"), pickle.begin_list(), pickle.number(0.1), pickle.none(), pickle.end_list();
+  pickle.integer(1), pickle.begin_tuple(), pickle.integer(std::int64_t{1} << 40), pickle.boolean(true);
+  pickle.ordered_dict(), pickle.end_tuple();
+  pickle.text("type"), pickle.global("torch", "bfloat16");
+  pickle.text("device"), pickle.global("torch", "device");
+  pickle.begin_tuple(), pickle.text("cuda"), pickle.integer(1), pickle.end_tuple(), pickle.call();
+  pickle.end_dict();
+  return pickle.finish();
+}
+
 }  // namespace
 
 std::vector<Seed> fuzz_seeds() {
@@ -46,8 +62,15 @@ std::vector<Seed> fuzz_seeds() {
       {"pack", "pack_of_files", fuzz_pack, file_pack()},
       {"pack", "pack_of_pixels", fuzz_pack, pixel_pack(3)},
       {"pack", "pack_of_own_sizes", fuzz_pack, pixel_pack(3, true)},
+      {"pickle", "pickle_of_python", fuzz_pickle, python_state_pickle()},
+      {"pickle", "pickle_of_values", fuzz_pickle, pickle_of_values()},
+      {"pickle", "pickle_of_tensor", fuzz_pickle, tensor_pickle("K\6", "K\1", "K\2\x85", "K\2\x85")},
       {"safetensors", "safetensors", fuzz_safetensors, small_safetensors()},
       {"safetensors", "safetensors_with_checksums", fuzz_safetensors, checked_safetensors()},
+      {"torch_file", "torch_file", fuzz_torch_file, small_torch_file()},
+      {"torch_file", "torch_file_of_python", fuzz_torch_file,
+       pack({.pickle = python_state_pickle(), .storages = {{"0", pattern(24)}}})},
+      {"torch_file", "torch_file_legacy", fuzz_torch_file, legacy_torch_file()},
   };
   for (const JpegSpec& kind : jpeg_kinds(37, 41)) {
     seeds.push_back({"jpeg", seed_name("jpeg", kind.name), fuzz_jpeg, encode_jpeg(kind)});

@@ -12,8 +12,12 @@
 #include <lockstep/formats/idx.h>
 #include <lockstep/formats/image_decoder.h>
 #include <lockstep/formats/pack.h>
+#include <lockstep/formats/pickle.h>
 #include <lockstep/formats/safetensors.h>
+#include <lockstep/formats/torch_file.h>
 #include <tests/formats/pack_bytes.h>
+#include <tests/formats/torch_bytes.h>
+#include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -105,6 +109,47 @@ bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
   return accepted;
 }
 
+// Walks over all that a pickle would be if it were written out, which the reader bounds.
+void touch_value(const PickleValue& value) {
+  const auto touch_all = [](const std::vector<PickleRef>& items) {
+    for (const PickleRef& item : items) touch_value(*item);
+  };
+  if (const auto* list = std::get_if<PickleList>(&value.content)) touch_all(list->items);
+  if (const auto* tuple = std::get_if<PickleTuple>(&value.content)) touch_all(tuple->items);
+  if (const auto* dict = std::get_if<PickleDict>(&value.content)) {
+    for (const auto& [key, item] : dict->items) touch_value(*key), touch_value(*item);
+  }
+}
+
+// Reads every element that a tensor's shape and strides reach first and last, and writes the tensors
+// again, as whose file they must read back the same.
+void touch_torch_file(const TorchFile& file) {
+  touch_value(*file.content);
+  for (const auto& [name, tensor] : file.tensors) {
+    touch(tensor.storage);
+    if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) continue;
+    std::int64_t last = tensor.offset;
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      last += (tensor.shape[i] - 1) * tensor.strides[i];
+    }
+    const std::size_t element = safetensors_element_bytes(tensor.dtype);
+    touch(tensor.storage.subspan(static_cast<std::size_t>(tensor.offset) * element, element));
+    touch(tensor.storage.subspan(static_cast<std::size_t>(last) * element, element));
+  }
+  const std::string again = serialize_torch_file(file.tensors);
+  const TorchFile reread = parse_torch_file(as_bytes(again), "rewritten");
+  LOCKSTEP_CHECK(reread.tensors.size() == file.tensors.size(), "tensors were lost");
+  for (std::size_t i = 0; i < file.tensors.size(); ++i) {
+    const auto& [name, tensor] = file.tensors[i];
+    const auto& [other_name, other] = reread.tensors[i];
+    LOCKSTEP_CHECK(name == other_name && tensor.dtype == other.dtype && tensor.shape == other.shape &&
+                       tensor.strides == other.strides && tensor.offset == other.offset &&
+                       std::equal(tensor.storage.begin(), tensor.storage.end(), other.storage.begin(),
+                                  other.storage.end()),
+                   "tensor ", i, " changed");
+  }
+}
+
 }  // namespace
 
 bool fuzz_cifar(std::span<const std::byte> bytes) {
@@ -165,6 +210,19 @@ bool fuzz_pack(std::span<const std::byte> bytes) {
   return accepts([&] { read(bytes); });
 }
 
+bool fuzz_pickle(std::span<const std::byte> bytes) {
+  const std::string pickle(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  // As the pickle of a file, whose tensors then meet their storages.
+  const std::string file = pack({.pickle = pickle,
+                                 .storages = {{"0", pattern(24)}, {"1", pattern(8)}, {"2", pattern(1)}}});
+  accepts([&] { touch_torch_file(parse_torch_file(as_bytes(file), "fuzz")); });
+  return accepts([&] {
+    const Pickle read = read_pickle(bytes, "fuzz");
+    if (read.bytes != bytes.size()) throw DataError("more than a pickle");
+    touch_value(*read.value);
+  });
+}
+
 bool fuzz_png(std::span<const std::byte> bytes) { return fuzz_image(ImageType::kPng, bytes); }
 
 bool fuzz_safetensors(std::span<const std::byte> bytes) {
@@ -178,6 +236,16 @@ bool fuzz_safetensors(std::span<const std::byte> bytes) {
     LOCKSTEP_CHECK(reread.tensors.size() == parsed.tensors.size(), "tensors were lost");
     LOCKSTEP_CHECK(reread.metadata == parsed.metadata, "metadata was lost");
   });
+}
+
+bool fuzz_torch_file(std::span<const std::byte> bytes) {
+  // Else hardly an input would get behind the checksums. At the end of memory of its size, so that a
+  // sanitizer sees one byte too far.
+  const std::string sealed =
+      with_right_crcs({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const std::vector<char> copy(sealed.begin(), sealed.end());
+  accepts([&] { touch_torch_file(parse_torch_file(std::as_bytes(std::span(copy)), "fuzz")); });
+  return accepts([&] { touch_torch_file(parse_torch_file(bytes, "fuzz")); });
 }
 
 }  // namespace lockstep::testing_support

@@ -16,7 +16,9 @@ bool fuzz_gzip(std::span<const std::byte> bytes);
 bool fuzz_idx(std::span<const std::byte> bytes);
 bool fuzz_jpeg(std::span<const std::byte> bytes);
 bool fuzz_pack(std::span<const std::byte> bytes);
+bool fuzz_pickle(std::span<const std::byte> bytes);
 bool fuzz_png(std::span<const std::byte> bytes);
 bool fuzz_safetensors(std::span<const std::byte> bytes);
+bool fuzz_torch_file(std::span<const std::byte> bytes);
 
 }  // namespace lockstep::testing_support

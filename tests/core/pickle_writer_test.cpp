@@ -1,4 +1,4 @@
-#include <lockstep/comm/pickle_writer.h>
+#include <lockstep/core/pickle_writer.h>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +39,26 @@ TEST(PickleWriter, WritesContainersAroundTheirValues) {
   pickle.end_dict();
   EXPECT_EQ(pickle.finish(),
             "\x80\x02}(X\x01\0\0\0a](N\x88"s + "eX\0\0\0\0X\x01\0\0\0x\x89\x86u."s);
+}
+
+TEST(PickleWriter, WritesNumbersWithTheirHighestByteFirst) {
+  PickleWriter pickle;
+  pickle.number(-1.5);
+  EXPECT_EQ(pickle.finish(), "\x80\x02G\xbf\xf8\0\0\0\0\0\0."s);
+}
+
+TEST(PickleWriter, WritesCallsAndReferences) {
+  PickleWriter pickle;
+  pickle.ordered_dict();
+  pickle.begin_items();
+  pickle.text("a"), pickle.global("torch", "Size"), pickle.begin_tuple(), pickle.begin_tuple();
+  pickle.end_tuple(), pickle.end_tuple(), pickle.call();
+  pickle.text("b"), pickle.begin_tuple(), pickle.none(), pickle.end_tuple(), pickle.persistent_id();
+  pickle.end_items();
+  EXPECT_EQ(pickle.finish(),
+            "\x80\x02"
+            "ccollections\nOrderedDict\n)R(X\x01\0\0\0actorch\nSize\n((ttR"
+            "X\x01\0\0\0b(NtQu."s);
 }
 
 }  // namespace

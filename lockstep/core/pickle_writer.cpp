@@ -1,5 +1,6 @@
-#include <lockstep/comm/pickle_writer.h>
+#include <lockstep/core/pickle_writer.h>
 
+#include <bit>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -27,10 +28,30 @@ void PickleWriter::integer(std::int64_t value) {
   }
 }
 
+void PickleWriter::number(double value) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  out_ += 'G';
+  for (int shift = 56; shift >= 0; shift -= 8) out_ += static_cast<char>(bits >> shift & 0xff);
+}
+
 void PickleWriter::text(std::string_view utf8) {
   out_ += 'X';
   little_endian(static_cast<std::uint32_t>(utf8.size()));
   out_ += utf8;
+}
+
+void PickleWriter::global(std::string_view module, std::string_view name) {
+  out_ += 'c';
+  out_ += module;
+  out_ += '\n';
+  out_ += name;
+  out_ += '\n';
+}
+
+void PickleWriter::ordered_dict() {
+  global("collections", "OrderedDict");
+  out_ += ')';
+  call();
 }
 
 std::string PickleWriter::finish() {

@@ -1,5 +1,5 @@
-// Writes Python's pickle format, protocol 2, of plain values: what a Python program loads without
-// any class.
+// Writes Python's pickle format, protocol 2: plain values, which a Python program loads without any
+// class, and calls of functions by name, by which torch.save describes tensors.
 //
 //   PickleWriter pickle;
 //   pickle.begin_dict();
@@ -23,14 +23,28 @@ class PickleWriter {
   void none() { out_ += 'N'; }
   void boolean(bool value) { out_ += value ? '\x88' : '\x89'; }
   void integer(std::int64_t value);
+  void number(double value);
   void text(std::string_view utf8);
 
   void begin_list() { out_ += "]("; }
   void end_list() { out_ += 'e'; }
   void begin_dict() { out_ += "}("; }
   void end_dict() { out_ += 'u'; }
+  void begin_tuple() { out_ += '('; }
+  void end_tuple() { out_ += 't'; }
   /// Makes a tuple of the two values written last.
   void pair() { out_ += '\x86'; }
+
+  /// What Python finds as `name` in `module`; neither holds a line break.
+  void global(std::string_view module, std::string_view name);
+  /// Calls the global before it with the tuple written last.
+  void call() { out_ += 'R'; }
+  /// An empty collections.OrderedDict. begin_items() and end_items() fill what was written last.
+  void ordered_dict();
+  void begin_items() { out_ += '('; }
+  void end_items() { out_ += 'u'; }
+  /// Makes of the tuple written last a reference to what lies outside of the pickle.
+  void persistent_id() { out_ += 'Q'; }
 
   /// The whole pickle; the writer must not be used afterwards.
   std::string finish();

@@ -1,0 +1,198 @@
+// Activations, softmax and dropout.
+#include <cmath>
+#include <numbers>
+
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+void lower_activation(Operation& op, const Operator& entry) {
+  op.result(entry.onnx, {op.tensor(0)});
+}
+
+// What dropout is without training.
+void lower_dropout(Operation& op, const Operator&) {
+  if (op.flag(2)) {
+    op.reject("dropout is on although the module is in eval mode; give it training = false");
+  }
+  op.bind(op.tensor(0));
+}
+
+std::string clipped(Operation& op, const std::string& x, double low, double high) {
+  const at::ScalarType type = op.result_type();
+  return op.add("Clip", {x, op.graph().scalar(low, type), op.graph().scalar(high, type)});
+}
+
+void lower_relu6(Operation& op, const Operator&) { op.bind(clipped(op, op.tensor(0), 0, 6)); }
+
+void lower_hardtanh(Operation& op, const Operator&) {
+  op.bind(clipped(op, op.tensor(0), op.number_or(1, -1), op.number_or(2, 1)));
+}
+
+void lower_leaky_relu(Operation& op, const Operator&) {
+  op.result("LeakyRelu", {op.tensor(0)}, {{"alpha", op.number_or(1, 0.01)}});
+}
+
+void lower_rrelu(Operation& op, const Operator&) {
+  const bool training = op.has(3) && op.flag(3);
+  if (training) op.reject("the random slope of training cannot be exported");
+  const double slope = (op.number_or(1, 1.0 / 8) + op.number_or(2, 1.0 / 3)) / 2;
+  op.result("LeakyRelu", {op.tensor(0)}, {{"alpha", slope}});
+}
+
+// scale * (max(0, x) + min(0, alpha * (exp(x * input_scale) - 1)))
+void lower_elu(Operation& op, const Operator&) {
+  const double scale = op.number_or(2, 1);
+  const double input_scale = op.number_or(3, 1);
+  if (scale != 1 || input_scale != 1) op.reject("scale and input_scale must be 1");
+  op.result("Elu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
+}
+
+void lower_selu(Operation& op, const Operator&) {
+  op.result("Selu", {op.tensor(0)},
+            {{"alpha", 1.6732632423543772848}, {"gamma", 1.0507009873554804934}});
+}
+
+void lower_celu(Operation& op, const Operator&) {
+  op.result("Celu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
+}
+
+// x / 2 * (1 + erf(x / sqrt(2))), or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) for erf().
+void lower_gelu(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor(0);
+  const std::string approximate = op.has(1) ? op.text(1) : "none";
+  if (op.opset() >= 20) return op.result("Gelu", {x}, {{"approximate", approximate}});
+  const auto number = [&](double value) { return op.graph().scalar(value, type); };
+  std::string bell;
+  if (approximate == "tanh") {
+    const std::string cube = op.add("Mul", {op.add("Mul", {x, x}), x});
+    const std::string sum = op.add("Add", {x, op.add("Mul", {cube, number(0.044715)})});
+    bell = op.add("Tanh", {op.add("Mul", {sum, number(std::sqrt(2 / std::numbers::pi))})});
+  } else {
+    bell = op.add("Erf", {op.add("Div", {x, number(std::numbers::sqrt2)})});
+  }
+  const std::string half = op.add("Mul", {x, op.add("Add", {bell, number(1)})});
+  op.result("Mul", {half, number(0.5)});
+}
+
+void lower_silu(Operation& op, const Operator&) {
+  const std::string x = op.tensor(0);
+  op.result("Mul", {x, op.add("Sigmoid", {x})});
+}
+
+void lower_mish(Operation& op, const Operator&) {
+  const std::string x = op.tensor(0);
+  op.result("Mul", {x, op.add("Tanh", {op.add("Softplus", {x})})});
+}
+
+// log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
+void lower_softplus(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const double beta = op.number_or(1, 1);
+  const std::string x = op.tensor(0);
+  const std::string scale = op.graph().scalar(beta, type);
+  const std::string scaled = beta == 1 ? x : op.add("Mul", {x, scale});
+  const std::string soft = op.add("Softplus", {scaled});
+  const std::string small = beta == 1 ? soft : op.add("Div", {soft, scale});
+  const std::string limit = op.graph().scalar(op.number_or(2, 20), type);
+  op.result("Where", {op.add("Greater", {scaled, limit}), x, small});
+}
+
+void lower_log_sigmoid(Operation& op, const Operator&) {
+  op.result("Neg", {op.add("Softplus", {op.add("Neg", {op.tensor(0)})})});
+}
+
+void lower_hardsigmoid(Operation& op, const Operator&) {
+  op.result("HardSigmoid", {op.tensor(0)}, {{"alpha", 1.0 / 6}, {"beta", 0.5}});
+}
+
+void lower_hardshrink(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor(0);
+  const std::string limit = op.graph().scalar(op.number_or(1, 0.5), type);
+  const std::string outside = op.add("Greater", {op.add("Abs", {x}), limit});
+  op.result("Where", {outside, x, op.graph().scalar(0, type)});
+}
+
+void lower_softshrink(Operation& op, const Operator&) {
+  const double lambda = op.number_or(1, 0.5);
+  op.result("Shrink", {op.tensor(0)}, {{"lambd", lambda}, {"bias", lambda}});
+}
+
+void lower_threshold(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor(0);
+  const std::string above = op.add("Greater", {x, op.tensor_as(1, type)});
+  op.result("Where", {above, x, op.tensor_as(2, type)});
+}
+
+// One slope for each channel: ONNX broadcasts from the last dimension.
+void lower_prelu(Operation& op, const Operator&) {
+  const std::int64_t slopes = op.fixed(op.sizes(1).at(0), "the number of slopes");
+  const std::int64_t rank = op.rank(0);
+  Extents sizes = {static_extent(slopes)};
+  for (std::int64_t d = 2; d < rank; ++d) sizes.push_back(static_extent(1));
+  const std::string slope = op.tensor(1);
+  op.result("PRelu", {op.tensor(0), slopes > 1 && rank > 2 ? op.reshape(slope, sizes) : slope});
+}
+
+void lower_logit(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  std::string x = op.tensor(0);
+  if (op.has(1)) x = clipped(op, x, op.number(1), 1 - op.number(1));
+  const std::string rest = op.add("Sub", {op.graph().scalar(1, type), x});
+  op.result("Log", {op.add("Div", {x, rest})});
+}
+
+void lower_glu(Operation& op, const Operator&) {
+  const std::int64_t axis = op.axis(op.integer_or(1, -1), op.rank(0));
+  const std::int64_t size = op.fixed(op.sizes(0).at(static_cast<std::size_t>(axis)), "glu's size");
+  const std::string x = op.tensor(0);
+  const std::string gate = op.slice(x, axis, size / 2, size);
+  op.result("Mul", {op.slice(x, axis, 0, size / 2), op.add("Sigmoid", {gate})});
+}
+
+void lower_softmax(Operation& op, const Operator& entry) {
+  op.result(entry.onnx, {op.tensor_as(0, op.result_type())},
+            {{"axis", op.axis(op.integer(1), op.rank(0))}});
+}
+
+constexpr Operator kActivation[] = {
+    {"alpha_dropout", lower_dropout},
+    {"celu", lower_celu},
+    {"dropout", lower_dropout},
+    {"elu", lower_elu},
+    {"feature_alpha_dropout", lower_dropout},
+    {"feature_dropout", lower_dropout},
+    {"gelu", lower_gelu},
+    {"glu", lower_glu},
+    {"hardshrink", lower_hardshrink},
+    {"hardsigmoid", lower_hardsigmoid},
+    {"hardswish", lower_activation, "HardSwish"},
+    {"hardtanh", lower_hardtanh},
+    {"leaky_relu", lower_leaky_relu},
+    {"log_sigmoid", lower_log_sigmoid},
+    {"log_softmax", lower_softmax, "LogSoftmax"},
+    {"logit", lower_logit},
+    {"mish", lower_mish},
+    {"prelu", lower_prelu},
+    {"relu", lower_activation, "Relu"},
+    {"relu6", lower_relu6},
+    {"rrelu", lower_rrelu},
+    {"selu", lower_selu},
+    {"sigmoid", lower_activation, "Sigmoid"},
+    {"silu", lower_silu},
+    {"softmax", lower_softmax, "Softmax"},
+    {"softplus", lower_softplus},
+    {"softshrink", lower_softshrink},
+    {"tanh", lower_activation, "Tanh"},
+    {"threshold", lower_threshold},
+};
+
+}  // namespace
+
+Family activation_operators() { return kActivation; }
+
+}  // namespace lockstep::onnx

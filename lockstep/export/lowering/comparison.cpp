@@ -1,0 +1,87 @@
+// Comparisons, truth values and choices between two tensors.
+#include <limits>
+
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+// The type in which LibTorch compares two arguments: a number, or a tensor without dimensions, only
+// counts where it is of a higher kind than the tensor.
+at::ScalarType compared_type(const Operation& op) {
+  const at::ScalarType left = op.type(0);
+  if (!op.is_tensor(1)) {
+    return op.is_floating_number(1) && !at::isFloatingType(left) ? at::kFloat : left;
+  }
+  const at::ScalarType right = op.type(1);
+  const bool left_counts = op.rank(0) > 0;
+  const bool right_counts = op.rank(1) > 0;
+  if (left_counts == right_counts) return at::promote_types(left, right);
+  const at::ScalarType tensor = left_counts ? left : right;
+  const at::ScalarType number = left_counts ? right : left;
+  return at::isFloatingType(number) && !at::isFloatingType(tensor) ? number : tensor;
+}
+
+void lower_comparison(Operation& op, const Operator& entry) {
+  at::ScalarType type = compared_type(op);
+  const bool orders = std::string_view(entry.onnx) != "Equal";
+  if (type == at::kBool && orders) type = at::kInt;  // ONNX orders no truth values
+  op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
+}
+
+void lower_not_equal(Operation& op, const Operator&) {
+  const at::ScalarType type = compared_type(op);
+  op.result("Not", {op.add("Equal", {op.tensor_as(0, type), op.tensor_as(1, type)})});
+}
+
+void lower_logical(Operation& op, const Operator& entry) {
+  op.result(entry.onnx, {op.tensor_as(0, at::kBool), op.tensor_as(1, at::kBool)});
+}
+
+void lower_logical_not(Operation& op, const Operator&) {
+  op.result("Not", {op.tensor_as(0, at::kBool)});
+}
+
+void lower_isnan(Operation& op, const Operator&) { op.result("IsNaN", {op.tensor(0)}); }
+
+void lower_isinf(Operation& op, const Operator&) { op.result("IsInf", {op.tensor(0)}); }
+
+void lower_isfinite(Operation& op, const Operator&) {
+  const std::string x = op.tensor(0);
+  op.result("Not", {op.add("Or", {op.add("IsNaN", {x}), op.add("IsInf", {x})})});
+}
+
+void lower_where(Operation& op, const Operator&) {
+  if (op.arguments() < 3) op.reject("where() with a condition alone gives sizes that vary");
+  const at::ScalarType type = op.result_type();
+  op.result("Where", {op.tensor_as(0, at::kBool), op.tensor_as(1, type), op.tensor_as(2, type)});
+}
+
+void lower_masked_fill(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  op.result("Where", {op.tensor_as(1, at::kBool), op.tensor_as(2, type), op.tensor_as(0, type)});
+}
+
+constexpr Operator kComparison[] = {
+    {"eq", lower_comparison, "Equal"},
+    {"ge", lower_comparison, "GreaterOrEqual"},
+    {"gt", lower_comparison, "Greater"},
+    {"isfinite", lower_isfinite},
+    {"isinf", lower_isinf},
+    {"isnan", lower_isnan},
+    {"le", lower_comparison, "LessOrEqual"},
+    {"logical_and", lower_logical, "And"},
+    {"logical_not", lower_logical_not},
+    {"logical_or", lower_logical, "Or"},
+    {"logical_xor", lower_logical, "Xor"},
+    {"lt", lower_comparison, "Less"},
+    {"masked_fill", lower_masked_fill},
+    {"ne", lower_not_equal},
+    {"where", lower_where},
+};
+
+}  // namespace
+
+Family comparison_operators() { return kComparison; }
+
+}  // namespace lockstep::onnx

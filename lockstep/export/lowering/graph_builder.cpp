@@ -1,0 +1,191 @@
+#include <lockstep/export/lowering/graph_builder.h>
+
+#include <algorithm>
+
+#include <torch/types.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::onnx {
+namespace {
+
+// Constants of at most this size are compared by value, larger ones by the tensor that they are.
+constexpr std::size_t kMostBytesCompared = 256;
+
+// Float16 ends at 65504: what lies beyond, such as a mask of -1e9, becomes its end, and not
+// infinity.
+at::Tensor to_half(const at::Tensor& tensor) {
+  constexpr double kLargest = 65504;
+  return at::where(tensor.isfinite(), tensor.clamp(-kLargest, kLargest), tensor).to(at::kHalf);
+}
+
+}  // namespace
+
+ElementType element_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return ElementType::kFloat;
+    case at::kByte:
+      return ElementType::kUint8;
+    case at::kChar:
+      return ElementType::kInt8;
+    case at::kShort:
+      return ElementType::kInt16;
+    case at::kInt:
+      return ElementType::kInt32;
+    case at::kLong:
+      return ElementType::kInt64;
+    case at::kBool:
+      return ElementType::kBool;
+    case at::kHalf:
+      return ElementType::kFloat16;
+    case at::kDouble:
+      return ElementType::kDouble;
+    case at::kBFloat16:
+      return ElementType::kBfloat16;
+    default:
+      throw ConfigError(str("export_onnx: tensors of type ", c10::toString(type),
+                            " have no counterpart in ONNX"));
+  }
+}
+
+ElementType GraphBuilder::type_of(at::ScalarType type) const {
+  return half_ && type == at::kFloat ? ElementType::kFloat16 : element_type(type);
+}
+
+std::string GraphBuilder::unique_name(const std::string& wish) {
+  std::string name = wish;
+  for (int number = 1; !names_.insert(name).second; ++number) name = str(wish, '.', number);
+  return name;
+}
+
+Names GraphBuilder::add(const std::string& op_type, Names inputs, Attributes attributes,
+                        std::size_t outputs) {
+  const std::string base = scope_.empty() ? op_type : scope_ + "/" + op_type;
+  const int count = counters_[base]++;
+  OnnxNode node{.op_type = op_type,
+                .name = count == 0 ? base : str(base, '_', count),
+                .inputs = std::move(inputs),
+                .attributes = std::move(attributes)};
+  while (!node.inputs.empty() && node.inputs.back().empty()) node.inputs.pop_back();
+  for (std::size_t i = 0; i < outputs; ++i) {
+    node.outputs.push_back(unique_name(i == 0 ? node.name : str(node.name, ':', i)));
+  }
+  graph_.nodes.push_back(std::move(node));
+  return graph_.nodes.back().outputs;
+}
+
+std::string GraphBuilder::add(const std::string& op_type, Names inputs, Attributes attributes) {
+  return add(op_type, std::move(inputs), std::move(attributes), 1).front();
+}
+
+std::string GraphBuilder::constant(const at::Tensor& tensor, const std::string& wish,
+                                   bool keep_float) {
+  at::Tensor values = tensor.detach().cpu();
+  if (half_ && values.scalar_type() == at::kFloat && !keep_float) values = to_half(values);
+  const auto owner = std::make_shared<at::Tensor>(values.contiguous());
+  TensorData data{
+      .type = element_type(owner->scalar_type()),
+      .sizes = owner->sizes().vec(),
+      .bytes = {static_cast<const std::byte*>(owner->const_data_ptr()), owner->nbytes()},
+      .owner = owner};
+  const std::string content =
+      data.bytes.size() <= kMostBytesCompared && wish.empty()
+          ? std::string(reinterpret_cast<const char*>(data.bytes.data()), data.bytes.size())
+          : lockstep::str(static_cast<const void*>(tensor.unsafeGetTensorImpl()), ' ', wish);
+  const std::string key =
+      str(static_cast<int>(data.type), ' ', join(data.sizes, "x"), ' ', keep_float, ' ', content);
+  const auto [known, is_new] = constants_.try_emplace(key);
+  if (!is_new) return known->second;
+  data.name = unique_name(wish.empty() ? str("constant_", constants_.size()) : wish);
+  known->second = data.name;
+  kept_.push_back(tensor);
+  graph_.initializers.push_back(std::move(data));
+  return known->second;
+}
+
+void GraphBuilder::forget_constant(const std::string& name) {
+  std::erase_if(graph_.initializers, [&](const TensorData& tensor) { return tensor.name == name; });
+  std::erase_if(constants_, [&](const auto& entry) { return entry.second == name; });
+  names_.erase(name);
+}
+
+std::string GraphBuilder::integers(const std::vector<std::int64_t>& values) {
+  return constant(at::tensor(values, at::kLong), "");
+}
+
+std::string GraphBuilder::scalar(double value, at::ScalarType type) {
+  return constant(at::full({}, value, type), "");
+}
+
+void GraphBuilder::set_batch_source(std::string input, std::int64_t dimension) {
+  batch_input_ = std::move(input);
+  batch_dimension_ = dimension;
+}
+
+std::string GraphBuilder::batch() {
+  if (!batch_.empty()) return batch_;
+  LOCKSTEP_CHECK(!batch_input_.empty(), "a size follows the batch, but no input has one");
+  batch_ =
+      add("Shape", {batch_input_}, {{"start", batch_dimension_}, {"end", batch_dimension_ + 1}});
+  return batch_;
+}
+
+std::string GraphBuilder::sizes(const Extents& extents) {
+  const bool is_static = std::all_of(extents.begin(), extents.end(),
+                                     [](const Extent& extent) { return extent.is_static(); });
+  std::vector<std::int64_t> numbers;
+  for (const Extent& extent : extents) numbers.push_back(extent.size);
+  if (is_static) return integers(numbers);
+  Names parts;
+  for (const Extent& extent : extents) {
+    if (extent.is_static()) {
+      parts.push_back(integers({extent.size}));
+      continue;
+    }
+    std::string part = batch();
+    if (extent.per_batch != 1) part = add("Mul", {part, integers({extent.per_batch})});
+    if (extent.offset != 0) part = add("Add", {part, integers({extent.offset})});
+    parts.push_back(part);
+  }
+  return parts.size() == 1 ? parts.front() : add("Concat", parts, {{"axis", 0}});
+}
+
+std::string GraphBuilder::reshape_sizes(const Extents& extents) {
+  std::vector<std::int64_t> numbers;
+  int following = 0;
+  for (const Extent& extent : extents) {
+    following += extent.is_static() ? 0 : 1;
+    numbers.push_back(extent.is_static() ? extent.size : -1);
+  }
+  const bool has_zero = std::find(numbers.begin(), numbers.end(), 0) != numbers.end();
+  return following <= 1 && !has_zero ? integers(numbers) : sizes(extents);
+}
+
+OnnxNode* GraphBuilder::maker(const std::string& name) {
+  for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
+    if (std::find(node->outputs.begin(), node->outputs.end(), name) != node->outputs.end()) {
+      return &*node;
+    }
+  }
+  return nullptr;
+}
+
+void GraphBuilder::remove_unused() {
+  std::set<std::string> used;
+  for (const ValueInfo& output : graph_.outputs) used.insert(output.name);
+  std::vector<OnnxNode> kept;
+  for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
+    if (std::none_of(node->outputs.begin(), node->outputs.end(),
+                     [&](const std::string& name) { return used.contains(name); })) {
+      continue;
+    }
+    used.insert(node->inputs.begin(), node->inputs.end());
+    kept.push_back(std::move(*node));
+  }
+  graph_.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  std::erase_if(graph_.initializers,
+                [&](const TensorData& tensor) { return !used.contains(tensor.name); });
+}
+
+}  // namespace lockstep::onnx

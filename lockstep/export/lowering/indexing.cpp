@@ -1,0 +1,209 @@
+// Elements chosen by indices, and windows over images.
+#include <algorithm>
+
+#include <ATen/TensorIndexing.h>
+#include <torch/types.h>
+
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+void lower_embedding(Operation& op, const Operator&) {
+  op.result("Gather", {op.tensor(0), op.tensor(1)}, {{"axis", 0}});
+}
+
+void lower_index_select(Operation& op, const Operator&) {
+  op.result("Gather", {op.tensor(0), op.tensor(2)}, {{"axis", op.axis(op.integer(1), op.rank(0))}});
+}
+
+void lower_gather(Operation& op, const Operator&) {
+  op.result("GatherElements", {op.tensor(0), op.tensor(2)},
+            {{"axis", op.axis(op.integer(1), op.rank(0))}});
+}
+
+// take_along_dim(x, indices, dim), for indices that need no broadcasting.
+void lower_take_along_dim(Operation& op, const Operator&) {
+  if (!op.has(2)) op.reject("it is lowered with a dimension only");
+  const std::int64_t axis = op.axis(op.integer(2), op.rank(0));
+  for (std::size_t d = 0; d < op.sizes(0).size(); ++d) {
+    const bool along = static_cast<std::int64_t>(d) == axis;
+    if (!along && op.sizes(0)[d] != op.sizes(1).at(d)) op.reject("indices that are broadcast");
+  }
+  op.result("GatherElements", {op.tensor(0), op.tensor(1)}, {{"axis", axis}});
+}
+
+void lower_take(Operation& op, const Operator&) {
+  const std::string flat = op.add("Reshape", {op.tensor(0), op.graph().integers({-1})});
+  op.result("Gather", {flat, op.tensor(1)}, {{"axis", 0}});
+}
+
+// The dimensions of x[i, j] that are indexed, which must follow each other.
+struct IndexedDimensions {
+  Names indices;
+  std::vector<const torch::jit::Value*> values;
+  std::size_t first = 0;
+};
+
+IndexedDimensions indexed_dimensions(Operation& op) {
+  IndexedDimensions result;
+  const Names names = op.tensors(1);
+  const auto members = op.node().input(1)->node()->inputs();
+  for (std::size_t d = 0; d < names.size(); ++d) {
+    if (names[d].empty()) continue;
+    const auto type = members[d]->type()->cast<c10::TensorType>();
+    if (type == nullptr || type->scalarType() == at::kBool || type->scalarType() == at::kByte) {
+      op.reject("a mask as index gives sizes that vary; use where() or masked_fill()");
+    }
+    if (result.indices.empty()) result.first = d;
+    if (d != result.first + result.indices.size()) op.reject("indices with a gap between them");
+    result.indices.push_back(names[d]);
+    result.values.push_back(members[d]);
+  }
+  return result;
+}
+
+// index(x, [None, i, j]): the indexed dimensions go to the front, where GatherND takes their
+// indices side by side, and the result's go back to the place of the first one.
+void lower_index(Operation& op, const Operator&) {
+  const IndexedDimensions indexed = indexed_dimensions(op);
+  if (indexed.indices.empty()) return op.bind(op.tensor(0));
+  const std::size_t count = indexed.indices.size();
+  if (count == 1) {
+    return op.result("Gather", {op.tensor(0), indexed.indices[0]},
+                     {{"axis", static_cast<std::int64_t>(indexed.first)}});
+  }
+  const std::size_t rank = op.sizes(0).size();
+  const std::size_t index_rank = op.result_sizes().size() - (rank - count);
+  std::vector<std::int64_t> forward;
+  for (std::size_t d = 0; d < count; ++d)
+    forward.push_back(static_cast<std::int64_t>(indexed.first + d));
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (d < indexed.first || d >= indexed.first + count) {
+      forward.push_back(static_cast<std::int64_t>(d));
+    }
+  }
+  const auto begin = op.result_sizes().begin() + static_cast<std::ptrdiff_t>(indexed.first);
+  const Extents common(begin, begin + static_cast<std::ptrdiff_t>(index_rank));
+  Names columns;
+  for (const std::string& index : indexed.indices) {
+    const std::string spread = op.add("Expand", {index, op.graph().sizes(common)});
+    columns.push_back(op.unsqueeze(spread, {static_cast<std::int64_t>(index_rank)}));
+  }
+  const std::string at =
+      op.add("Concat", columns, {{"axis", static_cast<std::int64_t>(index_rank)}});
+  const std::string x = indexed.first == 0 ? op.tensor(0) : op.transpose(op.tensor(0), forward);
+  const std::string found = op.add("GatherND", {x, at});
+  if (indexed.first == 0) return op.bind(found);
+  std::vector<std::int64_t> back;
+  for (std::size_t d = 0; d < indexed.first; ++d) {
+    back.push_back(static_cast<std::int64_t>(index_rank + d));
+  }
+  for (std::size_t d = 0; d < index_rank; ++d) back.push_back(static_cast<std::int64_t>(d));
+  for (std::size_t d = index_rank + indexed.first; d < op.result_sizes().size(); ++d) {
+    back.push_back(static_cast<std::int64_t>(d));
+  }
+  op.bind(op.transpose(found, back));
+}
+
+// scatter(x, dim, index, src) with a tensor or a number.
+void lower_scatter(Operation& op, const Operator& entry) {
+  if (op.arguments() > 4) op.reject("reduce is not lowered; use scatter_add()");
+  const at::ScalarType type = op.result_type();
+  std::string source = op.tensor_as(3, type);
+  if (!op.is_tensor(3)) {
+    source = op.add("Expand", {source, op.graph().sizes(op.sizes(2))});
+  } else if (op.sizes(3) != op.sizes(2)) {
+    op.reject("a source that is larger than the index");
+  }
+  Attributes attributes = {{"axis", op.axis(op.integer(1), op.rank(0))}};
+  const std::string reduction = entry.onnx;
+  if (!reduction.empty()) attributes.emplace_back("reduction", reduction);
+  op.result("ScatterElements", {op.tensor_as(0, type), op.tensor(2), source}, attributes);
+}
+
+void lower_one_hot(Operation& op, const Operator&) {
+  const std::int64_t classes = op.integer_or(1, -1);
+  if (classes < 1) op.reject("num_classes must be given");
+  const std::string all = op.graph().constant(at::arange(classes, at::kLong), "");
+  const std::string hot = op.add("Equal", {op.unsqueeze(op.tensor(0), {op.rank(0)}), all});
+  op.bind(op.cast(hot, at::kBool, at::kLong));
+}
+
+// The indices along a dimension that windows of `size` take: [size, windows].
+at::Tensor window_indices(std::int64_t size, std::int64_t windows, std::int64_t stride,
+                          std::int64_t dilation) {
+  return (at::arange(size, at::kLong) * dilation).unsqueeze(1) +
+         (at::arange(windows, at::kLong) * stride).unsqueeze(0);
+}
+
+// x.unfold(dim, size, step): a new last dimension with the window.
+void lower_unfold(Operation& op, const Operator&) {
+  const std::int64_t rank = op.rank(0);
+  const std::int64_t axis = op.axis(op.integer(1), rank);
+  const Extent& result = op.result_sizes().at(static_cast<std::size_t>(axis));
+  const std::int64_t windows = op.fixed(result, "unfold()'s dimension");
+  const at::Tensor indices = window_indices(op.integer(2), windows, op.integer(3), 1);
+  const std::string taken =
+      op.add("Gather", {op.tensor(0), op.graph().constant(indices, "")}, {{"axis", axis}});
+  std::vector<std::int64_t> order;
+  for (std::int64_t d = 0; d <= rank; ++d) {
+    if (d != axis) order.push_back(d);
+  }
+  order.push_back(axis);
+  op.bind(op.transpose(taken, order));
+}
+
+// im2col(x, kernel, dilation, padding, stride): [N, C, H, W] to [N, C kh kw, windows].
+void lower_im2col(Operation& op, const Operator&) {
+  if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
+  const auto kernel = op.integers(1);
+  const auto dilation = op.integers(2);
+  const auto padding = op.integers(3);
+  const auto stride = op.integers(4);
+  const std::string pads =
+      op.graph().integers({0, 0, padding.at(0), padding.at(1), 0, 0, padding.at(0), padding.at(1)});
+  std::string x = op.add("Pad", {op.tensor(0), pads});
+  for (const std::size_t d : {0, 1}) {
+    const std::int64_t size = op.fixed(op.sizes(0)[d + 2], "an image's size") + 2 * padding[d];
+    const std::int64_t windows = (size - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1;
+    const at::Tensor indices = window_indices(kernel[d], windows, stride[d], dilation[d]);
+    // The first Gather makes two dimensions of one.
+    x = op.add("Gather", {x, op.graph().constant(indices, "")},
+               {{"axis", static_cast<std::int64_t>(d == 0 ? 2 : 4)}});
+  }
+  op.bind(op.reshape(op.transpose(x, {0, 1, 2, 4, 3, 5}), op.result_sizes()));
+}
+
+// col2im(x, output_size, kernel, dilation, padding, stride)
+void lower_col2im(Operation& op, const Operator&) {
+  if (op.opset() < 18) op.reject("it needs opset 18 or newer");
+  if (op.rank(0) != 3) op.reject(str("an input of ", op.rank(0), " dimensions, expected 3"));
+  auto pads = op.integers(4);
+  pads.insert(pads.end(), {pads.at(0), pads.at(1)});
+  op.result(
+      "Col2Im",
+      {op.tensor(0), op.graph().integers(op.integers(1)), op.graph().integers(op.integers(2))},
+      {{"dilations", op.integers(3)}, {"pads", pads}, {"strides", op.integers(5)}});
+}
+
+constexpr Operator kIndexing[] = {
+    {"col2im", lower_col2im},
+    {"embedding", lower_embedding},
+    {"gather", lower_gather},
+    {"im2col", lower_im2col},
+    {"index", lower_index},
+    {"index_select", lower_index_select},
+    {"one_hot", lower_one_hot},
+    {"scatter", lower_scatter},
+    {"scatter_add", lower_scatter, "add"},
+    {"take", lower_take},
+    {"take_along_dim", lower_take_along_dim},
+    {"unfold", lower_unfold},
+};
+
+}  // namespace
+
+Family indexing_operators() { return kIndexing; }
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,137 @@
+// Products of matrices and vectors.
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+// A factor of Gemm, which transposes by itself: weight.t() stays the parameter that it was.
+struct GemmFactor {
+  std::string name;
+  bool transposed = false;
+};
+
+GemmFactor gemm_factor(Operation& op, std::size_t i) {
+  const torch::jit::Node& source = *op.node().input(i)->node();
+  if (std::string_view(source.kind().toQualString()) == "aten::t" && op.sizes(i).size() == 2) {
+    return {op.at(source).tensor(0), true};
+  }
+  return {op.tensor(i), false};
+}
+
+void emit_gemm(Operation& op, const GemmFactor& a, const GemmFactor& b, const std::string& c,
+               double alpha, double beta) {
+  op.result("Gemm", {a.name, b.name, c},
+            {{"alpha", alpha},
+             {"beta", beta},
+             {"transA", a.transposed ? 1 : 0},
+             {"transB", b.transposed ? 1 : 0}});
+}
+
+// addmm(input, mat1, mat2, beta, alpha)
+void lower_addmm(Operation& op, const Operator&) {
+  emit_gemm(op, gemm_factor(op, 1), gemm_factor(op, 2), op.tensor(0), op.number_or(4, 1),
+            op.number_or(3, 1));
+}
+
+void lower_mm(Operation& op, const Operator&) {
+  emit_gemm(op, gemm_factor(op, 0), gemm_factor(op, 1), "", 1, 1);
+}
+
+void lower_matmul(Operation& op, const Operator&) {
+  if (op.rank(0) == 2 && op.rank(1) == 2 && op.known(1)) return lower_mm(op, {});
+  op.result("MatMul", {op.tensor(0), op.tensor(1)});
+}
+
+// linear(input, weight, bias)
+void lower_linear(Operation& op, const Operator&) {
+  if (op.rank(0) == 2 && op.rank(1) == 2) {
+    return emit_gemm(op, {op.tensor(0), false}, {op.tensor(1), true}, op.tensor(2), 1, 1);
+  }
+  const auto weight = op.known(1);
+  const std::string turned = weight ? op.graph().constant(weight->t(), op.wish(1) + ".t")
+                                    : op.transpose(op.tensor(1), {1, 0});
+  const std::string product = op.add("MatMul", {op.tensor(0), turned});
+  op.bind(op.has(2) ? op.add("Add", {product, op.tensor(2)}) : product);
+}
+
+// beta * input + alpha * product, as of baddbmm(input, a, b, beta, alpha).
+void lower_add_product(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const auto scaled = [&](const std::string& name, std::size_t i) {
+    const double factor = op.number_or(i, 1);
+    return factor == 1 ? name : op.add("Mul", {name, op.graph().scalar(factor, type)});
+  };
+  const std::string product = op.add("MatMul", {op.tensor(1), op.tensor(2)});
+  if (op.number_or(3, 1) == 0) return op.bind(scaled(product, 4));
+  op.result("Add", {scaled(op.tensor(0), 3), scaled(product, 4)});
+}
+
+void lower_dot(Operation& op, const Operator&) {
+  op.bind(op.reduce("ReduceSum", op.add("Mul", {op.tensor(0), op.tensor(1)}), {0}, /*keep=*/false));
+}
+
+void lower_outer(Operation& op, const Operator&) {
+  op.result("Mul", {op.unsqueeze(op.tensor(0), {1}), op.unsqueeze(op.tensor(1), {0})});
+}
+
+// Letters without spaces; LibTorch numbers none of them otherwise.
+void lower_einsum(Operation& op, const Operator&) {
+  std::string equation = op.text(0);
+  std::erase(equation, ' ');
+  op.result("Einsum", op.tensors(1), {{"equation", equation}});
+}
+
+// bilinear(x1, x2, weight, bias)
+void lower_bilinear(Operation& op, const Operator&) {
+  const std::string product = op.add("Einsum", {op.tensor(0), op.tensor(2), op.tensor(1)},
+                                     {{"equation", "...i,oij,...j->...o"}});
+  op.bind(op.has(3) ? op.add("Add", {product, op.tensor(3)}) : product);
+}
+
+// cosine_similarity(x1, x2, dim, eps): each norm is at least eps.
+void lower_cosine_similarity(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::int64_t axis = op.axis(op.integer_or(2, 1), op.rank(0));
+  const std::string eps = op.graph().scalar(op.number_or(3, 1e-8), type);
+  const std::string a = op.tensor(0);
+  const std::string b = op.tensor(1);
+  const auto norm = [&](const std::string& x) {
+    return op.add("Max", {op.reduce("ReduceL2", x, {axis}, /*keep=*/false), eps});
+  };
+  const std::string product = op.reduce("ReduceSum", op.add("Mul", {a, b}), {axis}, false);
+  op.result("Div", {product, op.add("Mul", {norm(a), norm(b)})});
+}
+
+// pairwise_distance(x1, x2, p, eps, keepdim)
+void lower_pairwise_distance(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const double p = op.number_or(2, 2);
+  if (p != 1 && p != 2) op.reject(str("p must be 1 or 2, got ", p));
+  const std::string eps = op.graph().scalar(op.number_or(3, 1e-6), type);
+  const std::string difference = op.add("Add", {op.add("Sub", {op.tensor(0), op.tensor(1)}), eps});
+  const bool keep = op.arguments() > 4 && op.flag(4);
+  op.bind(op.reduce(p == 1 ? "ReduceL1" : "ReduceL2", difference, {op.rank(0) - 1}, keep));
+}
+
+constexpr Operator kMatrix[] = {
+    {"addmm", lower_addmm},
+    {"addmv", lower_add_product},
+    {"baddbmm", lower_add_product},
+    {"bilinear", lower_bilinear},
+    {"bmm", lower_matmul},
+    {"cosine_similarity", lower_cosine_similarity},
+    {"dot", lower_dot},
+    {"einsum", lower_einsum},
+    {"linear", lower_linear},
+    {"matmul", lower_matmul},
+    {"mm", lower_mm},
+    {"mv", lower_matmul},
+    {"outer", lower_outer},
+    {"pairwise_distance", lower_pairwise_distance},
+};
+
+}  // namespace
+
+Family matrix_operators() { return kMatrix; }
+
+}  // namespace lockstep::onnx

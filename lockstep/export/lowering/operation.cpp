@@ -1,0 +1,267 @@
+#include <lockstep/export/lowering/operation.h>
+
+#include <functional>
+
+#include <torch/csrc/jit/ir/constants.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Value;
+
+bool is_tensor_value(const Value* value) {
+  return value->type()->cast<c10::TensorType>() != nullptr;
+}
+
+bool is_none_value(const Value* value) {
+  return value->node()->kind() == c10::prim::Constant && value->node()->mustBeNone();
+}
+
+at::ScalarType scalar_type_of(const Value* value) {
+  const auto type = value->type()->cast<c10::TensorType>();
+  if (type == nullptr || !type->scalarType()) throw Unsupported("the type of a tensor is unknown");
+  return *type->scalarType();
+}
+
+// A number, also in a tensor without dimensions.
+c10::IValue known_value(const Value* value, const Operands& operands) {
+  const auto operand = operands.find(value);
+  if (operand != operands.end() && operand->second.constant.defined()) {
+    return operand->second.constant;
+  }
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant) throw Unsupported("an argument is known only when the model runs");
+  return *constant;
+}
+
+c10::Scalar scalar_in(const Value* value, const Operands& operands) {
+  const c10::IValue known = known_value(value, operands);
+  if (known.isScalar()) return known.toScalar();
+  if (known.isBool()) return known.toBool();
+  if (known.isTensor() && known.toTensor().numel() == 1) return known.toTensor().item();
+  throw Unsupported(str("an argument is ", known.tagKind(), " where a number was expected"));
+}
+
+// The members of a list that is spelled out or constant.
+template <class Member>
+std::vector<Member> members_of(const Value* list, const std::function<Member(const Value*)>& member,
+                               const std::function<Member(const c10::IValue&)>& constant) {
+  std::vector<Member> members;
+  if (list->node()->kind() == c10::prim::ListConstruct) {
+    for (const Value* each : list->node()->inputs()) members.push_back(member(each));
+    return members;
+  }
+  const auto known = torch::jit::toIValue(list);
+  if (!known || !known->isList()) throw Unsupported("an argument is no list of numbers");
+  for (const c10::IValue& each : known->toListRef()) members.push_back(constant(each));
+  return members;
+}
+
+}  // namespace
+
+bool Operation::has(std::size_t i) const { return i < arguments() && !is_none_value(input(i)); }
+
+bool Operation::is_tensor(std::size_t i) const { return has(i) && is_tensor_value(input(i)); }
+
+bool Operation::is_list(std::size_t i) const {
+  return has(i) && input(i)->type()->kind() == c10::TypeKind::ListType;
+}
+
+std::string Operation::materialize(const Value* value) {
+  const auto found = operands_.find(value);
+  if (found == operands_.end()) throw Unsupported("an argument is no tensor");
+  return named(found->second);
+}
+
+std::string Operation::named(Operand& operand) {
+  if (operand.name.empty() && operand.constant.defined()) {
+    operand.name = builder_.constant(operand.constant, operand.wish);
+  }
+  if (operand.name.empty()) throw Unsupported("an argument is no tensor");
+  return operand.name;
+}
+
+std::string Operation::tensor(std::size_t i) {
+  return has(i) ? materialize(input(i)) : std::string();
+}
+
+std::string Operation::tensor_as(std::size_t i, at::ScalarType type) {
+  if (!is_tensor(i)) {
+    return builder_.constant(at::scalar_tensor(scalar_in(input(i), operands_), type), "");
+  }
+  const auto operand = operands_.find(input(i));
+  if (operand != operands_.end() && operand->second.constant.defined() &&
+      scalar_type_of(input(i)) != type) {
+    const Operand& known = operand->second;
+    return builder_.constant(known.constant.to(type), known.wish);
+  }
+  return cast(tensor(i), scalar_type_of(input(i)), type);
+}
+
+Names Operation::tensors(std::size_t i) {
+  Names names;
+  const Value* const list = input(i);
+  if (list->node()->kind() == c10::prim::ListConstruct) {
+    for (const Value* each : list->node()->inputs()) {
+      names.push_back(is_none_value(each) ? std::string() : materialize(each));
+    }
+    return names;
+  }
+  const auto found = operands_.find(list);
+  if (found == operands_.end()) throw Unsupported("an argument is no list of tensors");
+  for (Operand& member : found->second.members) names.push_back(named(member));
+  return names;
+}
+
+const Operand* Operation::operand(const Value* value) const {
+  const auto found = operands_.find(value);
+  return found == operands_.end() ? nullptr : &found->second;
+}
+
+std::optional<at::Tensor> Operation::known(std::size_t i) const {
+  const auto found = operands_.find(input(i));
+  if (found == operands_.end() || !found->second.constant.defined()) return std::nullopt;
+  return found->second.constant;
+}
+
+std::string Operation::wish(std::size_t i) const { return operands_.at(input(i)).wish; }
+
+std::int64_t Operation::integer(std::size_t i) const {
+  if (trace_.following.contains(input(i))) {
+    throw Unsupported("an argument follows the batch, which ONNX takes as a fixed number here");
+  }
+  return scalar_in(input(i), operands_).toLong();
+}
+
+std::int64_t Operation::integer_or(std::size_t i, std::int64_t otherwise) const {
+  return has(i) ? integer(i) : otherwise;
+}
+
+double Operation::number(std::size_t i) const { return scalar_in(input(i), operands_).toDouble(); }
+
+double Operation::number_or(std::size_t i, double otherwise) const {
+  return has(i) ? number(i) : otherwise;
+}
+
+bool Operation::flag(std::size_t i) const { return scalar_in(input(i), operands_).toBool(); }
+
+std::string Operation::text(std::size_t i) const {
+  return known_value(input(i), operands_).toStringRef();
+}
+
+bool Operation::is_floating_number(std::size_t i) const {
+  return is_tensor(i) ? at::isFloatingType(type(i))
+                      : scalar_in(input(i), operands_).isFloatingPoint();
+}
+
+at::ScalarType Operation::scalar_type_or(std::size_t i, at::ScalarType otherwise) const {
+  return has(i) ? static_cast<at::ScalarType>(integer(i)) : otherwise;
+}
+
+Extent Operation::extent(std::size_t i) const {
+  const auto following = trace_.following.find(input(i));
+  return following == trace_.following.end() ? static_extent(integer(i)) : following->second;
+}
+
+Extents Operation::extents(std::size_t i) const {
+  if (!is_list(i)) return {extent(i)};
+  return members_of<Extent>(
+      input(i),
+      [this](const Value* value) {
+        const auto following = trace_.following.find(value);
+        return following == trace_.following.end()
+                   ? static_extent(scalar_in(value, operands_).toLong())
+                   : following->second;
+      },
+      [](const c10::IValue& value) { return static_extent(value.toInt()); });
+}
+
+std::vector<std::int64_t> Operation::integers(std::size_t i) const {
+  std::vector<std::int64_t> numbers;
+  for (const Extent& each : extents(i)) {
+    if (!each.is_static()) {
+      throw Unsupported("an argument follows the batch, which ONNX takes as a fixed number here");
+    }
+    numbers.push_back(each.size);
+  }
+  return numbers;
+}
+
+std::vector<double> Operation::numbers(std::size_t i) const {
+  return members_of<double>(
+      input(i), [this](const Value* value) { return scalar_in(value, operands_).toDouble(); },
+      [](const c10::IValue& value) { return value.toScalar().toDouble(); });
+}
+
+const Extents& Operation::sizes_of(const Value* value) const {
+  const auto found = trace_.sizes.find(value);
+  if (found == trace_.sizes.end()) throw Unsupported("the sizes of a tensor are unknown");
+  return found->second;
+}
+
+const Extents& Operation::sizes(std::size_t i) const { return sizes_of(input(i)); }
+
+at::ScalarType Operation::type(std::size_t i) const { return scalar_type_of(input(i)); }
+
+const Extents& Operation::result_sizes(std::size_t k) const { return sizes_of(node_.output(k)); }
+
+at::ScalarType Operation::result_type(std::size_t k) const {
+  return scalar_type_of(node_.output(k));
+}
+
+bool Operation::is_used(std::size_t k) const { return node_.output(k)->hasUses(); }
+
+std::int64_t Operation::axis(std::int64_t dimension, std::int64_t rank) const {
+  return dimension < 0 ? dimension + rank : dimension;
+}
+
+std::int64_t Operation::fixed(const Extent& extent, const std::string& what) const {
+  if (!extent.is_static()) reject(what + " follows the batch; expected a fixed size");
+  return extent.size;
+}
+
+std::vector<Extents> Operation::list_sizes() const {
+  const Value* const list = node_.output(0);
+  if (list->uses().size() != 1 || list->uses().front().user->kind() != c10::prim::ListUnpack) {
+    throw Unsupported("its list of tensors is used as a whole");
+  }
+  std::vector<Extents> sizes;
+  for (const Value* member : list->uses().front().user->outputs()) {
+    sizes.push_back(sizes_of(member));
+  }
+  return sizes;
+}
+
+void Operation::bind(const std::string& name, std::size_t k) {
+  operands_[node_.output(k)] = {.name = name};
+}
+
+void Operation::bind_list(const Names& names) {
+  Operand list;
+  for (const std::string& name : names) list.members.push_back({.name = name});
+  operands_[node_.output(0)] = std::move(list);
+}
+
+std::string Operation::cast(const std::string& name, at::ScalarType from, at::ScalarType to) {
+  if (from == to) return name;
+  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(builder_.type_of(to))}});
+}
+
+std::string Operation::slice(const std::string& name, std::int64_t axis, std::int64_t begin,
+                             std::int64_t end, std::int64_t step) {
+  return add("Slice", {name, builder_.integers({begin}), builder_.integers({end}),
+                       builder_.integers({axis}), builder_.integers({step})});
+}
+
+std::string Operation::reduce(const std::string& op_type, const std::string& name,
+                              std::vector<std::int64_t> axes, bool keep) {
+  Attributes attributes = {{"keepdims", keep ? 1 : 0}};
+  if (axes.empty()) return add(op_type, {name}, attributes);
+  if (opset() >= 18 || op_type == "ReduceSum") {
+    return add(op_type, {name, builder_.integers(axes)}, attributes);
+  }
+  attributes.emplace_back("axes", std::move(axes));
+  return add(op_type, {name}, attributes);
+}
+
+}  // namespace lockstep::onnx

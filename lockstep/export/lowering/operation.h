@@ -1,0 +1,151 @@
+// A recorded operation as its lowering sees it: arguments in, nodes of ONNX out.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/export/lowering/graph_builder.h>
+#include <lockstep/export/trace/trace.h>
+
+namespace lockstep::onnx {
+
+/// An operation, or a use of it, that has no lowering. The translator collects them all.
+class Unsupported : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What is known of a recorded value while the graph is built.
+struct Operand {
+  std::string name{};     ///< in the ONNX graph; empty until it is needed there
+  at::Tensor constant{};  ///< defined where the value is known: parameters, folded constants
+  std::string wish{};     ///< the name that its initializer should have
+  std::vector<Operand> members{};  ///< of a list of tensors
+};
+
+using Operands = std::unordered_map<const torch::jit::Value*, Operand>;
+
+/// Refers to the translator's state; lives as long as the lowering of one operation. The accessors
+/// take the number of an argument, counted as in LibTorch's schema, and throw Unsupported for an
+/// argument of another kind, or one whose value is known only when the model runs.
+class Operation {
+ public:
+  Operation(const torch::jit::Node& node, const Trace& trace, Operands& operands,
+            GraphBuilder& builder, bool fold_batch_norm)
+      : node_(node),
+        trace_(trace),
+        operands_(operands),
+        builder_(builder),
+        fold_batch_norm_(fold_batch_norm) {}
+
+  /// Another recorded operation, such as the one that makes an argument.
+  Operation at(const torch::jit::Node& node) const {
+    return {node, trace_, operands_, builder_, fold_batch_norm_};
+  }
+
+  const torch::jit::Node& node() const { return node_; }
+  GraphBuilder& graph() { return builder_; }
+  int opset() const { return builder_.opset(); }
+  bool fold_batch_norm() const { return fold_batch_norm_; }
+
+  std::size_t arguments() const { return node_.inputs().size(); }
+  /// Whether the argument exists and is not None.
+  bool has(std::size_t i) const;
+  bool is_tensor(std::size_t i) const;
+  bool is_list(std::size_t i) const;
+
+  /// The name of a tensor in the graph; an empty one for None.
+  std::string tensor(std::size_t i);
+  /// The tensor converted to `type`; also for a number.
+  std::string tensor_as(std::size_t i, at::ScalarType type);
+  /// The names of a list of tensors.
+  Names tensors(std::size_t i);
+  /// The name of a value that is a member of an argument.
+  std::string value(const torch::jit::Value* value) { return materialize(value); }
+  /// What is known of a value that is a member of an argument; null when it is no tensor.
+  const Operand* operand(const torch::jit::Value* value) const;
+  /// The tensor's values where they are known: a parameter or a constant.
+  std::optional<at::Tensor> known(std::size_t i) const;
+  /// The name that a known tensor's initializer should have.
+  std::string wish(std::size_t i) const;
+
+  std::int64_t integer(std::size_t i) const;
+  std::int64_t integer_or(std::size_t i, std::int64_t otherwise) const;
+  double number(std::size_t i) const;
+  double number_or(std::size_t i, double otherwise) const;
+  bool flag(std::size_t i) const;
+  std::string text(std::size_t i) const;
+  std::vector<std::int64_t> integers(std::size_t i) const;
+  std::vector<double> numbers(std::size_t i) const;
+  at::ScalarType scalar_type_or(std::size_t i, at::ScalarType otherwise) const;
+  bool is_floating_number(std::size_t i) const;
+  /// Whole numbers that may follow the batch, such as the arguments of view().
+  Extent extent(std::size_t i) const;
+  Extents extents(std::size_t i) const;
+
+  const Extents& sizes(std::size_t i) const;
+  std::int64_t rank(std::size_t i) const { return static_cast<std::int64_t>(sizes(i).size()); }
+  at::ScalarType type(std::size_t i) const;
+  const Extents& result_sizes(std::size_t k = 0) const;
+  at::ScalarType result_type(std::size_t k = 0) const;
+  /// The sizes of each member where the result is a list of tensors.
+  std::vector<Extents> list_sizes() const;
+  /// Whether anybody uses the result.
+  bool is_used(std::size_t k) const;
+  /// The `dimension` of a tensor argument counted from 0, given one that may count from the end.
+  std::int64_t axis(std::int64_t dimension, std::int64_t rank) const;
+  /// The size of a dimension. Unsupported where it follows the batch.
+  std::int64_t fixed(const Extent& extent, const std::string& what) const;
+
+  std::string add(const std::string& op_type, Names inputs, Attributes attributes = {}) {
+    return builder_.add(op_type, std::move(inputs), std::move(attributes));
+  }
+  /// Adds a node whose output is the operation's result.
+  void result(const std::string& op_type, Names inputs, Attributes attributes = {}) {
+    bind(add(op_type, std::move(inputs), std::move(attributes)));
+  }
+  /// Makes the value `name` the operation's result.
+  void bind(const std::string& name, std::size_t k = 0);
+  /// Makes the names the members of the operation's result, a list of tensors.
+  void bind_list(const Names& names);
+
+  std::string cast(const std::string& name, at::ScalarType from, at::ScalarType to);
+  std::string reshape(const std::string& name, const Extents& extents) {
+    return add("Reshape", {name, builder_.reshape_sizes(extents)});
+  }
+  std::string transpose(const std::string& name, std::vector<std::int64_t> order) {
+    return add("Transpose", {name}, {{"perm", std::move(order)}});
+  }
+  std::string unsqueeze(const std::string& name, std::vector<std::int64_t> axes) {
+    return add("Unsqueeze", {name, builder_.integers(axes)});
+  }
+  std::string squeeze(const std::string& name, std::vector<std::int64_t> axes) {
+    return add("Squeeze", {name, builder_.integers(axes)});
+  }
+  std::string slice(const std::string& name, std::int64_t axis, std::int64_t begin,
+                    std::int64_t end, std::int64_t step = 1);
+  /// ReduceMean and its like, whose axes became an input with opset 18 (ReduceSum's with 13).
+  std::string reduce(const std::string& op_type, const std::string& name,
+                     std::vector<std::int64_t> axes, bool keep);
+
+  [[noreturn]] void reject(const std::string& reason) const { throw Unsupported(reason); }
+
+ private:
+  const torch::jit::Value* input(std::size_t i) const { return node_.input(i); }
+  std::string materialize(const torch::jit::Value* value);
+  std::string named(Operand& operand);
+  const Extents& sizes_of(const torch::jit::Value* value) const;
+
+  const torch::jit::Node& node_;
+  const Trace& trace_;
+  Operands& operands_;
+  GraphBuilder& builder_;
+  const bool fold_batch_norm_;
+};
+
+}  // namespace lockstep::onnx

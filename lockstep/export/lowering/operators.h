@@ -1,0 +1,47 @@
+// The table of lowerings: which operations of LibTorch can be exported, and how.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/export/lowering/operation.h>
+
+namespace lockstep::onnx {
+
+struct Operator;
+using Lower = void (*)(Operation& operation, const Operator& entry);
+
+/// A new operator is one entry in the table of its family, and one case in
+/// tests/export/operator_cases.cpp.
+struct Operator {
+  const char* name = "";  ///< without "aten::", and for operations in place without the "_"
+  Lower lower = nullptr;
+  const char* onnx = "";  ///< what several entries with one function differ in
+};
+
+using Family = std::span<const Operator>;
+
+Family activation_operators();
+Family attention_operators();
+Family comparison_operators();
+Family convolution_operators();
+Family creation_operators();
+Family elementwise_operators();
+Family indexing_operators();
+Family matrix_operators();
+Family normalization_operators();
+Family padding_operators();
+Family pooling_operators();
+Family recurrent_operators();
+Family reduction_operators();
+Family shape_operators();
+Family upsampling_operators();
+
+/// The entry for an operation of LibTorch, "aten::relu_"; null when there is none.
+const Operator* find_operator(const std::string& qualified_name);
+
+/// The names of all entries, sorted.
+std::vector<std::string> operator_names();
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,181 @@
+// Pooling over windows of fixed and of adaptive size.
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+// Arguments that all poolings share.
+struct Windows {
+  std::vector<std::int64_t> kernel;
+  std::vector<std::int64_t> stride;
+  std::vector<std::int64_t> padding;
+  bool has_batch = true;
+};
+
+std::vector<std::int64_t> for_each_spatial(std::vector<std::int64_t> values, std::size_t count) {
+  if (values.size() == 1) values.resize(count, values.front());
+  return values;
+}
+
+// The digit in "max_pool2d".
+std::size_t spatial_dimensions(const Operation& op) {
+  const std::string name = op.node().kind().toUnqualString();
+  const auto digit = name.find_first_of("123");
+  return static_cast<std::size_t>(name.at(digit) - '0');
+}
+
+Windows windows_of(const Operation& op) {
+  const std::size_t spatial = spatial_dimensions(op);
+  Windows windows;
+  windows.kernel = for_each_spatial(op.integers(1), spatial);
+  windows.stride = op.has(2) ? for_each_spatial(op.integers(2), spatial) : windows.kernel;
+  if (windows.stride.empty()) windows.stride = windows.kernel;
+  windows.padding = for_each_spatial(op.integers(3), spatial);
+  windows.has_batch = op.sizes(0).size() == spatial + 2;
+  return windows;
+}
+
+std::vector<std::int64_t> both_sides(std::vector<std::int64_t> padding) {
+  const auto count = static_cast<std::ptrdiff_t>(padding.size());
+  padding.reserve(2 * padding.size());
+  padding.insert(padding.end(), padding.begin(), padding.begin() + count);
+  return padding;
+}
+
+// max_pool2d(x, kernel, stride, padding, dilation, ceil_mode)
+Attributes max_pool_attributes(Operation& op, const Windows& windows) {
+  return {{"kernel_shape", windows.kernel},
+          {"strides", windows.stride},
+          {"pads", both_sides(windows.padding)},
+          {"dilations", for_each_spatial(op.integers(4), windows.kernel.size())},
+          {"ceil_mode", op.flag(5) ? 1 : 0}};
+}
+
+void lower_max_pool(Operation& op, const Operator&) {
+  const Windows windows = windows_of(op);
+  const std::string x = windows.has_batch ? op.tensor(0) : op.unsqueeze(op.tensor(0), {0});
+  const std::string pooled = op.add("MaxPool", {x}, max_pool_attributes(op, windows));
+  op.bind(windows.has_batch ? pooled : op.squeeze(pooled, {0}));
+}
+
+// LibTorch counts an index within its channel's image, ONNX within the whole tensor.
+void lower_max_pool_with_indices(Operation& op, const Operator&) {
+  const Windows windows = windows_of(op);
+  if (!windows.has_batch) op.reject("an input without a batch dimension");
+  std::int64_t image = 1;
+  for (std::size_t d = 2; d < op.sizes(0).size(); ++d) {
+    image *= op.fixed(op.sizes(0)[d], "an image's size");
+  }
+  const Names pooled =
+      op.graph().add("MaxPool", {op.tensor(0)}, max_pool_attributes(op, windows), 2);
+  op.bind(pooled[0], 0);
+  op.bind(op.add("Mod", {pooled[1], op.graph().scalar(static_cast<double>(image), at::kLong)}), 1);
+}
+
+// avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+void lower_avg_pool(Operation& op, const Operator&) {
+  const Windows windows = windows_of(op);
+  const bool ceil_mode = op.flag(4);
+  std::int64_t window = 1;
+  for (const std::int64_t size : windows.kernel) window *= size;
+  const bool padded = std::any_of(windows.padding.begin(), windows.padding.end(),
+                                  [](std::int64_t size) { return size != 0; });
+  // A divisor of its own is a factor on the mean over whole windows.
+  const bool has_divisor = op.has(6);
+  if (ceil_mode && (padded || has_divisor)) {
+    op.reject("ceil_mode together with padding or divisor_override");
+  }
+  const bool count_padding = op.flag(5) || has_divisor;
+  const std::string x = windows.has_batch ? op.tensor(0) : op.unsqueeze(op.tensor(0), {0});
+  std::string pooled = op.add("AveragePool", {x},
+                              {{"kernel_shape", windows.kernel},
+                               {"strides", windows.stride},
+                               {"pads", both_sides(windows.padding)},
+                               {"ceil_mode", ceil_mode ? 1 : 0},
+                               {"count_include_pad", count_padding && padded ? 1 : 0}});
+  if (has_divisor) {
+    const double factor = static_cast<double>(window) / op.number(6);
+    pooled = op.add("Mul", {pooled, op.graph().scalar(factor, op.result_type())});
+  }
+  op.bind(windows.has_batch ? pooled : op.squeeze(pooled, {0}));
+}
+
+// Windows of adaptive size along one dimension: output o covers floor(o n / m) to ceil((o+1) n /
+// m). Means and maxima of boxes can be computed one dimension after the other.
+std::string pool_dimension(Operation& op, const char* reduction, const std::string& x,
+                           std::int64_t axis, std::int64_t size, std::int64_t count) {
+  if (size == count) return x;
+  if (count == 1) return op.reduce(reduction, x, {axis}, /*keep=*/true);
+  Names parts;
+  for (std::int64_t o = 0; o < count; ++o) {
+    const std::int64_t begin = o * size / count;
+    const std::int64_t end = ((o + 1) * size + count - 1) / count;
+    parts.push_back(op.reduce(reduction, op.slice(x, axis, begin, end), {axis}, /*keep=*/true));
+  }
+  return op.add("Concat", parts, {{"axis", axis}});
+}
+
+struct AdaptivePooling {
+  const char* over_all;   // the whole image
+  const char* over_even;  // windows of one size
+  const char* reduction;  // windows of different sizes
+};
+
+void lower_adaptive(Operation& op, const AdaptivePooling& pooling) {
+  if (op.node().outputs().size() > 1 && op.is_used(1)) op.reject("its indices are used");
+  const std::size_t spatial = spatial_dimensions(op);
+  const auto wanted = for_each_spatial(op.integers(1), spatial);
+  const Extents& sizes = op.sizes(0);
+  const std::size_t first = sizes.size() - spatial;
+  std::string x = op.tensor(0);
+  bool is_global = first == 2;
+  bool is_even = first == 2;
+  std::vector<std::int64_t> kernel;
+  for (std::size_t d = 0; d < spatial; ++d) {
+    is_global = is_global && wanted[d] == 1;
+    const std::int64_t size = op.fixed(sizes[first + d], "an image's size");
+    is_even = is_even && size % wanted[d] == 0;
+    kernel.push_back(size / wanted[d]);
+  }
+  if (is_global) return op.bind(op.add(pooling.over_all, {x}));
+  if (is_even) {
+    return op.bind(op.add(pooling.over_even, {x}, {{"kernel_shape", kernel}, {"strides", kernel}}));
+  }
+  for (std::size_t d = 0; d < spatial; ++d) {
+    x = pool_dimension(op, pooling.reduction, x, static_cast<std::int64_t>(first + d),
+                       sizes[first + d].size, wanted[d]);
+  }
+  op.bind(x);
+}
+
+void lower_adaptive_avg_pool(Operation& op, const Operator&) {
+  lower_adaptive(op, {"GlobalAveragePool", "AveragePool", "ReduceMean"});
+}
+
+void lower_adaptive_max_pool(Operation& op, const Operator&) {
+  lower_adaptive(op, {"GlobalMaxPool", "MaxPool", "ReduceMax"});
+}
+
+constexpr Operator kPooling[] = {
+    {"adaptive_avg_pool1d", lower_adaptive_avg_pool},
+    {"adaptive_avg_pool2d", lower_adaptive_avg_pool},
+    {"adaptive_avg_pool3d", lower_adaptive_avg_pool},
+    {"adaptive_max_pool1d", lower_adaptive_max_pool},
+    {"adaptive_max_pool2d", lower_adaptive_max_pool},
+    {"adaptive_max_pool3d", lower_adaptive_max_pool},
+    {"avg_pool1d", lower_avg_pool},
+    {"avg_pool2d", lower_avg_pool},
+    {"avg_pool3d", lower_avg_pool},
+    {"max_pool1d", lower_max_pool},
+    {"max_pool1d_with_indices", lower_max_pool_with_indices},
+    {"max_pool2d", lower_max_pool},
+    {"max_pool2d_with_indices", lower_max_pool_with_indices},
+    {"max_pool3d", lower_max_pool},
+    {"max_pool3d_with_indices", lower_max_pool_with_indices},
+};
+
+}  // namespace
+
+Family pooling_operators() { return kPooling; }
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,223 @@
+// Sums, means, extremes, statistics and orders along dimensions.
+#include <cmath>
+#include <numeric>
+
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+std::vector<std::int64_t> all_axes(const Operation& op) {
+  std::vector<std::int64_t> axes(static_cast<std::size_t>(op.rank(0)));
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+// The dimensions in argument `i`, a number or a list; all of them for None and for an empty list.
+std::vector<std::int64_t> axes_in(const Operation& op, std::size_t i) {
+  if (!op.has(i)) return all_axes(op);
+  std::vector<std::int64_t> axes = op.integers(i);
+  if (axes.empty()) return all_axes(op);
+  for (std::int64_t& axis : axes) axis = op.axis(axis, op.rank(0));
+  return axes;
+}
+
+// A reduction over nothing leaves the tensor as it is.
+std::string reduced(Operation& op, const char* onnx, const std::string& x,
+                    const std::vector<std::int64_t>& axes, bool keep) {
+  return axes.empty() ? x : op.reduce(onnx, x, axes, keep);
+}
+
+// sum(x, dtype) and sum(x, dims, keepdim, dtype); so for mean and prod.
+void lower_sum(Operation& op, const Operator& entry) {
+  const std::string x = op.tensor_as(0, op.result_type());
+  const bool over_all = op.arguments() <= 2;
+  op.bind(reduced(op, entry.onnx, x, over_all ? all_axes(op) : axes_in(op, 1),
+                  !over_all && op.flag(2)));
+}
+
+// amax(x, dims, keepdim), logsumexp(x, dims, keepdim)
+void lower_over_axes(Operation& op, const Operator& entry) {
+  const std::string x = op.tensor_as(0, op.result_type());
+  op.bind(reduced(op, entry.onnx, x, axes_in(op, 1), op.has(2) && op.flag(2)));
+}
+
+struct Extreme {
+  const char* reduction;
+  const char* binary;
+  const char* index;
+};
+
+// max(x), max(x, other), and max(x, dim, keepdim) with values and indices.
+void lower_extreme(Operation& op, const Extreme& extreme) {
+  const at::ScalarType type = op.result_type();
+  if (op.arguments() == 1) {
+    return op.bind(reduced(op, extreme.reduction, op.tensor(0), all_axes(op), false));
+  }
+  if (op.is_tensor(1)) {
+    return op.result(extreme.binary, {op.tensor_as(0, type), op.tensor_as(1, type)});
+  }
+  const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
+  const bool keep = op.flag(2);
+  const std::string x = op.tensor(0);
+  op.bind(op.reduce(extreme.reduction, x, {axis}, keep), 0);
+  if (!op.is_used(1)) return;
+  op.bind(op.add(extreme.index, {x}, {{"axis", axis}, {"keepdims", keep ? 1 : 0}}), 1);
+}
+void lower_max(Operation& op, const Operator&) {
+  lower_extreme(op, {"ReduceMax", "Max", "ArgMax"});
+}
+void lower_min(Operation& op, const Operator&) {
+  lower_extreme(op, {"ReduceMin", "Min", "ArgMin"});
+}
+
+// argmax(x, dim, keepdim); without a dimension an index into all elements.
+void lower_index_of_extreme(Operation& op, const Operator& entry) {
+  const bool keep = op.has(2) && op.flag(2);
+  if (op.has(1)) {
+    return op.result(entry.onnx, {op.tensor(0)},
+                     {{"axis", op.axis(op.integer(1), op.rank(0))}, {"keepdims", keep ? 1 : 0}});
+  }
+  const std::string flat = op.add("Reshape", {op.tensor(0), op.graph().integers({-1})});
+  const std::string index = op.add(entry.onnx, {flat}, {{"axis", 0}, {"keepdims", 0}});
+  op.bind(keep ? op.reshape(index, op.result_sizes()) : index);
+}
+
+// all(x), all(x, dims, keepdim): the least of truth values as numbers, or the largest.
+void lower_truth(Operation& op, const Operator& entry) {
+  const std::string truth = op.tensor_as(0, at::kBool);
+  const std::string numbers = op.cast(truth, at::kBool, at::kInt);
+  const bool over_all = op.arguments() == 1;
+  const bool keep = !over_all && op.flag(2);
+  const std::string result =
+      reduced(op, entry.onnx, numbers, over_all ? all_axes(op) : axes_in(op, 1), keep);
+  op.bind(op.cast(result, at::kInt, at::kBool));
+}
+
+struct Moments {
+  std::string mean;
+  std::string variance;
+};
+
+// var(x, unbiased), and var(x, dims, correction, keepdim), where True stands for a correction of 1.
+Moments moments_of(Operation& op) {
+  const at::ScalarType type = op.result_type();
+  const bool over_all = op.arguments() <= 2;
+  const auto axes = over_all ? all_axes(op) : axes_in(op, 1);
+  const double correction = op.number_or(over_all ? 1 : 2, 1);
+  const bool keep = !over_all && op.flag(3);
+  double count = 1;
+  for (const std::int64_t axis : axes) {
+    const Extent& size = op.sizes(0).at(static_cast<std::size_t>(axis));
+    count *= static_cast<double>(op.fixed(size, "a dimension of var() or std()"));
+  }
+  const std::string x = op.tensor(0);
+  const std::string mean = reduced(op, "ReduceMean", x, axes, /*keep=*/true);
+  const std::string distance = op.add("Sub", {x, mean});
+  const std::string square = op.add("Mul", {distance, distance});
+  const std::string sum = reduced(op, "ReduceSum", square, axes, keep);
+  const std::string divisor = op.graph().scalar(std::max(count - correction, 0.0), type);
+  return {.mean = keep || axes.empty() ? mean : op.squeeze(mean, axes),
+          .variance = op.add("Div", {sum, divisor})};
+}
+
+void lower_var(Operation& op, const Operator&) { op.bind(moments_of(op).variance); }
+
+void lower_std(Operation& op, const Operator&) { op.result("Sqrt", {moments_of(op).variance}); }
+
+void lower_var_mean(Operation& op, const Operator&) {
+  const Moments moments = moments_of(op);
+  op.bind(moments.variance, 0);
+  op.bind(moments.mean, 1);
+}
+
+void lower_std_mean(Operation& op, const Operator&) {
+  const Moments moments = moments_of(op);
+  op.bind(op.add("Sqrt", {moments.variance}), 0);
+  op.bind(moments.mean, 1);
+}
+
+// norm(x, p) over all, norm(x, p, dims, keepdim); linalg_vector_norm() has the same arguments.
+void lower_norm(Operation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const double p = op.number_or(1, 2);
+  const auto axes = op.arguments() > 2 ? axes_in(op, 2) : all_axes(op);
+  const bool keep = op.has(3) && op.flag(3);
+  const std::string x = op.tensor_as(0, type);
+  if (p == 1) return op.bind(reduced(op, "ReduceL1", x, axes, keep));
+  if (p == 2) return op.bind(reduced(op, "ReduceL2", x, axes, keep));
+  const std::string size = op.add("Abs", {x});
+  if (std::isinf(p)) {
+    return op.bind(reduced(op, p > 0 ? "ReduceMax" : "ReduceMin", size, axes, keep));
+  }
+  if (p == 0) op.reject("p must not be 0");
+  const std::string powers = op.add("Pow", {size, op.graph().scalar(p, type)});
+  const std::string sum = reduced(op, "ReduceSum", powers, axes, keep);
+  op.result("Pow", {sum, op.graph().scalar(1 / p, type)});
+}
+
+void lower_cumsum(Operation& op, const Operator&) {
+  const auto axis = static_cast<double>(op.axis(op.integer(1), op.rank(0)));
+  op.result("CumSum", {op.tensor_as(0, op.result_type()), op.graph().scalar(axis, at::kLong)});
+}
+
+Names largest(Operation& op, std::int64_t count, std::int64_t axis, bool descending) {
+  return op.graph().add("TopK", {op.tensor(0), op.graph().integers({count})},
+                        {{"axis", axis}, {"largest", descending ? 1 : 0}, {"sorted", 1}}, 2);
+}
+
+// topk(x, k, dim, largest, sorted)
+void lower_topk(Operation& op, const Operator&) {
+  const std::int64_t axis = op.axis(op.integer_or(2, -1), op.rank(0));
+  const Names found = largest(op, op.integer(1), axis, !op.has(3) || op.flag(3));
+  op.bind(found[0], 0);
+  op.bind(found[1], 1);
+}
+
+// sort(x, dim, descending) and sort(x, stable, dim, descending)
+Names ordered(Operation& op) {
+  const std::size_t first = op.arguments() > 3 ? 2 : 1;
+  const std::int64_t axis = op.axis(op.integer_or(first, -1), op.rank(0));
+  const Extent& size = op.sizes(0).at(static_cast<std::size_t>(axis));
+  return largest(op, op.fixed(size, "the sorted dimension"), axis,
+                 op.has(first + 1) && op.flag(first + 1));
+}
+
+void lower_sort(Operation& op, const Operator&) {
+  const Names found = ordered(op);
+  op.bind(found[0], 0);
+  op.bind(found[1], 1);
+}
+
+void lower_argsort(Operation& op, const Operator&) { op.bind(ordered(op)[1]); }
+
+constexpr Operator kReduction[] = {
+    {"all", lower_truth, "ReduceMin"},
+    {"amax", lower_over_axes, "ReduceMax"},
+    {"amin", lower_over_axes, "ReduceMin"},
+    {"any", lower_truth, "ReduceMax"},
+    {"argmax", lower_index_of_extreme, "ArgMax"},
+    {"argmin", lower_index_of_extreme, "ArgMin"},
+    {"argsort", lower_argsort},
+    {"cumsum", lower_cumsum},
+    {"linalg_vector_norm", lower_norm},
+    {"logsumexp", lower_over_axes, "ReduceLogSumExp"},
+    {"max", lower_max},
+    {"mean", lower_sum, "ReduceMean"},
+    {"min", lower_min},
+    {"norm", lower_norm},
+    {"prod", lower_sum, "ReduceProd"},
+    {"sort", lower_sort},
+    {"std", lower_std},
+    {"std_mean", lower_std_mean},
+    {"sum", lower_sum, "ReduceSum"},
+    {"topk", lower_topk},
+    {"var", lower_var},
+    {"var_mean", lower_var_mean},
+};
+
+}  // namespace
+
+Family reduction_operators() { return kReduction; }
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,330 @@
+// What moves elements and computes none: views, transpositions, concatenation, parts.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+constexpr std::int64_t kBeyondTheEnd = std::numeric_limits<std::int64_t>::max();
+
+void lower_identity(Operation& op, const Operator&) { op.bind(op.tensor(0)); }
+
+// to() and its like: the type of the result says it all.
+void lower_conversion(Operation& op, const Operator&) {
+  op.bind(op.tensor_as(0, op.result_type()));
+}
+
+// The sizes of the result are known from the trace, with those that follow the batch.
+void lower_view(Operation& op, const Operator&) {
+  op.bind(op.reshape(op.tensor(0), op.result_sizes()));
+}
+
+void lower_flatten(Operation& op, const Operator&) {
+  const std::int64_t first = op.axis(op.integer_or(1, 0), op.rank(0));
+  const std::int64_t last = op.axis(op.integer_or(2, -1), op.rank(0));
+  const bool to_rows = first == 1 && last == op.rank(0) - 1 && op.rank(0) > 1;
+  if (!to_rows) return lower_view(op, {});
+  op.result("Flatten", {op.tensor(0)}, {{"axis", 1}});
+}
+
+void lower_unsqueeze(Operation& op, const Operator&) {
+  op.bind(op.unsqueeze(op.tensor(0), {op.axis(op.integer(1), op.rank(0) + 1)}));
+}
+
+std::vector<std::int64_t> in_order(std::int64_t rank) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+void lower_transpose(Operation& op, const Operator&) {
+  const std::int64_t rank = op.rank(0);
+  if (rank == 0) return op.bind(op.tensor(0));
+  auto order = in_order(rank);
+  std::swap(order[static_cast<std::size_t>(op.axis(op.integer(1), rank))],
+            order[static_cast<std::size_t>(op.axis(op.integer(2), rank))]);
+  op.bind(op.transpose(op.tensor(0), order));
+}
+
+void lower_t(Operation& op, const Operator&) {
+  if (op.rank(0) < 2) return op.bind(op.tensor(0));
+  op.bind(op.transpose(op.tensor(0), {1, 0}));
+}
+
+void lower_permute(Operation& op, const Operator&) {
+  auto order = op.integers(1);
+  for (std::int64_t& each : order) each = op.axis(each, op.rank(0));
+  op.bind(op.transpose(op.tensor(0), order));
+}
+
+// The named dimensions go to their places, the others fill the rest in their order.
+void lower_movedim(Operation& op, const Operator&) {
+  const std::int64_t rank = op.rank(0);
+  const auto sources = op.integers(1);
+  const auto destinations = op.integers(2);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rank), -1);
+  auto rest = in_order(rank);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::int64_t source = op.axis(sources[i], rank);
+    order[static_cast<std::size_t>(op.axis(destinations[i], rank))] = source;
+    std::erase(rest, source);
+  }
+  auto next = rest.begin();
+  for (std::int64_t& each : order) {
+    if (each < 0) each = *next++;
+  }
+  op.bind(op.transpose(op.tensor(0), order));
+}
+
+void lower_expand(Operation& op, const Operator&) {
+  op.result("Expand", {op.tensor(0), op.graph().sizes(op.result_sizes())});
+}
+
+void lower_repeat(Operation& op, const Operator&) {
+  Extents times = op.extents(1);
+  Extents sizes = op.sizes(0);
+  std::string x = op.tensor(0);
+  if (times.size() < sizes.size()) {  // tile() alone; repeat() wants all
+    times.insert(times.begin(), sizes.size() - times.size(), static_extent(1));
+  }
+  if (sizes.size() < times.size()) {
+    sizes.insert(sizes.begin(), times.size() - sizes.size(), static_extent(1));
+    x = op.reshape(x, sizes);
+  }
+  op.result("Tile", {x, op.graph().sizes(times)});
+}
+
+// repeat_interleave(x, repeats, dim): a new dimension behind, expanded and merged.
+void lower_repeat_interleave(Operation& op, const Operator&) {
+  if (!op.has(1) || op.is_tensor(1)) op.reject("repeats must be a number");
+  const std::int64_t repeats = op.integer(1);
+  std::string x = op.tensor(0);
+  Extents sizes = op.sizes(0);
+  std::int64_t axis = op.has(2) ? op.axis(op.integer(2), op.rank(0)) : 0;
+  if (!op.has(2)) {
+    const Extent& all = op.result_sizes().at(0);
+    if (all.size % repeats != 0 || all.offset % repeats != 0) op.reject("sizes that vary");
+    sizes = {{.size = all.size / repeats,
+              .per_batch = all.per_batch / repeats,
+              .offset = all.offset / repeats}};
+    x = op.reshape(x, sizes);
+  }
+  sizes.insert(sizes.begin() + axis + 1, static_extent(repeats));
+  const std::string apart = op.unsqueeze(x, {axis + 1});
+  op.bind(op.reshape(op.add("Expand", {apart, op.graph().sizes(sizes)}), op.result_sizes()));
+}
+
+// Lists of tensors convert to the type of the result, each member by itself.
+Names members_as_result(Operation& op) {
+  Names names = op.tensors(0);
+  const torch::jit::Node& list = *op.node().input(0)->node();
+  if (list.kind() != c10::prim::ListConstruct) return names;
+  const auto members = list.inputs();
+  for (std::size_t i = 0; i < names.size() && i < members.size(); ++i) {
+    const auto type = members[i]->type()->cast<c10::TensorType>();
+    if (type != nullptr && type->scalarType()) {
+      names[i] = op.cast(names[i], *type->scalarType(), op.result_type());
+    }
+  }
+  return names;
+}
+
+void lower_cat(Operation& op, const Operator&) {
+  const auto rank = static_cast<std::int64_t>(op.result_sizes().size());
+  op.result("Concat", members_as_result(op), {{"axis", op.axis(op.integer_or(1, 0), rank)}});
+}
+
+void lower_stack(Operation& op, const Operator&) {
+  const auto rank = static_cast<std::int64_t>(op.result_sizes().size());
+  const std::int64_t axis = op.axis(op.integer_or(1, 0), rank);
+  Names apart;
+  for (const std::string& name : members_as_result(op)) {
+    apart.push_back(op.unsqueeze(name, {axis}));
+  }
+  op.result("Concat", apart, {{"axis", axis}});
+}
+
+// Consecutive parts of the sizes that the trace shows: split(), chunk() and their like.
+void lower_parts(Operation& op, const Operator&) {
+  const std::int64_t axis = op.axis(op.integer_or(2, 0), op.rank(0));
+  const auto members = op.list_sizes();
+  std::vector<std::int64_t> parts;
+  for (const Extents& sizes : members) {
+    parts.push_back(op.fixed(sizes.at(static_cast<std::size_t>(axis)), "a part's size"));
+  }
+  if (parts.size() == 1) return op.bind_list({op.tensor(0)});
+  op.bind_list(op.graph().add("Split", {op.tensor(0), op.graph().integers(parts)}, {{"axis", axis}},
+                              parts.size()));
+}
+
+std::string picked(Operation& op, const std::string& x, std::int64_t axis, std::int64_t index) {
+  const std::string at = op.graph().scalar(static_cast<double>(index), at::kLong);
+  return op.add("Gather", {x, at}, {{"axis", axis}});
+}
+
+void lower_unbind(Operation& op, const Operator&) {
+  const std::int64_t axis = op.axis(op.integer_or(1, 0), op.rank(0));
+  const std::string x = op.tensor(0);
+  Names names;
+  const auto count = static_cast<std::int64_t>(op.list_sizes().size());
+  op.fixed(op.sizes(0).at(static_cast<std::size_t>(axis)), "unbind()'s dimension");
+  for (std::int64_t i = 0; i < count; ++i) names.push_back(picked(op, x, axis, i));
+  op.bind_list(names);
+}
+
+void lower_select(Operation& op, const Operator&) {
+  op.bind(picked(op, op.tensor(0), op.axis(op.integer(1), op.rank(0)), op.integer(2)));
+}
+
+// slice(x, dim, start, end, step)
+void lower_slice(Operation& op, const Operator&) {
+  const std::int64_t axis = op.axis(op.integer_or(1, 0), op.rank(0));
+  const Extent begin = op.has(2) ? op.extent(2) : static_extent(0);
+  const Extent end = op.has(3) ? op.extent(3) : static_extent(kBeyondTheEnd);
+  const std::int64_t step = op.integer_or(4, 1);
+  const bool whole =
+      begin == static_extent(0) && step == 1 && op.result_sizes() == op.sizes(0) && end.size > 0;
+  if (whole) return op.bind(op.tensor(0));
+  GraphBuilder& graph = op.graph();
+  op.result("Slice", {op.tensor(0), graph.sizes({begin}), graph.sizes({end}),
+                      graph.integers({axis}), graph.integers({step})});
+}
+
+// narrow(x, dim, start, length)
+void lower_narrow(Operation& op, const Operator&) {
+  const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
+  const Extent size = op.sizes(0).at(static_cast<std::size_t>(axis));
+  std::int64_t begin = op.integer(2);
+  if (begin < 0) begin += op.fixed(size, "narrow()'s dimension");
+  op.bind(op.slice(op.tensor(0), axis, begin, begin + op.integer(3)));
+}
+
+void lower_flip(Operation& op, const Operator&) {
+  std::string x = op.tensor(0);
+  for (const std::int64_t dimension : op.integers(1)) {
+    x = op.slice(x, op.axis(dimension, op.rank(0)), -1, std::numeric_limits<std::int64_t>::min(),
+                 -1);
+  }
+  op.bind(x);
+}
+
+std::string rolled(Operation& op, const std::string& x, std::int64_t axis, std::int64_t size,
+                   std::int64_t shift) {
+  const std::int64_t cut = size == 0 ? 0 : ((-shift) % size + size) % size;
+  if (cut == 0) return x;
+  return op.add("Concat", {op.slice(x, axis, cut, size), op.slice(x, axis, 0, cut)},
+                {{"axis", axis}});
+}
+
+void lower_roll(Operation& op, const Operator&) {
+  const auto shifts = op.integers(1);
+  const auto dimensions = op.has(2) ? op.integers(2) : std::vector<std::int64_t>{};
+  std::string x = op.tensor(0);
+  if (dimensions.empty()) {
+    std::int64_t count = 1;
+    for (const Extent& size : op.sizes(0)) count *= op.fixed(size, "the number of elements");
+    x = op.reshape(x, {static_extent(count)});
+    return op.bind(op.reshape(rolled(op, x, 0, count, shifts.at(0)), op.result_sizes()));
+  }
+  for (std::size_t i = 0; i < dimensions.size(); ++i) {
+    const std::int64_t axis = op.axis(dimensions[i], op.rank(0));
+    const Extent& size = op.sizes(0).at(static_cast<std::size_t>(axis));
+    x = rolled(op, x, axis, op.fixed(size, "roll()'s dimension"), shifts[i]);
+  }
+  op.bind(x);
+}
+
+void lower_pixel_shuffle(Operation& op, const Operator&) {
+  if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
+  op.result("DepthToSpace", {op.tensor(0)}, {{"blocksize", op.integer(1)}, {"mode", "CRD"}});
+}
+
+// ONNX's SpaceToDepth puts the place in a block before the channel, LibTorch behind it.
+void lower_pixel_unshuffle(Operation& op, const Operator&) {
+  if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
+  const Extents& sizes = op.sizes(0);
+  const std::int64_t block = op.integer(1);
+  const auto blocks = [&](std::size_t d) {
+    return static_extent(op.fixed(sizes[d], "an image's size") / block);
+  };
+  const Extents split = {
+      sizes[0], sizes[1], blocks(2), static_extent(block), blocks(3), static_extent(block)};
+  const std::string moved = op.transpose(op.reshape(op.tensor(0), split), {0, 1, 3, 5, 2, 4});
+  op.bind(op.reshape(moved, op.result_sizes()));
+}
+
+void lower_channel_shuffle(Operation& op, const Operator&) {
+  const Extents& sizes = op.sizes(0);
+  const std::int64_t groups = op.integer(1);
+  const std::int64_t channels = op.fixed(sizes.at(1), "the number of channels");
+  Extents split = sizes;
+  split[1] = static_extent(groups);
+  split.insert(split.begin() + 2, static_extent(channels / groups));
+  auto order = in_order(static_cast<std::int64_t>(split.size()));
+  std::swap(order[1], order[2]);
+  op.bind(op.reshape(op.transpose(op.reshape(op.tensor(0), split), order), sizes));
+}
+
+void lower_triangle(Operation& op, const Operator& entry) {
+  const bool upper = std::string_view(entry.onnx) == "upper";
+  const std::string diagonal =
+      op.graph().scalar(static_cast<double>(op.integer_or(1, 0)), at::kLong);
+  op.result("Trilu", {op.tensor(0), diagonal}, {{"upper", upper ? 1 : 0}});
+}
+
+constexpr Operator kShapes[] = {
+    {"alias", lower_identity},
+    {"broadcast_to", lower_expand},
+    {"cat", lower_cat},
+    {"channel_shuffle", lower_channel_shuffle},
+    {"chunk", lower_parts},
+    {"clone", lower_identity},
+    {"contiguous", lower_identity},
+    {"detach", lower_identity},
+    {"expand", lower_expand},
+    {"expand_as", lower_expand},
+    {"flatten", lower_flatten},
+    {"flip", lower_flip},
+    {"movedim", lower_movedim},
+    {"narrow", lower_narrow},
+    {"permute", lower_permute},
+    {"pixel_shuffle", lower_pixel_shuffle},
+    {"pixel_unshuffle", lower_pixel_unshuffle},
+    {"ravel", lower_view},
+    {"repeat", lower_repeat},
+    {"repeat_interleave", lower_repeat_interleave},
+    {"reshape", lower_view},
+    {"reshape_as", lower_view},
+    {"roll", lower_roll},
+    {"select", lower_select},
+    {"slice", lower_slice},
+    {"split", lower_parts},
+    {"split_with_sizes", lower_parts},
+    {"squeeze", lower_view},
+    {"stack", lower_stack},
+    {"t", lower_t},
+    {"tensor_split", lower_parts},
+    {"tile", lower_repeat},
+    {"to", lower_conversion},
+    {"transpose", lower_transpose},
+    {"tril", lower_triangle, "lower"},
+    {"triu", lower_triangle, "upper"},
+    {"type_as", lower_conversion},
+    {"unbind", lower_unbind},
+    {"unflatten", lower_view},
+    {"unsafe_chunk", lower_parts},
+    {"unsafe_split", lower_parts},
+    {"unsafe_split_with_sizes", lower_parts},
+    {"unsqueeze", lower_unsqueeze},
+    {"view", lower_view},
+    {"view_as", lower_view},
+};
+
+}  // namespace
+
+Family shape_operators() { return kShapes; }
+
+}  // namespace lockstep::onnx

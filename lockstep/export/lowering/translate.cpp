@@ -1,0 +1,240 @@
+#include <lockstep/export/lowering/translate.h>
+
+#include <algorithm>
+#include <map>
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <lockstep/export/lowering/fold.h>
+#include <lockstep/export/lowering/operators.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr const char* kBatchSymbol = "batch";
+
+std::vector<std::string> names_or_default(const std::vector<std::string>& given, std::size_t count,
+                                          const std::string& stem) {
+  if (!given.empty()) {
+    if (given.size() != count) {
+      throw ConfigError(str("export_onnx: ", stem, "_names must name all ", count, " ", stem,
+                            "s, got ", given.size()));
+    }
+    return given;
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count; ++i) names.push_back(count == 1 ? stem : str(stem, '_', i));
+  return names;
+}
+
+at::ScalarType scalar_type_in(const Value& value) {
+  return value.type()->expectRef<c10::TensorType>().scalarType().value_or(at::kFloat);
+}
+
+// Where and why an operator cannot be exported; several places share a reason.
+class Refusals {
+ public:
+  void add(const std::string& operation, const std::string& reason, const std::string& place) {
+    const std::string what = reason.empty() ? operation : str(operation, ": ", reason);
+    std::vector<std::string>& places = places_[what];
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  }
+
+  void raise() const {
+    if (places_.empty()) return;
+    std::vector<std::string> texts;
+    for (const auto& [what, places] : places_) {
+      texts.push_back(str(what, " [", join(places, "; "), "]"));
+    }
+    throw ConfigError(str("export_onnx: cannot export ",
+                          amount_of(static_cast<std::int64_t>(texts.size()), "operator"), ": ",
+                          join(texts)));
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> places_;
+};
+
+class Translator {
+ public:
+  Translator(const Trace& trace, const NamedParameters& parameters,
+             const TranslationOptions& options)
+      : trace_(trace),
+        parameters_(parameters),
+        options_(options),
+        builder_(options.opset, options.half),
+        input_count_(trace.recording.graph->inputs().size() - parameters.size()) {}
+
+  Model run() {
+    add_inputs();
+    for (const Node* node : trace_.recording.graph->nodes()) lower(*node);
+    refusals_.raise();
+    add_outputs();
+    builder_.remove_unused();
+    return {.opset = options_.opset, .graph = std::move(builder_.graph())};
+  }
+
+ private:
+  ValueInfo value_info(const std::string& name, const Value& value, const std::string& symbol) {
+    ValueInfo info{.name = name, .type = element_type(scalar_type_in(value))};
+    const Extents& sizes = trace_.sizes.at(&value);
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      Dimension dimension{.size = sizes[d].size};
+      if (sizes[d].is_batch()) {
+        dimension.symbol = kBatchSymbol;
+      } else if (!sizes[d].is_static()) {
+        dimension.symbol = str(symbol, "_dimension_", d);
+      }
+      info.dimensions.push_back(std::move(dimension));
+    }
+    return info;
+  }
+
+  void add_inputs() {
+    const auto values = trace_.recording.graph->inputs();
+    output_names_ = names_or_default(options_.output_names, output_values().size(), "output");
+    const auto names = names_or_default(options_.input_names, input_count_, "input");
+    std::vector<std::string> all = names;
+    all.insert(all.end(), output_names_.begin(), output_names_.end());
+    for (const std::string& name : all) {
+      if (builder_.unique_name(name) != name) {
+        throw ConfigError(str("export_onnx: two inputs or outputs have the name '", name, "'"));
+      }
+    }
+    for (std::size_t i = 0; i < input_count_; ++i) {
+      builder_.graph().inputs.push_back(value_info(names[i], *values[i], names[i]));
+      const bool narrow = options_.half && scalar_type_in(*values[i]) == at::kFloat;
+      operands_[values[i]] = {.name = narrow ? cast(names[i], ElementType::kFloat16) : names[i]};
+      if (trace_.batch_dimensions[i] >= 0 && !has_batch_source_) {
+        builder_.set_batch_source(names[i], trace_.batch_dimensions[i]);
+        has_batch_source_ = true;
+      }
+    }
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      operands_[values[input_count_ + i]] = {.constant = parameters_[i].second,
+                                             .wish = parameters_[i].first};
+    }
+  }
+
+  std::string cast(const std::string& name, ElementType type) {
+    return builder_.add("Cast", {name}, {{"to", static_cast<std::int64_t>(type)}});
+  }
+
+  void lower(const Node& node) {
+    if (node.kind() == c10::prim::Constant) return add_constant(node);
+    if (node.kind() == c10::prim::ListConstruct || node.kind() == c10::prim::TupleConstruct) return;
+    if (node.kind() == c10::prim::ListUnpack) return unpack(node);
+    const Place& place = trace_.places.at(&node);
+    builder_.set_scope(place.module());
+    const std::string name = node.kind().toQualString();
+    try {
+      if (fold(node, trace_, operands_)) return;
+      const Operator* const entry = find_operator(name);
+      if (entry == nullptr) throw Unsupported("");
+      Operation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
+      entry->lower(operation, *entry);
+      return;
+    } catch (const Unsupported& error) {
+      refusals_.add(name, error.what(), place.text());
+    } catch (const c10::Error& error) {
+      refusals_.add(name, first_line(error), place.text());
+    }
+    bind_placeholders(node);
+  }
+
+  // So that the operations behind one that failed are judged by themselves.
+  void bind_placeholders(const Node& node) {
+    for (const Value* output : node.outputs()) {
+      Operand& operand = operands_[output];
+      operand = {.name = "refused"};
+      for (const torch::jit::Use& use : output->uses()) {
+        if (use.user->kind() != c10::prim::ListUnpack) continue;
+        operand.members.resize(use.user->outputs().size(), {.name = "refused"});
+      }
+    }
+  }
+
+  void add_constant(const Node& node) {
+    const auto value = torch::jit::toIValue(node.output());
+    if (value && value->isTensor() && value->toTensor().defined()) {
+      operands_[node.output()] = {.constant = value->toTensor()};
+    }
+  }
+
+  void unpack(const Node& node) {
+    const Operand list = operands_[node.input(0)];
+    for (std::size_t k = 0; k < node.outputs().size() && k < list.members.size(); ++k) {
+      operands_[node.output(k)] = list.members[k];
+    }
+  }
+
+  // The tracer joins several outputs to a tuple.
+  std::vector<const Value*> output_values() const {
+    std::vector<const Value*> values;
+    for (const Value* output : trace_.recording.graph->outputs()) {
+      if (output->node()->kind() == c10::prim::TupleConstruct) {
+        const auto members = output->node()->inputs();
+        values.insert(values.end(), members.begin(), members.end());
+      } else {
+        values.push_back(output);
+      }
+    }
+    return values;
+  }
+
+  void add_outputs() {
+    const auto values = output_values();
+    builder_.set_scope("");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      Operand& operand = operands_.at(values[i]);
+      if (operand.name.empty()) operand.name = builder_.constant(operand.constant, operand.wish);
+      const bool widen = options_.half && scalar_type_in(*values[i]) == at::kFloat;
+      const std::string name = widen ? cast(operand.name, ElementType::kFloat) : operand.name;
+      name_output(name, output_names_[i]);
+      builder_.graph().outputs.push_back(
+          value_info(output_names_[i], *values[i], output_names_[i]));
+    }
+  }
+
+  // Gives the value its name as an output of the model, by a node where it has another one that
+  // must stay.
+  void name_output(const std::string& name, const std::string& output) {
+    Graph& graph = builder_.graph();
+    const bool is_output =
+        std::find(output_names_.begin(), output_names_.end(), name) != output_names_.end();
+    if (builder_.maker(name) == nullptr || is_output) {
+      graph.nodes.push_back(
+          {.op_type = "Identity", .name = output, .inputs = {name}, .outputs = {output}});
+      return;
+    }
+    for (OnnxNode& node : graph.nodes) {
+      std::replace(node.inputs.begin(), node.inputs.end(), name, output);
+      std::replace(node.outputs.begin(), node.outputs.end(), name, output);
+    }
+    for (auto& [value, operand] : operands_) {
+      if (operand.name == name) operand.name = output;
+    }
+  }
+
+  const Trace& trace_;
+  const NamedParameters& parameters_;
+  const TranslationOptions& options_;
+  GraphBuilder builder_;
+  Operands operands_;
+  Refusals refusals_;
+  const std::size_t input_count_;
+  std::vector<std::string> output_names_;
+  bool has_batch_source_ = false;
+};
+
+}  // namespace
+
+Model translate(const Trace& trace, const NamedParameters& parameters,
+                const TranslationOptions& options) {
+  return Translator(trace, parameters, options).run();
+}
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,28 @@
+// Writing an ONNX model to a file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include <lockstep/export/onnx/onnx_graph.h>
+
+namespace lockstep::onnx {
+
+/// Protobuf readers refuse messages of 2 GiB or more. The difference is for names and nodes.
+inline constexpr std::int64_t kMostBytesInOneFile = 2'000'000'000;
+/// Smaller initializers stay in the model's own file when the others are stored beside it.
+inline constexpr std::int64_t kLeastExternalBytes = 1024;
+
+struct WrittenModel {
+  std::int64_t bytes = 0;        ///< of the model's file and its external data
+  std::filesystem::path data{};  ///< the file of external data; empty without one
+};
+
+/// Writes `model` to `path`, so that readers see the old file or the new one. Where the
+/// initializers take more than `most_bytes`, those of at least kLeastExternalBytes go to PATH.data,
+/// which must stay beside the model; it is complete before the model gets its name. DataError when
+/// a file cannot be written.
+WrittenModel write_model(const std::filesystem::path& path, const Model& model,
+                         std::int64_t most_bytes = kMostBytesInOneFile);
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,115 @@
+#include <lockstep/export/onnx_export.h>
+
+#include <set>
+
+#include <torch/version.h>
+
+#include <lockstep/core/options.h>
+#include <lockstep/export/lowering/translate.h>
+#include <lockstep/export/onnx/onnx_file.h>
+#include <lockstep/export/trace/trace.h>
+
+namespace lockstep {
+namespace {
+
+// What tracing could change, put back at the end: forward() may write to buffers.
+class UnchangedModule {
+ public:
+  explicit UnchangedModule(torch::nn::Module& module) {
+    modes_.emplace_back(&module, module.is_training());
+    // modules() with the module itself needs a shared pointer to it, which its owner may not have.
+    for (const auto& each : module.modules(/*include_self=*/false)) {
+      modes_.emplace_back(each.get(), each->is_training());
+    }
+    for (const torch::Tensor& buffer : module.buffers()) {
+      if (buffer.defined()) buffers_.push_back({buffer, buffer.clone(), buffer._version()});
+    }
+    module.eval();
+  }
+  ~UnchangedModule() {
+    // train() changes the modules inside as well, which follow here and are put right then.
+    for (const auto& [module, training] : modes_) {
+      if (module->is_training() != training) module->train(training);
+    }
+    const torch::NoGradGuard no_grad;
+    for (const auto& [buffer, value, version] : buffers_) {
+      if (buffer._version() != version) buffer.copy_(value);
+    }
+  }
+  UnchangedModule(const UnchangedModule&) = delete;
+  UnchangedModule& operator=(const UnchangedModule&) = delete;
+
+ private:
+  struct SavedBuffer {
+    torch::Tensor buffer;
+    torch::Tensor value;
+    std::int64_t version;
+  };
+
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
+  std::vector<SavedBuffer> buffers_;
+};
+
+onnx::NamedParameters named_parameters_of(const torch::nn::Module& module) {
+  onnx::NamedParameters parameters;
+  std::set<const void*> seen;  // tied parameters have the name of the first
+  const auto add = [&](const auto& named) {
+    for (const auto& item : named) {
+      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
+        parameters.emplace_back(item.key(), item.value());
+      }
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return parameters;
+}
+
+void check(const OnnxExportOptions& options, const std::vector<torch::Tensor>& inputs) {
+  const OptionCheck check("export_onnx");
+  check.in_range("opset", options.opset, 17, 20);
+  check.positive("most_bytes_in_one_file", static_cast<double>(options.most_bytes_in_one_file));
+  if (inputs.empty()) throw ConfigError("export_onnx: there must be an example input");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) throw ConfigError(str("export_onnx: input ", i, " is undefined"));
+  }
+}
+
+std::vector<std::string> value_names(const std::vector<onnx::ValueInfo>& values) {
+  std::vector<std::string> names;
+  for (const onnx::ValueInfo& value : values) names.push_back(value.name);
+  return names;
+}
+
+}  // namespace
+
+OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
+                       const std::vector<torch::Tensor>& inputs, const std::filesystem::path& path,
+                       const OnnxExportOptions& options) {
+  check(options, inputs);
+  const UnchangedModule unchanged(module);
+  const torch::NoGradGuard no_grad;
+  const onnx::NamedParameters parameters = named_parameters_of(module);
+  const onnx::Trace trace = onnx::trace_module(forward, inputs, parameters,
+                                               {.dynamic_batch = options.dynamic_batch,
+                                                .batch_dimensions = options.batch_dimensions,
+                                                .follow_batch = options.follow_batch,
+                                                .allow_reads = options.allow_reads});
+  onnx::Model model = onnx::translate(trace, parameters,
+                                      {.opset = options.opset,
+                                       .half = options.half,
+                                       .fold_batch_norm = options.fold_batch_norm,
+                                       .input_names = options.input_names,
+                                       .output_names = options.output_names});
+  model.producer_name = "lockstep";
+  model.metadata["libtorch"] = TORCH_VERSION;
+  model.graph.name = module.name();
+  const onnx::WrittenModel written = onnx::write_model(path, model, options.most_bytes_in_one_file);
+  return {.inputs = value_names(model.graph.inputs),
+          .outputs = value_names(model.graph.outputs),
+          .nodes = static_cast<std::int64_t>(model.graph.nodes.size()),
+          .bytes = written.bytes,
+          .external_data = written.data};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,249 @@
+#include <lockstep/export/trace/compare_recordings.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+std::vector<const Node*> nodes_in_order(const Recording& recording) {
+  std::vector<const Node*> nodes;
+  for (const Node* node : recording.graph->nodes()) nodes.push_back(node);
+  return nodes;
+}
+
+// Values numbered in the order in which they are made.
+class Numbering {
+ public:
+  explicit Numbering(const Recording& recording) {
+    for (const Value* input : recording.graph->inputs()) add(input);
+    for (const Node* node : recording.graph->nodes()) {
+      for (const Value* output : node->outputs()) add(output);
+    }
+  }
+  std::size_t of(const Value* value) const { return numbers_.at(value); }
+
+ private:
+  void add(const Value* value) { numbers_.emplace(value, numbers_.size()); }
+
+  std::unordered_map<const Value*, std::size_t> numbers_;
+};
+
+bool same_operation(const Node& a, const Numbering& of_a, const Node& b, const Numbering& of_b) {
+  if (a.kind() != b.kind() || a.inputs().size() != b.inputs().size() ||
+      a.outputs().size() != b.outputs().size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < a.inputs().size(); ++i) {
+    if (of_a.of(a.input(i)) != of_b.of(b.input(i))) return false;
+  }
+  return true;
+}
+
+bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined() || a.is_same(b)) return true;
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  return a.is_floating_point() ? at::allclose(a, b, 0, 0, /*equal_nan=*/true) : at::equal(a, b);
+}
+
+bool same_constant(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isTensor() && b.isTensor()) return same_tensor(a.toTensor(), b.toTensor());
+  if (a.isDouble() && b.isDouble()) {
+    return a.toDouble() == b.toDouble() || (std::isnan(a.toDouble()) && std::isnan(b.toDouble()));
+  }
+  return a.tagKind() == b.tagKind() && lockstep::str(a) == lockstep::str(b);
+}
+
+std::string constant_text(const c10::IValue& value) {
+  if (!value.isTensor()) return lockstep::str(value);
+  return str("a tensor [", join(value.toTensor().sizes()), "]");
+}
+
+c10::IValue constant_of(const Node& node) {
+  return torch::jit::toIValue(node.output()).value_or(c10::IValue());
+}
+
+// The line through (batch, size) of the first two runs, if the third one is on it.
+std::optional<Extent> line_through(std::int64_t batch, std::int64_t size,
+                                   const std::vector<BatchProbe>& probes,
+                                   const std::vector<std::int64_t>& sizes) {
+  const std::int64_t run = probes[0].batch - batch;
+  const std::int64_t rise = sizes[0] - size;
+  if (rise % run != 0) return std::nullopt;
+  const Extent line = {.size = size, .per_batch = rise / run, .offset = size - rise / run * batch};
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    if (line.per_batch * probes[i].batch + line.offset != sizes[i]) return std::nullopt;
+  }
+  return line;
+}
+
+std::optional<Extent> line_of(const c10::IValue& first, std::int64_t batch,
+                              const std::vector<BatchProbe>& probes,
+                              const std::vector<c10::IValue>& values) {
+  if (!first.isInt()) return std::nullopt;
+  std::vector<std::int64_t> sizes;
+  for (const c10::IValue& value : values) {
+    if (!value.isInt()) return std::nullopt;
+    sizes.push_back(value.toInt());
+  }
+  return line_through(batch, first.toInt(), probes, sizes);
+}
+
+std::optional<std::vector<std::int64_t>> sizes_in(const Value& value) {
+  const auto type = value.type()->cast<c10::TensorType>();
+  if (type == nullptr) return std::nullopt;
+  const auto sizes = type->sizes().concrete_sizes();
+  if (!sizes) return std::nullopt;
+  return std::vector<std::int64_t>(sizes->begin(), sizes->end());
+}
+
+std::vector<const Value*> values_of(const Recording& recording) {
+  std::vector<const Value*> values(recording.graph->inputs().begin(),
+                                   recording.graph->inputs().end());
+  for (const Node* node : recording.graph->nodes()) {
+    values.insert(values.end(), node->outputs().begin(), node->outputs().end());
+  }
+  return values;
+}
+
+std::string place_in_words(const Value& value, const Places& places) {
+  const auto place = places.find(value.node());
+  if (place == places.end()) return "an input";
+  return str(value.node()->kind().toQualString(), ' ', place->second.text());
+}
+
+Extents extents_of(const std::vector<std::int64_t>& sizes) {
+  Extents extents;
+  for (const std::int64_t size : sizes) extents.push_back(static_extent(size));
+  return extents;
+}
+
+}  // namespace
+
+const Node* user_of(const Value& constant) {
+  const Node* user = nullptr;
+  for (const Value* value = &constant; !value->uses().empty();) {
+    user = value->uses().front().user;
+    if (user->kind() != c10::prim::ListConstruct) break;
+    value = user->output();
+  }
+  return user == nullptr ? constant.node() : user;
+}
+
+void require_same_operations(const Recording& first, const Recording& other, const Places& places,
+                             const std::string& condition) {
+  const auto a = nodes_in_order(first);
+  const auto b = nodes_in_order(other);
+  const Numbering of_a(first);
+  const Numbering of_b(other);
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < a.size() && i < b.size() && same_operation(*a[i], of_a, *b[i], of_b)) continue;
+    const Node* const node = a.empty() ? nullptr : a[std::min(i, a.size() - 1)];
+    const auto name = [i](const std::vector<const Node*>& nodes) {
+      return i < nodes.size() ? std::string(nodes[i]->kind().toQualString()) : "the end";
+    };
+    throw ConfigError(
+        str("export_onnx: forward() goes another way with ", condition, ", ",
+            node == nullptr ? "at its beginning" : places.at(node).text(), ": one run came to ",
+            name(a), " and another to ", name(b),
+            "; a graph has one way: compute the condition with operations such as torch::where()"));
+  }
+}
+
+std::vector<BakedConstant> differing_constants(const Recording& first,
+                                               const std::vector<const Recording*>& others) {
+  std::vector<BakedConstant> baked;
+  const auto nodes = nodes_in_order(first);
+  for (const Recording* other : others) {
+    const auto peers = nodes_in_order(*other);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (nodes[i]->kind() != c10::prim::Constant) continue;
+      const c10::IValue value = constant_of(*nodes[i]);
+      if (same_constant(value, constant_of(*peers[i]))) continue;
+      baked.push_back({.user = user_of(*nodes[i]->output()),
+                       .text = constant_text(value),
+                       .value = nodes[i]->output()});
+    }
+    if (!baked.empty()) break;  // each place once
+  }
+  return baked;
+}
+
+std::vector<BakedConstant> following_constants(const Recording& first, std::int64_t batch,
+                                               const std::vector<BatchProbe>& probes) {
+  std::vector<BakedConstant> baked;
+  std::vector<std::vector<const Node*>> peers;
+  for (const BatchProbe& probe : probes) peers.push_back(nodes_in_order(*probe.recording));
+  const auto nodes = nodes_in_order(first);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i]->kind() != c10::prim::Constant) continue;
+    const c10::IValue value = constant_of(*nodes[i]);
+    bool differs = false;
+    std::vector<c10::IValue> others;
+    for (const auto& peer : peers) {
+      others.push_back(constant_of(*peer[i]));
+      differs = differs || !same_constant(value, others.back());
+    }
+    if (!differs) continue;
+    baked.push_back({.user = user_of(*nodes[i]->output()),
+                     .text = constant_text(value),
+                     .extent = line_of(value, batch, probes, others),
+                     .value = nodes[i]->output()});
+  }
+  return baked;
+}
+
+std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
+                                                       const std::vector<const Recording*>& others,
+                                                       std::int64_t batch,
+                                                       const std::vector<BatchProbe>& probes,
+                                                       const Places& places) {
+  std::unordered_map<const Value*, Extents> result;
+  const auto values = values_of(first);
+  std::vector<std::vector<const Value*>> peers;
+  for (const BatchProbe& probe : probes) peers.push_back(values_of(*probe.recording));
+  for (const Recording* other : others) {
+    const auto peer = values_of(*other);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (sizes_in(*values[i]) == sizes_in(*peer[i])) continue;
+      throw ConfigError(str("export_onnx: the sizes of the result of ",
+                            place_in_words(*values[i], places),
+                            " depend on the values of the inputs, which a graph of fixed sizes "
+                            "cannot hold"));
+    }
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto sizes = sizes_in(*values[i]);
+    if (!sizes) continue;
+    Extents extents = extents_of(*sizes);
+    for (std::size_t d = 0; d < extents.size() && !probes.empty(); ++d) {
+      std::vector<std::int64_t> seen;
+      for (const auto& peer : peers) {
+        const auto there = sizes_in(*peer[i]);
+        seen.push_back(there && there->size() == sizes->size() ? (*there)[d] : -1);
+      }
+      const auto line = line_through(batch, (*sizes)[d], probes, seen);
+      if (!line) {
+        throw ConfigError(str("export_onnx: dimension ", d, " of the result of ",
+                              place_in_words(*values[i], places), " is ", (*sizes)[d],
+                              " for batch ", batch, " and ", seen[0], " for batch ",
+                              probes[0].batch,
+                              ", which is no multiple of the batch; export with dynamic_batch = "
+                              "false"));
+      }
+      extents[d] = *line;
+    }
+    result[values[i]] = std::move(extents);
+  }
+  return result;
+}
+
+}  // namespace lockstep::onnx

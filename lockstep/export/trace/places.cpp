@@ -1,0 +1,55 @@
+#include <lockstep/export/trace/places.h>
+
+#include <lockstep/core/strings.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+bool is_constant_node(const Node& node) { return node.kind() == c10::prim::Constant; }
+
+}  // namespace
+
+std::string Place::module() const {
+  const auto dot = parameter.rfind('.');
+  return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
+}
+
+std::string Place::text() const {
+  if (parameter.empty()) return "before the first parameter";
+  const std::string name = module().empty() ? "the module itself" : module();
+  return str(uses_it ? "in " : "after ", name, " (parameter ", parameter, ")");
+}
+
+Places places_of(const torch::jit::Graph& graph, std::size_t inputs,
+                 const NamedParameters& parameters) {
+  std::unordered_map<const Value*, const NamedParameters::value_type*> parameter_of;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameter_of[graph.inputs()[inputs + i]] = &parameters[i];
+  }
+  Places places;
+  std::string last;
+  for (const Node* node : graph.nodes()) {
+    const NamedParameters::value_type* used = nullptr;
+    bool only_parameters = true;  // and constants, as in weight.t(): it is made before its use
+    for (const Value* input : node->inputs()) {
+      const auto found = parameter_of.find(input);
+      if (found != parameter_of.end()) {
+        const bool larger = used == nullptr || found->second->second.numel() > used->second.numel();
+        if (larger) used = found->second;
+      } else if (!is_constant_node(*input->node())) {
+        only_parameters = false;
+      }
+    }
+    if (used != nullptr) last = used->first;
+    if (used != nullptr && only_parameters) {
+      for (const Value* output : node->outputs()) parameter_of[output] = used;
+    }
+    places[node] = {.parameter = last, .uses_it = used != nullptr};
+  }
+  return places;
+}
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,37 @@
+// Notices when a program reads a value out of a tensor that is being traced.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/record_function.h>
+
+#include <lockstep/export/trace/recording.h>
+
+namespace lockstep::onnx {
+
+/// While it lives, each item() on this thread of a traced tensor that depends on one of the graph's
+/// first `inputs` inputs adds to `reads` the name of the parameter that was used last. A tracer
+/// records nothing of it: the number is gone from the graph. One at a time on a thread.
+class ReadObserver {
+ public:
+  ReadObserver(std::size_t inputs, const NamedParameters& parameters,
+               std::vector<std::string>& reads);
+  ~ReadObserver();
+  ReadObserver(const ReadObserver&) = delete;
+  ReadObserver& operator=(const ReadObserver&) = delete;
+
+  /// Called with the tensor that is read.
+  void on_read(const at::Tensor& tensor);
+
+ private:
+  bool depends_on_inputs(const torch::jit::Value* value) const;
+  std::string last_parameter() const;
+
+  const std::size_t inputs_;
+  const NamedParameters& parameters_;
+  std::vector<std::string>& reads_;
+  at::CallbackHandle callback_;
+};
+
+}  // namespace lockstep::onnx

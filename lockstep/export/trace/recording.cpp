@@ -1,0 +1,83 @@
+#include <lockstep/export/trace/recording.h>
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/export/trace/read_observer.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Stack;
+
+// The inputs, then the parameters: the tracer knows a tensor by its identity, and so names those of
+// the module that forward() uses.
+Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
+  Stack stack;
+  for (const at::Tensor& input : inputs) stack.emplace_back(input.clone());
+  for (const auto& [name, tensor] : parameters) stack.emplace_back(tensor);
+  return stack;
+}
+
+// The tracer's complaints in words that name the remedy.
+[[noreturn]] void explain(const std::exception& error) {
+  const std::string text = error.what();
+  if (text.find("Cannot insert a Tensor that requires grad") != std::string::npos) {
+    throw ConfigError(
+        "export_onnx: forward() uses a tensor that requires a gradient and is not a parameter of "
+        "the module; register it with register_parameter() or register_buffer()");
+  }
+  if (text.find("did not have observable data dependence") != std::string::npos) {
+    throw ConfigError(
+        "export_onnx: an output is not computed from the inputs or parameters by operations of "
+        "LibTorch, so that a trace cannot see where it comes from; compute it from the inputs");
+  }
+  throw;
+}
+
+}  // namespace
+
+Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters) {
+  const at::NoGradGuard no_grad;
+  Recording recording;
+  const ReadObserver observer(inputs.size(), parameters, recording.reads);
+  const auto run = [&](Stack stack) {
+    stack.resize(inputs.size());
+    Tensors given;
+    for (const auto& value : stack) given.push_back(value.toTensor());
+    recording.outputs = forward(given);
+    return Stack(recording.outputs.begin(), recording.outputs.end());
+  };
+  try {
+    const auto [state, ignored] = torch::jit::tracer::trace(
+        stack_of(inputs, parameters), run, [](const at::Tensor&) { return std::string(); });
+    recording.graph = state->graph;
+  } catch (const std::exception& error) {
+    explain(error);
+  }
+  return recording;
+}
+
+Tensors replay(const Recording& recording, const Tensors& inputs,
+               const NamedParameters& parameters) {
+  const at::NoGradGuard no_grad;
+  const torch::jit::Code code(recording.graph, "lockstep_export");
+  Stack stack = stack_of(inputs, parameters);
+  torch::jit::InterpreterState(code).run(stack);
+  Tensors outputs;
+  for (const auto& value : stack) {
+    if (value.isTensor()) {
+      outputs.push_back(value.toTensor());
+      continue;
+    }
+    // The tracer joins several outputs to a tuple.
+    for (const auto& element : value.toTupleRef().elements()) {
+      outputs.push_back(element.toTensor());
+    }
+  }
+  return outputs;
+}
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,218 @@
+#include <lockstep/export/trace/trace.h>
+
+#include <algorithm>
+#include <set>
+
+#include <lockstep/core/error.h>
+#include <lockstep/export/trace/aliasing.h>
+#include <lockstep/export/trace/compare_recordings.h>
+#include <lockstep/export/trace/probes.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Node;
+
+// Operations of LibTorch may add in another order for another memory layout.
+constexpr double kReplayTolerance = 1e-4;
+
+std::vector<std::int64_t> resolved_batch_dimensions(const Tensors& inputs,
+                                                    const TraceOptions& options) {
+  std::vector<std::int64_t> dimensions = options.batch_dimensions;
+  if (dimensions.empty()) {
+    for (const at::Tensor& input : inputs) dimensions.push_back(input.dim() == 0 ? -1 : 0);
+  }
+  if (dimensions.size() != inputs.size()) {
+    throw ConfigError(str("export_onnx: batch_dimensions needs an entry for each of the ",
+                          inputs.size(), " inputs, got ", dimensions.size()));
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!options.dynamic_batch) dimensions[i] = -1;
+    if (dimensions[i] >= inputs[i].dim() || dimensions[i] < -1) {
+      throw ConfigError(str("export_onnx: input ", i, " has ", inputs[i].dim(),
+                            " dimensions, so that its batch cannot be dimension ", dimensions[i],
+                            "; give -1 for an input without a batch"));
+    }
+  }
+  return dimensions;
+}
+
+// The batch that all inputs agree on; 0 where none has one.
+std::int64_t batch_of(const Tensors& inputs, const std::vector<std::int64_t>& dimensions) {
+  std::int64_t batch = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (dimensions[i] < 0) continue;
+    const std::int64_t size = inputs[i].size(dimensions[i]);
+    if (size < 1 || (batch != 0 && size != batch)) {
+      throw ConfigError(str("export_onnx: dimension ", dimensions[i], " of input ", i, " is ", size,
+                            batch == 0 ? str(", expected at least one sample")
+                                       : str(", but the batch of the inputs before is ", batch),
+                            "; batch_dimensions says which dimension of each input is the batch"));
+    }
+    batch = size;
+  }
+  return batch;
+}
+
+std::string places_in_words(const std::vector<BakedConstant>& baked, const Places& places) {
+  std::vector<std::string> texts;
+  std::set<std::string> seen;
+  for (const BakedConstant& each : baked) {
+    const std::string text = str(each.user->kind().toQualString(), " with ", each.text, ' ',
+                                 places.at(each.user).text());
+    if (seen.insert(text).second) texts.push_back(text);
+  }
+  return join(texts, "; ");
+}
+
+// LibTorch's own modules read the batch from their inputs: MultiheadAttention for its views, the
+// recurrent ones for their first state.
+bool is_in_attention(const Place& place, const NamedParameters& parameters) {
+  const auto has = [&](const std::string& name) {
+    return std::any_of(parameters.begin(), parameters.end(),
+                       [&](const auto& entry) { return entry.first == name; });
+  };
+  std::string module = place.module();
+  constexpr std::string_view kProjection = "out_proj";
+  if (module.ends_with(kProjection)) module.resize(module.size() - kProjection.size());
+  if (module.ends_with('.')) module.pop_back();
+  const std::string prefix = module.empty() ? "" : module + ".";
+  return (has(prefix + "in_proj_weight") || has(prefix + "q_proj_weight")) &&
+         has(prefix + "out_proj.weight");
+}
+
+bool is_first_state(const Node& node) {
+  static const std::set<std::string> kRecurrent = {"aten::lstm", "aten::gru", "aten::rnn_tanh",
+                                                   "aten::rnn_relu"};
+  return node.kind() == c10::Symbol::fromQualString("aten::zeros") &&
+         kRecurrent.contains(user_of(*node.output())->kind().toQualString());
+}
+
+void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParameters& parameters,
+                      bool follow_batch, Trace& trace) {
+  std::vector<BakedConstant> refused;
+  for (const BakedConstant& each : baked) {
+    const bool may = follow_batch || is_in_attention(trace.places.at(each.user), parameters) ||
+                     is_first_state(*each.user);
+    if (may && each.extent) {
+      trace.following[each.value] = *each.extent;
+    } else {
+      refused.push_back(each);
+    }
+  }
+  if (refused.empty()) return;
+  throw ConfigError(
+      str("export_onnx: forward() bakes the batch into constants that a trace cannot follow: ",
+          places_in_words(refused, trace.places),
+          "; write sizes that do not name the batch, such as x.flatten(1) in place of "
+          "x.view({x.size(0), -1}), or set follow_batch, or export with dynamic_batch = false"));
+}
+
+// A run that forward() refuses (a check of its own) is replaced by one with the example's values in
+// another order.
+Recording record_other_values(const Forward& forward, const Tensors& inputs, int number,
+                              const NamedParameters& parameters, Tensors& given) {
+  given = with_other_values(inputs, number);
+  try {
+    return record(forward, given, parameters);
+  } catch (const std::exception&) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      given[i] = inputs[i].flatten().roll(number + 1).view(inputs[i].sizes());
+    }
+    return record(forward, given, parameters);
+  }
+}
+
+void require_same_results(const Tensors& replayed, const Tensors& returned) {
+  for (std::size_t i = 0; i < returned.size(); ++i) {
+    if (i < replayed.size() && replayed[i].sizes() == returned[i].sizes() &&
+        at::allclose(replayed[i].to(at::kDouble), returned[i].to(at::kDouble), kReplayTolerance,
+                     kReplayTolerance, /*equal_nan=*/true)) {
+      continue;
+    }
+    throw ConfigError(str("export_onnx: output ", i,
+                          " of the recorded operations differs from forward()'s with other inputs: "
+                          "forward() computes something outside of LibTorch's operations (through "
+                          "data_ptr(), an accessor or another library)"));
+  }
+}
+
+bool is_random(const torch::jit::Graph& graph) {
+  for (const Node* node : graph.nodes()) {
+    if (node->isNondeterministic()) return true;
+  }
+  return false;
+}
+
+void compare_values(const Forward& forward, const Tensors& inputs,
+                    const NamedParameters& parameters, std::vector<Recording>& others,
+                    Trace& trace) {
+  constexpr int kOtherValues = 2;
+  for (int number = 0; number < kOtherValues; ++number) {
+    Tensors given;
+    others.push_back(record_other_values(forward, inputs, number, parameters, given));
+    require_same_operations(trace.recording, others.back(), trace.places, "other values");
+    const auto baked = differing_constants(trace.recording, {&others.back()});
+    if (!baked.empty()) {
+      throw ConfigError(str(
+          "export_onnx: forward() computes constants from the values of its inputs, which a trace "
+          "bakes in: ",
+          places_in_words(baked, trace.places),
+          "; keep them tensors (no item(), data_ptr() or tensors of another library)"));
+    }
+    // Random operations have no lowering: the translation names them.
+    if (number == 0 && !is_random(*trace.recording.graph)) {
+      require_same_results(replay(trace.recording, given, parameters), others.back().outputs);
+    }
+  }
+}
+
+// A branch that none of the runs took leaves no other mark.
+void require_no_reads(const Recording& recording) {
+  std::vector<std::string> texts;
+  for (const std::string& parameter : recording.reads) {
+    const std::string text = Place{.parameter = parameter}.text();
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+  }
+  if (texts.empty()) return;
+  throw ConfigError(
+      str("export_onnx: forward() reads a value out of a tensor (item()) ", join(texts, "; "),
+          "; the runs showed no difference, but a branch on it that other inputs take "
+          "would be missing in the model: use torch::where(), or set allow_reads"));
+}
+
+}  // namespace
+
+Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters,
+                   const TraceOptions& options) {
+  Trace trace;
+  trace.batch_dimensions = resolved_batch_dimensions(inputs, options);
+  trace.batch = batch_of(inputs, trace.batch_dimensions);
+  trace.recording = record(forward, inputs, parameters);
+  trace.places = places_of(*trace.recording.graph, inputs.size(), parameters);
+  require_plain_writes(*trace.recording.graph, inputs.size(), parameters, trace.places);
+
+  std::vector<Recording> others;
+  compare_values(forward, inputs, parameters, others, trace);
+
+  std::vector<Recording> batches;
+  std::vector<BatchProbe> probes;
+  if (trace.batch > 0) {
+    for (const std::int64_t batch : {trace.batch + 1, trace.batch + 3}) {
+      batches.push_back(
+          record(forward, with_batch(inputs, trace.batch_dimensions, batch), parameters));
+      require_same_operations(trace.recording, batches.back(), trace.places, "another batch size");
+      probes.push_back({.batch = batch});
+    }
+    for (std::size_t i = 0; i < probes.size(); ++i) probes[i].recording = &batches[i];
+    accept_or_refuse(following_constants(trace.recording, trace.batch, probes), parameters,
+                     options.follow_batch, trace);
+  }
+  if (!options.allow_reads) require_no_reads(trace.recording);
+  std::vector<const Recording*> same_sizes;
+  for (const Recording& other : others) same_sizes.push_back(&other);
+  trace.sizes = traced_sizes(trace.recording, same_sizes, trace.batch, probes, trace.places);
+  return trace;
+}
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,39 @@
+// The tensors and storages in the pickle of a .pt file.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/formats/pickle.h>
+#include <lockstep/formats/torch_file.h>
+
+namespace lockstep::torch_file {
+
+/// The bytes of storages by their keys.
+using StorageBytes = std::map<std::string_view, std::span<const std::byte>, std::less<>>;
+
+struct CollectedTensors {
+  std::vector<std::pair<std::string, const PickleTensor*>> tensors{};
+  std::map<std::string_view, const PickleStorage*, std::less<>> storages{};  ///< by their keys
+};
+
+/// What is in `pickle`, which must outlive the result. CheckpointError, beginning with `name`, when
+/// two tensors get one name, a storage has two descriptions, or names are longer than the pickle
+/// justifies.
+CollectedTensors collect_tensors(const Pickle& pickle, std::string_view name);
+
+/// Bytes of one element of `storage`; 0 for types that Lockstep does not read.
+std::size_t element_bytes(const PickleStorage& storage);
+
+/// The tensors with their memory. CheckpointError when a type is not read, storages lack bytes or
+/// have others than their description says, or a tensor reaches beyond its storage.
+TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes& bytes,
+                          std::string_view name);
+
+}  // namespace lockstep::torch_file

@@ -1,0 +1,86 @@
+// A module, or a function of tensors, that is exported and compared with onnxruntime.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn.h>
+
+#include <lockstep/export/onnx_export.h>
+
+namespace lockstep::testing_support {
+
+using Tensors = std::vector<torch::Tensor>;
+
+/// Makes an input for a batch of the given size.
+using MakeInput = std::function<torch::Tensor(std::int64_t batch)>;
+
+struct ExportCase {
+  std::string name{};  ///< of the files
+  std::string op{};    ///< the operator of LibTorch that the case is for; empty for a whole net
+  std::shared_ptr<torch::nn::Module> module{};
+  OnnxForward forward{};
+  std::vector<MakeInput> inputs{};
+  OnnxExportOptions options{};
+  int first_opset = 17;
+  /// Largest difference, relative to the largest output.
+  double tolerance = 1e-5;
+
+  Tensors make_inputs(std::int64_t batch) const {
+    Tensors made;
+    for (const MakeInput& make : inputs) made.push_back(make(batch));
+    return made;
+  }
+};
+
+/// One case for each operator in the table of lowerings, at least.
+std::vector<ExportCase> operator_cases();
+
+/// Whole networks.
+std::vector<ExportCase> net_cases();
+
+inline std::vector<std::int64_t> with_batch(std::int64_t batch, std::vector<std::int64_t> sizes) {
+  sizes.insert(sizes.begin(), batch);
+  return sizes;
+}
+
+/// Normally distributed, [batch, sizes...].
+inline MakeInput floats(std::vector<std::int64_t> sizes) {
+  return [sizes](std::int64_t batch) { return torch::randn(with_batch(batch, sizes)); };
+}
+/// Between `low` and `high`.
+inline MakeInput between(double low, double high, std::vector<std::int64_t> sizes) {
+  return [=](std::int64_t batch) {
+    return torch::rand(with_batch(batch, sizes)) * (high - low) + low;
+  };
+}
+/// Whole numbers from `low` to `high` - 1.
+inline MakeInput integers(std::int64_t low, std::int64_t high, std::vector<std::int64_t> sizes) {
+  return [=](std::int64_t batch) {
+    return torch::randint(low, high, with_batch(batch, sizes), torch::kLong);
+  };
+}
+inline MakeInput truths(std::vector<std::int64_t> sizes) {
+  return [sizes](std::int64_t batch) { return torch::rand(with_batch(batch, sizes)) > 0.5; };
+}
+
+/// A case of a module holder whose forward() takes a tensor.
+template <class ModuleHolder>
+ExportCase case_of(std::string name, std::string op, ModuleHolder net, MakeInput input) {
+  return {.name = std::move(name),
+          .op = std::move(op),
+          .module = net.ptr(),
+          .forward =
+              [net](const Tensors& x) mutable {
+                Tensors outputs;
+                onnx::append_outputs(net->forward(x[0]), outputs);
+                return outputs;
+              },
+          .inputs = {std::move(input)}};
+}
+
+}  // namespace lockstep::testing_support

@@ -1,0 +1,107 @@
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/models/resnet.h>
+#include <tests/export/export_case.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+namespace nn = torch::nn;
+
+// Compresses 160x160 images to 16 maps of 8x8.
+nn::Sequential auto_encoder() {
+  return nn::Sequential(
+      nn::Conv2d(nn::Conv2dOptions(3, 8, 5).padding(2)), nn::ReLU(), nn::MaxPool2d(4),
+      nn::Conv2d(nn::Conv2dOptions(8, 16, 5).padding(2)), nn::ReLU(), nn::MaxPool2d(5),
+      nn::ConvTranspose2d(nn::ConvTranspose2dOptions(16, 8, 5).stride(5)), nn::ReLU(),
+      nn::ConvTranspose2d(
+          nn::ConvTranspose2dOptions(8, 3, 5).stride(4).padding(1).output_padding(1)));
+}
+
+// Sentences of 12 tokens to 5 classes. torch::nn's encoder wants the batch in the second dimension.
+class SentenceNetImpl : public nn::Module {
+ public:
+  SentenceNetImpl() {
+    words_ = register_module("words", nn::Embedding(50, 32));
+    encoder_ = register_module(
+        "encoder",
+        nn::TransformerEncoder(nn::TransformerEncoderOptions(
+            nn::TransformerEncoderLayerOptions(32, 4).dim_feedforward(64).activation(torch::kGELU),
+            2)));
+    classes_ = register_module("classes", nn::Linear(32, 5));
+  }
+  torch::Tensor forward(const torch::Tensor& tokens) {
+    const auto encoded = encoder_->forward(words_->forward(tokens).transpose(0, 1));
+    return classes_->forward(encoded.mean(0));
+  }
+
+ private:
+  nn::Embedding words_{nullptr};
+  nn::TransformerEncoder encoder_{nullptr};
+  nn::Linear classes_{nullptr};
+};
+TORCH_MODULE(SentenceNet);
+
+class SequenceNetImpl : public nn::Module {
+ public:
+  SequenceNetImpl() {
+    lstm_ = register_module(
+        "lstm", nn::LSTM(nn::LSTMOptions(6, 16).num_layers(2).batch_first(true).dropout(0.2)));
+    classes_ = register_module("classes", nn::Linear(16, 4));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto [sequence, state] = lstm_->forward(x);
+    return classes_->forward(sequence.select(1, -1));
+  }
+
+ private:
+  nn::LSTM lstm_{nullptr};
+  nn::Linear classes_{nullptr};
+};
+TORCH_MODULE(SequenceNet);
+
+// Statistics and scales that a trained net could have, so that folding them is seen.
+void set_statistics(nn::Module& net) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& module : net.modules(/*include_self=*/false)) {
+    if (auto* norm = module->as<nn::BatchNorm2d>()) {
+      norm->running_mean.normal_(0, 0.1);
+      norm->running_var.uniform_(0.8, 1.2);
+      norm->weight.uniform_(0.8, 1.2);
+    }
+  }
+}
+
+ExportCase resnet_case(const char* name, ResNet net, std::int64_t side) {
+  set_statistics(*net);
+  return case_of(name, "", net, floats({3, side, side}));
+}
+
+}  // namespace
+
+std::vector<ExportCase> net_cases() {
+  torch::manual_seed(2);
+  std::vector<ExportCase> cases = {
+      case_of("mnist_net", "", MnistNet(), floats({1, 28, 28})),
+      resnet_case("resnet18", resnet18(ResNetStem::kImageNet, 100), 64),
+      resnet_case("resnet50", resnet50(ResNetStem::kImageNet, 100), 64),
+      case_of("auto_encoder", "", auto_encoder(), floats({3, 160, 160})),
+      case_of("transformer_encoder", "", SentenceNet(), integers(0, 50, {12})),
+      case_of("lstm_net", "", SequenceNet(), floats({9, 6})),
+  };
+  // Float16 has three decimal digits, of which layers lose some.
+  ExportCase half = resnet_case("resnet18_half", resnet18(ResNetStem::kCifar, 10), 32);
+  half.options.half = true;
+  half.tolerance = 5e-3;
+  cases.push_back(std::move(half));
+  ExportCase apart =
+      case_of("auto_encoder_external_data", "", auto_encoder(), floats({3, 160, 160}));
+  apart.options.most_bytes_in_one_file = 8192;
+  cases.push_back(std::move(apart));
+  ExportCase fixed = case_of("mnist_net_fixed_batch", "", MnistNet(), floats({1, 28, 28}));
+  fixed.options.dynamic_batch = false;
+  fixed.options.fold_batch_norm = false;
+  cases.push_back(std::move(fixed));
+  return cases;
+}
+
+}  // namespace lockstep::testing_support

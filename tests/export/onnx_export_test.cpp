@@ -1,0 +1,191 @@
+#include <lockstep/export/onnx_export.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/models/resnet.h>
+#include <tests/export/onnx_reader.h>
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing_support::read_model;
+using testing_support::read_text;
+using testing_support::ReadModel;
+using testing_support::TemporaryDirectory;
+
+std::vector<std::string> initializer_names(const ReadModel& model) {
+  std::vector<std::string> names;
+  for (const auto& [name, type] : model.initializers) names.push_back(name);
+  return names;
+}
+
+// A convolution with its normalisation and a last layer.
+nn::Sequential small_net() {
+  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(3, 4, 3).bias(false)), nn::BatchNorm2d(4),
+                        nn::ReLU(), nn::Dropout(), nn::AdaptiveAvgPool2d(1), nn::Flatten(),
+                        nn::Linear(4, 2));
+}
+
+class OnnxExportTest : public ::testing::Test {
+ protected:
+  ReadModel exported(nn::Sequential net, const OnnxExportOptions& options = {}) {
+    export_onnx(net, {torch::randn({2, 3, 8, 8})}, path, options);
+    return read_model(path);
+  }
+
+  TemporaryDirectory folder;
+  const std::filesystem::path path = folder / "net.onnx";
+};
+
+TEST_F(OnnxExportTest, NamesInitializersAfterParameters) {
+  const ReadModel model = exported(small_net(), {.fold_batch_norm = false});
+  EXPECT_THAT(initializer_names(model),
+              ElementsAre("0.weight", "1.bias", "1.running_mean", "1.running_var", "1.weight",
+                          "6.bias", "6.weight"));
+  EXPECT_THAT(model.operators, ElementsAre("Conv", "BatchNormalization", "Relu",
+                                           "GlobalAveragePool", "Flatten", "Gemm"));
+}
+
+TEST_F(OnnxExportTest, FoldsBatchNormIntoTheConvolution) {
+  const ReadModel model = exported(small_net());
+  EXPECT_THAT(initializer_names(model), ElementsAre("0.bias", "0.weight", "6.bias", "6.weight"));
+  EXPECT_THAT(model.operators, Not(Contains("BatchNormalization")));
+}
+
+// The convolution's result is used twice, so that it must stay what it is.
+TEST_F(OnnxExportTest, KeepsABatchNormWhoseInputIsUsedElsewhere) {
+  nn::Sequential parts(nn::Conv2d(nn::Conv2dOptions(3, 4, 3)), nn::BatchNorm2d(4));
+  const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+    const auto y = parts[0]->as<nn::Conv2d>()->forward(x[0]);
+    return std::vector<torch::Tensor>{parts[1]->as<nn::BatchNorm2d>()->forward(y) + y};
+  };
+  export_onnx(*parts, forward, {torch::randn({2, 3, 8, 8})}, path);
+  EXPECT_THAT(read_model(path).operators, ElementsAre("Conv", "BatchNormalization", "Add"));
+}
+
+TEST_F(OnnxExportTest, DynamicBatchIsTheSymbolBatch) {
+  const ReadModel dynamic = exported(small_net());
+  EXPECT_EQ(dynamic.sizes.at("input"), "batch,3,8,8");
+  EXPECT_EQ(dynamic.sizes.at("output"), "batch,2");
+  const ReadModel fixed = exported(small_net(), {.dynamic_batch = false});
+  EXPECT_EQ(fixed.sizes.at("input"), "2,3,8,8");
+  EXPECT_EQ(fixed.sizes.at("output"), "2,2");
+}
+
+TEST_F(OnnxExportTest, HalfStoresFloat16AndKeepsInputsAndOutputs) {
+  constexpr std::int32_t kFloat16 = 10;
+  const ReadModel model = exported(small_net(), {.half = true});
+  for (const auto& [name, type] : model.initializers) EXPECT_EQ(type, kFloat16) << name;
+  EXPECT_EQ(model.operators.front(), "Cast");
+  EXPECT_EQ(model.operators.back(), "Cast");
+}
+
+TEST_F(OnnxExportTest, WritesTheOpsetThatWasAskedFor) {
+  for (const int opset : {17, 18, 19, 20}) {
+    EXPECT_EQ(exported(small_net(), {.opset = opset}).opset, opset);
+  }
+}
+
+TEST_F(OnnxExportTest, TakesNamesOfInputsAndOutputs) {
+  const ReadModel model =
+      exported(small_net(), {.input_names = {"image"}, .output_names = {"scores"}});
+  EXPECT_THAT(model.inputs, ElementsAre("image"));
+  EXPECT_THAT(model.outputs, ElementsAre("scores"));
+}
+
+TEST_F(OnnxExportTest, TuplesBecomeSeveralOutputs) {
+  nn::LSTM lstm(nn::LSTMOptions(3, 4).batch_first(true));
+  const OnnxExport written = export_onnx(lstm, {torch::randn({2, 5, 3})}, path);
+  EXPECT_THAT(written.outputs, ElementsAre("output_0", "output_1", "output_2"));
+  const ReadModel model = read_model(path);
+  EXPECT_EQ(model.sizes.at("output_0"), "batch,5,4");
+  EXPECT_EQ(model.sizes.at("output_1"), "1,batch,4");
+  EXPECT_THAT(initializer_names(model),
+              AllOf(Contains("weight_ih_l0"), Contains("weight_hh_l0"), Contains("bias_ih_l0")));
+}
+
+TEST_F(OnnxExportTest, TheFusedNetOfMnistIsTracedWithoutItsKernels) {
+  MnistNet net;
+  export_onnx(net, {torch::randn({2, 1, 28, 28})}, path);
+  EXPECT_THAT(read_model(path).operators,
+              ElementsAre("Conv", "MaxPool", "Relu", "Conv", "MaxPool", "Relu", "Flatten", "Gemm",
+                          "Relu", "Gemm", "LogSoftmax"));
+}
+
+TEST_F(OnnxExportTest, LeavesTheModuleAsItWas) {
+  nn::Sequential net = small_net();
+  net->train();
+  net[3]->eval();
+  std::vector<torch::Tensor> before;
+  for (const auto& each : net->parameters()) before.push_back(each.detach().clone());
+  for (const auto& each : net->buffers()) before.push_back(each.detach().clone());
+  exported(net);
+  std::vector<torch::Tensor> after;
+  for (const auto& each : net->parameters()) {
+    EXPECT_TRUE(each.requires_grad());
+    after.push_back(each.detach());
+  }
+  for (const auto& each : net->buffers()) after.push_back(each);
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(before[i].equal(after[i])) << i;
+  EXPECT_TRUE(net->is_training());
+  EXPECT_TRUE(net[1]->is_training());
+  EXPECT_FALSE(net[3]->is_training());
+}
+
+TEST_F(OnnxExportTest, LargeParametersGoToAFileOfTheirOwn) {
+  nn::Linear net(64, 64);
+  const OnnxExport written =
+      export_onnx(net, {torch::randn({2, 64})}, path, {.most_bytes_in_one_file = 4096});
+  EXPECT_EQ(written.external_data, path.string() + ".data");
+  const ReadModel model = read_model(path);
+  EXPECT_EQ(model.locations.at("weight"), "net.onnx.data");
+  EXPECT_FALSE(model.locations.contains("bias"));
+  const std::string data = read_text(written.external_data);
+  const torch::Tensor weight = net->weight.detach().contiguous();
+  EXPECT_EQ(data, std::string(static_cast<const char*>(weight.const_data_ptr()), weight.nbytes()));
+  EXPECT_THAT(folder.names(), ElementsAre("net.onnx", "net.onnx.data"));
+}
+
+TEST_F(OnnxExportTest, KeepsTheOldFileWhenItFails) {
+  folder.write("net.onnx", "old");
+  nn::Linear net(4, 4);
+  const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
+    return std::vector<torch::Tensor>{at::digamma(net->forward(x[0]))};
+  };
+  EXPECT_THROW(export_onnx(*net, forward, {torch::randn({2, 4})}, path), ConfigError);
+  EXPECT_EQ(read_text(path), "old");
+  EXPECT_THAT(folder.names(), ElementsAre("net.onnx"));
+}
+
+TEST_F(OnnxExportTest, ChecksItsOptions) {
+  nn::Linear net(4, 4);
+  const std::vector<torch::Tensor> inputs = {torch::randn({2, 4})};
+  const auto message = [&](const std::vector<torch::Tensor>& given,
+                           const OnnxExportOptions& options) -> std::string {
+    try {
+      export_onnx(net, given, path, options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  EXPECT_THAT(message(inputs, {.opset = 16}), HasSubstr("opset must be"));
+  EXPECT_THAT(message(inputs, {.opset = 21}), HasSubstr("opset must be"));
+  EXPECT_THAT(message({}, {}), HasSubstr("example input"));
+  EXPECT_THAT(message({inputs[0], inputs[0]}, {}), HasSubstr("does not take 2 tensors"));
+  EXPECT_THAT(message(inputs, {.batch_dimensions = {0, 1}}), HasSubstr("each of the 1 inputs"));
+  EXPECT_THAT(message(inputs, {.batch_dimensions = {2}}), HasSubstr("dimension 2"));
+  EXPECT_THAT(message(inputs, {.input_names = {"a", "b"}}), HasSubstr("input_names"));
+  EXPECT_THAT(message(inputs, {.input_names = {"a"}, .output_names = {"a"}}), HasSubstr("'a'"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// Just enough of a reader of ONNX files for tests.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <protozero/pbf_reader.hpp>
+
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+
+struct ReadModel {
+  std::int64_t opset = 0;
+  std::vector<std::string> operators{};                ///< of the nodes, in order
+  std::map<std::string, std::int32_t> initializers{};  ///< their element types
+  std::map<std::string, std::string> locations{};      ///< of those in a file of external data
+  std::vector<std::string> inputs{};
+  std::vector<std::string> outputs{};
+  /// Sizes of inputs and outputs: "batch,3,8,8".
+  std::map<std::string, std::string> sizes{};
+};
+
+inline void read_value(protozero::pbf_reader value, std::vector<std::string>& names,
+                       ReadModel& model) {
+  std::string name;
+  std::string sizes;
+  while (value.next()) {
+    if (value.tag() == 1) {
+      name = value.get_string();
+    } else if (value.tag() == 2) {
+      protozero::pbf_reader type = value.get_message();
+      type.next(1);
+      protozero::pbf_reader tensor = type.get_message();
+      while (tensor.next(2)) {
+        protozero::pbf_reader shape = tensor.get_message();
+        while (shape.next(1)) {
+          protozero::pbf_reader dimension = shape.get_message();
+          dimension.next();
+          if (!sizes.empty()) sizes += ',';
+          sizes +=
+              dimension.tag() == 1 ? std::to_string(dimension.get_int64()) : dimension.get_string();
+        }
+      }
+    } else {
+      value.skip();
+    }
+  }
+  names.push_back(name);
+  model.sizes[name] = sizes;
+}
+
+inline void read_initializer(protozero::pbf_reader tensor, ReadModel& model) {
+  std::string name;
+  std::int32_t type = 0;
+  std::string location;
+  while (tensor.next()) {
+    if (tensor.tag() == 2) {
+      type = tensor.get_int32();
+    } else if (tensor.tag() == 8) {
+      name = tensor.get_string();
+    } else if (tensor.tag() == 13) {
+      protozero::pbf_reader pair = tensor.get_message();
+      pair.next(1);
+      const std::string key = pair.get_string();
+      pair.next(2);
+      if (key == "location") location = pair.get_string();
+    } else {
+      tensor.skip();
+    }
+  }
+  model.initializers[name] = type;
+  if (!location.empty()) model.locations[name] = location;
+}
+
+inline void read_graph(protozero::pbf_reader graph, ReadModel& model) {
+  while (graph.next()) {
+    if (graph.tag() == 1) {
+      protozero::pbf_reader node = graph.get_message();
+      while (node.next(4)) model.operators.push_back(node.get_string());
+    } else if (graph.tag() == 5) {
+      read_initializer(graph.get_message(), model);
+    } else if (graph.tag() == 11) {
+      read_value(graph.get_message(), model.inputs, model);
+    } else if (graph.tag() == 12) {
+      read_value(graph.get_message(), model.outputs, model);
+    } else {
+      graph.skip();
+    }
+  }
+}
+
+inline ReadModel read_model(const std::filesystem::path& path) {
+  const std::string content = read_text(path);
+  ReadModel model;
+  protozero::pbf_reader reader(content);
+  while (reader.next()) {
+    if (reader.tag() == 7) {
+      read_graph(reader.get_message(), model);
+    } else if (reader.tag() == 8) {
+      protozero::pbf_reader opset = reader.get_message();
+      while (opset.next(2)) model.opset = opset.get_int64();
+    } else {
+      reader.skip();
+    }
+  }
+  return model;
+}
+
+}  // namespace lockstep::testing_support

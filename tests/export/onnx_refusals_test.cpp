@@ -1,0 +1,218 @@
+// What a trace cannot see is refused, with its place, and never baked in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/export/onnx_export.h>
+#include <tests/export/onnx_reader.h>
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
+using torch::Tensor;
+
+// A convolution conv1 and a layer fc, with the user's code between and behind them.
+class UserNetImpl : public nn::Module {
+ public:
+  using Code = std::function<Tensor(UserNetImpl& net, const Tensor& features)>;
+
+  explicit UserNetImpl(Code code) : code_(std::move(code)) {
+    conv1 = register_module("conv1", nn::Conv2d(1, 2, 3));
+    fc = register_module("fc", nn::Linear(8, 3));
+    scale = register_parameter("scale", torch::ones({1}));
+    counter = register_buffer("counter", torch::zeros({1}));
+  }
+  Tensor forward(const Tensor& x) { return code_(*this, conv1->forward(x)); }
+
+  nn::Conv2d conv1{nullptr};
+  nn::Linear fc{nullptr};
+  Tensor scale;
+  Tensor counter;
+
+ private:
+  Code code_;
+};
+TORCH_MODULE(UserNet);
+
+class OnnxRefusals : public ::testing::Test {
+ protected:
+  std::string refusal(UserNetImpl::Code code, const OnnxExportOptions& options = {}) {
+    torch::manual_seed(1);
+    UserNet net(std::move(code));
+    {
+      const torch::NoGradGuard no_grad;
+      net->fc->bias.zero_();
+      net->conv1->bias.zero_();
+    }
+    try {
+      export_onnx(net, {torch::rand({2, 1, 4, 4}) + 0.1}, folder / "net.onnx", options);
+    } catch (const ConfigError& error) {
+      EXPECT_FALSE(std::filesystem::exists(folder / "net.onnx"));
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+
+  TemporaryDirectory folder;
+};
+
+TEST_F(OnnxRefusals, ABatchSizeInAView) {
+  const UserNetImpl::Code code = [](UserNetImpl& net, const Tensor& x) {
+    return net.fc(x.relu().view({x.size(0), -1}));
+  };
+  EXPECT_THAT(refusal(code),
+              AllOf(HasSubstr("aten::view with 2"),
+                    HasSubstr("after conv1 (parameter conv1.weight)"), HasSubstr("x.flatten(1)")));
+  EXPECT_EQ(refusal(code, {.dynamic_batch = false}), "nothing was refused");
+  std::filesystem::remove(folder / "net.onnx");
+  EXPECT_EQ(refusal(code, {.follow_batch = true}), "nothing was refused");
+  EXPECT_EQ(testing_support::read_model(folder / "net.onnx").sizes.at("output"), "batch,3");
+}
+
+TEST_F(OnnxRefusals, ABatchSizeThatFollowsNoLine) {
+  const auto message = refusal(
+      [](UserNetImpl& net, const Tensor& x) {
+        const std::int64_t rows = x.size(0) * x.size(0);
+        return net.fc(x.flatten(1)).sum() + torch::ones({rows, 1}).sum();
+      },
+      {.follow_batch = true});
+  EXPECT_THAT(message, HasSubstr("aten::ones with 4"));
+}
+
+TEST_F(OnnxRefusals, AnAverageByTheBatchAsANumber) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return net.fc(x.flatten(1)) / static_cast<double>(x.size(0));
+              }),
+              AllOf(HasSubstr("aten::div with 2"), HasSubstr("after fc (parameter fc.weight)")));
+}
+
+TEST_F(OnnxRefusals, ABranchOnData) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                const Tensor y = net.fc(x.flatten(1));
+                return y.sum().item<float>() > 0 ? y.relu() : y.sigmoid() * 2;
+              }),
+              AllOf(HasSubstr("goes another way with other values"),
+                    HasSubstr("after fc (parameter fc.weight)"), HasSubstr("torch::where()")));
+}
+
+// None of the runs takes it, so that only the read itself can be seen.
+TEST_F(OnnxRefusals, ABranchThatNoRunTakes) {
+  const UserNetImpl::Code code = [](UserNetImpl& net, const Tensor& x) {
+    const Tensor y = net.fc(x.flatten(1));
+    return y.abs().sum().item<float>() > 1e9 ? y.relu() : y;
+  };
+  EXPECT_THAT(refusal(code), AllOf(HasSubstr("reads a value out of a tensor (item()) after fc"),
+                                   HasSubstr("set allow_reads")));
+  EXPECT_EQ(refusal(code, {.allow_reads = true}), "nothing was refused");
+}
+
+// The value is the same for all inputs.
+TEST_F(OnnxRefusals, NotTheReadOfAParameter) {
+  EXPECT_EQ(refusal([](UserNetImpl& net, const Tensor& x) {
+              return net.fc(x.flatten(1)) * net.scale.mul(2).item<float>();
+            }),
+            "nothing was refused");
+}
+
+TEST_F(OnnxRefusals, ANumberComputedFromData) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                const Tensor y = net.fc(x.flatten(1));
+                return y / y.abs().max().item<float>();
+              }),
+              AllOf(HasSubstr("from the values of its inputs"), HasSubstr("aten::div"),
+                    HasSubstr("after fc (parameter fc.weight)")));
+}
+
+TEST_F(OnnxRefusals, ATensorComputedOutsideOfLibTorch) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                const Tensor y = net.fc(x.flatten(1));
+                return y + torch::tensor({y[0][0].item<float>()});
+              }),
+              AllOf(HasSubstr("aten::add with a tensor [1]"), HasSubstr("after fc")));
+}
+
+TEST_F(OnnxRefusals, MemoryWrittenBehindTheTracersBack) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                Tensor y = net.fc(x.flatten(1)).clone();
+                auto* const values = y.data_ptr<float>();
+                for (std::int64_t i = 0; i < y.numel(); ++i) values[i] *= values[i];
+                return y + 1;
+              }),
+              HasSubstr("output 0 of the recorded operations differs"));
+}
+
+TEST_F(OnnxRefusals, AnOutputFromElsewhere) {
+  std::vector<float> values(4, 1);
+  EXPECT_THAT(refusal([&values](UserNetImpl&, const Tensor&) {
+                return torch::from_blob(values.data(), {2, 2});
+              }),
+              HasSubstr("is not computed from the inputs"));
+}
+
+TEST_F(OnnxRefusals, AWriteThroughAView) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                Tensor y = net.fc(x.flatten(1));
+                y.slice(1, 0, 1).add_(1);
+                return y * 2;
+              }),
+              AllOf(HasSubstr("aten::add_"), HasSubstr("used afterwards by another name"),
+                    HasSubstr("after fc")));
+}
+
+TEST_F(OnnxRefusals, AWriteToABufferThatIsTakenBack) {
+  UserNet net([](UserNetImpl& self, const Tensor& x) {
+    self.counter.add_(1);
+    return self.fc(x.flatten(1)) * self.counter;
+  });
+  try {
+    export_onnx(net, {torch::rand({2, 1, 4, 4})}, folder / "net.onnx");
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("writes to counter"));
+  }
+  EXPECT_EQ(net->counter.item<float>(), 0);
+}
+
+TEST_F(OnnxRefusals, AllOperatorsWithoutALoweringAtOnce) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                const Tensor y = net.fc(x.digamma().flatten(1));
+                return at::polygamma(2, y.digamma());
+              }),
+              AllOf(HasSubstr("cannot export 2 operators"),
+                    HasSubstr("aten::digamma [after conv1 (parameter conv1.weight); after fc "
+                              "(parameter fc.weight)]"),
+                    HasSubstr("aten::polygamma [after fc (parameter fc.weight)]")));
+}
+
+TEST_F(OnnxRefusals, RandomNumbers) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return at::dropout(net.fc(x.flatten(1)), 0.5, /*train=*/true);
+              }),
+              HasSubstr("dropout is on"));
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return net.fc(x.flatten(1)) + torch::rand({3});
+              }),
+              HasSubstr("aten::rand"));
+}
+
+TEST_F(OnnxRefusals, ATensorThatIsNoParameterAndRequiresAGradient) {
+  const Tensor hidden = torch::ones({3}, torch::requires_grad());
+  EXPECT_THAT(refusal([hidden](UserNetImpl& net, const Tensor& x) {
+                return net.fc(x.flatten(1)) * hidden;
+              }),
+              HasSubstr("register_parameter()"));
+}
+
+// Statistics of the batch depend on all its samples.
+TEST_F(OnnxRefusals, NormalisationByTheBatchItself) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return net.fc(at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).flatten(1));
+              }),
+              AllOf(HasSubstr("aten::batch_norm"), HasSubstr("own statistics")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// torch_weights MODEL CLASSES WEIGHTS IN OUT: loads WEIGHTS, a file of Python, into resnet18,
+// resnet18-cifar or resnet50 of that many classes, and writes the logits of the images "images" in
+// IN, and the net's weights, as OUT. Prints what load_pretrained() left out. For
+// torch_weights_oracle.py.
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/train/pretrained.h>
+#include <lockstep/train/state_dict_file.h>
+
+namespace {
+
+using namespace lockstep;
+
+void run(const std::string& model, std::int64_t classes, char** files) {
+  torch::manual_seed(1);
+  const auto stem = model.ends_with("-cifar") ? ResNetStem::kCifar : ResNetStem::kImageNet;
+  ResNet net = model.starts_with("resnet50") ? resnet50(stem, classes) : resnet18(stem, classes);
+  const PretrainedWeights loaded = load_pretrained(*net, load_state_dict_file(files[0]), "weights");
+  std::cout << loaded.summary() << '\n';
+  net->eval();
+  const torch::NoGradGuard no_grad;
+  StateDict result = {{"logits", net->forward(load_state_dict_file(files[1]).at(0).second)}};
+  for (const auto& [name, tensor] : state_dict(*net)) result.emplace_back("net." + name, tensor);
+  save_torch_file(files[2], result);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::cerr << "usage: torch_weights MODEL CLASSES WEIGHTS IN OUT\n";
+    return 2;
+  }
+  try {
+    run(argv[1], std::atoll(argv[2]), argv + 3);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << first_line(error) << '\n';
+    return exit_code(error);
+  }
+}
