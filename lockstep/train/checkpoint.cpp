@@ -1,6 +1,7 @@
 #include <lockstep/train/checkpoint.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <string_view>
