@@ -107,20 +107,23 @@ void append_outputs(const std::vector<Member>& outputs, std::vector<torch::Tenso
   for (const auto& member : outputs) append_outputs(member, to);
 }
 
-/// Calls module.forward() with all of `inputs`, if it takes so many.
+template <class Module, std::size_t... I>
+bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
+                  std::vector<torch::Tensor>& outputs, std::index_sequence<I...>) {
+  if constexpr (requires { module.forward(inputs[I]...); }) {
+    append_outputs(module.forward(inputs[I]...), outputs);
+    return true;
+  } else {
+    return false;
+  }
+}
+
+/// Calls module.forward() with all of `inputs`, where there are `kCount` and it takes that number.
 template <std::size_t kCount, class Module>
 bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
                   std::vector<torch::Tensor>& outputs) {
-  if (inputs.size() != kCount) return false;
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    if constexpr (requires { module.forward(inputs[I]...); }) {
-      append_outputs(module.forward(inputs[I]...), outputs);
-      return true;
-    } else {
-      return false;
-    }
-  }
-  (std::make_index_sequence<kCount>());
+  return inputs.size() == kCount &&
+         forward_with(module, inputs, outputs, std::make_index_sequence<kCount>());
 }
 
 }  // namespace onnx

@@ -3,6 +3,7 @@
 Usage: log_oracle.py WRITE_LOGS      (exit code 77: a package is missing, and its name)
 """
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -157,6 +158,16 @@ def check_wandb(logs):
         summary.update({item.key: json.loads(item.value_json) for item in record.summary.update})
     assert summary == {"train/loss": 1 / STEPS, "train/learning_rate": 0.1, "test/accuracy": 0.75}, summary
     assert records[-3].exit.exit_code == 0
+    check_wandb_sync(folder)
+
+
+def check_wandb_sync(folder):
+    """`wandb sync` takes the folder for an offline run that was not yet uploaded; nothing is sent."""
+    with tempfile.TemporaryDirectory() as home:
+        result = subprocess.run([sys.executable, "-m", "wandb", "beta", "sync", "--dry-run", str(folder)],
+                                env={**os.environ, "HOME": home, "WANDB_MODE": "offline"}, capture_output=True, text=True)
+    text = result.stdout + result.stderr
+    assert result.returncode == 0 and "Would sync 1 run(s)" in text and next(folder.glob("*.wandb")).name in text, text
 
 
 def check_killed(program):
