@@ -44,6 +44,7 @@ endif
 
 test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
 	tools/bootstrap.sh clang
+	tools/bootstrap.sh oracles
 	@mkdir -p build/all
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake

@@ -6,6 +6,7 @@
 #   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
 #   tools/bootstrap.sh clang    also clang++, which `make test-all` compiles our headers with
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
+#   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
 # Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
 #                    venv/       Python with torch, numpy, safetensors and expecttest
@@ -19,12 +20,18 @@ torch_version=2.13.0
 cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
 cuda_torchvision_version=0.26.0
 dali_version=2.4.0                # its symbols are versioned: another one needs the module built again
+wandb_version=0.25.1              # has a reader in Python, which 0.31 lacks
+mlflow_version=3.17.2
 cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
 cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
 oldest_torch=2.11
 packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
-          libhwy-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
+          libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
+oracle_packages=(onnx onnxruntime pandas tensorboard "wandb==$wandb_version")  # beside torch, in .deps/venv
+# MLflow's server without what only its models need, which is half a gigabyte.
+mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_version" Flask Flask-CORS aiohttp alembic
+                 cryptography docker graphene gunicorn huey numpy pandas sqlalchemy)
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -180,6 +187,23 @@ install_dali() {
   fi
 }
 
+install_oracles() {
+  local each version missing=()
+  for each in "${oracle_packages[@]}"; do
+    version=${each#"${each%%==*}"}
+    has_package .deps/venv "${each%%==*}" "${version#==}" || missing+=("$each")
+  done
+  if [[ ${#missing[@]} != 0 ]]; then
+    pip_install .deps/venv "${missing[@]}"
+  fi
+  # MLflow pins versions of its own, and so has a folder of its own.
+  make_venv .deps/mlflow
+  if ! has_package .deps/mlflow mlflow "$mlflow_version"; then
+    pip_install .deps/mlflow "${mlflow_packages[@]}"
+    pip_install .deps/mlflow --no-deps "mlflow==$mlflow_version"
+  fi
+}
+
 mkdir -p .deps
 if [[ ${1:-} == clang ]]; then
   packages+=(clang)
@@ -192,4 +216,7 @@ fi
 install_torch
 if [[ ${1:-} == cuda ]]; then
   install_cuda_torch
+fi
+if [[ ${1:-} == oracles ]]; then
+  install_oracles
 fi

@@ -24,6 +24,7 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/state_dict_file_test.cpp"],
           "docs/training_loop.md": ["examples/05_training_loop/main.cpp", "tests/train/trainer_guide_test.cpp"],
           "docs/pipelines.md": ["examples/08_resnet50_on_two_devices/main.cpp",
                                 "tests/parallel/pipeline/hybrid_by_hand_test.cpp"],
+          "docs/logging.md": ["tests/report/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
 READERS = ["lockstep", "python"]

@@ -154,6 +154,20 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--overwrite", to.overwrite,
                    "Begin anew in an --out that holds a checkpoint, which is replaced");
   command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
+  command
+      .add_option("--logger", to.logger,
+                  "Where the run's values are logged, any of these with commas between them: " +
+                      join(logger_names()))
+      ->type_name("NAMES");
+  command
+      .add_option("--log-dir", to.log_dir,
+                  "Folder of the logs, in which each run gets its own (default: --out)")
+      ->type_name("DIR");
+  command
+      .add_option("--mlflow-uri", to.mlflow_uri,
+                  "Address of the MLflow server, http://HOST:PORT (--logger mlflow only, default: "
+                  "$MLFLOW_TRACKING_URI)")
+      ->type_name("URI");
 }
 
 RecipeData load_data(const TrainSettings& settings, const LoadRequest& request) {

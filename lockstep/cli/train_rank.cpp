@@ -9,6 +9,7 @@
 #include <torch/cuda.h>
 
 #include <lockstep/cli/device_choice.h>
+#include <lockstep/cli/train_loggers.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
@@ -175,13 +176,21 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
 
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
   std::vector<std::unique_ptr<Listener>> listeners;
+  std::unique_ptr<LoggingListener> logging;
   if (group.rank() == 0) {
+    logging = make_logging_listener(settings);
     listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
     listeners.push_back(std::make_unique<SummaryTable>(std::cout));
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
-  Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
+  if (logging) trainer.listeners.push_back(logging.get());
+  try {
+    Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
+  } catch (...) {
+    if (logging) logging->run_failed();
+    throw;
+  }
 }
 
 }  // namespace lockstep

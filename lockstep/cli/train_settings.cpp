@@ -9,6 +9,7 @@
 #include <lockstep/cli/train_limits.h>
 #include <lockstep/cli/train_schedule.h>
 #include <lockstep/cli/word_list.h>
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
@@ -305,6 +306,39 @@ void resolve_max_image_pixels(const TrainArguments& arguments, TrainSettings& se
   settings.max_image_pixels = *arguments.max_image_pixels;
 }
 
+// Resolves --logger, --log-dir and --mlflow-uri.
+void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
+  if (arguments.logger) settings.loggers = words_of(*arguments.logger);
+  check_loggers("train: --logger", settings.loggers);
+  const bool to_mlflow = std::ranges::find(settings.loggers, "mlflow") != settings.loggers.end();
+  if (arguments.log_dir && settings.loggers.empty()) {
+    throw ConfigError("train: --log-dir changes nothing without --logger");
+  }
+  if (arguments.mlflow_uri && !to_mlflow) {
+    throw ConfigError("train: --mlflow-uri changes nothing without --logger mlflow");
+  }
+  if (settings.loggers.empty()) return;
+  LoggerSetup& setup = settings.logger_setup;
+  setup.run_name = settings.recipe->name;
+  setup.directory = arguments.log_dir.value_or(settings.out.string());
+  setup.project = environment_string("WANDB_PROJECT").value_or(setup.project);
+  MlflowServer& mlflow = setup.mlflow;
+  mlflow.tracking_uri = arguments.mlflow_uri.value_or(
+      environment_string("MLFLOW_TRACKING_URI").value_or(""));
+  mlflow.experiment = environment_string("MLFLOW_EXPERIMENT_NAME").value_or(mlflow.experiment);
+  mlflow.credentials = {.username = environment_string("MLFLOW_TRACKING_USERNAME").value_or(""),
+                        .password = environment_string("MLFLOW_TRACKING_PASSWORD").value_or(""),
+                        .token = environment_string("MLFLOW_TRACKING_TOKEN").value_or("")};
+  if (to_mlflow) {
+    check_mlflow_uri("train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs,",
+                     mlflow.tracking_uri);
+  }
+  if (setup.directory.empty()) {
+    throw ConfigError(
+        "train: --logger needs a folder to write to: give --log-dir DIR or --out DIR");
+  }
+}
+
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.data = arguments.data;
   if (arguments.out) settings.out = *arguments.out;
@@ -316,6 +350,7 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
     throw ConfigError("train: --resume and --overwrite exclude each other");
   if (settings.resume && settings.trainer.fast_dev_run > 0)
     throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
+  resolve_loggers(arguments, settings);
   if (!settings.speaks()) return;
   std::error_code error;
   if (settings.resume && !std::filesystem::exists(settings.checkpoint(), error)) {
@@ -325,6 +360,7 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   // Checked before the training, whose results would else be lost.
   claim_out(arguments, settings);
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
+  if (!settings.loggers.empty()) make_writable_directory(settings.logger_setup.directory);
 }
 
 }  // namespace

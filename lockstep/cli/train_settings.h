@@ -16,6 +16,7 @@
 #include <lockstep/data/loader_options.h>
 #include <lockstep/formats/image.h>
 #include <lockstep/recipes/recipe.h>
+#include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/strategy.h>
 #include <lockstep/train/trainer.h>
@@ -64,6 +65,9 @@ struct TrainArguments {
   int threads = 0;
   std::optional<int> workers;  ///< absent: one for each rank
   std::optional<std::string> json;
+  std::optional<std::string> logger;
+  std::optional<std::string> log_dir;
+  std::optional<std::string> mlflow_uri;
   double timeout_seconds = 300;
 };
 
@@ -103,6 +107,8 @@ struct TrainSettings {
   int threads = 0;           ///< per rank; 0: its share of the processors
   int workers_per_rank = 0;  ///< loader threads
   std::filesystem::path json;
+  std::vector<std::string> loggers;  ///< by their names; none: nothing is logged
+  LoggerSetup logger_setup;
   std::chrono::milliseconds timeout{};
 
   /// Whether this process writes what the run has to say, on the screen and into files.

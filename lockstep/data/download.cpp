@@ -9,8 +9,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/module_file.h>
 #include <lockstep/data/download_module.h>
-#include <lockstep/data/module_file.h>
 
 namespace lockstep {
 namespace {

@@ -37,6 +37,7 @@ Recipe cifar10_recipe() {
                        .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
           .train_augmentation = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize},
           .test_augmentation = {normalize},
+          .input = {3, 32, 32},
           .channels_last = true,
           .load_data = load_photographs,
           .max_stages = 8,

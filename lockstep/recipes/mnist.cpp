@@ -73,6 +73,7 @@ Recipe mnist_recipe() {
                        .schedule = {.kind = ScheduleKind::kCosine}},
           .train_augmentation = {normalize},
           .test_augmentation = {normalize},
+          .input = kShape,
           .load_data = load_digits_or_generate,
           .has_fused_kernels = true,
           .max_stages = MnistNetImpl::kLayers,

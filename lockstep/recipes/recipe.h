@@ -61,6 +61,7 @@ struct Recipe {
   RecipeDefaults defaults{};
   Augmentation train_augmentation{};
   Augmentation test_augmentation{};
+  ImageShape input{};  ///< of the images that the model takes
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   RecipeData (*load_data)(const RecipeDataOptions& options) = nullptr;
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference

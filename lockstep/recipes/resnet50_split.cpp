@@ -66,6 +66,7 @@ Recipe resnet50_split_recipe() {
           .train_augmentation = {RandomResizedCrop{kSide}, RandomHorizontalFlip{}, normalize},
           .test_augmentation = {Resize{kSide * 8 / 7, /*shorter_side=*/true}, CenterCrop{kSide},
                                 normalize},
+          .input = {3, kSide, kSide},
           .channels_last = true,
           .load_data = load_or_generate,
           .reads_image_folder = true,

@@ -15,7 +15,7 @@ echo venv >>"$CALLS"; rm -rf "$4"; mkdir -p "$4/bin" "$4/lib/python3.11/site-pac
 touch "$4/lib/python3.11/site-packages/pip-23.dist-info/RECORD"; cp "$PIP" "$4/bin/python"
 """,
     # python -m pip install ... NAME==VERSION
-    "pip": """for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*)
+    "pip": """for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*|onnx*|pandas|tensorboard|wandb*|mlflow*)
   echo "pip $word" >>"$CALLS"
   name=$(echo "${word%%==*}" | tr - _); version=${word##*==}; [ "$version" != "$word" ] || version=1.0
   folder=$(dirname "$0")/../lib/python3.11/site-packages/$name-$(echo "$version" | tr '*' 1).dist-info
@@ -82,6 +82,14 @@ class BootstrapTest(unittest.TestCase):
         self.assertEqual(arguments, expected)
         # A later build without it by name goes on with what is there.
         self.assertEqual(self.bootstrap()[:2], ([], expected))
+
+    def test_oracles_are_installed_by_name_once(self):
+        calls = self.bootstrap("oracles")[0]
+        self.assertIn("pip onnxruntime", calls)
+        self.assertIn("pip tensorboard", calls)
+        self.assertEqual([call.split("==")[0] for call in calls if "mlflow" in call],
+                         ["pip mlflow-skinny", "pip mlflow-tracing", "pip mlflow"])
+        self.assertEqual(self.bootstrap("oracles")[0], [])
 
     def test_another_version_is_replaced(self):
         self.bootstrap("cuda")

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/module_file.h>
+#include <lockstep/core/module_file.h>
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/data/module_file.h>
+#include <lockstep/core/module_file.h>
 
 #include <filesystem>
 #include <vector>

@@ -1,0 +1,127 @@
+// lockstep export CHECKPOINT --onnx FILE
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/commands.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/export/onnx_export.h>
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/recipes/recipe.h>
+#include <lockstep/report/text.h>
+#include <lockstep/train/state_dict_file.h>
+
+namespace lockstep {
+namespace {
+
+struct ExportArguments {
+  std::string checkpoint;
+  std::string onnx;
+  std::string recipe;
+  int opset = 20;
+  std::int64_t batch_size = 1;
+  bool dynamic_batch = false;
+  bool half = false;
+  bool no_fold_batch_norm = false;
+};
+
+// What the file says that it was trained by, unless the user says so.
+const Recipe& recipe_of(const ExportArguments& arguments) {
+  if (!arguments.recipe.empty()) return find_recipe(arguments.recipe);
+  const MappedFile file(arguments.checkpoint);
+  const Safetensors content = parse_safetensors(file.bytes(), arguments.checkpoint);
+  const auto recipe = content.metadata.find("recipe");
+  if (recipe == content.metadata.end() || recipe->second.empty()) {
+    throw ConfigError(lockstep::str(arguments.checkpoint,
+                                    " does not say which recipe trained it; give --recipe"));
+  }
+  return find_recipe(recipe->second);
+}
+
+// The model's tensors, without what the optimizer and the loss scaler remember.
+StateDict weights_in(const std::string& path) {
+  StateDict state = load_state_dict_file(path);
+  std::erase_if(state, [](const auto& entry) { return entry.first.starts_with("optimizer."); });
+  return state;
+}
+
+// Outputs of the last layer, which some recipes take from their data.
+std::int64_t classes_in(const StateDict& state) {
+  for (const auto& [name, tensor] : state) {
+    if (name == "fc.weight" && tensor.dim() == 2) return tensor.size(0);
+  }
+  return 0;
+}
+
+void run_export(const ExportArguments& arguments) {
+  const Recipe& recipe = recipe_of(arguments);
+  const StateDict state = weights_in(arguments.checkpoint);
+  const std::unique_ptr<Task> task =
+      recipe.make_task({.fused_kernels = false, .num_classes = classes_in(state)});
+  auto* const model = dynamic_cast<OutputTask*>(task.get());
+  if (model == nullptr) {
+    throw ConfigError(lockstep::str("recipe ", recipe.name, ": its task has no single output"));
+  }
+  torch::nn::Module& module = model->module();
+  load_state_dict(module, state);
+  module.eval();
+  const torch::Tensor images = torch::randn(
+      {arguments.batch_size, recipe.input.channels, recipe.input.height, recipe.input.width});
+  const OnnxForward forward = [&](const std::vector<torch::Tensor>& inputs) {
+    return std::vector<torch::Tensor>{model->forward(module, inputs[0])};
+  };
+  const OnnxExport written = export_onnx(module, forward, {images}, arguments.onnx,
+                                         {.opset = arguments.opset,
+                                          .dynamic_batch = arguments.dynamic_batch,
+                                          .half = arguments.half,
+                                          .fold_batch_norm = !arguments.no_fold_batch_norm});
+  std::cout << arguments.onnx << ": " << bytes_text(static_cast<double>(written.bytes)) << ", "
+            << amount_of(written.nodes, "node") << ", opset " << arguments.opset << ", input ["
+            << (arguments.dynamic_batch ? "batch" : std::to_string(arguments.batch_size)) << ", "
+            << recipe.input.channels << ", " << recipe.input.height << ", " << recipe.input.width
+            << "]\n";
+}
+
+}  // namespace
+
+void add_export_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("export", "Write a trained network as an ONNX model");
+  const auto to = std::make_shared<ExportArguments>();
+  command
+      ->add_option("CHECKPOINT", to->checkpoint,
+                   "Made by `lockstep train --out`, or with --recipe any file of its weights "
+                   "(.safetensors, .pt, .pth)")
+      ->required();
+  command->add_option("--onnx", to->onnx, "Model to write")->required()->type_name("FILE");
+  command->add_option("--recipe", to->recipe, "Recipe of the network (default: the checkpoint's)");
+  command->add_option("--opset", to->opset, "Version of ONNX's operators, 17 to 20")
+      ->capture_default_str()
+      ->transform(whole_number<int>());
+  CLI::Option* const dynamic = command->add_flag("--dynamic-batch", to->dynamic_batch,
+                                                 "The model takes batches of any size");
+  command
+      ->add_option("--batch-size", to->batch_size,
+                   "Images in a batch of the model, without --dynamic-batch")
+      ->capture_default_str()
+      ->transform(whole_number<std::int64_t>())
+      ->excludes(dynamic);
+  command->add_flag("--half", to->half,
+                    "Store parameters and compute in float16; input and output stay float32");
+  command->add_flag("--no-fold-batch-norm", to->no_fold_batch_norm,
+                    "Keep batch normalisation apart from the convolutions before it");
+  for (const char* name : {"CHECKPOINT", "--onnx", "--recipe"}) {
+    command->get_option(name)->check(not_empty());
+  }
+  command->callback([to] {
+    if (to->batch_size < 1) {
+      throw ConfigError(str("--batch-size must be at least 1, got ", to->batch_size));
+    }
+    run_export(*to);
+  });
+}
+
+}  // namespace lockstep

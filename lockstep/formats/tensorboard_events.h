@@ -1,0 +1,56 @@
+// TensorBoard's event files: scalars, histograms, images, texts and hyper-parameters.
+//
+// The file is a sequence of records as TensorFlow writes them: length (8 bytes, little-endian), its
+// masked CRC-32C, the event, the event's masked CRC-32C. An event is a protobuf message whose
+// fields are those of tensorboard/compat/proto/event.proto and summary.proto, and of the hparams
+// plugin's plugin_data.proto. The first event is "brain.Event:2".
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <lockstep/core/append_file.h>
+#include <lockstep/formats/logged_values.h>
+
+namespace lockstep {
+
+/// `event` in the frame that it has in a file.
+std::string tensorboard_record(std::string_view event);
+
+/// A file that TensorBoard finds in `folder`. Every call writes one record, which a reader sees at
+/// once. Values are kept as floats, as TensorBoard keeps them. For one thread at a time; DataError
+/// when the disk is full or fails.
+///
+///   TensorBoardFile file("runs/mnist");
+///   const NamedValue values[] = {{"train/loss", 0.25}};
+///   file.add_scalars(moment_at(100), values);
+class TensorBoardFile {
+ public:
+  /// Creates FOLDER/events.out.tfevents.SECONDS.HOST.PID.NUMBER; FOLDER must exist. `time` is when,
+  /// in seconds since 1970.
+  TensorBoardFile(const std::filesystem::path& folder, double time);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+
+  void add_scalars(const LogMoment& moment, std::span<const NamedValue> values);
+  void add_histogram(const LogMoment& moment, std::string_view name, const Histogram& histogram);
+  /// `png` is the content of a PNG file of the given size in pixels.
+  void add_image(const LogMoment& moment, std::string_view name, std::string_view png, int width,
+                 int height);
+  void add_text(const LogMoment& moment, std::string_view name, std::string_view text);
+  /// What the tab HPARAMS shows: a row for this file, in the group `run`, with these parameters.
+  /// TensorBoard adds the last values of all scalars, as long as no file says which it should.
+  void begin_session(double time, std::string_view run, std::span<const HyperParameter> parameters);
+  void end_session(double time, bool success);
+
+ private:
+  void write_event();
+
+  AppendFile file_;
+  std::string event_;   // of the call under way; kept for its memory
+  std::string record_;  // the same in its frame
+};
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Scalars as a table that every spreadsheet and pandas.read_csv open.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/append_file.h>
+#include <lockstep/report/loggers/logger.h>
+
+namespace lockstep {
+
+/// Writes FOLDER/metrics.csv: a row for each call of log_scalars(), with the columns step, time
+/// (seconds since 1970) and one for each name. A cell stays empty where its value was not logged in
+/// that call; numbers that are not finite are nan, inf and -inf.
+///
+/// A name that comes later adds a column: the file is then written anew, in one step, with the
+/// column in all rows. Hyper-parameters go to FOLDER/hyper_parameters.json. No histograms, no
+/// images.
+class CsvLogger final : public Logger {
+ public:
+  /// The folder must exist.
+  explicit CsvLogger(const std::filesystem::path& folder);
+
+  std::string place() const override { return path_.string(); }
+  void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
+  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+
+ private:
+  void add_columns(std::span<const NamedValue> values);
+
+  std::filesystem::path folder_;
+  std::filesystem::path path_;
+  std::vector<std::string> columns_;  // behind step and time
+  std::map<std::string, std::size_t, std::less<>> places_;
+  std::optional<AppendFile> file_;  // none until the first row, which gives it its columns
+  // Of the call under way; kept for their memory.
+  std::vector<const NamedValue*> cells_;
+  std::string row_;
+};
+
+/// Writes FOLDER/hyper_parameters.json, an object.
+void write_hyper_parameters(const std::filesystem::path& folder,
+                            std::span<const HyperParameter> parameters);
+
+}  // namespace lockstep

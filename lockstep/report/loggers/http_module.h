@@ -1,0 +1,47 @@
+// The border between the library and the module lockstep_http: plain C, so that no C++ type,
+// exception or allocator crosses it.
+//
+// The module exists because libcurl brings some forty shared libraries, which every start of a
+// program would otherwise load.
+#pragma once
+
+#include <stddef.h>
+
+extern "C" {
+
+struct lockstep_http_request_v1 {
+  const char* method;  ///< "GET" or "POST"
+  const char* url;     ///< http or https
+  const char* body;    ///< JSON
+  size_t body_bytes;
+  const char* username;  ///< with a password; null: no basic authentication
+  const char* password;
+  const char* token;  ///< null: no bearer token
+  long timeout_ms;    ///< for all of it
+  /// Asked about once a second; anything but 0 ends the request.
+  int (*cancelled)(void* user);
+  void* user;
+};
+
+struct lockstep_http_answer_v1 {
+  long status;      ///< of HTTP
+  char* text;       ///< receives the beginning of the answer, which ends with 0
+  size_t capacity;  ///< bytes of `text`
+};
+
+/// A client, which keeps its connection from request to request; null where libcurl cannot be
+/// initialised. One thread at a time.
+typedef void* (*lockstep_http_open_v1)();
+/// Returns 0 when the server answered, whatever its status; else 1, with a text in `error`.
+typedef int (*lockstep_http_send_v1)(void* client, const lockstep_http_request_v1* request,
+                                     lockstep_http_answer_v1* answer, char* error,
+                                     size_t error_bytes);
+typedef void (*lockstep_http_close_v1)(void* client);
+}
+
+namespace lockstep {
+inline constexpr const char* kHttpModule = "lockstep_http.so";
+inline constexpr const char* kHttpOpenSymbol = "lockstep_http_open_client_v1";
+inline constexpr const char* kHttpSendSymbol = "lockstep_http_send_request_v1";
+inline constexpr const char* kHttpCloseSymbol = "lockstep_http_close_client_v1";
+}  // namespace lockstep

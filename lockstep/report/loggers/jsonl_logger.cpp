@@ -1,0 +1,80 @@
+#include <lockstep/report/loggers/jsonl_logger.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <lockstep/report/loggers/csv_logger.h>
+
+namespace lockstep {
+namespace {
+
+bool needs_no_escape(std::string_view name) {
+  return std::ranges::all_of(name, [](char letter) {
+    return letter >= ' ' && letter <= '~' && letter != '"' && letter != '\\';
+  });
+}
+
+void append_list(std::string& to, std::span<const double> numbers) {
+  to += '[';
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) to += ',';
+    append_number(to, numbers[i], kJsonNumberWords);
+  }
+  to += ']';
+}
+
+}  // namespace
+
+JsonlLogger::JsonlLogger(const std::filesystem::path& folder)
+    : folder_(folder), file_(folder / "metrics.jsonl", AppendMode::kCreate) {}
+
+void JsonlLogger::log_hyper_parameters(std::span<const HyperParameter> parameters) {
+  write_hyper_parameters(folder_, parameters);
+}
+
+void JsonlLogger::log_scalars(const LogMoment& moment, std::span<const NamedValue> values) {
+  begin_line(moment);
+  for (const auto& [name, value] : values) {
+    add_key(name);
+    append_number(line_, value, kJsonNumberWords);
+  }
+  end_line();
+}
+
+void JsonlLogger::log_histogram(const LogMoment& moment, std::string_view name,
+                                const Histogram& histogram) {
+  begin_line(moment);
+  add_key(name);
+  line_ += "{\"edges\":";
+  append_list(line_, histogram.edges);
+  line_ += ",\"counts\":";
+  append_list(line_, histogram.counts);
+  line_ += '}';
+  end_line();
+}
+
+void JsonlLogger::begin_line(const LogMoment& moment) {
+  char text[80];
+  std::snprintf(text, sizeof(text), "{\"step\":%lld,\"time\":%.3f",
+                static_cast<long long>(moment.step), moment.time);
+  line_ = text;
+}
+
+void JsonlLogger::add_key(std::string_view name) {
+  line_ += ',';
+  if (needs_no_escape(name)) {  // nearly all: a tenth of the time
+    line_ += '"';
+    line_ += name;
+    line_ += '"';
+  } else {
+    line_ += json_string(name);
+  }
+  line_ += ':';
+}
+
+void JsonlLogger::end_line() {
+  line_ += "}\n";
+  file_.append(line_);
+}
+
+}  // namespace lockstep

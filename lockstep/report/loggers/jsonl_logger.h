@@ -1,0 +1,39 @@
+// Everything that has a place in JSON, an object a line: pandas.read_json(path, lines=True).
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include <lockstep/core/append_file.h>
+#include <lockstep/report/loggers/logger.h>
+
+namespace lockstep {
+
+/// Writes FOLDER/metrics.jsonl, a line for each call:
+///   {"step":100,"time":1795545000.123,"train/loss":0.25,"learning_rate":0.1}
+///   {"step":469,"time":1795545003.5,"weights":{"edges":[-1,0,1],"counts":[7,9]}}
+/// Numbers that are not finite become null. Hyper-parameters go to FOLDER/hyper_parameters.json. No
+/// images.
+class JsonlLogger final : public Logger {
+ public:
+  /// The folder must exist.
+  explicit JsonlLogger(const std::filesystem::path& folder);
+
+  std::string place() const override { return file_.path().string(); }
+  void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
+  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+  void log_histogram(const LogMoment& moment, std::string_view name,
+                     const Histogram& histogram) override;
+
+ private:
+  void begin_line(const LogMoment& moment);
+  void add_key(std::string_view name);
+  void end_line();
+
+  std::filesystem::path folder_;
+  AppendFile file_;
+  std::string line_;  // of the call under way; kept for its memory
+};
+
+}  // namespace lockstep

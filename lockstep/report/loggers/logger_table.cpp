@@ -1,0 +1,102 @@
+#include <lockstep/report/loggers/logger_table.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/report/loggers/csv_logger.h>
+#include <lockstep/report/loggers/jsonl_logger.h>
+#include <lockstep/report/loggers/mlflow_logger.h>
+#include <lockstep/report/loggers/tensorboard_logger.h>
+#include <lockstep/report/loggers/wandb_logger.h>
+
+namespace lockstep {
+namespace {
+
+// A run that begins now.
+struct LoggedRun {
+  const LoggerSetup& setup;
+  RunName name;
+
+  std::string full_name() const { return str(setup.run_name, '-', name.date_time, '-', name.id); }
+  std::filesystem::path folder() const { return run_folder(setup.directory, setup.run_name, name); }
+  std::filesystem::path made_folder() const {
+    std::filesystem::path path = folder();
+    make_folder(path);
+    return path;
+  }
+};
+
+struct LoggerKind {
+  const char* name = nullptr;
+  std::unique_ptr<Logger> (*make)(const LoggedRun& run) = nullptr;
+};
+
+constexpr LoggerKind kLoggerKinds[] = {
+    {"csv",
+     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+       return std::make_unique<CsvLogger>(run.made_folder());
+     }},
+    {"jsonl",
+     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+       return std::make_unique<JsonlLogger>(run.made_folder());
+     }},
+    {"tensorboard",
+     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+       return std::make_unique<TensorBoardLogger>(run.made_folder(), run.full_name());
+     }},
+    {"wandb",
+     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+       return std::make_unique<WandbLogger>(WandbLoggerOptions{.directory = run.setup.directory,
+                                                               .project = run.setup.project,
+                                                               .display_name = run.full_name(),
+                                                               .run = run.name});
+     }},
+    {"mlflow",
+     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+       return std::make_unique<MlflowLogger>(MlflowLoggerOptions{
+           .server = run.setup.mlflow, .run_name = run.full_name(), .folder = run.folder()});
+     }},
+};
+
+const LoggerKind& logger_kind(const std::string& name) {
+  const auto* const kind =
+      std::ranges::find_if(kLoggerKinds, [&](const LoggerKind& each) { return each.name == name; });
+  LOCKSTEP_CHECK(kind != std::end(kLoggerKinds), "no logger ", name);
+  return *kind;
+}
+
+}  // namespace
+
+const std::vector<std::string>& logger_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const LoggerKind& kind : kLoggerKinds) all.emplace_back(kind.name);
+    return all;
+  }();
+  return names;
+}
+
+void check_loggers(const std::string& what, const std::vector<std::string>& names) {
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (std::ranges::find(logger_names(), *name) == logger_names().end()) {
+      throw ConfigError(str(what, " must be some of ", join(logger_names()),
+                            " with commas between them, got '", *name, "'"));
+    }
+    if (std::find(names.begin(), name, *name) != name) {
+      throw ConfigError(str(what, " names ", *name, " twice"));
+    }
+  }
+}
+
+std::vector<std::unique_ptr<Logger>> make_loggers(const std::vector<std::string>& names,
+                                                  const LoggerSetup& setup) {
+  check_loggers("make_loggers: names", names);
+  const LoggedRun run{.setup = setup, .name = new_run_name()};
+  std::vector<std::unique_ptr<Logger>> loggers;
+  for (const std::string& name : names) loggers.push_back(logger_kind(name).make(run));
+  return loggers;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+#include <lockstep/report/loggers/logging_listener.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+namespace {
+
+using Values = std::vector<NamedValue>;
+
+void add_phases(Values& values, const PhaseSeconds& phases) {
+  values.push_back({"phases/data_seconds", phases.data});
+  values.push_back({"phases/forward_seconds", phases.forward});
+  values.push_back({"phases/backward_seconds", phases.backward});
+  values.push_back({"phases/communication_seconds", phases.communication});
+  values.push_back({"phases/optimizer_seconds", phases.optimizer});
+}
+
+// "test/accuracy" and so on, for add_evaluation().
+std::vector<std::string> names_of_values(const Evaluation& test) {
+  std::vector<std::string> names;
+  for (const MetricValue& each : test.values) names.push_back("test/" + each.name);
+  return names;
+}
+
+// `values` refer to `names`, which are those of names_of_values().
+void add_evaluation(Values& values, const Evaluation& test, const std::vector<std::string>& names) {
+  if (test.has_loss) values.push_back({"test/loss", test.loss});
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    values.push_back({names[i], test.values[i].value});
+  }
+}
+
+}  // namespace
+
+LoggingListener::LoggingListener(std::vector<std::unique_ptr<Logger>> loggers,
+                                 std::vector<HyperParameter> more)
+    : loggers_(std::move(loggers)), more_(std::move(more)) {}
+
+void LoggingListener::on_run_begin(const RunInfo& info) {
+  steps_per_epoch_ = info.steps_per_epoch;
+  std::vector<HyperParameter> parameters = hyper_parameters_of(info);
+  parameters.insert(parameters.end(), more_.begin(), more_.end());
+  for (const auto& logger : loggers_) logger->log_hyper_parameters(parameters);
+}
+
+void LoggingListener::on_step(const StepReport& report) {
+  step_ = (report.epoch - 1) * report.steps_per_epoch + report.step;
+  const NamedValue values[] = {{"train/loss", report.loss},
+                               {"train/learning_rate", report.learning_rate}};
+  log(step_, values);
+}
+
+void LoggingListener::on_evaluation(const EvaluationReport& report) {
+  step_ = (report.epoch - 1) * report.steps_per_epoch + report.step;
+  const std::vector<std::string> names = names_of_values(report.test);
+  Values values;
+  add_evaluation(values, report.test, names);
+  log(step_, values);
+}
+
+void LoggingListener::on_epoch_end(const EpochReport& report) {
+  if (step_ == 0) step_ = report.epoch * steps_per_epoch_;  // no step was left to this run
+  Values values{{"epoch", static_cast<double>(report.epoch)},
+                {"train/epoch_loss", report.train_loss},
+                {"train/images_per_second", report.images_per_second},
+                {"train/seconds", report.seconds},
+                {"memory/rss_bytes", static_cast<double>(report.rss_bytes)}};
+  add_phases(values, report.phases);
+  std::vector<std::string> names;
+  if (report.test) {
+    names = names_of_values(*report.test);
+    add_evaluation(values, *report.test, names);
+  }
+  log(step_, values);
+  for (const auto& logger : loggers_) logger->flush();
+}
+
+void LoggingListener::on_run_end(const RunReport& report) {
+  // A run that was complete before has logged all this, under its own name.
+  if (!report.already_complete) {
+    const NamedValue values[] = {
+        {"memory/peak_rss_bytes", static_cast<double>(report.peak_rss_bytes)},
+        {"run/seconds_total", report.seconds_total},
+        {"run/seconds_to_first_step", report.seconds_to_first_step}};
+    log(step_, values);
+  }
+  finish(true);
+}
+
+void LoggingListener::run_failed() noexcept {
+  try {
+    finish(false);
+  } catch (const std::exception& error) {
+    log_warning("the logs of the run could not be ended: ", first_line(error));
+  }
+}
+
+void LoggingListener::log(std::int64_t step, std::span<const NamedValue> values) {
+  const LogMoment moment = moment_at(step);
+  for (const auto& logger : loggers_) logger->log_scalars(moment, values);
+}
+
+void LoggingListener::finish(bool success) {
+  if (std::exchange(finished_, true)) return;
+  for (const auto& logger : loggers_) logger->finish(success);
+}
+
+std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info) {
+  std::vector<HyperParameter> all;
+  const auto text = [&](const char* name, const std::string& value) {
+    if (!value.empty()) all.push_back({name, value});
+  };
+  const auto number = [&](const char* name, std::int64_t value) { all.push_back({name, value}); };
+  text("recipe", info.recipe);
+  text("dataset", info.dataset);
+  text("strategy", info.strategy);
+  text("backend", info.backend);
+  text("loader", info.loader);
+  text("precision", info.precision);
+  text("device", info.device);
+  text("dp_loss", info.dp_loss);
+  text("schedule_of_pipeline", info.schedule);
+  all.push_back({"fused_kernels", info.fused_kernels});
+  number("world_size", info.world_size);
+  number("threads_per_rank", info.threads_per_rank);
+  number("global_batch", info.global_batch);
+  number("accumulate_grad_batches", info.accumulate_grad_batches);
+  number("max_epochs", info.max_epochs);
+  number("steps_per_epoch", info.steps_per_epoch);
+  number("parameters", info.parameters);
+  if (!info.dp_loss.empty()) number("devices", info.devices);
+  if (info.stages > 0) {
+    number("stages", info.stages);
+    number("micro_batches", info.micro_batches);
+    all.push_back({"recompute", info.recompute});
+  }
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// The Trainer's events, translated for experiment loggers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/report/loggers/logger.h>
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// Gives every logger the run's hyper-parameters, then
+///   train/loss, train/learning_rate                     at each optimizer step: rank 0's own loss
+///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
+///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
+///   test/loss, test/accuracy or what else the task has  where it was evaluated, also within an epoch
+///   memory/peak_rss_bytes, run/seconds_total,           at the end
+///   run/seconds_to_first_step
+/// The step is that of the run: a resumed run goes on counting where it was. For one thread at a
+/// time; an error of a logger ends the run.
+class LoggingListener final : public Listener {
+ public:
+  /// `more` are hyper-parameters that the Trainer does not tell of, such as the optimizer's.
+  explicit LoggingListener(std::vector<std::unique_ptr<Logger>> loggers,
+                           std::vector<HyperParameter> more = {});
+
+  void on_run_begin(const RunInfo& info) override;
+  void on_step(const StepReport& report) override;
+  void on_evaluation(const EvaluationReport& report) override;
+  void on_epoch_end(const EpochReport& report) override;
+  void on_run_end(const RunReport& report) override;
+
+  /// Ends the logs of a run that has failed, so that they say so. Does nothing after on_run_end();
+  /// what fails now is only a warning in the log.
+  void run_failed() noexcept;
+
+ private:
+  void log(std::int64_t step, std::span<const NamedValue> values);
+  void finish(bool success);
+
+  std::vector<std::unique_ptr<Logger>> loggers_;
+  std::vector<HyperParameter> more_;
+  std::int64_t steps_per_epoch_ = 0;
+  std::int64_t step_ = 0;  // the last of the run that was reported
+  bool finished_ = false;
+};
+
+/// What is known of a run before its first step, as hyper-parameters.
+std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info);
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// Scalars and hyper-parameters to an MLflow server, without the training waiting for it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include <lockstep/core/append_file.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/report/loggers/logger.h>
+#include <lockstep/report/loggers/mlflow_client.h>
+
+namespace lockstep {
+
+struct MlflowLoggerOptions {
+  MlflowServer server{};
+  std::string run_name{};
+  std::filesystem::path folder{};  ///< gets mlflow_unsent.jsonl where something cannot be sent
+  Milliseconds interval{1000};     ///< between batches
+  Milliseconds request_timeout{10'000};
+  Milliseconds finish_timeout{10'000};  ///< how long finish() waits for the last batches
+  Milliseconds first_pause{1000};       ///< after a failure; doubled from one to the next
+  Milliseconds longest_pause{60'000};
+  std::size_t capacity = 100'000;  ///< metrics that may wait to be sent
+};
+
+/// Puts what is logged into a queue, from which a thread of its own sends a batch every second. A
+/// call costs less than a microsecond for each value and never waits for the server.
+///
+/// A server that is slow, down or refuses never fails the training: a batch is tried three times,
+/// with growing pauses, and then kept in FOLDER/mlflow_unsent.jsonl, a line for each request,
+/// {"path": "runs/log-batch", "body": {...}}. So is what exceeds the queue's capacity. The log says
+/// so once. No histograms, no images.
+///
+/// finish() waits until all is sent, at most `finish_timeout` and a second. The destructor waits
+/// for no server: what is left then goes to the file.
+class MlflowLogger final : public Logger {
+ public:
+  /// ConfigError for an address that cannot be, and where the module for HTTP is missing. Whether
+  /// the server answers is only seen later.
+  explicit MlflowLogger(MlflowLoggerOptions options);
+  ~MlflowLogger() override;
+  MlflowLogger(const MlflowLogger&) = delete;
+  MlflowLogger& operator=(const MlflowLogger&) = delete;
+
+  std::string place() const override { return options_.server.tracking_uri; }
+  void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
+  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+  void finish(bool success) override;
+
+ private:
+  // The thread.
+  void run();
+  void wait_for_work(bool has_batch);
+  MlflowBatch take_batch();
+  bool must_keep();
+  void try_to_send(MlflowBatch& batch, int& attempts);
+  void end_run();
+
+  void end(bool success);
+  void keep(const MlflowBatch& batch);
+  void tell_once(const std::string& reason);
+  bool has_ended();
+
+  const MlflowLoggerOptions options_;
+  MlflowClient client_;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  std::deque<MlflowMetric> metrics_;
+  std::deque<MlflowParameter> parameters_;
+  std::optional<bool> ended_;  // and how, once finish() is called
+  bool is_done_ = false;
+
+  std::atomic<bool> cancelled_{false};  // ends a request that is under way
+  int failures_ = 0;                    // in a row; the thread's own
+  Clock::time_point next_attempt_{};    // the thread's own
+
+  std::mutex unsent_mutex_;  // of what follows
+  std::optional<AppendFile> unsent_;
+  bool told_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Scalars, histograms, images and hyper-parameters for TensorBoard.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include <lockstep/formats/tensorboard_events.h>
+#include <lockstep/report/loggers/logger.h>
+
+namespace lockstep {
+
+/// Writes one event file into a folder: `tensorboard --logdir FOLDER`, or a folder above it for
+/// several runs beside each other. Scalars are kept as floats. The tab HPARAMS shows the run with
+/// its hyper-parameters and the last values of what it logged.
+class TensorBoardLogger final : public Logger {
+ public:
+  /// The folder must exist. `run` is the run's name in the tab HPARAMS.
+  TensorBoardLogger(const std::filesystem::path& folder, std::string run);
+
+  std::string place() const override { return file_.path().parent_path().string(); }
+  void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
+  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+  void log_histogram(const LogMoment& moment, std::string_view name,
+                     const Histogram& histogram) override;
+  void log_image(const LogMoment& moment, std::string_view name, const LoggedImage& image) override;
+  void finish(bool success) override;
+
+ private:
+  std::string run_;
+  TensorBoardFile file_;
+  bool in_session_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// An offline run of Weights & Biases, which `wandb sync` uploads when the user wants it to.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/formats/wandb_file.h>
+#include <lockstep/report/loggers/logger.h>
+#include <lockstep/report/loggers/run_folder.h>
+
+namespace lockstep {
+
+struct WandbLoggerOptions {
+  std::filesystem::path directory{};  ///< gets the folder wandb/ with a folder for each run
+  std::string project = "lockstep";
+  std::string display_name{};  ///< the run's name on the page of the project
+  RunName run{};               ///< its id is the run's id on the server
+};
+
+/// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, and images beside it in files/.
+/// Nothing touches the network: `wandb sync DIRECTORY/wandb/offline-run-*` does that, and takes a
+/// run that was broken off for one that failed.
+///
+/// The server wants one row for each step, so the row of the current step waits for more values of
+/// the step and is written when the next step or the run's end comes: a kill loses that row. The
+/// summary, the last value of each name, is written by flush() and finish().
+class WandbLogger final : public Logger {
+ public:
+  /// DataError when the run's folder cannot be created.
+  explicit WandbLogger(const WandbLoggerOptions& options);
+
+  std::string place() const override { return folder_.string(); }
+  void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
+  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+  void log_histogram(const LogMoment& moment, std::string_view name,
+                     const Histogram& histogram) override;
+  void log_image(const LogMoment& moment, std::string_view name, const LoggedImage& image) override;
+  void flush() override;
+  void finish(bool success) override;
+
+ private:
+  struct Number {
+    std::string name{};
+    double value = 0;
+  };
+
+  void begin_row(const LogMoment& moment);
+  void set_value(std::string name, std::string json);
+  void write_row();
+  void write_summary();
+
+  std::filesystem::path folder_;
+  std::optional<WandbFile> file_;
+  LogMoment moment_{};
+  bool row_begun_ = false;
+  std::vector<Number> numbers_;     // of the row, in the order in which they came
+  std::vector<WandbValue> values_;  // of the row: histograms and images
+  std::vector<NamedValue> row_;     // numbers_ as the file wants them; kept for its memory
+  std::map<std::string, double, std::less<>> summary_;
+};
+
+}  // namespace lockstep

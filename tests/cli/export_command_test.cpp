@@ -1,0 +1,71 @@
+// `lockstep export` as its users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tests/cli/program_run.h>
+#include <tests/cli/train_command.h>
+#include <tests/export/onnx_reader.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ExportCommand : public TrainCommand {
+ protected:
+  ProgramResult export_to(const std::string& name, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "export",
+                                      in_scratch("run/checkpoint.safetensors"), "--onnx",
+                                      in_scratch(name)};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_to_end(words);
+  }
+  void train_two_steps() const {
+    const ProgramResult trained =
+        train({"mnist", "--max-steps", "2", "--batch-size", "16", "--limit-test-batches", "0",
+               "--threads", "1", "--out", in_scratch("run")});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  }
+};
+
+TEST_F(ExportCommand, WritesTheNetOfACheckpoint) {
+  train_two_steps();
+  const ProgramResult dynamic = export_to("net.onnx", {"--dynamic-batch"});
+  EXPECT_EQ(dynamic.exit_code, 0) << dynamic.err;
+  EXPECT_THAT(dynamic.out, HasSubstr("11 nodes, opset 20, input [batch, 1, 28, 28]"));
+  const ReadModel model = read_model(scratch / "net.onnx");
+  EXPECT_EQ(model.sizes.at("input"), "batch,1,28,28");
+  EXPECT_EQ(model.sizes.at("output"), "batch,10");
+  EXPECT_TRUE(model.initializers.contains("conv1.weight"));
+
+  const ProgramResult fixed =
+      export_to("fixed.onnx", {"--batch-size", "3", "--opset", "17", "--half"});
+  EXPECT_EQ(fixed.exit_code, 0) << fixed.err;
+  const ReadModel other = read_model(scratch / "fixed.onnx");
+  EXPECT_EQ(other.sizes.at("input"), "3,1,28,28");
+  EXPECT_EQ(other.opset, 17);
+  constexpr std::int32_t kFloat16 = 10;
+  EXPECT_EQ(other.initializers.at("conv1.weight"), kFloat16);
+}
+
+TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
+  expect_one_error(export_to("net.onnx"), 1, "checkpoint.safetensors", "no such file");
+  train_two_steps();
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{"--opset", "16"}, "opset must be from 17 to 20, got 16"},
+      {{"--recipe", "nosuch"}, "there is no recipe \"nosuch\""},
+      {{"--batch-size", "0"}, "--batch-size must be at least 1, got 0"},
+      {{"--batch-size", "2", "--dynamic-batch"}, "--dynamic-batch"},
+  };
+  for (const Case& each : cases) {
+    expect_one_error(export_to("net.onnx", each.arguments), 2, each.text, each.text);
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "net.onnx"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

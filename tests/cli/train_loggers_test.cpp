@@ -1,0 +1,142 @@
+// `lockstep train --logger`: what is logged where, and what is refused.
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tests/cli/program_run.h>
+#include <tests/cli/train_command.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// The folders of the runs below `logs`, in the order of their beginnings.
+std::vector<fs::path> run_folders(const fs::path& logs) {
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(logs)) {
+    if (entry.path().filename().string().starts_with("mnist-")) folders.push_back(entry.path());
+  }
+  std::ranges::sort(folders, {},
+                    [](const fs::path& folder) { return fs::last_write_time(folder); });
+  return folders;
+}
+
+// The steps that have a loss.
+std::vector<std::int64_t> logged_steps(const fs::path& folder) {
+  std::vector<std::int64_t> steps;
+  std::istringstream lines(read_text(folder / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto values = nlohmann::json::parse(line);
+    if (values.contains("train/loss")) steps.push_back(values["step"]);
+  }
+  return steps;
+}
+
+TEST_F(TrainCommand, LogsARunForEveryTool) {
+  const std::string logs = in_scratch("logs");
+  const auto result =
+      train({"mnist", "--nproc-per-node", "2", "--max-epochs", "2", "--batch-size", "32", "--seed",
+             "7", "--logger", "csv,jsonl,tensorboard,wandb", "--log-dir", logs});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<fs::path> runs = run_folders(logs);
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_EQ(logged_steps(runs[0]), (std::vector<std::int64_t>{1, 2, 3, 4}));
+  EXPECT_THAT(read_text(runs[0] / "metrics.csv"),
+              HasSubstr("step,time,train/loss,train/learning_rate,epoch,train/epoch_loss"));
+  const auto parameters = nlohmann::json::parse(read_text(runs[0] / "hyper_parameters.json"));
+  EXPECT_EQ(parameters["recipe"], "mnist");
+  EXPECT_EQ(parameters["world_size"], 2);
+  EXPECT_EQ(parameters["global_batch"], 32);
+  EXPECT_EQ(parameters["seed"], 7);
+  EXPECT_EQ(parameters["optimizer"], "sgd");
+  EXPECT_TRUE(parameters["lr"].is_number());
+  EXPECT_EQ(parameters["nesterov"], false);
+  int others = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(logs)) {
+    const std::string name = entry.path().filename().string();
+    others += name.starts_with("events.out.tfevents.") || name.ends_with(".wandb") ? 1 : 0;
+  }
+  EXPECT_EQ(others, 2);
+  EXPECT_THAT(result.err,
+              HasSubstr("note: logger csv: " + (runs[0] / "metrics.csv").string() + "\n"));
+}
+
+TEST_F(TrainCommand, LogsAResumedRunWhereItGoesOn) {
+  const std::string out = in_scratch("out");
+  const std::vector<std::string> words{
+      "mnist", "--batch-size", "32", "--max-epochs", "2", "--out", out, "--logger", "jsonl"};
+  auto first = words;
+  first.insert(first.end(), {"--max-steps", "3"});
+  ASSERT_EQ(train(first).exit_code, 0);
+  auto second = words;
+  second.push_back("--resume");
+  const auto result = train(second);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<fs::path> runs = run_folders(out);
+  ASSERT_EQ(runs.size(), 2U) << "each run has its own folder in --out";
+  std::vector<std::int64_t> steps = logged_steps(runs[0]);
+  for (const std::int64_t step : logged_steps(runs[1])) steps.push_back(step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4}));
+}
+
+TEST_F(TrainCommand, LogsNothingUnlessItIsAsked) {
+  const std::string out = in_scratch("out");
+  ASSERT_EQ(train({"mnist", "--max-steps", "1", "--out", out}).exit_code, 0);
+  EXPECT_TRUE(run_folders(out).empty());
+  EXPECT_FALSE(fs::exists(fs::path(out) / "wandb"));
+}
+
+// The training goes on; what was not sent is kept.
+TEST_F(TrainCommand, OutlivesAnMlflowServerThatIsNotThere) {
+  const std::string logs = in_scratch("logs");
+  const auto result = train({"mnist", "--max-steps", "2", "--logger", "mlflow", "--log-dir", logs,
+                             "--mlflow-uri", "http://127.0.0.1:9"},
+                            {{"no_proxy", "127.0.0.1"}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: mlflow: no answer from http://127.0.0.1:9"));
+  const std::vector<fs::path> runs = run_folders(logs);
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_THAT(read_text(runs[0] / "mlflow_unsent.jsonl"), HasSubstr("\"train/loss\""));
+}
+
+TEST_F(TrainCommand, RefusesLoggersThatCannotBe) {
+  struct Case {
+    std::vector<std::string> words;
+    std::string text;
+  };
+  const std::string logs = in_scratch("logs");
+  const std::vector<Case> cases{
+      {{"--logger", "csv,tensorbord", "--log-dir", logs},
+       "train: --logger must be some of csv, jsonl, tensorboard, wandb, mlflow with commas between "
+       "them, got 'tensorbord'"},
+      {{"--logger", "csv,", "--log-dir", logs}, "got ''"},
+      {{"--logger", "csv,csv", "--log-dir", logs}, "train: --logger names csv twice"},
+      {{"--logger", "csv"},
+       "train: --logger needs a folder to write to: give --log-dir DIR or --out DIR"},
+      {{"--log-dir", logs}, "train: --log-dir changes nothing without --logger"},
+      {{"--logger", "csv", "--log-dir", logs, "--mlflow-uri", "http://127.0.0.1:9"},
+       "train: --mlflow-uri changes nothing without --logger mlflow"},
+      {{"--logger", "mlflow", "--log-dir", logs},
+       "train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs, must be the "
+       "address of an MLflow server, http://HOST:PORT or https://, got ''"},
+      {{"--logger", "csv", "--log-dir", "/dev/null/logs"},
+       "cannot create the folder /dev/null/logs: Not a directory"}};
+  for (const Case& each : cases) {
+    std::vector<std::string> words{"mnist", "--max-steps", "1"};
+    words.insert(words.end(), each.words.begin(), each.words.end());
+    expect_one_error(train(words), 2, each.text, each.text);
+  }
+  EXPECT_FALSE(fs::exists(logs));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

@@ -1,0 +1,81 @@
+#include <lockstep/formats/logged_values.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(MakeHistogram, CountsByEqualBins) {
+  const std::vector<float> values{0, 1, 1.5F, 2, 3, 4};
+  const Histogram histogram = make_histogram(std::span<const float>(values), 4);
+  EXPECT_EQ(histogram.edges, (std::vector<double>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(histogram.counts, (std::vector<double>{1, 2, 1, 2})) << "the greatest is in the last";
+  EXPECT_EQ(histogram.sum, 11.5);
+  EXPECT_EQ(histogram.sum_of_squares, 32.25);
+}
+
+TEST(MakeHistogram, LeavesOutWhatIsNotFinite) {
+  const std::vector<double> values{kNan, 1, kInfinity, 3, -kInfinity};
+  const Histogram histogram = make_histogram(std::span<const double>(values), 2);
+  EXPECT_EQ(histogram.edges, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(histogram.counts, (std::vector<double>{1, 1}));
+  const std::vector<double> nothing{kNan};
+  EXPECT_TRUE(make_histogram(std::span<const double>(nothing)).edges.empty());
+  EXPECT_TRUE(make_histogram(std::span<const double>()).counts.empty());
+}
+
+TEST(MakeHistogram, CountsEveryValueOfAnyRange) {
+  const double most = std::numeric_limits<double>::max();
+  const double least = std::numeric_limits<double>::denorm_min();
+  for (const std::vector<double>& values :
+       {std::vector<double>{7, 7, 7}, {0, 0}, {-most, 0, most}, {0, least}, {1e16, 1e16 + 2}}) {
+    const Histogram histogram = make_histogram(std::span<const double>(values), 8);
+    ASSERT_EQ(histogram.counts.size(), 8U);
+    ASSERT_EQ(histogram.edges.size(), 9U);
+    EXPECT_EQ(std::accumulate(histogram.counts.begin(), histogram.counts.end(), 0.0),
+              static_cast<double>(values.size()));
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_LE(histogram.edges[i], histogram.edges[i + 1]);
+    EXPECT_LE(histogram.edges.front(), values.front());
+    EXPECT_GE(histogram.edges.back(), values.back());
+  }
+  EXPECT_EQ(message_of<ConfigError>([] { make_histogram(std::span<const double>(), 0); }),
+            "make_histogram: bins must be at least 1, got 0");
+}
+
+TEST(AppendNumber, GivesTheShortestTextOrAWord) {
+  const auto text = [](double value) {
+    std::string to = "x";
+    append_number(to, value, {"nan", "inf", "-inf"});
+    return to;
+  };
+  EXPECT_EQ(text(0.1), "x0.1");
+  EXPECT_EQ(text(-0.0), "x-0");
+  EXPECT_EQ(text(1e-300), "x1e-300");
+  EXPECT_EQ(text(kNan), "xnan");
+  EXPECT_EQ(text(kInfinity), "xinf");
+  EXPECT_EQ(text(-kInfinity), "x-inf");
+}
+
+TEST(JsonValue, WritesEachKindOfParameter) {
+  EXPECT_EQ(json_value({"a", true}), "true");
+  EXPECT_EQ(json_value({"a", std::int64_t{-3}}), "-3");
+  EXPECT_EQ(json_value({"a", 0.5}), "0.5");
+  EXPECT_EQ(json_value({"a", kInfinity}), "null");
+  EXPECT_EQ(json_value({"a", std::string("say \"x\"\n")}), R"("say \"x\"\n")");
+  EXPECT_EQ(json_string(std::string("\xFF!")), "\"\xEF\xBF\xBD!\"") << "no UTF-8";
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

@@ -1,0 +1,121 @@
+#include <lockstep/formats/tensorboard_events.h>
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/formats/crc32c.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+std::string from_hex(std::string_view digits) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+// RFC 3720, B.4, and the check value of the polynomial.
+TEST(Crc32c, IsThatOfTheStandard) {
+  std::string ascending(32, '\0');
+  for (int i = 0; i < 32; ++i) ascending[static_cast<std::size_t>(i)] = static_cast<char>(i);
+  EXPECT_EQ(crc32c(""), 0U);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
+  EXPECT_EQ(crc32c(ascending), 0x46DD794EU);
+}
+
+TEST(Crc32c, IsMaskedAsInRecordFiles) {
+  EXPECT_EQ(masked_crc32c(""), 0xA282EAD8U);
+  EXPECT_EQ(masked_crc32c("123456789"), 0xC78AB0E5U);
+  EXPECT_EQ(masked_crc32c(std::string(32, '\0')), 0x0FD7FFFAU);
+}
+
+// The bytes that a program in Python computed by the formats' definitions.
+TEST(TensorBoardFile, WritesTheFormatToTheByte) {
+  const TemporaryDirectory directory;
+  TensorBoardFile file(directory.path(), 1.5);
+  EXPECT_TRUE(file.path().filename().string().starts_with("events.out.tfevents.0000000001."))
+      << file.path();
+  const std::string version =
+      from_hex("1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c");
+  EXPECT_EQ(read_text(file.path()), version);
+  const NamedValue values[] = {{"loss", 0.25}};
+  file.add_scalars({.step = 7, .time = 2.5}, values);
+  EXPECT_EQ(
+      read_text(file.path()),
+      version + from_hex("1a00000000000000129bd82d09000000000000044010072a0d0a0b0a046c6f737315"
+                         "0000803ea884b989"));
+}
+
+TEST(TensorBoardFile, FramesAnEmptyEvent) {
+  EXPECT_EQ(tensorboard_record(""),
+            std::string(8, '\0') + from_hex("29039807") + from_hex("d8ea82a2"));
+}
+
+// Walks over the frames and returns the events.
+std::vector<std::string> events_in(const std::string& content) {
+  std::vector<std::string> events;
+  for (std::size_t at = 0; at < content.size();) {
+    std::uint64_t length = 0;
+    std::uint32_t crc = 0;
+    std::memcpy(&length, content.data() + at, 8);
+    std::memcpy(&crc, content.data() + at + 8, 4);
+    EXPECT_EQ(crc, masked_crc32c(content.substr(at, 8)));
+    events.push_back(content.substr(at + 12, length));
+    std::memcpy(&crc, content.data() + at + 12 + length, 4);
+    EXPECT_EQ(crc, masked_crc32c(events.back()));
+    at += 16 + length;
+  }
+  return events;
+}
+
+TEST(TensorBoardFile, WritesARecordForEachCall) {
+  const TemporaryDirectory directory;
+  TensorBoardFile file(directory.path(), 1);
+  const LogMoment moment{.step = 1, .time = 2};
+  const NamedValue values[] = {{"a", 1}, {"b", 2}};
+  file.add_scalars(moment, values);
+  file.add_histogram(moment, "weights", {.edges = {0, 1, 2}, .counts = {3, 4}, .sum = 5});
+  file.add_histogram(moment, "none", {});
+  file.add_image(moment, "digits", "PNG bytes", 4, 2);
+  file.add_text(moment, "note", "words");
+  const std::vector<HyperParameter> parameters{{"lr", 0.1}, {"fused", true}, {"net", "small"}};
+  file.begin_session(2, "run", parameters);
+  file.end_session(3, true);
+  const std::vector<std::string> events = events_in(read_text(file.path()));
+  ASSERT_EQ(events.size(), 8U);
+  EXPECT_NE(events[4].find("PNG bytes"), std::string::npos);
+  EXPECT_NE(events[6].find("_hparams_/session_start_info"), std::string::npos);
+}
+
+TEST(TensorBoardFile, RefusesAHistogramThatIsNone) {
+  const TemporaryDirectory directory;
+  TensorBoardFile file(directory.path(), 1);
+  EXPECT_THROW(file.add_histogram({}, "x", {.edges = {0, 1}, .counts = {1, 1}}), InternalError);
+}
+
+TEST(TensorBoardFile, GivesEachFileOfAFolderItsName) {
+  const TemporaryDirectory directory;
+  const TensorBoardFile first(directory.path(), 1);
+  const TensorBoardFile second(directory.path(), 1);
+  EXPECT_NE(first.path(), second.path());
+  EXPECT_EQ(directory.names().size(), 2U);
+}
+
+TEST(TensorBoardFile, NamesAFolderThatIsNot) {
+  const std::string message = message_of<DataError>([] { TensorBoardFile("/no-such-folder", 1); });
+  EXPECT_TRUE(message.starts_with("cannot write /no-such-folder/events.out.tfevents.")) << message;
+  EXPECT_TRUE(message.ends_with(": No such file or directory")) << message;
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

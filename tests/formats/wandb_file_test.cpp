@@ -1,0 +1,155 @@
+#include <lockstep/formats/wandb_file.h>
+
+#include <gtest/gtest.h>
+#include <libdeflate.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+constexpr std::size_t kBlock = 32768;
+
+// Reads the records as LevelDB's description of its log has it, independently of what wrote them.
+// Stops where the file ends within a record.
+std::vector<std::string> wandb_records(const std::string& file, std::size_t begin = 7) {
+  std::vector<std::string> records;
+  std::string open;
+  bool inside = false;  // of a record in pieces
+  for (std::size_t at = begin; at < file.size();) {
+    const std::size_t room = kBlock - at % kBlock;
+    if (room < 7) {
+      EXPECT_EQ(file.substr(at, room), std::string(std::min(room, file.size() - at), '\0'));
+      at += room;
+      continue;
+    }
+    if (at + 7 > file.size()) break;
+    std::uint32_t crc = 0;
+    std::uint16_t length = 0;
+    std::memcpy(&crc, file.data() + at, 4);
+    std::memcpy(&length, file.data() + at + 4, 2);
+    const int type = file[at + 6];
+    EXPECT_LE(7U + length, room) << "a piece crosses a block";
+    if (at + 7 + length > file.size()) break;
+    EXPECT_EQ(crc, libdeflate_crc32(0, file.data() + at + 6, 1U + length)) << "at byte " << at;
+    EXPECT_EQ(inside, type == 3 || type == 4) << "at byte " << at;
+    inside = type == 2 || type == 3;
+    open += file.substr(at + 7, length);
+    if (type == 1 || type == 4) {
+      records.push_back(open);
+      open.clear();
+    }
+    at += 7U + length;
+  }
+  return records;
+}
+
+TEST(WandbFrame, IsThatOfLevelDb) {
+  EXPECT_EQ(wandb_frame("abc", 7), std::string("\xA9\x20\x9D\x53\x03\x00\x01"
+                                               "abc",
+                                               10));
+}
+
+TEST(WandbFrame, CutsRecordsAtBlocks) {
+  for (const std::size_t offset : {std::size_t{7}, std::size_t{100}, kBlock - 10, kBlock - 8,
+                                   kBlock - 7, kBlock - 6, kBlock - 1, kBlock, 3 * kBlock - 20}) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{5}, kBlock - 14,
+                                   kBlock - 7, kBlock, kBlock * 2 - 14, std::size_t{100'000}}) {
+      std::string record(size, '\0');
+      for (std::size_t i = 0; i < size; ++i) record[i] = static_cast<char>(i * 7 + i / 251);
+      const std::string file = std::string(offset, 'h') + wandb_frame(record, offset);
+      EXPECT_EQ(wandb_records(file, offset), std::vector<std::string>{record})
+          << offset << ", " << size;
+    }
+  }
+}
+
+class WandbFileTest : public testing::Test {
+ protected:
+  WandbRun run() const {
+    return {
+        .id = "k3v9x0ab", .project = "digits", .name = "mnist", .host = "host", .start_time = 10};
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(WandbFileTest, BeginsWithHeaderAndRun) {
+  const WandbFile file(directory_ / "run.wandb", run());
+  const std::string content = read_text(file.path());
+  EXPECT_EQ(content.substr(0, 7), std::string(":W&B\xE1\xBE\0", 7));
+  const std::vector<std::string> records = wandb_records(content);
+  ASSERT_EQ(records.size(), 2U);
+  // number 1; header { version_info { producer } }
+  EXPECT_EQ(records[0], std::string("\x08\x01\xAA\x01\x0C\x0A\x0A\x0A\x08lockstep", 17));
+  EXPECT_NE(records[1].find("k3v9x0ab"), std::string::npos);
+}
+
+TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
+  WandbFile file(directory_ / "run.wandb", run());
+  const NamedValue numbers[] = {{"loss", 0.25},
+                                {"nan", std::numeric_limits<double>::quiet_NaN()},
+                                {"down", -std::numeric_limits<double>::infinity()}};
+  file.add_history({.step = 300, .time = 12.5}, numbers);
+  const std::string row = wandb_records(read_text(file.path())).back();
+  const auto item = [](std::string_view key, std::string_view json) {
+    std::string text = "\x0A";
+    text += static_cast<char>(key.size());
+    text.append(key).append("\x82\x01");
+    text += static_cast<char>(json.size());
+    return text.append(json);
+  };
+  for (const std::string& each :
+       {item("loss", "0.25"), item("nan", "NaN"), item("down", "-Infinity"), item("_step", "300"),
+        item("_runtime", "2.5"), item("_timestamp", "12.5")}) {
+    EXPECT_NE(row.find(each), std::string::npos) << each;
+  }
+  EXPECT_TRUE(row.ends_with(std::string("\x12\x03\x08\xAC\x02", 5))) << "step { num: 300 }";
+}
+
+TEST_F(WandbFileTest, EndsWithExitFinalAndFooter) {
+  WandbFile file(directory_ / "run.wandb", run());
+  file.end_run(1, 70);
+  const std::vector<std::string> records = wandb_records(read_text(file.path()));
+  ASSERT_EQ(records.size(), 5U);
+  EXPECT_EQ(records[2], std::string("\x08\x03\x92\x01\x04\x08\x01\x10\x3C", 9))
+      << "exit code 1, 60 s";
+  EXPECT_EQ(records[3], std::string("\x08\x04\xA2\x01\x00", 5));
+  EXPECT_EQ(records[4], std::string("\x08\x05\xB2\x01\x00", 5));
+}
+
+TEST_F(WandbFileTest, CanBeReadUpToTheLastWholeRecordWhereverItIsCut) {
+  WandbFile file(directory_ / "run.wandb", run());
+  for (int step = 1; step <= 3; ++step) {
+    const std::string image(20'000, static_cast<char>('a' + step));
+    const WandbValue values[] = {{"image", image}};
+    file.add_history({.step = step, .time = 11}, {}, values);
+  }
+  const std::string content = read_text(file.path());
+  const std::size_t all = wandb_records(content).size();
+  EXPECT_EQ(all, 5U);
+  std::size_t last = 0;
+  for (std::size_t size = 7; size <= content.size(); size += 97) {
+    const std::size_t count = wandb_records(content.substr(0, size)).size();
+    EXPECT_GE(count, last);
+    last = count;
+  }
+  EXPECT_EQ(wandb_records(content.substr(0, content.size() - 1)).size(), all - 1);
+}
+
+TEST_F(WandbFileTest, DoesNotTouchTheFileOfAnotherRun) {
+  directory_.write("run.wandb", "precious");
+  const std::string path = (directory_ / "run.wandb").string();
+  EXPECT_EQ(message_of<DataError>([&] { WandbFile(path, run()); }),
+            "cannot write " + path + ": File exists");
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

@@ -1,0 +1,445 @@
+// The loggers that write files: what they write, that it is there at once, and what a full disk
+// says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+#include <lockstep/report/loggers/csv_logger.h>
+#include <lockstep/report/loggers/jsonl_logger.h>
+#include <lockstep/report/loggers/logger_table.h>
+#include <lockstep/report/loggers/logging_listener.h>
+#include <lockstep/report/loggers/run_folder.h>
+#include <lockstep/report/loggers/tensorboard_logger.h>
+#include <lockstep/report/loggers/wandb_logger.h>
+#include <tests/report/sample_run.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::MatchesRegex;
+
+constexpr double kLogInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLogNan = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+void log(Logger& logger, std::int64_t step, const std::vector<NamedValue>& values) {
+  logger.log_scalars({.step = step, .time = 1000.5 + static_cast<double>(step)}, values);
+}
+
+TEST(CsvLogger, WritesARowForEachCall) {
+  const TemporaryDirectory folder;
+  CsvLogger logger(folder.path());
+  log(logger, 1, {{"loss", 0.5}, {"lr", 0.1}});
+  EXPECT_EQ(read_text(folder / "metrics.csv"), "step,time,loss,lr\n1,1001.500,0.5,0.1\n");
+  log(logger, 2, {{"lr", 0.05}});
+  log(logger, 3, {{"lr", kLogInfinity}, {"loss", kLogNan}});
+  EXPECT_EQ(read_text(folder / "metrics.csv"),
+            "step,time,loss,lr\n1,1001.500,0.5,0.1\n2,1002.500,,0.05\n3,1003.500,nan,inf\n");
+}
+
+TEST(CsvLogger, AddsColumnsToAllRows) {
+  const TemporaryDirectory folder;
+  CsvLogger logger(folder.path());
+  log(logger, 1, {{"loss", 0.5}});
+  log(logger, 2, {{"loss", 0.25}, {"test, of \"all\"", 1}, {"b", -2}});
+  log(logger, 3, {{"b", 3}});
+  EXPECT_THAT(lines_of(read_text(folder / "metrics.csv")),
+              ElementsAre("step,time,loss,\"test, of \"\"all\"\"\",b", "1,1001.500,0.5,,",
+                          "2,1002.500,0.25,1,-2", "3,1003.500,,,3"));
+  EXPECT_THAT(folder.names(), ElementsAre("metrics.csv"));
+}
+
+TEST(CsvLogger, WritesTheHyperParametersBeside) {
+  const TemporaryDirectory folder;
+  const std::vector<HyperParameter> parameters{
+      {"lr", 0.1}, {"fused", false}, {"batch", std::int64_t{128}}, {"net", std::string("a \"b\"")}};
+  CsvLogger(folder.path()).log_hyper_parameters(parameters);
+  EXPECT_EQ(
+      read_text(folder / "hyper_parameters.json"),
+      "{\n  \"lr\": 0.1,\n  \"fused\": false,\n  \"batch\": 128,\n  \"net\": \"a \\\"b\\\"\"\n}\n");
+}
+
+TEST(CsvLogger, DoesNotTouchTheTableOfAnotherRun) {
+  const TemporaryDirectory folder;
+  folder.write("metrics.csv", "precious");
+  EXPECT_THROW(CsvLogger(folder.path()), DataError);
+  EXPECT_EQ(read_text(folder / "metrics.csv"), "precious");
+}
+
+TEST(JsonlLogger, WritesAnObjectALine) {
+  const TemporaryDirectory folder;
+  JsonlLogger logger(folder.path());
+  log(logger, 1, {{"loss", 0.5}, {"a\"\n", kLogNan}});
+  const Histogram histogram{.edges = {-1, 0, 1}, .counts = {7, 9}};
+  logger.log_histogram({.step = 2, .time = 3}, "weights", histogram);
+  EXPECT_EQ(read_text(folder / "metrics.jsonl"),
+            "{\"step\":1,\"time\":1001.500,\"loss\":0.5,\"a\\\"\\n\":null}\n"
+            "{\"step\":2,\"time\":3.000,\"weights\":{\"edges\":[-1,0,1],\"counts\":[7,9]}}\n");
+}
+
+TEST(RunFolder, HasANameOfItsOwn) {
+  const RunName first = new_run_name();
+  EXPECT_THAT(first.date_time, MatchesRegex("[0-9]+_[0-9]+"));
+  EXPECT_EQ(first.date_time.size(), 15U);
+  EXPECT_THAT(first.id, MatchesRegex("[0-9a-z]+"));
+  EXPECT_EQ(first.id.size(), 8U);
+  EXPECT_NE(first.id, new_run_name().id);
+  EXPECT_EQ(run_folder("logs", "mnist", {.date_time = "20261124_183000", .id = "k3v9x0ab"}),
+            fs::path("logs/mnist-20261124_183000-k3v9x0ab"));
+}
+
+TEST(RunFolder, NamesAFolderThatCannotBe) {
+  EXPECT_EQ(message_of<DataError>([] { make_folder("/dev/null/run"); }),
+            "cannot create the folder /dev/null/run: Not a directory");
+}
+
+TEST(LoggerTable, ListsTheKnownNames) {
+  EXPECT_THAT(logger_names(), ElementsAre("csv", "jsonl", "tensorboard", "wandb", "mlflow"));
+  const auto refusal = [](const std::vector<std::string>& names) {
+    return message_of<ConfigError>([&] { check_loggers("--logger", names); });
+  };
+  EXPECT_EQ(refusal({"csv", "tensorbord"}),
+            "--logger must be some of csv, jsonl, tensorboard, wandb, mlflow with commas between "
+            "them, got 'tensorbord'");
+  EXPECT_EQ(refusal({"csv", "jsonl", "csv"}), "--logger names csv twice");
+  EXPECT_EQ(refusal(logger_names()), "nothing was thrown");
+}
+
+TEST(LoggerTable, GivesEveryRunItsFolder) {
+  const TemporaryDirectory logs;
+  for (int run = 0; run < 2; ++run) {
+    const auto loggers = make_loggers({"csv", "jsonl", "tensorboard", "wandb"},
+                                      {.directory = logs.path(), .run_name = "mnist"});
+    ASSERT_EQ(loggers.size(), 4U);
+    for (const auto& logger : loggers) log(*logger, 1, {{"loss", 0.5}});
+  }
+  const std::vector<std::string> names = logs.names();
+  ASSERT_EQ(names.size(), 3U) << "two runs and wandb";
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_THAT(names[static_cast<std::size_t>(run)],
+                MatchesRegex("mnist-[0-9]+_[0-9]+-[0-9a-z]+"));
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(logs / names[static_cast<std::size_t>(run)])) {
+      files.push_back(entry.path().filename().string());
+    }
+    std::ranges::sort(files);
+    ASSERT_EQ(files.size(), 3U);
+    EXPECT_TRUE(files[0].starts_with("events.out.tfevents."));
+    EXPECT_EQ(files[1], "metrics.csv");
+    EXPECT_EQ(files[2], "metrics.jsonl");
+  }
+  int wandb_runs = 0;
+  for (const auto& entry : fs::directory_iterator(logs / "wandb")) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_THAT(name, MatchesRegex("offline-run-[0-9]+_[0-9]+-[0-9a-z]+"));
+    const std::string id = name.substr(name.rfind('-') + 1);
+    EXPECT_TRUE(fs::is_regular_file(entry.path() / ("run-" + id + ".wandb")));
+    ++wandb_runs;
+  }
+  EXPECT_EQ(wandb_runs, 2);
+}
+
+TEST(LoggerTable, RefusesMlflowWithoutAnAddress) {
+  const TemporaryDirectory logs;
+  EXPECT_EQ(message_of<ConfigError>([&] { make_loggers({"mlflow"}, {.directory = logs.path()}); }),
+            "MlflowClient: tracking_uri must be the address of an MLflow server, http://HOST:PORT "
+            "or https://, got ''");
+  EXPECT_TRUE(logs.names().empty());
+}
+
+// The code of docs/logging.md.
+TEST(LoggingGuide, LogsFromAProgramOfOnesOwn) {
+  const TemporaryDirectory here;
+  const fs::path before = fs::current_path();
+  fs::current_path(here.path());
+  const std::int64_t step = 3;
+  const double critic_loss = 0.5;
+  const double generator_loss = 0.25;
+  // clang-format off
+  auto loggers = lockstep::make_loggers({"csv", "tensorboard"}, {.directory = "logs", .run_name = "gan"});
+  for (const auto& logger : loggers) {
+    logger->log_scalars(lockstep::moment_at(step), {{"critic/loss", critic_loss}, {"generator/loss", generator_loss}});
+  }
+  // clang-format on
+  const std::string place = loggers[0]->place();
+  EXPECT_THAT(read_text(place), MatchesRegex("step,time,critic/loss,generator/loss\n"
+                                             "3,[0-9.]+,0.5,0.25\n"));
+  fs::current_path(before);
+}
+
+// Keeps what it was told.
+class KeptLog final : public Logger {
+ public:
+  std::string place() const override { return "memory"; }
+  void log_hyper_parameters(std::span<const HyperParameter> parameters) override {
+    for (const HyperParameter& parameter : parameters) {
+      events.push_back(parameter.name + "=" + json_value(parameter));
+    }
+  }
+  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override {
+    for (const auto& [name, value] : values) {
+      std::string event = std::to_string(moment.step) + " " + std::string(name) + "=";
+      append_number(event, value, kJsonNumberWords);
+      events.push_back(event);
+    }
+  }
+  void flush() override { events.push_back("flush"); }
+  void finish(bool success) override { events.push_back(success ? "finished" : "failed"); }
+
+  std::vector<std::string> events;
+};
+
+// A listener with one logger, which the test may look into.
+struct Listening {
+  explicit Listening(std::vector<HyperParameter> more = {}) {
+    auto logger = std::make_unique<KeptLog>();
+    kept = logger.get();
+    std::vector<std::unique_ptr<Logger>> loggers;
+    loggers.push_back(std::move(logger));
+    listener = std::make_unique<LoggingListener>(std::move(loggers), std::move(more));
+  }
+  std::vector<std::string> take_events() { return std::exchange(kept->events, {}); }
+
+  KeptLog* kept = nullptr;
+  std::unique_ptr<LoggingListener> listener;
+};
+
+TEST(LoggingListener, TranslatesARun) {
+  Listening run({{"lr", 0.1}});
+  run.listener->on_run_begin(sample_info());
+  EXPECT_THAT(run.take_events(),
+              ElementsAre("recipe=\"mnist\"", "dataset=\"MNIST\"", "strategy=\"ddp\"",
+                          "backend=\"shm\"", "loader=\"native\"", "precision=\"32\"",
+                          "device=\"cpu\"", "fused_kernels=true", "world_size=2",
+                          "threads_per_rank=1", "global_batch=128", "accumulate_grad_batches=1",
+                          "max_epochs=10", "steps_per_epoch=469", "parameters=21840", "lr=0.1"));
+  run.listener->on_step(
+      {.epoch = 2, .step = 3, .steps_per_epoch = 469, .loss = 0.5, .learning_rate = 0.01});
+  EXPECT_THAT(run.take_events(), ElementsAre("472 train/loss=0.5", "472 train/learning_rate=0.01"));
+  run.listener->on_epoch_end(sample_epoch(2));
+  EXPECT_THAT(
+      run.take_events(),
+      ElementsAre("472 epoch=2", "472 train/epoch_loss=0.125", "472 train/images_per_second=30000",
+                  "472 train/seconds=2", "472 memory/rss_bytes=2.5e+08",
+                  "472 phases/data_seconds=0.1", "472 phases/forward_seconds=0.5",
+                  "472 phases/backward_seconds=1", "472 phases/communication_seconds=0.2",
+                  "472 phases/optimizer_seconds=0.1", "472 test/loss=0.0512",
+                  "472 test/accuracy=0.9842", "flush"));
+  run.listener->on_run_end(sample_report(2));
+  EXPECT_THAT(run.take_events(),
+              ElementsAre("472 memory/peak_rss_bytes=312400000", "472 run/seconds_total=24.06",
+                          "472 run/seconds_to_first_step=0.391", "finished"));
+  run.listener->run_failed();
+  EXPECT_TRUE(run.take_events().empty()) << "it has ended";
+}
+
+TEST(LoggingListener, SaysThatARunFailed) {
+  Listening run;
+  run.listener->on_run_begin(sample_info());
+  run.take_events();
+  run.listener->run_failed();
+  EXPECT_THAT(run.take_events(), ElementsAre("failed"));
+}
+
+TEST(LoggingListener, LogsNothingOfARunThatWasCompleteBefore) {
+  Listening run;
+  RunReport report = sample_report(0);
+  report.already_complete = true;
+  run.listener->on_run_end(report);
+  EXPECT_THAT(run.take_events(), ElementsAre("finished"));
+}
+
+TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
+  const TemporaryDirectory logs;
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const fs::path file = logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb";
+  const auto size_after = [&](std::int64_t step, const std::string& name) {
+    log(logger, step, {{name, 1}});
+    return fs::file_size(file);
+  };
+  const std::uintmax_t begin = fs::file_size(file);
+  EXPECT_EQ(size_after(1, "a"), begin) << "the row waits for more values";
+  EXPECT_EQ(size_after(1, "b"), begin);
+  EXPECT_GT(size_after(2, "a"), begin);
+  const std::string content = read_text(file);
+  const std::size_t row = content.find("_step");
+  EXPECT_NE(row, std::string::npos);
+  EXPECT_EQ(content.find("_step", row + 1), std::string::npos) << "one row";
+}
+
+TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
+  const TemporaryDirectory logs;
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const std::vector<std::uint8_t> pixels(12, 9);
+  logger.log_image({.step = 1, .time = 2}, "/../../x y", {.rgb = pixels, .width = 2, .height = 2});
+  logger.finish(true);
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(logs.path())) {
+    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), logs.path()).string());
+  }
+  std::ranges::sort(files);
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_THAT(files[0], MatchesRegex("wandb/offline-run-20261124_183000-abc/files/media/images/"
+                                     "__/__/x_y_1_[0-9a-f]+\\.png"));
+}
+
+// A process that logs is killed at some step; everything up to that step can be read.
+TEST(LoggersOfAKilledRun, CanBeReadUpToTheLastStep) {
+  const TemporaryDirectory logs;
+  int steps[2];
+  ASSERT_EQ(pipe(steps), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(steps[0]);
+    const auto loggers = make_loggers({"csv", "jsonl", "tensorboard", "wandb"},
+                                      {.directory = logs.path(), .run_name = "run"});
+    for (std::int64_t step = 1;; ++step) {
+      for (const auto& logger : loggers)
+        log(*logger, step, {{"loss", 1.0 / static_cast<double>(step)}});
+      if (write(steps[1], &step, sizeof(step)) < 0) _exit(1);
+    }
+  }
+  close(steps[1]);
+  std::int64_t logged = 0;
+  while (logged < 500) {
+    ASSERT_EQ(read(steps[0], &logged, sizeof(logged)), static_cast<ssize_t>(sizeof(logged)));
+  }
+  kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  while (read(steps[0], &logged, sizeof(logged)) == static_cast<ssize_t>(sizeof(logged))) {
+  }
+  close(steps[0]);
+
+  const std::string run = logs.names()[0];
+  const auto rows = lines_of(read_text(logs / (run + "/metrics.csv")));
+  ASSERT_GE(static_cast<std::int64_t>(rows.size()), logged + 1);
+  EXPECT_TRUE(rows[static_cast<std::size_t>(logged)].starts_with(std::to_string(logged) + ","));
+  const auto lines = lines_of(read_text(logs / (run + "/metrics.jsonl")));
+  ASSERT_GE(static_cast<std::int64_t>(lines.size()), logged);
+  EXPECT_EQ(nlohmann::json::parse(lines[static_cast<std::size_t>(logged - 1)])["step"], logged);
+  for (const auto& entry : fs::recursive_directory_iterator(logs.path())) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("events.out.tfevents.")) {
+      const std::string content = read_text(entry.path());
+      std::int64_t events = 0;
+      for (std::size_t at = 0; at + 12 <= content.size(); ++events) {
+        std::uint64_t length = 0;
+        std::memcpy(&length, content.data() + at, sizeof(length));
+        at += 16 + length;
+        if (at > content.size()) break;
+      }
+      EXPECT_GE(events, logged + 1);
+    }
+    if (name.ends_with(".wandb")) {
+      // The row of the last step waits for more values.
+      const std::string last = std::to_string(logged - 1);
+      EXPECT_NE(read_text(entry.path())
+                    .find("_step\x82\x01" + std::string(1, static_cast<char>(last.size())) + last),
+                std::string::npos);
+    }
+  }
+}
+
+// Makes files end at `bytes`, as a full disk would.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit small = before_;
+    small.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(LoggersOnAFullDisk, SayInOneLineWhichFileCannotBeWritten) {
+  for (const std::string& name : logger_names()) {
+    if (name == "mlflow") continue;  // keeps going, see mlflow_logger_test.cpp
+    const TemporaryDirectory logs;
+    const auto loggers = make_loggers({name}, {.directory = logs.path()});
+    const FileSizeLimit limit(1000);
+    const std::string message = message_of<DataError>([&] {
+      for (std::int64_t step = 1; step < 1000; ++step) log(*loggers[0], step, {{"loss", 0.5}});
+    });
+    EXPECT_TRUE(message.starts_with("cannot write " + logs.path().string())) << name << message;
+    EXPECT_TRUE(message.ends_with(": File too large")) << name << message;
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0);
+  }
+}
+
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// The processor time of a call, which other programs on the machine do not change; the least of
+// several trials.
+TEST(LoggersCost, AtMostFiveMicrosecondsForEachScalar) {
+  for (const std::string& name : logger_names()) {
+    if (name == "mlflow") continue;  // needs a server, see mlflow_logger_test.cpp
+    const TemporaryDirectory logs;
+    const auto loggers = make_loggers({name}, {.directory = logs.path()});
+    constexpr int kCalls = 2000;
+    std::int64_t step = 0;
+    double least = kLogInfinity;
+    for (int trial = 0; trial < 7; ++trial) {
+      const double begin = thread_seconds();
+      for (int call = 0; call < kCalls; ++call) {
+        const NamedValue values[] = {{"train/loss", 1.0 / static_cast<double>(step + 3)},
+                                     {"train/learning_rate", 0.1}};
+        loggers[0]->log_scalars(moment_at(++step), values);
+      }
+      least = std::min(least, (thread_seconds() - begin) / (2 * kCalls));
+    }
+    std::printf("%-12s %5.2f us a scalar\n", name.c_str(), least * 1e6);
+    EXPECT_LT(least, 5e-6) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

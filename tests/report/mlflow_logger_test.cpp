@@ -1,0 +1,280 @@
+// What goes to an MLflow server, and that no server can hold up or fail a training. The real server
+// is asked by mlflow_oracle.py.
+#include <lockstep/report/loggers/mlflow_logger.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <tests/report/mlflow_double.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
+#include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class MlflowLoggerTest : public testing::Test {
+ protected:
+  MlflowLoggerTest() {
+    for (const char* name :
+         {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
+      environment_.set(name, std::nullopt);
+    }
+  }
+
+  MlflowLoggerOptions options() const {
+    return {.server = {.tracking_uri = server_.url(), .experiment = "digits & more"},
+            .run_name = "mnist",
+            .folder = folder_.path(),
+            .interval = Milliseconds(10),
+            .request_timeout = Milliseconds(5000),
+            .finish_timeout = Milliseconds(10'000),
+            .first_pause = Milliseconds(10),
+            .longest_pause = Milliseconds(20)};
+  }
+  static void log(MlflowLogger& logger, std::int64_t step) {
+    const NamedValue values[] = {{"train/loss", 1.0 / static_cast<double>(step)}};
+    logger.log_scalars({.step = step, .time = 1000.5}, values);
+  }
+  std::vector<json> bodies_of(const std::string& path) const {
+    std::vector<json> bodies;
+    for (const auto& request : server_.requests()) {
+      if (request.path == path) bodies.push_back(json::parse(request.body));
+    }
+    return bodies;
+  }
+  // The steps of the metrics that reached the server.
+  std::vector<std::int64_t> sent_steps() const {
+    std::vector<std::int64_t> steps;
+    for (const json& body : bodies_of("runs/log-batch")) {
+      for (const json& metric : body["metrics"]) steps.push_back(metric["step"]);
+    }
+    return steps;
+  }
+  std::vector<std::int64_t> unsent_steps() const {
+    std::vector<std::int64_t> steps;
+    std::istringstream lines(read_text(folder_ / "mlflow_unsent.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const json request = json::parse(line);
+      EXPECT_EQ(request["path"], "runs/log-batch");
+      for (const json& metric : request["body"]["metrics"]) steps.push_back(metric["step"]);
+    }
+    return steps;
+  }
+
+  ScopedEnvironment environment_;
+  MlflowDouble server_;
+  TemporaryDirectory folder_;
+  CapturedLog log_;
+};
+
+TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
+  MlflowLogger logger(options());
+  const std::vector<HyperParameter> parameters{{"lr", 0.1}, {"net [0]", std::string("small")}};
+  logger.log_hyper_parameters(parameters);
+  const NamedValue values[] = {{"train/loss", 0.25},
+                               {"top@5", std::numeric_limits<double>::infinity()}};
+  logger.log_scalars({.step = 7, .time = 1000.5}, values);
+  logger.finish(true);
+
+  std::vector<std::string> paths;
+  for (const auto& request : server_.requests()) paths.push_back(request.path);
+  EXPECT_THAT(paths,
+              ElementsAre("experiments/get-by-name?experiment_name=digits%20%26%20more",
+                          "experiments/create", "runs/create", "runs/log-batch", "runs/update"));
+  EXPECT_EQ(bodies_of("experiments/create")[0], json({{"name", "digits & more"}}));
+  const json run = bodies_of("runs/create")[0];
+  EXPECT_EQ(run["experiment_id"], "3");
+  EXPECT_EQ(run["run_name"], "mnist");
+  EXPECT_EQ(bodies_of("runs/log-batch")[0], json::parse(R"({"run_id": "r1",
+      "metrics": [{"key": "train/loss", "value": 0.25, "timestamp": 1000500, "step": 7},
+                  {"key": "top_5", "value": "Infinity", "timestamp": 1000500, "step": 7}],
+      "params": [{"key": "lr", "value": "0.1"}, {"key": "net _0_", "value": "small"}]})"));
+  const json end = bodies_of("runs/update")[0];
+  EXPECT_EQ(end["run_id"], "r1");
+  EXPECT_EQ(end["status"], "FINISHED");
+  EXPECT_GE(end["end_time"].get<std::int64_t>(), run["start_time"].get<std::int64_t>());
+  EXPECT_TRUE(folder_.names().empty()) << "nothing was left over";
+  EXPECT_TRUE(log_.lines().empty());
+}
+
+TEST_F(MlflowLoggerTest, SaysThatARunFailed) {
+  MlflowLogger logger(options());
+  log(logger, 1);
+  logger.finish(false);
+  EXPECT_EQ(bodies_of("runs/update")[0]["status"], "FAILED");
+}
+
+TEST_F(MlflowLoggerTest, SendsManyValuesInBatchesOfTheAllowedSize) {
+  MlflowLogger logger(options());
+  for (std::int64_t step = 1; step <= 5000; ++step) log(logger, step);
+  logger.finish(true);
+  for (const json& body : bodies_of("runs/log-batch")) {
+    EXPECT_LE(body["metrics"].size() + body["params"].size(), 1000U);
+  }
+  const std::vector<std::int64_t> steps = sent_steps();
+  ASSERT_EQ(steps.size(), 5000U);
+  EXPECT_TRUE(std::ranges::is_sorted(steps));
+}
+
+TEST_F(MlflowLoggerTest, TriesAgainAfterAPassingFailure) {
+  server_.answer_with(503);
+  MlflowLoggerOptions slow = options();
+  slow.first_pause = slow.longest_pause = Milliseconds(400);
+  MlflowLogger logger(slow);
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
+  server_.answer_with(200);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
+  log(logger, 2);
+  logger.finish(true);
+  EXPECT_THAT(sent_steps(), ElementsAre(1, 2));
+  EXPECT_TRUE(folder_.names().empty());
+}
+
+TEST_F(MlflowLoggerTest, KeepsWhatIsRefusedAndSaysSoOnce) {
+  server_.answer_with(400);
+  MlflowLogger logger(options());
+  for (std::int64_t step = 1; step <= 3; ++step) log(logger, step);
+  logger.finish(true);
+  EXPECT_THAT(unsent_steps(), ElementsAre(1, 2, 3));
+  ASSERT_THAT(log_.lines(), SizeIs(1));
+  EXPECT_EQ(log_.lines()[0],
+            "warning: mlflow: " + server_.url() +
+                "/api/2.0/mlflow/experiments/get-by-name?experiment_name=digits%20%26%20more "
+                "answered 400: told to fail; the training goes on, and what cannot be sent is kept "
+                "in " +
+                (folder_ / "mlflow_unsent.jsonl").string());
+}
+
+TEST_F(MlflowLoggerTest, OutlivesAServerThatIsNotThere) {
+  MlflowLoggerOptions nowhere = options();
+  {
+    const MlflowDouble gone;
+    nowhere.server.tracking_uri = gone.url();
+  }
+  MlflowLogger logger(nowhere);
+  const auto begin = Clock::now();
+  for (std::int64_t step = 1; step <= 2500; ++step) log(logger, step);
+  logger.finish(true);
+  EXPECT_LT(seconds_since(begin), 8);
+  EXPECT_THAT(unsent_steps(), SizeIs(2500));
+  ASSERT_THAT(log_.lines(), SizeIs(1));
+  EXPECT_THAT(log_.lines()[0], HasSubstr("no answer from " + nowhere.server.tracking_uri));
+}
+
+TEST_F(MlflowLoggerTest, DoesNotWaitLongerForASilentServerThanItShould) {
+  server_.fall_silent();
+  MlflowLoggerOptions impatient = options();
+  impatient.request_timeout = Milliseconds(60'000);
+  impatient.finish_timeout = Milliseconds(200);
+  MlflowLogger logger(impatient);
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
+  const auto begin = Clock::now();
+  log(logger, 2);
+  EXPECT_LT(seconds_since(begin), 0.1) << "a call waits for nobody";
+  logger.finish(true);
+  EXPECT_LT(seconds_since(begin), 5);
+  EXPECT_THAT(unsent_steps(), ElementsAre(1, 2));
+}
+
+TEST_F(MlflowLoggerTest, IsDestroyedWithoutWaitingForTheServer) {
+  server_.fall_silent();
+  MlflowLoggerOptions patient = options();
+  patient.request_timeout = Milliseconds(60'000);
+  const auto begin = Clock::now();
+  {
+    MlflowLogger logger(patient);
+    log(logger, 1);
+    ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
+    log(logger, 2);
+  }
+  EXPECT_LT(seconds_since(begin), 5);
+  EXPECT_THAT(unsent_steps(), ElementsAre(1, 2));
+}
+
+TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {
+  server_.fall_silent();
+  MlflowLoggerOptions small = options();
+  small.request_timeout = Milliseconds(60'000);
+  small.finish_timeout = Milliseconds(100);
+  small.capacity = 50;
+  MlflowLogger logger(small);
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
+  for (std::int64_t step = 2; step <= 200; ++step) log(logger, step);
+  logger.finish(true);
+  std::vector<std::int64_t> steps = unsent_steps();
+  std::ranges::sort(steps);
+  ASSERT_EQ(steps.size(), 200U) << "none is lost, none is there twice";
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    EXPECT_EQ(steps[i], static_cast<std::int64_t>(i + 1));
+}
+
+TEST_F(MlflowLoggerTest, ProvesWhoItIs) {
+  MlflowLoggerOptions with_password = options();
+  with_password.server.credentials = {.username = "ada", .password = "secret"};
+  MlflowLogger(with_password).finish(true);
+  EXPECT_THAT(server_.requests()[0].head, HasSubstr("Authorization: Basic YWRhOnNlY3JldA=="));
+  MlflowLoggerOptions with_token = options();
+  with_token.server.credentials = {.token = "t0ken"};
+  MlflowLogger(with_token).finish(true);
+  EXPECT_THAT(server_.requests().back().head, HasSubstr("Authorization: Bearer t0ken"));
+}
+
+TEST_F(MlflowLoggerTest, RefusesOtherKindsOfAddresses) {
+  for (const std::string uri : {"", "mlruns", "file:///tmp/mlruns", "sqlite:///x.db", "http://"}) {
+    MlflowLoggerOptions wrong = options();
+    wrong.server.tracking_uri = uri;
+    EXPECT_EQ(message_of<ConfigError>([&] { MlflowLogger{wrong}; }),
+              "MlflowClient: tracking_uri must be the address of an MLflow server, "
+              "http://HOST:PORT or https://, got '" +
+                  uri + "'");
+  }
+}
+
+TEST_F(MlflowLoggerTest, CostsLessThanFiveMicrosecondsAScalar) {
+  MlflowLogger logger(options());
+  const auto thread_seconds = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  constexpr int kCalls = 2000;
+  std::int64_t step = 0;
+  double least = 1;
+  for (int trial = 0; trial < 7; ++trial) {
+    const double begin = thread_seconds();
+    for (int call = 0; call < kCalls; ++call) {
+      const NamedValue values[] = {{"train/loss", 0.5}, {"train/learning_rate", 0.1}};
+      logger.log_scalars(moment_at(++step), values);
+    }
+    least = std::min(least, (thread_seconds() - begin) / (2 * kCalls));
+  }
+  std::printf("%-12s %5.2f us a scalar\n", "mlflow", least * 1e6);
+  EXPECT_LT(least, 5e-6);
+  logger.finish(true);
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
