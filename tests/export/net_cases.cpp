@@ -88,6 +88,21 @@ std::vector<ExportCase> net_cases() {
       case_of("transformer_encoder", "", SentenceNet(), integers(0, 50, {12})),
       case_of("lstm_net", "", SequenceNet(), floats({9, 6})),
   };
+  // Attention of one sequence to another, with the batch in the second dimension.
+  nn::Transformer transformer(nn::TransformerOptions(16, 4, 1, 1).dim_feedforward(32));
+  cases.push_back({.name = "transformer",
+                   .module = transformer.ptr(),
+                   .forward =
+                       [transformer](const Tensors& x) mutable {
+                         return Tensors{transformer->forward(x[0], x[1])};
+                       },
+                   .inputs = {[](std::int64_t batch) {
+                                return torch::randn({5, batch, 16});
+                              },
+                              [](std::int64_t batch) {
+                                return torch::randn({6, batch, 16});
+                              }},
+                   .options = {.batch_dimensions = {1, 1}}});
   // Float16 has three decimal digits, of which layers lose some.
   ExportCase half = resnet_case("resnet18_half", resnet18(ResNetStem::kCifar, 10), 32);
   half.options.half = true;
