@@ -179,7 +179,7 @@ def targets(figures):
 
 
 def verdict(figure, least):
-    if least is None:
+    if figure is not None and least is None:
         return "no target"
     return "not measured" if figure is None else "holds" if figure[0] >= least else "MISSED"
 

@@ -22,6 +22,12 @@ GOOD = {
     "docs/pipelines.md": "```cpp\npipe.step(criterion, x, y);\n```\n```cpp\nmesh.all();\n```\n| name | what |\n|---|---|\n| `F` | a forward |\n",
     "examples/08_resnet50_on_two_devices/main.cpp": "int main() {\n  pipe.step(criterion, x, y);\n}\n",
     "tests/parallel/pipeline/hybrid_by_hand_test.cpp": "TEST(A, B) {\n  mesh.all();\n}\n",
+    "docs/checkpoints.md": "```cpp\nload_state_dict_file(path);\n```\n",
+    "tests/train/state_dict_file_test.cpp": "TEST(A, B) {\n  load_state_dict_file(path);\n}\n",
+    "docs/logging.md": "```cpp\nlogger.flush();\n```\n",
+    "tests/report/loggers_test.cpp": "TEST(A, B) {\n  logger.flush();\n}\n",
+    "docs/onnx.md": "```cpp\nexport_onnx(net);\n```\n",
+    "tests/export/onnx_guide_test.cpp": "TEST(A, B) {\n  export_onnx(net);\n}\n",
     "docs/from_pytorch.md": "| Python | C++ | |\n|---|---|---|\n| `a` | `one();`<br>`two();` | `c` |\n| `b` | nothing | |\n",
     "tests/install/from_pytorch.cpp": "int main() {\n  one();\n  two();\n}\n",
 }

@@ -27,10 +27,15 @@ class StrategyTable(unittest.TestCase):
         faster = row("pipeline-zbv", 50.0, stages=4)
         best = row("pipeline-1f1b", 80.0, stages=2)
         slower = row("pipeline-ranks-1f1b", 85.0, stages=2, ranks=2, threads_per_rank=1)
-        (what, speed, least), (_, throughput, _) = strategy_table.targets(figures(faster, best, slower))
+        alike = row("single-accumulated", 60.0)
+        targets = list(strategy_table.targets(figures(faster, best, slower, alike)))
+        (what, speed, least), (_, throughput, _), (_, explained, none) = targets
         self.assertIn("two stages by pipeline-1f1b on two threads", what)
         self.assertEqual((speed[0], least), (2.0, 1.6))
         self.assertAlmostEqual(throughput[0], 90 / 80)
+        self.assertAlmostEqual(explained[0], 60 / 80)
+        self.assertIsNone(none)
+        self.assertEqual(strategy_table.verdict(explained, none), "no target")
 
     def test_bars_name_ranks(self):
         ranks = row("pipeline-ranks-1f1b", 80.0, stages=2, ranks=2, threads_per_rank=1)
