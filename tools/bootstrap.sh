@@ -28,7 +28,8 @@ oldest_torch=2.11
 packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
           libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
-oracle_packages=(onnx onnxruntime pandas tensorboard "wandb==$wandb_version")  # beside torch, in .deps/venv
+oracle_packages=(onnx==1.23.2 onnxruntime==1.32.0 pandas==3.1.1 tensorboard==2.21.0
+                 "wandb==$wandb_version")  # beside torch, in .deps/venv
 # MLflow's server without what only its models need, which is half a gigabyte.
 mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_version" Flask Flask-CORS aiohttp alembic
                  cryptography docker graphene gunicorn huey numpy pandas sqlalchemy)

@@ -33,7 +33,8 @@ struct OnnxExportOptions {
   /// The dimension of each input that is the batch, -1 for an input without one; empty: the first.
   std::vector<std::int64_t> batch_dimensions{};
   /// Sizes that forward() reads from its inputs follow the batch where the runs show how, instead
-  /// of being refused. They always do in torch::nn::MultiheadAttention, LSTM, GRU and RNN.
+  /// of being refused. They always do in torch::nn::MultiheadAttention, LSTM, GRU and RNN. Numbers
+  /// in arithmetic never do.
   bool follow_batch = false;
   /// Accept that forward() reads values out of tensors, as for a check of its own. Without it that
   /// is refused even where the runs showed no difference: a branch that none of them took is not
@@ -66,8 +67,9 @@ using OnnxForward =
 /// Exports what `forward` computes with `module`, whose parameters and buffers become the model's
 /// initializers under their names. For a forward() with other arguments than tensors, which a
 /// lambda binds. The module runs in eval mode, without gradients, on the device that it is on; its
-/// mode and buffers are restored, also when an exception passes. Readers of `path` see the old file
-/// or the new one.
+/// mode and buffers are restored, also when an exception passes; parameters that forward() itself
+/// writes to, as Embedding with max_norm does, are not. Readers of `path` see the old file or the
+/// new one; one with external data is replaced file by file, and is safe only in a new folder.
 ///
 /// ConfigError for options out of range, for operators without a lowering, of which it lists all
 /// with their places, and for what a trace cannot see. DataError when the file cannot be written.

@@ -89,6 +89,73 @@ TEST_F(OnnxRefusals, AnAverageByTheBatchAsANumber) {
               AllOf(HasSubstr("aten::div with 2"), HasSubstr("after fc (parameter fc.weight)")));
 }
 
+// follow_batch is for sizes: a number in arithmetic stays fixed in the model.
+TEST_F(OnnxRefusals, ANumberThatFollowsTheBatchInArithmetic) {
+  const std::vector<UserNetImpl::Code> codes = {
+      [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).div(x.size(0)); },
+      [](UserNetImpl& net, const Tensor& x) {
+        const Tensor y = net.fc(x.flatten(1));
+        return y + torch::full({x.size(0), 3}, x.size(0), torch::kFloat);
+      },
+      [](UserNetImpl& net, const Tensor& x) {
+        const Tensor y = net.fc(x.flatten(1));
+        return at::add(y, y.relu(), x.size(0));
+      }};
+  for (const auto& code : codes) {
+    EXPECT_THAT(refusal(code, {.follow_batch = true}), HasSubstr("an argument follows the batch"));
+  }
+}
+
+// No parameter stands between attention and the division.
+TEST_F(OnnxRefusals, AnAverageByTheBatchBehindAttention) {
+  nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(4, 2));
+  attention->eval();
+  const auto message = [&](bool divides) -> std::string {
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      const Tensor y = std::get<0>(attention->forward(x[0], x[0], x[0]));
+      return std::vector<Tensor>{divides ? y.div(x[0].size(1)) : y};
+    };
+    try {
+      export_onnx(*attention, forward, {torch::rand({3, 2, 4})}, folder / "net.onnx",
+                  {.batch_dimensions = {1}});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  EXPECT_EQ(message(false), "nothing was refused");
+  EXPECT_THAT(message(true), HasSubstr("aten::div with 2"));
+}
+
+TEST_F(OnnxRefusals, OverloadsWithOtherArguments) {
+  EXPECT_THAT(
+      refusal([](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).round(2); }),
+      AllOf(HasSubstr("aten::round"), HasSubstr("its form decimals")));
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return net.fc(x.flatten(1)).norm(2, torch::kDouble);
+              }),
+              AllOf(HasSubstr("aten::norm"), HasSubstr("its form ScalarOpt_dtype")));
+}
+
+TEST_F(OnnxRefusals, ARankThatChangesWithTheBatch) {
+  torch::manual_seed(1);
+  UserNet net([](UserNetImpl& self, const Tensor& x) { return self.fc(x.flatten(1)).squeeze(); });
+  try {
+    export_onnx(net, {torch::rand({1, 1, 4, 4})}, folder / "net.onnx");
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("aten::squeeze"),
+                                    HasSubstr("has 1 dimensions for batch 1 and 2 for batch 2")));
+  }
+}
+
+TEST_F(OnnxRefusals, AFixedEndBehindAllRecordedBatches) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                return net.fc(x.flatten(1)).slice(0, 0, 100);
+              }),
+              AllOf(HasSubstr("aten::slice"), HasSubstr("a fixed end, 100")));
+}
+
 TEST_F(OnnxRefusals, ABranchOnData) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 const Tensor y = net.fc(x.flatten(1));

@@ -347,6 +347,16 @@ void add_normalisations(CaseList& cases) {
                 nn::Sequential(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(2, 3, 3)),
                                with_statistics(nn::BatchNorm2d(3))),
                 floats({2, 5, 5}));
+  // A scale that is computed from the input cannot go into the convolution's weights.
+  const Tensor filter = torch::randn({3, 2, 3, 3});
+  cases.add("batch_norm",
+            [filter](const Tensor& x) {
+              const Tensor gamma =
+                  x.slice(0, 0, 1).mean(at::IntArrayRef{0, 2, 3}).repeat({2}).slice(0, 1);
+              return at::batch_norm(at::conv2d(x, filter), gamma, gamma, torch::zeros({3}),
+                                    torch::ones({3}), false, 0.1, 1e-5, false);
+            },
+            {floats({2, 5, 5})});
   cases.add_net("instance_norm", nn::InstanceNorm2d(nn::InstanceNorm2dOptions(3).affine(true)),
                 floats({3, 4, 5}));
   cases.add_net("layer_norm", nn::LayerNorm(nn::LayerNormOptions({4, 5})), floats({3, 4, 5}));
@@ -746,6 +756,11 @@ void add_upsampling(CaseList& cases) {
   resize("upsample_bilinear2d", torch::kBilinear, {3, 5, 4}, factor(2, 2), true);
   resize("upsample_bicubic2d", torch::kBicubic, {3, 5, 4}, factor(2, 2), false);
   resize("upsample_trilinear3d", torch::kTrilinear, {2, 3, 4, 3}, factor(2, 3), false);
+  cases.add("upsample_bilinear2d",
+            [](const Tensor& x) {
+              return at::upsample_bilinear2d(x, {1, 3}, false);
+            },
+            {floats({3, 5, 4})});
   cases
       .add("_upsample_bilinear2d_aa",
            [](const Tensor& x) {

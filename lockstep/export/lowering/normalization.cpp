@@ -27,8 +27,8 @@ bool fold_into_convolution(Operation& op) {
   const auto weight = convolution.known(1);
   OnnxNode* const node = op.graph().maker(op.tensor(0));
   if (!weight || node == nullptr || !node->op_type.starts_with("Conv") ||
-      (convolution.has(2) && !convolution.known(2)) ||
-      (transposed && convolution.integer(8) != 1)) {
+      (convolution.has(2) && !convolution.known(2)) || (op.has(1) && !op.known(1)) ||
+      (op.has(2) && !op.known(2)) || (transposed && convolution.integer(8) != 1)) {
     return false;
   }
   const at::Tensor mean = op.known(3)->to(at::kDouble);

@@ -9,6 +9,9 @@ namespace {
 
 using torch::jit::Value;
 
+constexpr const char* kFollowsTheBatch =
+    "an argument follows the batch, which ONNX takes as a fixed number here";
+
 bool is_tensor_value(const Value* value) {
   return value->type()->cast<c10::TensorType>() != nullptr;
 }
@@ -23,8 +26,10 @@ at::ScalarType scalar_type_of(const Value* value) {
   return *type->scalarType();
 }
 
-// A number, also in a tensor without dimensions.
-c10::IValue known_value(const Value* value, const Operands& operands) {
+// A number, also in a tensor without dimensions. One that follows the batch is known in the
+// recorded run only, and would be baked in.
+c10::IValue known_value(const Value* value, const Trace& trace, const Operands& operands) {
+  if (trace.following.contains(value)) throw Unsupported(kFollowsTheBatch);
   const auto operand = operands.find(value);
   if (operand != operands.end() && operand->second.constant.defined()) {
     return operand->second.constant;
@@ -34,8 +39,8 @@ c10::IValue known_value(const Value* value, const Operands& operands) {
   return *constant;
 }
 
-c10::Scalar scalar_in(const Value* value, const Operands& operands) {
-  const c10::IValue known = known_value(value, operands);
+c10::Scalar scalar_in(const Value* value, const Trace& trace, const Operands& operands) {
+  const c10::IValue known = known_value(value, trace, operands);
   if (known.isScalar()) return known.toScalar();
   if (known.isBool()) return known.toBool();
   if (known.isTensor() && known.toTensor().numel() == 1) return known.toTensor().item();
@@ -87,7 +92,7 @@ std::string Operation::tensor(std::size_t i) {
 
 std::string Operation::tensor_as(std::size_t i, at::ScalarType type) {
   if (!is_tensor(i)) {
-    return builder_.constant(at::scalar_tensor(scalar_in(input(i), operands_), type), "");
+    return builder_.constant(at::scalar_tensor(scalar_in(input(i), trace_, operands_), type), "");
   }
   const auto operand = operands_.find(input(i));
   if (operand != operands_.end() && operand->second.constant.defined() &&
@@ -127,31 +132,32 @@ std::optional<at::Tensor> Operation::known(std::size_t i) const {
 std::string Operation::wish(std::size_t i) const { return operands_.at(input(i)).wish; }
 
 std::int64_t Operation::integer(std::size_t i) const {
-  if (trace_.following.contains(input(i))) {
-    throw Unsupported("an argument follows the batch, which ONNX takes as a fixed number here");
-  }
-  return scalar_in(input(i), operands_).toLong();
+  return scalar_in(input(i), trace_, operands_).toLong();
 }
 
 std::int64_t Operation::integer_or(std::size_t i, std::int64_t otherwise) const {
   return has(i) ? integer(i) : otherwise;
 }
 
-double Operation::number(std::size_t i) const { return scalar_in(input(i), operands_).toDouble(); }
+double Operation::number(std::size_t i) const {
+  return scalar_in(input(i), trace_, operands_).toDouble();
+}
 
 double Operation::number_or(std::size_t i, double otherwise) const {
   return has(i) ? number(i) : otherwise;
 }
 
-bool Operation::flag(std::size_t i) const { return scalar_in(input(i), operands_).toBool(); }
+bool Operation::flag(std::size_t i) const {
+  return scalar_in(input(i), trace_, operands_).toBool();
+}
 
 std::string Operation::text(std::size_t i) const {
-  return known_value(input(i), operands_).toStringRef();
+  return known_value(input(i), trace_, operands_).toStringRef();
 }
 
 bool Operation::is_floating_number(std::size_t i) const {
   return is_tensor(i) ? at::isFloatingType(type(i))
-                      : scalar_in(input(i), operands_).isFloatingPoint();
+                      : scalar_in(input(i), trace_, operands_).isFloatingPoint();
 }
 
 at::ScalarType Operation::scalar_type_or(std::size_t i, at::ScalarType otherwise) const {
@@ -170,7 +176,7 @@ Extents Operation::extents(std::size_t i) const {
       [this](const Value* value) {
         const auto following = trace_.following.find(value);
         return following == trace_.following.end()
-                   ? static_extent(scalar_in(value, operands_).toLong())
+                   ? static_extent(scalar_in(value, trace_, operands_).toLong())
                    : following->second;
       },
       [](const c10::IValue& value) { return static_extent(value.toInt()); });
@@ -179,9 +185,7 @@ Extents Operation::extents(std::size_t i) const {
 std::vector<std::int64_t> Operation::integers(std::size_t i) const {
   std::vector<std::int64_t> numbers;
   for (const Extent& each : extents(i)) {
-    if (!each.is_static()) {
-      throw Unsupported("an argument follows the batch, which ONNX takes as a fixed number here");
-    }
+    if (!each.is_static()) throw Unsupported(kFollowsTheBatch);
     numbers.push_back(each.size);
   }
   return numbers;
@@ -189,7 +193,8 @@ std::vector<std::int64_t> Operation::integers(std::size_t i) const {
 
 std::vector<double> Operation::numbers(std::size_t i) const {
   return members_of<double>(
-      input(i), [this](const Value* value) { return scalar_in(value, operands_).toDouble(); },
+      input(i),
+      [this](const Value* value) { return scalar_in(value, trace_, operands_).toDouble(); },
       [](const c10::IValue& value) { return value.toScalar().toDouble(); });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace lockstep::onnx {
 namespace {
@@ -26,6 +27,13 @@ const std::map<std::string_view, const Operator*>& operator_table() {
   return table;
 }
 
+// Overloads whose arguments stand for something else than those of the others.
+constexpr std::pair<std::string_view, std::string_view> kOtherOverloads[] = {
+    {"norm", "ScalarOpt_dtype"},
+    {"round", "decimals"},
+    {"view", "dtype"},
+};
+
 }  // namespace
 
 const Operator* find_operator(const std::string& qualified_name) {
@@ -39,6 +47,14 @@ const Operator* find_operator(const std::string& qualified_name) {
     found = operator_table().find(name);
   }
   return found == operator_table().end() ? nullptr : found->second;
+}
+
+bool has_other_arguments(const std::string& qualified_name, std::string_view overload) {
+  const Operator* const entry = find_operator(qualified_name);
+  if (entry == nullptr) return false;
+  const std::pair<std::string_view, std::string_view> named = {entry->name, overload};
+  return std::find(std::begin(kOtherOverloads), std::end(kOtherOverloads), named) !=
+         std::end(kOtherOverloads);
 }
 
 std::vector<std::string> operator_names() {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/export/lowering/operation.h>
@@ -38,8 +39,13 @@ Family reduction_operators();
 Family shape_operators();
 Family upsampling_operators();
 
-/// The entry for an operation of LibTorch, "aten::relu_"; null when there is none.
+/// The entry for an operation of LibTorch, "aten::relu_"; null when there is none. An entry is for
+/// all overloads but those that has_other_arguments() names.
 const Operator* find_operator(const std::string& qualified_name);
+
+/// Whether the overload ("decimals" of "aten::round") means its arguments otherwise than the entry
+/// of its name does, so that the entry must not be used for it.
+bool has_other_arguments(const std::string& qualified_name, std::string_view overload);
 
 /// The names of all entries, sorted.
 std::vector<std::string> operator_names();

@@ -185,8 +185,14 @@ void lower_slice(Operation& op, const Operator&) {
   const Extent begin = op.has(2) ? op.extent(2) : static_extent(0);
   const Extent end = op.has(3) ? op.extent(3) : static_extent(kBeyondTheEnd);
   const std::int64_t step = op.integer_or(4, 1);
-  const bool whole =
-      begin == static_extent(0) && step == 1 && op.result_sizes() == op.sizes(0) && end.size > 0;
+  const Extent size = op.sizes(0).at(static_cast<std::size_t>(axis));
+  const Extent result = op.result_sizes().at(static_cast<std::size_t>(axis));
+  const bool to_end = end == static_extent(kBeyondTheEnd);
+  // x.slice(0, 0, 100) takes all of the recorded batches, and would cut a larger one.
+  if (!size.is_static() && result == size && end.is_static() && end.size > 0 && !to_end) {
+    op.reject(str("a fixed end, ", end.size, ", of a dimension that follows the batch"));
+  }
+  const bool whole = begin == static_extent(0) && step == 1 && result == size && end.size > 0;
   if (whole) return op.bind(op.tensor(0));
   GraphBuilder& graph = op.graph();
   op.result("Slice", {op.tensor(0), graph.sizes({begin}), graph.sizes({end}),

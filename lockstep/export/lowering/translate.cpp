@@ -134,6 +134,7 @@ class Translator {
       if (fold(node, trace_, operands_)) return;
       const Operator* const entry = find_operator(name);
       if (entry == nullptr) throw Unsupported("");
+      require_same_arguments(node, name);
       Operation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
       entry->lower(operation, *entry);
       return;
@@ -143,6 +144,13 @@ class Translator {
       refusals_.add(name, first_line(error), place.text());
     }
     bind_placeholders(node);
+  }
+
+  static void require_same_arguments(const Node& node, const std::string& name) {
+    const c10::FunctionSchema* const schema = node.maybeSchema();
+    if (schema != nullptr && has_other_arguments(name, schema->overload_name())) {
+      throw Unsupported(str("its form ", schema->overload_name(), " has no lowering"));
+    }
   }
 
   // So that the operations behind one that failed are judged by themselves.

@@ -64,14 +64,18 @@ void lower_nearest_exact(Operation& op, const Operator&) {
   emit_resize(op, {"nearest", "half_pixel", "round_prefer_ceil"}, 2);
 }
 
+// ONNX's pytorch_half_pixel takes coordinate 0 where a side of the result is 1, as an early
+// interpolate() of PyTorch did; today's has the middle of the image there.
+const char* coordinates_of(const Operation& op) {
+  return op.flag(2) ? "align_corners" : "half_pixel";
+}
+
 void lower_interpolation(Operation& op, const Operator& entry) {
-  const bool corners = op.flag(2);
-  emit_resize(op, {entry.onnx, corners ? "align_corners" : "pytorch_half_pixel"}, 3);
+  emit_resize(op, {entry.onnx, coordinates_of(op)}, 3);
 }
 
 void lower_antialiased(Operation& op, const Operator& entry) {
-  const bool corners = op.flag(2);
-  emit_resize(op, {entry.onnx, corners ? "align_corners" : "pytorch_half_pixel", "floor", true}, 3);
+  emit_resize(op, {entry.onnx, coordinates_of(op), "floor", true}, 3);
 }
 
 constexpr Operator kUpsampling[] = {

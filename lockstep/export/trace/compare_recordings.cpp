@@ -126,6 +126,17 @@ Extents extents_of(const std::vector<std::int64_t>& sizes) {
   return extents;
 }
 
+void require_same_rank(const Value& value, std::size_t rank, std::int64_t batch, const Value& peer,
+                       std::int64_t peer_batch, const Places& places) {
+  const auto there = sizes_in(peer);
+  const std::size_t other = there ? there->size() : 0;
+  if (there && other == rank) return;
+  throw ConfigError(str("export_onnx: the result of ", place_in_words(value, places), " has ", rank,
+                        " dimensions for batch ", batch, " and ", other, " for batch ", peer_batch,
+                        ", and a graph has one number of them; name the dimension, as in "
+                        "squeeze(1), or export with dynamic_batch = false"));
+}
+
 }  // namespace
 
 const Node* user_of(const Value& constant) {
@@ -223,12 +234,14 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto sizes = sizes_in(*values[i]);
     if (!sizes) continue;
+    for (std::size_t k = 0; k < peers.size(); ++k) {
+      require_same_rank(*values[i], sizes->size(), batch, *peers[k][i], probes[k].batch, places);
+    }
     Extents extents = extents_of(*sizes);
     for (std::size_t d = 0; d < extents.size() && !probes.empty(); ++d) {
       std::vector<std::int64_t> seen;
       for (const auto& peer : peers) {
-        const auto there = sizes_in(*peer[i]);
-        seen.push_back(there && there->size() == sizes->size() ? (*there)[d] : -1);
+        seen.push_back(sizes_in(*peer[i])->at(d));
       }
       const auto line = line_through(batch, (*sizes)[d], probes, seen);
       if (!line) {

@@ -24,8 +24,8 @@ struct Recording {
   std::shared_ptr<torch::jit::Graph> graph{};
   Tensors outputs{};  ///< what the run returned
   /// The parameters that were used last when forward() read a value out of a tensor that depends on
-  /// the inputs (item(), also inside allclose() and the like): "fc.weight", or empty before the
-  /// first.
+  /// the inputs (item(), equal(), also inside allclose() and the like): "fc.weight", or empty
+  /// before the first.
   std::vector<std::string> reads{};
 };
 

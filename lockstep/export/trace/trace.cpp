@@ -81,6 +81,14 @@ bool is_in_attention(const Place& place, const NamedParameters& parameters) {
          has(prefix + "out_proj.weight");
 }
 
+// Operations that take the number as a size. The parameters do not show where attention ends, and
+// the user's arithmetic behind it is not attention's.
+bool takes_sizes(const Node& node) {
+  static const std::set<std::string> kShapes = {"aten::view",   "aten::reshape", "aten::unflatten",
+                                                "aten::expand", "aten::repeat",  "aten::zeros"};
+  return kShapes.contains(node.kind().toQualString());
+}
+
 bool is_first_state(const Node& node) {
   static const std::set<std::string> kRecurrent = {"aten::lstm", "aten::gru", "aten::rnn_tanh",
                                                    "aten::rnn_relu"};
@@ -92,8 +100,9 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
                       bool follow_batch, Trace& trace) {
   std::vector<BakedConstant> refused;
   for (const BakedConstant& each : baked) {
-    const bool may = follow_batch || is_in_attention(trace.places.at(each.user), parameters) ||
-                     is_first_state(*each.user);
+    const bool may =
+        follow_batch || is_first_state(*each.user) ||
+        (takes_sizes(*each.user) && is_in_attention(trace.places.at(each.user), parameters));
     if (may && each.extent) {
       trace.following[each.value] = *each.extent;
     } else {
