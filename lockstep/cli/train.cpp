@@ -108,12 +108,12 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
                      "The learning rate begins with --lr divided by this (--schedule one-cycle "
                      "only, default 25)");
   command.add_option("--final-div-factor", to.final_div_factor,
-                     "The learning rate ends with the one of the beginning divided by this "
+                     "The learning rate ends at its first value divided by this "
                      "(--schedule one-cycle only, default 1e4)");
   command.add_option("--plateau", to.plateau,
-                     "What lets the learning rate fall: METRIC:PATIENCE[:GOAL], a value that does "
-                     "not improve in more than PATIENCE evaluations (--schedule plateau only, "
-                     "default loss:10)");
+                     "When the learning rate falls: METRIC:PATIENCE[:GOAL], after more than "
+                     "PATIENCE evaluations without improvement (--schedule plateau only, default "
+                     "loss:10)");
   command.add_option("--warmup-epochs", to.warmup_epochs,
                      "Epochs during which the learning rate first rises, with any schedule");
 }

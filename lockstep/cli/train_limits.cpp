@@ -94,13 +94,14 @@ void resolve_length(const LimitArguments& arguments, TrainerOptions& options) {
 
 void add_limit_options(CLI::App& command, LimitArguments& to) {
   add_count(command, "--min-epochs", to.min_epochs,
-            "Epochs that --max-time and --early-stopping leave untouched (default 0)");
+            "Epochs to train in any case, whatever --max-time and --early-stopping say (default "
+            "0)");
   add_count(command, "--max-steps", to.max_steps,
             "End after this number of optimizer steps; the schedule goes by --max-epochs");
   command.add_option("--max-time", to.max_time,
                      "End the run after this time: seconds, MM:SS, HH:MM:SS or DD:HH:MM:SS");
   command.add_option("--early-stopping", to.early_stopping,
-                     "End the run when a value does not improve in PATIENCE evaluations: "
+                     "End the run when a value has not improved for PATIENCE evaluations: "
                      "METRIC:PATIENCE[:GOAL], such as loss:3 or accuracy:3:max");
   add_count(command, "--fast-dev-run", to.fast_dev_run,
             "Try the program out: train and evaluate this number of batches, keep nothing");
@@ -112,7 +113,7 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
   command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
                      "Scale the gradients so that their norm, of all together, is at most this");
   command.add_option("--gradient-clip-val", to.gradient_clip_val,
-                     "Limit of the gradients, by --gradient-clip-algorithm");
+                     "Limit for the gradients; --gradient-clip-algorithm says of what");
   command.add_option("--gradient-clip-algorithm", to.gradient_clip_algorithm,
                      "What --gradient-clip-val limits: norm (of all gradients together) or value "
                      "(of each element); default norm");
@@ -120,10 +121,9 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
                      "Evaluate an exponential moving average of the weights with this decay, such "
                      "as 0.999");
   command.add_flag("--deterministic", to.deterministic,
-                   "Operations without a deterministic implementation are an error");
+                   "Refuse operations that have no deterministic implementation");
   command.add_flag("--detect-anomaly", to.detect_anomaly,
-                   "A backward that makes a value that is not a number is an error that names the "
-                   "operation; slow");
+                   "Stop at a backward pass that gives NaN and name the operation; slow");
 }
 
 void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {

@@ -368,8 +368,9 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", settings.checkpoint().string(),
                                         " to resume from", error ? ": " + error.message() : ""));
   }
-  // Checked before the training, whose results would else be lost.
-  claim_out(arguments, settings);
+  // Checked before the training, whose results would else be lost. A trial keeps nothing, so it
+  // leaves --out to whoever has it.
+  if (settings.trainer.fast_dev_run == 0) claim_out(arguments, settings);
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
   if (!settings.loggers.empty()) make_writable_directory(settings.logger_setup.directory);
 }

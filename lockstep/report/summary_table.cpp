@@ -1,6 +1,7 @@
 #include <lockstep/report/summary_table.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -84,9 +85,19 @@ void print_aligned(std::ostream& out, const std::vector<Row>& rows) {
   }
 }
 
+// Whether a table counts something, as a confusion matrix does.
+bool has_whole_numbers(const MetricTable& table) {
+  return std::ranges::all_of(table.rows, [](const std::vector<double>& row) {
+    return std::ranges::all_of(
+        row, [](double number) { return std::isfinite(number) && std::trunc(number) == number; });
+  });
+}
+
 // A table of numbers, such as a confusion matrix; a large one is for machines.
 void print_table(std::ostream& out, const MetricTable& table) {
   if (table.rows.empty() || table.rows.size() > kMostRows) return;
+  if (table.rows.front().size() > kMostRows) return;
+  const bool whole = has_whole_numbers(table);
   const auto label = [&](std::size_t i) {
     return i < table.labels.size() ? table.labels[i] : std::to_string(i);
   };
@@ -95,7 +106,9 @@ void print_table(std::ostream& out, const MetricTable& table) {
   std::vector<Row> rows{std::move(titles)};
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     Row row{label(i)};
-    for (const double number : table.rows[i]) row.push_back(count_text(number));
+    for (const double number : table.rows[i]) {
+      row.push_back(whole ? count_text(number) : fixed_text(number, 4));
+    }
     rows.push_back(std::move(row));
   }
   print_aligned(out, rows);

@@ -104,7 +104,7 @@ struct StepReport {
   double loss = 0;
   double learning_rate = 0;
   std::int64_t images = 0;     ///< of all ranks, in this epoch so far
-  double seconds = 0;          ///< since the epoch began
+  double seconds = 0;          ///< of training since the epoch began
 };
 
 /// An evaluation in the middle of an epoch (TrainerOptions::val_check_interval).

@@ -58,7 +58,9 @@ Metrics::Sum& Metrics::sum_named(std::string_view name, std::int64_t samples, Me
     return sum;
   }
   if (name.empty() || name.find('\n') != std::string_view::npos) {
-    throw ConfigError("Metrics: a name must have characters, and no line feed");
+    const std::string_view first_line = name.substr(0, name.find('\n'));
+    throw ConfigError(lockstep::str("Metrics: a name must not be empty or contain a line feed, got "
+                                    "'", first_line, "'", name.empty() ? "" : " and more lines"));
   }
   sums_.push_back({.name = std::string(name), .unit = unit});
   sums_.back().samples = static_cast<double>(samples);

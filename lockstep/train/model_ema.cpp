@@ -21,14 +21,18 @@ ModelEma::ModelEma(const torch::nn::Module& module, double decay) : decay_(decay
   }
 }
 
+// A strategy may have moved a parameter to another device since its average was made.
+void ModelEma::follow_devices() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    averages_[i] = averages_[i].to(parameters_[i].device());
+  }
+}
+
 void ModelEma::update() {
   const torch::NoGradGuard no_grad;
+  follow_devices();
   Tensors averages, parameters;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    // A strategy may have moved the parameter to another device since.
-    if (averages_[i].device() != parameters_[i].device()) {
-      averages_[i] = averages_[i].to(parameters_[i].device());
-    }
     if (updates_ == 0 || !parameters_[i].is_floating_point()) {
       averages_[i].copy_(parameters_[i]);
     } else {
@@ -52,6 +56,7 @@ AveragedWeights::AveragedWeights(ModelEma* ema)
     : ema_(ema != nullptr && ema->updates() > 0 ? ema : nullptr) {
   if (ema_ == nullptr) return;
   const torch::NoGradGuard no_grad;
+  ema_->follow_devices();  // a resumed run evaluates before its first update
   for (std::size_t i = 0; i < ema_->parameters_.size(); ++i) {
     own_.push_back(ema_->parameters_[i].detach());
     ema_->parameters_[i].set_data(ema_->averages_[i]);

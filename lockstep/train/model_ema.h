@@ -48,6 +48,8 @@ class ModelEma {
  private:
   friend class AveragedWeights;
 
+  void follow_devices();
+
   double decay_;
   std::vector<std::string> names_;
   Tensors parameters_;

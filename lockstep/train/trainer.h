@@ -36,15 +36,18 @@ namespace lockstep {
 struct TrainerOptions {
   // --- How long the run is ---
   std::int64_t max_epochs = 1;  ///< at most 1e9
-  /// Epochs that max_time_seconds and early_stopping leave untouched.
+  /// Epochs to train in any case, whatever max_time_seconds and early_stopping say.
   std::int64_t min_epochs = 0;
   /// Ends the run after so many optimizer steps in all. The schedule goes by max_epochs alone, so
   /// that a run may be stopped so and resumed.
   std::optional<std::int64_t> max_steps{};
   /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run for
-  /// this long. Rank 0 tells the others after each step, on a GPU after each tenth.
+  /// this long. Rank 0 tells the others after each step, on a GPU after each tenth step of the run
+  /// and the last one of each epoch.
   std::optional<double> max_time_seconds{};
-  /// Ends the run when a value of its evaluations no longer improves.
+  /// Ends the run when a value of its evaluations no longer improves. An evaluation that there is
+  /// only because the run stops does not count. "train_loss" is the mean over the steps that fit()
+  /// has trained of the epoch: in a run resumed within an epoch, over the rest of it.
   std::optional<EarlyStoppingOptions> early_stopping{};
   /// Tries the program out: this many batches of each rank are trained and evaluated, and nothing
   /// is kept (no checkpoint, no early stopping). 0: off.
@@ -66,10 +69,12 @@ struct TrainerOptions {
   /// Epochs from one evaluation to the next. The last epoch of a run is evaluated in any case.
   std::int64_t check_val_every_n_epoch = 1;
   /// Batches of each rank from one evaluation in an epoch to the next, with the step that reaches
-  /// them. The evaluation at the end of the epoch stays.
+  /// them. The evaluation at the end of the epoch stays. ConfigError in fit() for more batches than
+  /// an epoch has, as in Lightning.
   std::optional<std::int64_t> val_check_interval{};
   /// Batches of each rank that are evaluated before the first step, to find what is wrong with the
-  /// evaluation before an epoch has been spent. The results are dropped.
+  /// evaluation before an epoch has been spent. The results are dropped. Where early_stopping or
+  /// the schedule watches a value that the task names, one batch is evaluated in any case.
   std::int64_t num_sanity_val_steps = 0;
 
   // --- Optimization ---
@@ -130,7 +135,8 @@ class Trainer {
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
 
   /// With ema_decay, the averaged parameters of the last fit() and the buffers of its module, under
-  /// the names of state_dict(): for load_state_dict(). Otherwise empty.
+  /// the names of state_dict(): for load_state_dict(). Otherwise empty. A copy, which takes the
+  /// memory of the model until the next fit() or the end of the Trainer.
   const StateDict& averaged_state() const { return averaged_state_; }
 
  private:

@@ -122,6 +122,7 @@ void TrainingRun::prepare() {
   if (train_loader_.steps_per_epoch() < 1) {
     throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
   }
+  require_val_check_interval();
   // What its engine cannot do is told before the first epoch, not after it.
   if (make_test_loader_ && test_batches() > 0) test_loader_ = make_test_loader_();
   require_watched_values();
@@ -136,6 +137,15 @@ void TrainingRun::prepare() {
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
   require_space();
+}
+
+void TrainingRun::require_val_check_interval() const {
+  const std::int64_t batches = batches_per_epoch();
+  if (!options_.val_check_interval || *options_.val_check_interval <= batches) return;
+  throw ConfigError(lockstep::str("Trainer: val_check_interval is ", *options_.val_check_interval,
+                                  " batches, more than the ", batches,
+                                  " that each rank has in an epoch; use at most ", batches,
+                                  ", or check_val_every_n_epoch"));
 }
 
 void TrainingRun::prepare_average() {
@@ -215,12 +225,14 @@ EpochReport TrainingRun::train_epoch() {
   return report;
 }
 
-// A part of an epoch, at whose end the run was stopped, is evaluated, but decides nothing: a run that
-// goes on from there must be as one that was not stopped.
+// An evaluation that there is only because the run stops, after a part of an epoch or between two
+// epochs with one, decides nothing: a run that goes on from there must be as one that was not
+// stopped.
 void TrainingRun::end_epoch(EpochReport& report) {
   const bool is_whole = position_.step == 0;
-  if (report.epoch % options_.check_val_every_n_epoch == 0 || finished()) report.test = evaluate();
-  if (is_whole) watch(report.test, report.train_loss);
+  const bool is_due = report.epoch % options_.check_val_every_n_epoch == 0;
+  if (is_due || finished()) report.test = evaluate();
+  if (is_whole) watch(is_due ? report.test : std::nullopt, report.train_loss);
   if (!report.test && finished()) report.test = evaluate();
 }
 
@@ -310,7 +322,10 @@ void TrainingRun::report_step(double epoch_seconds) {
 // Rank 0's clock decides, so that all ranks end with the same step.
 void TrainingRun::note_time() {
   if (!options_.max_time_seconds) return;
-  const bool reads_now = options_.device.is_cpu() || position_.step % kDeviceReportInterval == 0;
+  // Every rank counts the same steps, so all read, or none does. The last step of an epoch always
+  // reads: epochs may be shorter than the interval.
+  const bool reads_now = options_.device.is_cpu() || batches_left() == 0 ||
+                         position_.total % kDeviceReportInterval == 0;
   if (!reads_now) return;
   const bool over = seconds_since(start_) >= *options_.max_time_seconds;
   ProcessGroup& group = strategy_.group();
@@ -335,7 +350,7 @@ std::int64_t TrainingRun::skipped_images() const {
 std::string TrainingRun::stop_reason() const {
   if (all_steps_done() || !finished()) return {};
   if (early_stopping_ && early_stopping_->stopped()) return early_stopping_->reason();
-  return lockstep::str("the time of ", *options_.max_time_seconds, " s is over");
+  return lockstep::str("the time limit of ", *options_.max_time_seconds, " s has passed");
 }
 
 RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {

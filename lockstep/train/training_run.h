@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/train/checkpoint.h>
@@ -32,8 +33,16 @@ class TrainingRun {
     std::int64_t total = 0;
   };
 
+  // A value that something waits for, and how messages name that something.
+  struct WatchedName {
+    const char* owner = "";
+    std::string metric{};
+  };
+
   void prepare();
   void prepare_average();
+  void require_val_check_interval() const;
+  std::vector<WatchedName> watched_names() const;
   void require_watched_values() const;
   void begin();
   void check_sanity();
@@ -58,6 +67,7 @@ class TrainingRun {
   void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss);
 
   NamedTensors resume();
+  void warn_of_differences(const std::map<std::string, std::string>& before) const;
   void restore_states(const std::map<std::string, std::string>& saved);
   std::map<std::string, std::string> states() const;
   void require_space() const;

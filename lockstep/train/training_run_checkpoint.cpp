@@ -16,6 +16,8 @@ constexpr const char* kScheduleState = "schedule_state";
 constexpr const char* kStoppingState = "early_stopping_state";
 constexpr const char* kAverageUpdates = "ema_updates";
 
+constexpr const char* kLearningRate = "lr";  // among the optimizer's settings
+
 // The text of `number`, or "none".
 template <class Number>
 std::string number_or_none(const std::optional<Number>& number) {
@@ -89,11 +91,7 @@ NamedTensors TrainingRun::resume() {
                                            {"ema_decay", "none"},
                                            {"limit_train_batches", "none"},
                                            {"overfit_batches", "0"}});
-    const auto differences = differing(checkpoint.settings, settings());
-    if (!differences.empty()) {
-      log_warning("the run goes on but does not repeat the original, which was trained with ",
-                  join(differences));
-    }
+    warn_of_differences(checkpoint.settings);
   }
   std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
   if (group.size() > 1) {
@@ -131,6 +129,24 @@ NamedTensors TrainingRun::resume() {
                                         " is beyond this run's epoch of ", steps, " steps"));
   }
   return of_optimizer;
+}
+
+void TrainingRun::warn_of_differences(const std::map<std::string, std::string>& before) const {
+  std::map<std::string, std::string> now = settings();
+  const auto rate = before.find(kLearningRate);
+  if (plateau_ && before.contains(kScheduleState) && rate != before.end()) {
+    // The state of the plateau has the learning rate that it has come to.
+    std::string& given = now.at(kLearningRate);
+    if (given != rate->second) {
+      log_warning("the learning rate goes on as schedule plateau has left it, from ", rate->second,
+                  "; the new one, ", given, ", changes nothing");
+    }
+    given = rate->second;
+  }
+  const auto differences = differing(before, now);
+  if (differences.empty()) return;
+  log_warning("the run goes on but does not repeat the original, which was trained with ",
+              join(differences));
 }
 
 // Gives all ranks what rank 0 has read: a line for each state, empty where the file has none.

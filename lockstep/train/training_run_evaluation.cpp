@@ -35,21 +35,37 @@ std::optional<double> watched_value(const char* owner, const std::string& metric
 
 }  // namespace
 
-// What can be seen before the first epoch: whether there will be evaluations at all.
+std::vector<TrainingRun::WatchedName> TrainingRun::watched_names() const {
+  std::vector<WatchedName> names;
+  if (plateau_) names.push_back({kPlateauOwner, options_.schedule.plateau.metric});
+  if (early_stopping_) names.push_back({kStoppingOwner, options_.early_stopping->metric});
+  return names;
+}
+
+// What can be seen before the first evaluation: whether there will be evaluations at all.
 void TrainingRun::require_watched_values() const {
-  const auto require = [&](const char* owner, const std::string& metric) {
-    if (metric == kTrainLoss || test_loader_) return;
+  for (const auto& [owner, metric] : watched_names()) {
+    if (metric == kTrainLoss || test_loader_) continue;
     throw ConfigError(lockstep::str(owner, ": watches '", metric,
                                     "' of the evaluations, but this run has none; give it a test "
                                     "loader, or watch ", kTrainLoss));
-  };
-  if (plateau_) require(kPlateauOwner, options_.schedule.plateau.metric);
-  if (early_stopping_) require(kStoppingOwner, options_.early_stopping->metric);
+  }
 }
 
+// Only an evaluation tells which values a task names. One batch is evaluated to see them, so that a
+// misspelt name does not cost the first epoch. All ranks have the same names, and fail alike.
 void TrainingRun::check_sanity() {
-  if (!test_loader_ || options_.num_sanity_val_steps == 0 || finished()) return;
-  evaluate_batches(std::min(options_.num_sanity_val_steps, test_batches()));
+  if (!test_loader_ || finished()) return;
+  const std::vector<WatchedName> watched = watched_names();
+  const bool names_values = std::ranges::any_of(watched, [](const WatchedName& each) {
+    return each.metric != kTrainLoss && each.metric != "loss";
+  });
+  const std::int64_t least = names_values ? 1 : 0;
+  const std::int64_t batches =
+      std::min(std::max(options_.num_sanity_val_steps, least), test_batches());
+  if (batches == 0) return;
+  const Evaluation test = evaluate_batches(batches);
+  for (const auto& [owner, metric] : watched) watched_value(owner, metric, test, std::nullopt);
 }
 
 std::optional<Evaluation> TrainingRun::evaluate() {

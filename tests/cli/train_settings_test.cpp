@@ -2,6 +2,8 @@
 #include <lockstep/cli/train_settings.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
@@ -34,6 +37,23 @@ TEST(TrainSettings, GivePipelinesTheirRecomputation) {
   arguments.strategy = "hybrid";
   arguments.nproc_per_node = 4;
   EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
+}
+
+// A trial keeps nothing, so a folder that holds a run, or does not exist, stays as it is.
+TEST(TrainSettings, LeaveOutAloneForATrial) {
+  const testing_support::TemporaryDirectory directory;
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.out = (directory / "run").string();
+  arguments.limits.fast_dev_run = 2;
+  const TrainSettings trial = resolve(arguments);
+  EXPECT_FALSE(trial.out_lock);
+  EXPECT_FALSE(std::filesystem::exists(trial.out));
+  std::filesystem::create_directory(trial.out);
+  std::ofstream(trial.checkpoint()) << "a run";
+  resolve(arguments);
+  arguments.limits.fast_dev_run.reset();
+  EXPECT_THROW(resolve(arguments), ConfigError);
 }
 
 TEST(TrainSettings, GiveDpAWeightForEachDevice) {

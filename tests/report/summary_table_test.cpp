@@ -64,6 +64,12 @@ confusion    cat  dog
       dog      0    2
 test psnr 31.2500, top5_accuracy 50.00% of 6 images, first step after 0.39 s, total 24.1 s, peak memory of rank 0 312 MB
 )");
+  report.test->tables = {{.name = "shares", .labels = {"cat"}, .rows = {{0.25, 1}, {0, 2}}}};
+  EXPECT_THAT(summary_of(report), testing::HasSubstr("\nshares     cat       1\n"
+                                                     "   cat  0.2500  1.0000\n"
+                                                     "     1  0.0000  2.0000\n"));
+  report.test->tables = {{.name = "wide", .rows = {std::vector<double>(21, 1.0)}}};
+  EXPECT_THAT(summary_of(report), testing::Not(testing::HasSubstr("wide")));
   report = sample_report(0);
   report.test->values.clear();
   EXPECT_THAT(summary_of(report), testing::HasSubstr("test loss 0.0512 of 10,000 images"));

@@ -65,8 +65,10 @@ TEST(Metrics, KeepWhatAddsUpToMoreThanFloat32Holds) {
 
 TEST(Metrics, RefuseNamesAndCountsThatCannotBe) {
   Metrics metrics;
-  EXPECT_THROW(metrics.add("", 1, 1), ConfigError);
-  EXPECT_THROW(metrics.add("two\nlines", 1, 1), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([&] { metrics.add("", 1, 1); }),
+            "Metrics: a name must not be empty or contain a line feed, got ''");
+  EXPECT_EQ(message_of<ConfigError>([&] { metrics.add("two\nlines", 1, 1); }),
+            "Metrics: a name must not be empty or contain a line feed, got 'two' and more lines");
   EXPECT_EQ(message_of<ConfigError>([&] { metrics.add("psnr", 1, -1); }),
             "Metrics: 'psnr' has -1 samples; expected at least 0");
 }

@@ -120,6 +120,12 @@ TEST(TrainerLimits, EvaluateWithinEpochsWithoutAChangeOfTraining) {
   run.val_check_interval = 3;
   run.accumulate_grad_batches = 2;
   EXPECT_EQ(events_of(run), "bssvse" "ssvseE") << "with the step that reaches three batches";
+  run.limit_train_batches = 2;
+  EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
+            "Trainer: val_check_interval is 3 batches, more than the 2 that each rank has in an "
+            "epoch; use at most 2, or check_val_every_n_epoch");
+  run.fast_dev_run = 1;
+  EXPECT_EQ(events_of(run), "bseE") << "a trial has no such evaluations";
 }
 
 TEST(TrainerLimits, CountEvaluationsAsNoTimeOfTraining) {
@@ -178,7 +184,7 @@ TEST(TrainerMaxTime, EndsAllRanksTogetherByTheClockOfRankZero) {
     EXPECT_EQ(report.epochs.size(), 1U);
     EXPECT_TRUE(report.test);
   }
-  EXPECT_EQ(reports[0].stop_reason, "the time of 1e-09 s is over");
+  EXPECT_EQ(reports[0].stop_reason, "the time limit of 1e-09 s has passed");
 }
 
 TEST(TrainerMaxTime, LeavesTheFirstEpochsAlone) {

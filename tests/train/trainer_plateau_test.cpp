@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer_runs.h>
@@ -138,11 +139,19 @@ TEST(TrainerStops, StayStoppedUntilThereIsMorePatience) {
 }
 
 TEST(TrainerStops, NameAValueThatThereIsNot) {
+  CountingListener before;
   TrainerOptions run = standing_still(2);
+  run.listeners = {&before};
   run.early_stopping = EarlyStoppingOptions{.metric = "psnr"};
   EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
             "early stopping: the evaluation has no value 'psnr'; it has loss, accuracy, "
             "train_loss");
+  EXPECT_EQ(before.events, "b") << "the name costs no step";
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.metric = "acuracy"}};
+  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
+              testing::StartsWith("schedule plateau: the evaluation has no value 'acuracy'"));
+  EXPECT_EQ(before.events, "bb");
+  run.schedule = {};
   run.limit_test_batches = 0;
   CountingListener listener;
   run.listeners = {&listener};
@@ -154,6 +163,66 @@ TEST(TrainerStops, NameAValueThatThereIsNot) {
   EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("schedule plateau"));
   run.schedule.plateau.metric = "train_loss";
   train(run);
+}
+
+TEST(TrainerStops, NameAValueThatThereIsNotOnAllRanks) {
+  TrainerOptions run = options(2);
+  run.early_stopping = EarlyStoppingOptions{.metric = "psnr"};
+  std::vector<std::string> messages(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    messages[static_cast<std::size_t>(group.rank())] =
+        message_of<ConfigError>([&] { train(run, group, false); });
+  });
+  ASSERT_EQ(errors, testing_support::no_errors(2));
+  for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("no value 'psnr'"));
+}
+
+// The third epoch has an evaluation only because the run stops there. If that counted as one
+// without improvement, the rate would fall in epoch 4 and not in 5.
+TEST(TrainerPlateau, DoesNotCountTheExtraEvaluationAtAStop) {
+  const auto rates_of = [](TrainerOptions run) {
+    CountingListener listener;
+    run.listeners = {&listener};
+    EXPECT_TRUE(train(run).report.test);
+    return listener.rates;
+  };
+  TrainerOptions run = standing_still(7);
+  run.optimizer = SgdOptions{.lr = 1e-6};
+  run.check_val_every_n_epoch = 2;
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.factor = 0.5, .patience = 0}};
+  run.early_stopping = EarlyStoppingOptions{.patience = 3};
+  const std::vector<double> whole = rates_of(run);
+  EXPECT_EQ(whole, (std::vector<double>{1e-6, 1e-6, 1e-6, 1e-6, 0.5e-6, 0.5e-6, 0.25e-6}));
+  const TemporaryDirectory directory;
+  run.checkpoint = directory / "c.safetensors";
+  run.max_steps = 3;
+  std::vector<double> both = rates_of(run);
+  run.max_steps.reset();
+  run.resume = true;
+  for (const double rate : rates_of(run)) both.push_back(rate);
+  EXPECT_EQ(both, whole);
+}
+
+TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = standing_still(2);
+  run.optimizer = SgdOptions{.lr = 1e-6};
+  run.schedule = {.kind = ScheduleKind::kPlateau};
+  run.checkpoint = directory / "c.safetensors";
+  run.max_steps = 1;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  run.optimizer = SgdOptions{.lr = 1e-3};
+  CountingListener listener;
+  run.listeners = {&listener};
+  const testing_support::CapturedLog log;
+  train(run);
+  EXPECT_EQ(listener.rates, std::vector<double>{1e-6});
+  EXPECT_THAT(log.lines(), testing::ElementsAre(
+                               "warning: the learning rate goes on as schedule plateau has "
+                               "left it, from 1e-06; the new one, 0.001, changes nothing"));
 }
 
 // One step an epoch, and an evaluation after each: the second one is no better than the first.
