@@ -25,9 +25,7 @@ std::vector<torch::Device> usual_devices(torch::Device device) {
   if (!device.is_cpu()) return {device};
   const std::size_t replicas =
       std::clamp<std::size_t>(available_cpus().size(), 1, kMostCpuReplicas);
-  std::vector<torch::Device> devices;
-  devices.resize(replicas, device);
-  return devices;
+  return std::vector<torch::Device>(replicas, device);
 }
 
 class DataParallelStrategy final : public Strategy {

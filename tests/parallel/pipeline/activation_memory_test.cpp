@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -87,11 +88,14 @@ HeldTensors held_by(Schedule schedule, Behind activation, bool recompute = false
   pipe.step(criterion, x, y);
   const ActivationBytes bytes = pipe.peak_activation_bytes();
   // A stage's output lives until the next stage has computed the gradients of its weights, or has
-  // run its forward again. This may be before or after what the stage itself does next, so that the
-  // peak is the same in each step only with whole backwards and without recomputation.
+  // run its forward again. This may be before or after what the stage itself does next, so that with
+  // whole backwards and without recomputation the peaks of two steps differ by one output at most:
+  // that of the micro-batch before, which is gone where the next worker is ahead.
   const bool splits = schedule == Schedule::kZbH1 || schedule == Schedule::kZbV;
   if (!splits && !recompute) {
-    EXPECT_EQ(in_tensors(bytes.stages), in_tensors(first));
+    for (std::size_t stage = 0; stage < first.size(); ++stage) {
+      EXPECT_LE(std::abs(bytes.stages[stage] - first[stage]), kTensorBytes * 3 / 2) << stage;
+    }
   }
   return {in_tensors(bytes.stages), in_tensors(bytes.workers)};
 }
@@ -104,15 +108,18 @@ std::int64_t largest_of(const std::vector<std::int64_t>& values) {
 TEST(ActivationMemory, IsThatOfTheMicroBatchesInFlight) {
   EXPECT_THAT(held_by(Schedule::kGPipe, Behind::kGelu).stages, Each(4 * kMicroBatchCount));
   EXPECT_THAT(held_by(Schedule::kGPipe, Behind::kRelu).stages, Each(2 * kMicroBatchCount));
-  EXPECT_THAT(held_by(Schedule::k1F1B, Behind::kGelu).stages, ElementsAre(4 * 2, 4 * 1));
+  EXPECT_THAT(held_by(Schedule::k1F1B, Behind::kGelu).stages,
+              ElementsAre(AnyOf(4 * 2, 4 * 2 - 1), 4 * 1));
   EXPECT_THAT(held_by(Schedule::k1F1B, Behind::kRelu).workers, ElementsAre(2 * 2, 2 * 1));
 }
 
-// Two tensors more may be there, as above: outputs that worker 1 still needs. GPipe holds 32.
+// Two tensors more than 1F1B's may be there, as above: outputs that worker 1 still needs. GPipe
+// holds 32.
 TEST(ActivationMemory, OfZbVIsNoMoreThanThatOf1F1B) {
   const HeldTensors v = held_by(Schedule::kZbV, Behind::kGelu);
   const HeldTensors one = held_by(Schedule::k1F1B, Behind::kGelu);
-  EXPECT_LE(largest_of(v.workers), largest_of(one.workers) + 2);
+  EXPECT_LE(largest_of(one.workers), 4 * 2);
+  EXPECT_LE(largest_of(v.workers), 4 * 2 + 2);
   EXPECT_EQ(v.stages.size(), 4U);
   EXPECT_EQ(v.workers.size(), 2U);
 }
