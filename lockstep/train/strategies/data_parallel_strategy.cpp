@@ -25,7 +25,9 @@ std::vector<torch::Device> usual_devices(torch::Device device) {
   if (!device.is_cpu()) return {device};
   const std::size_t replicas =
       std::clamp<std::size_t>(available_cpus().size(), 1, kMostCpuReplicas);
-  return std::vector<torch::Device>(replicas, device);
+  std::vector<torch::Device> devices;  // g++ 12 warns of a vector that is filled at once
+  while (devices.size() < replicas) devices.push_back(device);
+  return devices;
 }
 
 class DataParallelStrategy final : public Strategy {
