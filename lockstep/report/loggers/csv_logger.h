@@ -39,7 +39,7 @@ class CsvLogger final : public Logger {
   std::vector<std::string> columns_;  // behind step and time
   std::map<std::string, std::size_t, std::less<>> places_;
   std::optional<AppendFile> file_;  // none until the first row, which gives it its columns
-  // Of the call under way; kept for their memory.
+  // What the call in progress writes. They are members to keep their memory between calls.
   std::vector<const NamedValue*> cells_;
   std::string row_;
 };
