@@ -14,7 +14,7 @@ seconds=${1:-300}
 shift || true
 formats=("$@")
 if [[ ${#formats[@]} == 0 ]]; then
-  formats=(cifar cifar100 gzip idx jpeg pack pickle png safetensors torch_file)
+  formats=(checkpoint_manifest cifar cifar100 gzip idx jpeg pack pickle png safetensors torch_file)
 fi
 compiler=${CXX:-$(command -v clang++ || command -v clang++-14 || true)}
 if [[ -z $compiler ]]; then

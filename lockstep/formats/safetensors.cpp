@@ -10,8 +10,8 @@
 #include <set>
 #include <utility>
 
+#include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/file.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/printable.h>
 
@@ -318,19 +318,28 @@ std::string header_text(const TensorOrder& order, const SafetensorsMetadata& met
 
 }  // namespace
 
-std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsMetadata& metadata) {
+SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
+                                     const SafetensorsMetadata& metadata) {
   const TensorOrder order = order_in_file(tensors);
   const std::string text = header_text(order, metadata);
-  std::size_t data_bytes = 0;
-  for (const auto* item : order) data_bytes += item->second.bytes.size();
-  std::string content;
-  content.reserve(kLengthBytes + text.size() + data_bytes);
+  SafetensorsPieces pieces;
+  pieces.head.reserve(kLengthBytes + text.size());
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    content.push_back(static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xff));
+    pieces.head.push_back(static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xff));
   }
-  content += text;
-  for (const auto* item : order) {
-    const auto& bytes = item->second.bytes;
+  pieces.head += text;
+  for (const auto* item : order) pieces.data.push_back(item->second.bytes);
+  return pieces;
+}
+
+std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsMetadata& metadata) {
+  const SafetensorsPieces pieces = safetensors_pieces(tensors, metadata);
+  std::size_t data_bytes = 0;
+  for (const auto& bytes : pieces.data) data_bytes += bytes.size();
+  std::string content;
+  content.reserve(pieces.head.size() + data_bytes);
+  content += pieces.head;
+  for (const auto& bytes : pieces.data) {
     content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return content;
@@ -338,7 +347,15 @@ std::string serialize_safetensors(const TensorViews& tensors, const SafetensorsM
 
 void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
                        const SafetensorsMetadata& metadata) {
-  write_file_atomically(path, serialize_safetensors(tensors, metadata));
+  const SafetensorsPieces pieces = safetensors_pieces(tensors, metadata);
+  AtomicFile file(path);
+  file.write_at(0, pieces.head);
+  std::uint64_t offset = pieces.head.size();
+  for (const auto& bytes : pieces.data) {
+    file.write_at(offset, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    offset += bytes.size();
+  }
+  file.commit();
 }
 
 }  // namespace lockstep

@@ -59,6 +59,14 @@ Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
 std::string serialize_safetensors(const TensorViews& tensors,
                                   const SafetensorsMetadata& metadata = {});
 
+/// The same content in pieces, without a copy of the tensors.
+struct SafetensorsPieces {
+  std::string head{};  ///< the length of the header and the header
+  std::vector<std::span<const std::byte>> data{};  ///< those of the views, in their order in the file
+};
+SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
+                                     const SafetensorsMetadata& metadata = {});
+
 /// serialize_safetensors(), written so that readers see the old file or the new one. DataError when
 /// the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,

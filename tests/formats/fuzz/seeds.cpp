@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include <lockstep/core/pickle_writer.h>
+#include <lockstep/formats/checkpoint_manifest.h>
 #include <lockstep/formats/safetensors.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/formats/pack_bytes.h>
@@ -36,6 +37,12 @@ std::string checked_safetensors() {
   return serialize_safetensors({{"a", {"F32", {2}, as_bytes(data)}}}, {{"format", "pt"}});
 }
 
+std::string small_manifest() {
+  return serialize_manifest({.step = 60,
+                             .metrics = {{"loss", 0.25}},
+                             .files = {{"model.safetensors", {.bytes = 5, .checksum = 7}}}});
+}
+
 std::string pickle_of_values() {
   PickleWriter pickle;
   pickle.begin_dict();
@@ -54,6 +61,7 @@ std::string pickle_of_values() {
 
 std::vector<Seed> fuzz_seeds() {
   std::vector<Seed> seeds = {
+      {"checkpoint_manifest", "checkpoint_manifest", fuzz_checkpoint_manifest, small_manifest()},
       {"cifar", "cifar", fuzz_cifar, cifar_records(3)},
       {"cifar100", "cifar100", fuzz_cifar100, cifar100_records(3)},
       {"gzip", "gzip", fuzz_gzip, gzip(pattern(3000, 1))},

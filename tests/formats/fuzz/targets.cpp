@@ -7,6 +7,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
+#include <lockstep/formats/checkpoint_manifest.h>
 #include <lockstep/formats/cifar.h>
 #include <lockstep/formats/gzip.h>
 #include <lockstep/formats/idx.h>
@@ -151,6 +152,14 @@ void touch_torch_file(const TorchFile& file) {
 }
 
 }  // namespace
+
+bool fuzz_checkpoint_manifest(std::span<const std::byte> bytes) {
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return accepts([&] {
+    LOCKSTEP_CHECK(serialize_manifest(parse_manifest(text, "fuzz")) == text,
+                   "accepted what it does not write");
+  });
+}
 
 bool fuzz_cifar(std::span<const std::byte> bytes) {
   return accepts([&] {

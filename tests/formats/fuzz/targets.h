@@ -10,6 +10,7 @@
 namespace lockstep::testing_support {
 
 /// Each returns whether the parser accepted the bytes.
+bool fuzz_checkpoint_manifest(std::span<const std::byte> bytes);
 bool fuzz_cifar(std::span<const std::byte> bytes);
 bool fuzz_cifar100(std::span<const std::byte> bytes);
 bool fuzz_gzip(std::span<const std::byte> bytes);

@@ -1,0 +1,51 @@
+// manifest.json of a checkpoint: what the folder holds, and what proves that it holds it.
+//
+//   {
+//     "format": "lockstep checkpoint folder 1",
+//     "epoch": 2,
+//     "step": 60,
+//     "sequence": 3,
+//     "first_sequence": 1,
+//     "metrics": {"accuracy": 0.97, "loss": 0.1},
+//     "files": {"model.safetensors": {"bytes": 88920, "xxh3_64": "85e8aecd2ac6e2d9"}},
+//     "xxh3_64": "2d06800538d394c2"
+//   }
+//
+// The last entry is the checksum (checksum.h) of the text without it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// 16 hexadecimal digits, as checksums stand in files and messages.
+std::string checksum_digits(std::uint64_t checksum);
+
+struct ManifestFile {
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;  ///< XXH3 of 64 bits (checksum.h)
+};
+
+struct CheckpointManifest {
+  std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
+  std::int64_t step = 0;   ///< optimizer steps done in all epochs
+  /// Counts the checkpoints that were written into the parent folder, from 1: the newest one has
+  /// the largest number.
+  std::int64_t sequence = 1;
+  std::int64_t first_sequence = 1;  ///< that of the run's first checkpoint
+  /// What the evaluation before the checkpoint has found, by name. Finite numbers.
+  std::map<std::string, double> metrics{};
+  std::map<std::string, ManifestFile> files{};  ///< by their names in the folder
+};
+
+/// The text of the file.
+std::string serialize_manifest(const CheckpointManifest& manifest);
+
+/// The inverse. CheckpointError, beginning with `name`, for every text that serialize_manifest()
+/// does not write, whichever bit of it differs. Names of files have no folder in them.
+CheckpointManifest parse_manifest(std::string_view text, const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+#include <lockstep/formats/checkpoint_manifest.h>
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+CheckpointManifest example() {
+  return {.epoch = 2,
+          .step = 60,
+          .sequence = 3,
+          .first_sequence = 1,
+          .metrics = {{"loss", 0.1}, {"accuracy", 1}, {"tiny", -1e-300}},
+          .files = {{"model.safetensors", {.bytes = 88920, .checksum = 0x05e8aecd2ac6e2d9}},
+                    {"training.safetensors", {.bytes = 0, .checksum = 0}}}};
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_manifest(text, "m.json");
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(CheckpointManifest, ReadsWhatItWrites) {
+  const CheckpointManifest read = parse_manifest(serialize_manifest(example()), "m.json");
+  EXPECT_EQ(read.epoch, 2);
+  EXPECT_EQ(read.step, 60);
+  EXPECT_EQ(read.sequence, 3);
+  EXPECT_EQ(read.first_sequence, 1);
+  EXPECT_EQ(read.metrics, example().metrics);
+  ASSERT_EQ(read.files.size(), 2U);
+  EXPECT_EQ(read.files.at("model.safetensors").bytes, 88920U);
+  EXPECT_EQ(read.files.at("model.safetensors").checksum, 0x05e8aecd2ac6e2d9U);
+}
+
+TEST(CheckpointManifest, RefusesEveryOtherBit) {
+  const std::string text = serialize_manifest(example());
+  for (std::size_t i = 0; i < text.size() * 8; ++i) {
+    std::string damaged = text;
+    damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ (1 << i % 8));
+    EXPECT_THAT(refusal(damaged), StartsWith("m.json ")) << "bit " << i;
+  }
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    EXPECT_THAT(refusal(text.substr(0, size)), StartsWith("m.json ")) << size << " bytes";
+  }
+  EXPECT_THAT(refusal(text + "\n"), HasSubstr("its text is another than the one that was written"));
+}
+
+TEST(CheckpointManifest, SaysWhatIsWrong) {
+  const std::string text = serialize_manifest(example());
+  std::string other = text;
+  other.replace(other.find("\"step\": 60"), 10, "\"step\": 61");
+  EXPECT_THAT(refusal(other), HasSubstr("m.json is damaged: its checksum is "));
+  EXPECT_THAT(refusal("{}"), HasSubstr("it is no manifest of a checkpoint"));
+  EXPECT_THAT(refusal("["), HasSubstr("it is no JSON ("));
+  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("nested too deeply"));
+}
+
+// With the right checksum: written by another version, or by somebody else.
+TEST(CheckpointManifest, RefusesWhatItNeverWrites) {
+  CheckpointManifest manifest = example();
+  manifest.epoch = 0;
+  EXPECT_THAT(refusal(serialize_manifest(manifest)),
+              HasSubstr("its epoch is 0, expected at least 1"));
+  for (const char* name : {"", "../model.safetensors", "/etc/passwd", ".hidden"}) {
+    manifest = example();
+    manifest.files[name] = {};
+    EXPECT_THAT(refusal(serialize_manifest(manifest)), HasSubstr("is no name of a file")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
