@@ -27,7 +27,7 @@ ROOMS = {
     "parallel": ["core", "trace", "comm", "data", "optim"],
     "train": ["core", "formats", "comm", "data", "optim", "parallel"],
     "report": ["core", "formats", "train"],
-    "export": ["core"],
+    "export": ["core", "formats"],
     "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
     "launch": ["core", "comm"],
     "cli": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report",

@@ -46,8 +46,8 @@ struct OnnxExportOptions {
   bool fold_batch_norm = true;
   std::vector<std::string> input_names{};   ///< empty: "input", or "input_0", "input_1", ...
   std::vector<std::string> output_names{};  ///< empty: "output", or "output_0", "output_1", ...
-  /// Parameters of more bytes than this are stored in a file of their own, PATH.data. Protobuf
-  /// limits a file to 2 GiB.
+  /// Parameters of more bytes than this are stored in a file of their own, PATH.CHECKSUM.data.
+  /// Protobuf limits a file to 2 GiB.
   std::int64_t most_bytes_in_one_file = 2'000'000'000;
 };
 
@@ -69,7 +69,9 @@ using OnnxForward =
 /// lambda binds. The module runs in eval mode, without gradients, on the device that it is on; its
 /// mode and buffers are restored, also when an exception passes; parameters that forward() itself
 /// writes to, as Embedding with max_norm does, are not. Readers of `path` see the old file or the
-/// new one; one with external data is replaced file by file, and is safe only in a new folder.
+/// new one, and an interruption leaves one of them with its external data. Behind the export the
+/// external data of the old model is gone: whoever opened that model and not yet its data cannot
+/// find it.
 ///
 /// ConfigError for options out of range, for operators without a lowering, of which it lists all
 /// with their places, and for what a trace cannot see. DataError when the file cannot be written.

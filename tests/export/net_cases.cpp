@@ -76,6 +76,27 @@ ExportCase resnet_case(const char* name, ResNet net, std::int64_t side) {
   return case_of(name, "", net, floats({3, side, side}));
 }
 
+// What float16 could not hold: squares of numbers about 1000, and the least divisor of a
+// similarity.
+ExportCase half_of_squares() {
+  ExportCase half{.name = "squares_half", .module = nn::Sequential().ptr()};
+  half.forward = [](const Tensors& x) {
+    const torch::Tensor large = x[0] * 1000;
+    return Tensors{at::rms_norm(large, {64}),
+                   large.std(torch::IntArrayRef{2}, /*unbiased=*/true, /*keepdim=*/true),
+                   (x[0] * 100).var(torch::IntArrayRef{2}, /*unbiased=*/false, /*keepdim=*/true),
+                   large.norm(2, {2}, /*keepdim=*/true),
+                   large.hypot(large + 1),
+                   at::cosine_similarity(large, large + 1, 2).unsqueeze(2),
+                   at::cosine_similarity(large * 0, large, 2).unsqueeze(2),
+                   at::pairwise_distance(large, large * 0.5).unsqueeze(2)};
+  };
+  half.inputs = {floats({3, 64})};
+  half.options.half = true;
+  half.tolerance = 5e-3;
+  return half;
+}
+
 }  // namespace
 
 std::vector<ExportCase> net_cases() {
@@ -108,6 +129,7 @@ std::vector<ExportCase> net_cases() {
   half.options.half = true;
   half.tolerance = 5e-3;
   cases.push_back(std::move(half));
+  cases.push_back(half_of_squares());
   ExportCase apart =
       case_of("auto_encoder_external_data", "", auto_encoder(), floats({3, 160, 160}));
   apart.options.most_bytes_in_one_file = 8192;

@@ -137,6 +137,25 @@ TEST_F(OnnxRefusals, OverloadsWithOtherArguments) {
               AllOf(HasSubstr("aten::norm"), HasSubstr("its form ScalarOpt_dtype")));
 }
 
+TEST_F(OnnxRefusals, IndicesOfWindowsWithWidePadding) {
+  EXPECT_THAT(refusal([](UserNetImpl&, const Tensor& x) {
+                const Tensor image = x.repeat({1, 1, 3, 3});
+                return std::get<1>(
+                    at::max_pool2d_with_indices(image, 2, 4, 0, 4, /*ceil_mode=*/true));
+              }),
+              AllOf(HasSubstr("aten::max_pool2d_with_indices"),
+                    HasSubstr("indices of windows whose padding is as wide as the kernel")));
+}
+
+TEST_F(OnnxRefusals, AViewAsAnotherType) {
+  EXPECT_EQ(refusal([](UserNetImpl& net, const Tensor& x) {
+              return net.fc(x.flatten(1)).view(torch::kInt);
+            }),
+            "export_onnx: LibTorch's tracer cannot record the form of aten::view that forward() "
+            "calls after fc (parameter fc.weight), such as view(dtype); compute the same with other "
+            "operations");
+}
+
 TEST_F(OnnxRefusals, ARankThatChangesWithTheBatch) {
   torch::manual_seed(1);
   UserNet net([](UserNetImpl& self, const Tensor& x) { return self.fc(x.flatten(1)).squeeze(); });

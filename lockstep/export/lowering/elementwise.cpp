@@ -143,24 +143,34 @@ void lower_scale_by(Operation& op, double factor) {
 void lower_deg2rad(Operation& op, const Operator&) { lower_scale_by(op, std::numbers::pi / 180); }
 void lower_rad2deg(Operation& op, const Operator&) { lower_scale_by(op, 180 / std::numbers::pi); }
 
-// The angle of (x, y), from atan(y / x) and the half plane.
+// The angle of (x, y), from atan(y / x) and the half plane. The sign of a zero counts, as in C's
+// atan2(): it is seen in 1 / x, whose own zeros come from infinities. At the origin y / 1 has the
+// sign of y and no NaN.
 void lower_atan2(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string y = op.tensor_as(0, type);
   const std::string x = op.tensor_as(1, type);
   const std::string zero = op.graph().scalar(0, type);
+  const std::string one = op.graph().scalar(1, type);
   const std::string pi = op.graph().scalar(std::numbers::pi, type);
-  const std::string angle = op.add("Atan", {op.add("Div", {y, x})});
-  const std::string turn = op.add("Where", {op.add("Less", {y, zero}), op.add("Neg", {pi}), pi});
-  const std::string turned = op.add("Add", {angle, turn});
-  op.result("Where", {op.add("Less", {x, zero}), turned, angle});
+  const auto has_minus = [&](const std::string& value) {
+    const std::string inverse = op.add("Div", {one, value});
+    return op.add("Or", {op.add("Less", {value, zero}), op.add("Less", {inverse, zero})});
+  };
+  const std::string is_origin =
+      op.add("And", {op.add("Equal", {y, zero}), op.add("Equal", {x, zero})});
+  const std::string divisor = op.add("Where", {is_origin, one, x});
+  const std::string angle = op.add("Atan", {op.add("Div", {y, divisor})});
+  const std::string turn = op.add("Where", {has_minus(y), op.add("Neg", {pi}), pi});
+  op.result("Where", {has_minus(x), op.add("Add", {angle, turn}), angle});
 }
 
 void lower_hypot(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string a = op.tensor_as(0, type);
-  const std::string b = op.tensor_as(1, type);
-  op.result("Sqrt", {op.add("Add", {op.add("Mul", {a, a}), op.add("Mul", {b, b})})});
+  const std::string a = op.widened(op.tensor_as(0, type), type);
+  const std::string b = op.widened(op.tensor_as(1, type), type);
+  const std::string sum = op.add("Add", {op.add("Mul", {a, a}), op.add("Mul", {b, b})});
+  op.bind(op.narrowed(op.add("Sqrt", {sum}), type));
 }
 
 // self + value * tensor1 * tensor2, or self + value * tensor1 / tensor2.

@@ -151,7 +151,9 @@ std::string GraphBuilder::sizes(const Extents& extents) {
   return parts.size() == 1 ? parts.front() : add("Concat", parts, {{"axis", 0}});
 }
 
-std::string GraphBuilder::reshape_sizes(const Extents& extents) {
+// To Reshape a size of 0 is that of the input's dimension, unless allowzero says that it is 0,
+// beside which there must be no -1.
+std::string GraphBuilder::reshape(const std::string& name, const Extents& extents) {
   std::vector<std::int64_t> numbers;
   int following = 0;
   for (const Extent& extent : extents) {
@@ -159,7 +161,8 @@ std::string GraphBuilder::reshape_sizes(const Extents& extents) {
     numbers.push_back(extent.is_static() ? extent.size : -1);
   }
   const bool has_zero = std::find(numbers.begin(), numbers.end(), 0) != numbers.end();
-  return following <= 1 && !has_zero ? integers(numbers) : sizes(extents);
+  if (following <= 1 && !has_zero) return add("Reshape", {name, integers(numbers)});
+  return add("Reshape", {name, sizes(extents)}, {{"allowzero", 1}});
 }
 
 OnnxNode* GraphBuilder::maker(const std::string& name) {

@@ -53,8 +53,8 @@ class GraphBuilder {
   std::string scalar(double value, at::ScalarType type);
   /// An int64 tensor with one element for each extent, computed from the batch where needed.
   std::string sizes(const Extents& extents);
-  /// sizes() for Reshape: one extent that follows the batch costs no computation.
-  std::string reshape_sizes(const Extents& extents);
+  /// Reshape to `extents`. One extent that follows the batch costs no computation of sizes.
+  std::string reshape(const std::string& name, const Extents& extents);
 
   /// The input and its dimension that the batch is read from.
   void set_batch_source(std::string input, std::int64_t dimension);

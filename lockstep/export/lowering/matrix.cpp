@@ -67,7 +67,10 @@ void lower_add_product(Operation& op, const Operator&) {
 }
 
 void lower_dot(Operation& op, const Operator&) {
-  op.bind(op.reduce("ReduceSum", op.add("Mul", {op.tensor(0), op.tensor(1)}), {0}, /*keep=*/false));
+  const at::ScalarType type = op.result_type();
+  const std::string products =
+      op.add("Mul", {op.widened(op.tensor(0), type), op.widened(op.tensor(1), type)});
+  op.bind(op.narrowed(op.reduce("ReduceSum", products, {0}, /*keep=*/false), type));
 }
 
 void lower_outer(Operation& op, const Operator&) {
@@ -92,14 +95,14 @@ void lower_bilinear(Operation& op, const Operator&) {
 void lower_cosine_similarity(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::int64_t axis = op.axis(op.integer_or(2, 1), op.rank(0));
-  const std::string eps = op.graph().scalar(op.number_or(3, 1e-8), type);
-  const std::string a = op.tensor(0);
-  const std::string b = op.tensor(1);
+  const std::string eps = op.wide_scalar(op.number_or(3, 1e-8), type);
+  const std::string a = op.widened(op.tensor(0), type);
+  const std::string b = op.widened(op.tensor(1), type);
   const auto norm = [&](const std::string& x) {
     return op.add("Max", {op.reduce("ReduceL2", x, {axis}, /*keep=*/false), eps});
   };
   const std::string product = op.reduce("ReduceSum", op.add("Mul", {a, b}), {axis}, false);
-  op.result("Div", {product, op.add("Mul", {norm(a), norm(b)})});
+  op.bind(op.narrowed(op.add("Div", {product, op.add("Mul", {norm(a), norm(b)})}), type));
 }
 
 // pairwise_distance(x1, x2, p, eps, keepdim)
@@ -107,10 +110,13 @@ void lower_pairwise_distance(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double p = op.number_or(2, 2);
   if (p != 1 && p != 2) op.reject(str("p must be 1 or 2, got ", p));
-  const std::string eps = op.graph().scalar(op.number_or(3, 1e-6), type);
-  const std::string difference = op.add("Add", {op.add("Sub", {op.tensor(0), op.tensor(1)}), eps});
+  const std::string eps = op.wide_scalar(op.number_or(3, 1e-6), type);
+  const std::string a = op.widened(op.tensor(0), type);
+  const std::string b = op.widened(op.tensor(1), type);
+  const std::string difference = op.add("Add", {op.add("Sub", {a, b}), eps});
   const bool keep = op.arguments() > 4 && op.flag(4);
-  op.bind(op.reduce(p == 1 ? "ReduceL1" : "ReduceL2", difference, {op.rank(0) - 1}, keep));
+  const char* const norm = p == 1 ? "ReduceL1" : "ReduceL2";
+  op.bind(op.narrowed(op.reduce(norm, difference, {op.rank(0) - 1}, keep), type));
 }
 
 constexpr Operator kMatrix[] = {

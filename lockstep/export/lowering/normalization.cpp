@@ -102,10 +102,10 @@ void lower_rms_norm(Operation& op, const Operator&) {
   const auto count = static_cast<std::int64_t>(op.integers(1).size());
   for (std::int64_t d = -count; d < 0; ++d) axes.push_back(d);
   const double eps = op.number_or(3, std::numeric_limits<float>::epsilon());
-  const std::string x = op.tensor(0);
+  const std::string x = op.widened(op.tensor(0), type);
   const std::string mean = op.reduce("ReduceMean", op.add("Mul", {x, x}), axes, /*keep=*/true);
-  const std::string root = op.add("Sqrt", {op.add("Add", {mean, op.graph().scalar(eps, type)})});
-  const std::string normal = op.add("Div", {x, root});
+  const std::string root = op.add("Sqrt", {op.add("Add", {mean, op.wide_scalar(eps, type)})});
+  const std::string normal = op.narrowed(op.add("Div", {x, root}), type);
   op.bind(op.has(2) ? op.add("Mul", {normal, op.tensor(2)}) : normal);
 }
 

@@ -252,6 +252,20 @@ std::string Operation::cast(const std::string& name, at::ScalarType from, at::Sc
   return add("Cast", {name}, {{"to", static_cast<std::int64_t>(builder_.type_of(to))}});
 }
 
+std::string Operation::widened(const std::string& name, at::ScalarType type) {
+  if (!builder_.half() || type != at::kFloat) return name;
+  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(ElementType::kFloat)}});
+}
+
+std::string Operation::narrowed(const std::string& name, at::ScalarType type) {
+  if (!builder_.half() || type != at::kFloat) return name;
+  return add("Cast", {name}, {{"to", static_cast<std::int64_t>(ElementType::kFloat16)}});
+}
+
+std::string Operation::wide_scalar(double value, at::ScalarType type) {
+  return builder_.constant(at::full({}, value, type), "", /*keep_float=*/true);
+}
+
 std::string Operation::slice(const std::string& name, std::int64_t axis, std::int64_t begin,
                              std::int64_t end, std::int64_t step) {
   return add("Slice", {name, builder_.integers({begin}), builder_.integers({end}),

@@ -115,8 +115,15 @@ class Operation {
   void bind_list(const Names& names);
 
   std::string cast(const std::string& name, at::ScalarType from, at::ScalarType to);
+  /// A value of `type` in float32 where the model computes in float16, whose squares overflow
+  /// beyond 255. LibTorch's kernels for float16 add up in float32, too.
+  std::string widened(const std::string& name, at::ScalarType type);
+  /// The way back from widened().
+  std::string narrowed(const std::string& name, at::ScalarType type);
+  /// A number for arithmetic with widened() values.
+  std::string wide_scalar(double value, at::ScalarType type);
   std::string reshape(const std::string& name, const Extents& extents) {
-    return add("Reshape", {name, builder_.reshape_sizes(extents)});
+    return builder_.reshape(name, extents);
   }
   std::string transpose(const std::string& name, std::vector<std::int64_t> order) {
     return add("Transpose", {name}, {{"perm", std::move(order)}});

@@ -13,8 +13,8 @@ namespace lockstep::onnx {
 struct Operator;
 using Lower = void (*)(Operation& operation, const Operator& entry);
 
-/// A new operator is one entry in the table of its family, and one case in
-/// tests/export/operator_cases.cpp.
+/// A new operator is one entry in the table of its family, and one case in the family's file in
+/// tests/export/operators/.
 struct Operator {
   const char* name = "";  ///< without "aten::", and for operations in place without the "_"
   Lower lower = nullptr;

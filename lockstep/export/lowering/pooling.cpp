@@ -1,14 +1,22 @@
 // Pooling over windows of fixed and of adaptive size.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
 namespace {
+
+constexpr std::size_t kNoArgument = std::numeric_limits<std::size_t>::max();
 
 // Arguments that all poolings share.
 struct Windows {
   std::vector<std::int64_t> kernel;
   std::vector<std::int64_t> stride;
   std::vector<std::int64_t> padding;
+  std::vector<std::int64_t> dilation;
+  std::vector<std::int64_t> end_padding;  // behind the image; at least `padding`
   bool has_batch = true;
 };
 
@@ -24,57 +32,102 @@ std::size_t spatial_dimensions(const Operation& op) {
   return static_cast<std::size_t>(name.at(digit) - '0');
 }
 
-Windows windows_of(const Operation& op) {
+// The padding behind the image for which whole windows are those of ceil_mode, whose last one may
+// reach beyond the padding. ONNX's attribute of that name is not used: it counts one more window
+// than LibTorch where that would begin behind the image, in some versions of onnxruntime.
+std::vector<std::int64_t> end_padding_of_ceil_mode(const Operation& op, const Windows& windows) {
+  const std::size_t first = op.sizes(0).size() - windows.kernel.size();
+  std::vector<std::int64_t> padding = windows.padding;
+  for (std::size_t d = 0; d < padding.size(); ++d) {
+    const std::int64_t size = op.fixed(op.sizes(0)[first + d], "with ceil_mode, an image's size");
+    const std::int64_t last = (op.result_sizes().at(first + d).size - 1) * windows.stride[d];
+    const std::int64_t reach = last + windows.dilation[d] * (windows.kernel[d] - 1) + 1;
+    padding[d] = std::max(padding[d], reach - size - windows.padding[d]);
+  }
+  return padding;
+}
+
+// The arguments `dilation`, which an average has none of, and `ceil_mode` differ in their places.
+Windows windows_of(const Operation& op, std::size_t dilation, std::size_t ceil_mode) {
   const std::size_t spatial = spatial_dimensions(op);
   Windows windows;
   windows.kernel = for_each_spatial(op.integers(1), spatial);
   windows.stride = op.has(2) ? for_each_spatial(op.integers(2), spatial) : windows.kernel;
   if (windows.stride.empty()) windows.stride = windows.kernel;
   windows.padding = for_each_spatial(op.integers(3), spatial);
+  windows.dilation = std::vector<std::int64_t>(spatial, 1);
+  if (dilation != kNoArgument) windows.dilation = for_each_spatial(op.integers(dilation), spatial);
+  windows.end_padding =
+      op.flag(ceil_mode) ? end_padding_of_ceil_mode(op, windows) : windows.padding;
   windows.has_batch = op.sizes(0).size() == spatial + 2;
   return windows;
 }
 
-std::vector<std::int64_t> both_sides(std::vector<std::int64_t> padding) {
-  const auto count = static_cast<std::ptrdiff_t>(padding.size());
-  padding.reserve(2 * padding.size());
-  padding.insert(padding.end(), padding.begin(), padding.begin() + count);
-  return padding;
+std::vector<std::int64_t> pads_of(const Windows& windows) {
+  std::vector<std::int64_t> pads = windows.padding;
+  pads.insert(pads.end(), windows.end_padding.begin(), windows.end_padding.end());
+  return pads;
+}
+
+// onnxruntime refuses padding as wide as the kernel, which dilated windows may have.
+bool is_wide(const Windows& windows, std::size_t d) {
+  return windows.end_padding[d] >= windows.kernel[d];
+}
+
+// Takes such padding from `windows`, and returns `x` with it.
+std::string widely_padded(Operation& op, const std::string& x, Windows& windows) {
+  const std::size_t spatial = windows.kernel.size();
+  std::vector<std::int64_t> pads(2 * (spatial + 2), 0);
+  bool any = false;
+  for (std::size_t d = 0; d < spatial; ++d) {
+    if (!is_wide(windows, d)) continue;
+    pads[2 + d] = std::exchange(windows.padding[d], 0);
+    pads[spatial + 4 + d] = std::exchange(windows.end_padding[d], 0);
+    any = true;
+  }
+  if (!any) return x;
+  const double lowest = -std::numeric_limits<double>::infinity();
+  return op.add("Pad", {x, op.graph().integers(pads), op.graph().scalar(lowest, op.result_type())});
 }
 
 // max_pool2d(x, kernel, stride, padding, dilation, ceil_mode)
-Attributes max_pool_attributes(Operation& op, const Windows& windows) {
+Windows windows_of_max_pool(const Operation& op) { return windows_of(op, 4, 5); }
+
+Attributes max_pool_attributes(const Windows& windows) {
   return {{"kernel_shape", windows.kernel},
           {"strides", windows.stride},
-          {"pads", both_sides(windows.padding)},
-          {"dilations", for_each_spatial(op.integers(4), windows.kernel.size())},
-          {"ceil_mode", op.flag(5) ? 1 : 0}};
+          {"pads", pads_of(windows)},
+          {"dilations", windows.dilation}};
 }
 
 void lower_max_pool(Operation& op, const Operator&) {
-  const Windows windows = windows_of(op);
-  const std::string x = windows.has_batch ? op.tensor(0) : op.unsqueeze(op.tensor(0), {0});
-  const std::string pooled = op.add("MaxPool", {x}, max_pool_attributes(op, windows));
+  Windows windows = windows_of_max_pool(op);
+  const std::string x = widely_padded(
+      op, windows.has_batch ? op.tensor(0) : op.unsqueeze(op.tensor(0), {0}), windows);
+  const std::string pooled = op.add("MaxPool", {x}, max_pool_attributes(windows));
   op.bind(windows.has_batch ? pooled : op.squeeze(pooled, {0}));
 }
 
 // LibTorch counts an index within its channel's image, ONNX within the whole tensor.
 void lower_max_pool_with_indices(Operation& op, const Operator&) {
-  const Windows windows = windows_of(op);
+  const Windows windows = windows_of_max_pool(op);
   if (!windows.has_batch) op.reject("an input without a batch dimension");
+  for (std::size_t d = 0; d < windows.kernel.size(); ++d) {
+    if (is_wide(windows, d)) op.reject("indices of windows whose padding is as wide as the kernel");
+  }
   std::int64_t image = 1;
   for (std::size_t d = 2; d < op.sizes(0).size(); ++d) {
     image *= op.fixed(op.sizes(0)[d], "an image's size");
   }
   const Names pooled =
-      op.graph().add("MaxPool", {op.tensor(0)}, max_pool_attributes(op, windows), 2);
+      op.graph().add("MaxPool", {op.tensor(0)}, max_pool_attributes(windows), 2);
   op.bind(pooled[0], 0);
   op.bind(op.add("Mod", {pooled[1], op.graph().scalar(static_cast<double>(image), at::kLong)}), 1);
 }
 
 // avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 void lower_avg_pool(Operation& op, const Operator&) {
-  const Windows windows = windows_of(op);
+  const Windows windows = windows_of(op, kNoArgument, 4);
   const bool ceil_mode = op.flag(4);
   std::int64_t window = 1;
   for (const std::int64_t size : windows.kernel) window *= size;
@@ -90,8 +143,7 @@ void lower_avg_pool(Operation& op, const Operator&) {
   std::string pooled = op.add("AveragePool", {x},
                               {{"kernel_shape", windows.kernel},
                                {"strides", windows.stride},
-                               {"pads", both_sides(windows.padding)},
-                               {"ceil_mode", ceil_mode ? 1 : 0},
+                               {"pads", pads_of(windows)},
                                {"count_include_pad", count_padding && padded ? 1 : 0}});
   if (has_divisor) {
     const double factor = static_cast<double>(window) / op.number(6);

@@ -94,6 +94,7 @@ void lower_truth(Operation& op, const Operator& entry) {
   op.bind(op.cast(result, at::kInt, at::kBool));
 }
 
+// Both are widened.
 struct Moments {
   std::string mean;
   std::string variance;
@@ -111,30 +112,36 @@ Moments moments_of(Operation& op) {
     const Extent& size = op.sizes(0).at(static_cast<std::size_t>(axis));
     count *= static_cast<double>(op.fixed(size, "a dimension of var() or std()"));
   }
-  const std::string x = op.tensor(0);
+  const std::string x = op.widened(op.tensor(0), type);
   const std::string mean = reduced(op, "ReduceMean", x, axes, /*keep=*/true);
   const std::string distance = op.add("Sub", {x, mean});
   const std::string square = op.add("Mul", {distance, distance});
   const std::string sum = reduced(op, "ReduceSum", square, axes, keep);
-  const std::string divisor = op.graph().scalar(std::max(count - correction, 0.0), type);
+  const std::string divisor = op.wide_scalar(std::max(count - correction, 0.0), type);
   return {.mean = keep || axes.empty() ? mean : op.squeeze(mean, axes),
           .variance = op.add("Div", {sum, divisor})};
 }
 
-void lower_var(Operation& op, const Operator&) { op.bind(moments_of(op).variance); }
+void bind_narrowed(Operation& op, const std::string& name, std::size_t k = 0) {
+  op.bind(op.narrowed(name, op.result_type(k)), k);
+}
 
-void lower_std(Operation& op, const Operator&) { op.result("Sqrt", {moments_of(op).variance}); }
+void lower_var(Operation& op, const Operator&) { bind_narrowed(op, moments_of(op).variance); }
+
+void lower_std(Operation& op, const Operator&) {
+  bind_narrowed(op, op.add("Sqrt", {moments_of(op).variance}));
+}
 
 void lower_var_mean(Operation& op, const Operator&) {
   const Moments moments = moments_of(op);
-  op.bind(moments.variance, 0);
-  op.bind(moments.mean, 1);
+  bind_narrowed(op, moments.variance, 0);
+  bind_narrowed(op, moments.mean, 1);
 }
 
 void lower_std_mean(Operation& op, const Operator&) {
   const Moments moments = moments_of(op);
-  op.bind(op.add("Sqrt", {moments.variance}), 0);
-  op.bind(moments.mean, 1);
+  bind_narrowed(op, op.add("Sqrt", {moments.variance}), 0);
+  bind_narrowed(op, moments.mean, 1);
 }
 
 // norm(x, p) over all, norm(x, p, dims, keepdim); linalg_vector_norm() has the same arguments.
@@ -144,16 +151,17 @@ void lower_norm(Operation& op, const Operator&) {
   const auto axes = op.arguments() > 2 ? axes_in(op, 2) : all_axes(op);
   const bool keep = op.has(3) && op.flag(3);
   const std::string x = op.tensor_as(0, type);
-  if (p == 1) return op.bind(reduced(op, "ReduceL1", x, axes, keep));
-  if (p == 2) return op.bind(reduced(op, "ReduceL2", x, axes, keep));
-  const std::string size = op.add("Abs", {x});
   if (std::isinf(p)) {
-    return op.bind(reduced(op, p > 0 ? "ReduceMax" : "ReduceMin", size, axes, keep));
+    const char* const extreme = p > 0 ? "ReduceMax" : "ReduceMin";
+    return op.bind(reduced(op, extreme, op.add("Abs", {x}), axes, keep));
   }
   if (p == 0) op.reject("p must not be 0");
-  const std::string powers = op.add("Pow", {size, op.graph().scalar(p, type)});
+  const std::string wide = op.widened(x, type);
+  if (p == 1) return bind_narrowed(op, reduced(op, "ReduceL1", wide, axes, keep));
+  if (p == 2) return bind_narrowed(op, reduced(op, "ReduceL2", wide, axes, keep));
+  const std::string powers = op.add("Pow", {op.add("Abs", {wide}), op.wide_scalar(p, type)});
   const std::string sum = reduced(op, "ReduceSum", powers, axes, keep);
-  op.result("Pow", {sum, op.graph().scalar(1 / p, type)});
+  bind_narrowed(op, op.add("Pow", {sum, op.wide_scalar(1 / p, type)}));
 }
 
 void lower_cumsum(Operation& op, const Operator&) {

@@ -1,5 +1,6 @@
 #include <lockstep/export/onnx/onnx_file.h>
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -8,6 +9,7 @@
 
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/checksum.h>
 
 namespace lockstep::onnx {
 namespace {
@@ -192,6 +194,61 @@ std::string serialize(const Model& model, const std::map<std::string, ExternalPl
   return content;
 }
 
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+constexpr std::size_t kChecksumDigits = 16;
+constexpr std::string_view kDataEnding = ".data";
+
+bool is_external(const TensorData& tensor) {
+  return static_cast<std::int64_t>(tensor.bytes.size()) >= kLeastExternalBytes;
+}
+
+std::filesystem::path data_file_of(const std::filesystem::path& path, const Model& model) {
+  Checksum checksum;
+  for (const TensorData& tensor : model.graph.initializers) {
+    if (!is_external(tensor)) continue;
+    const std::uint64_t size = tensor.bytes.size();  // where the next one lies follows from it
+    checksum.add(std::as_bytes(std::span(&size, 1)));
+    checksum.add(tensor.bytes);
+  }
+  std::string digits;
+  for (std::size_t i = kChecksumDigits; i-- > 0;) {
+    digits += kHexDigits[checksum.value() >> (4 * i) & 15];
+  }
+  return path.string() + '.' + digits + std::string(kDataEnding);
+}
+
+// Whether data_file_of() gives such a name to a file beside a model called `model`.
+bool is_data_file(std::string_view name, std::string_view model) {
+  if (!name.starts_with(model) || !name.ends_with(kDataEnding) ||
+      name.size() != model.size() + 1 + kChecksumDigits + kDataEnding.size()) {
+    return false;
+  }
+  name.remove_prefix(model.size());
+  name.remove_suffix(kDataEnding.size());
+  return name.front() == '.' && name.find_first_not_of(kHexDigits, 1) == std::string_view::npos;
+}
+
+// Also what a killed process left of a file that was not complete.
+void remove_former_data(const std::filesystem::path& path, const std::filesystem::path& kept) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code ignored;
+  std::set<std::filesystem::path> former;
+  std::set<std::filesystem::path> incomplete;
+  for (std::filesystem::directory_iterator entry(folder, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    const std::string complete = name.substr(0, name.rfind(".tmp-"));
+    if (!is_data_file(complete, path.filename().string())) continue;
+    if (name != complete) {
+      incomplete.insert(folder / complete);
+    } else if (name != kept.filename()) {
+      former.insert(entry->path());
+    }
+  }
+  for (const std::filesystem::path& each : former) std::filesystem::remove(each, ignored);
+  for (const std::filesystem::path& each : incomplete) temporary_beside(each);
+}
+
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -207,12 +264,12 @@ WrittenModel write_model(const std::filesystem::path& path, const Model& model,
   WrittenModel written;
   std::map<std::string, ExternalPlace> places;
   if (inside > most_bytes) {
-    written.data = path.string() + ".data";
+    written.data = data_file_of(path, model);
     AtomicFile data(written.data);
     std::int64_t offset = 0;
     for (const TensorData& tensor : model.graph.initializers) {
+      if (!is_external(tensor)) continue;
       const auto size = static_cast<std::int64_t>(tensor.bytes.size());
-      if (size < kLeastExternalBytes) continue;
       offset = (offset + kAlignment - 1) / kAlignment * kAlignment;
       data.write_at(static_cast<std::uint64_t>(offset), text_of(tensor.bytes));
       places[tensor.name] = {.file = written.data.filename().string(), .offset = offset};
@@ -224,6 +281,7 @@ WrittenModel write_model(const std::filesystem::path& path, const Model& model,
   }
   const std::string content = serialize(model, places, inside);
   write_file_atomically(path, content);
+  remove_former_data(path, written.data);
   written.bytes += static_cast<std::int64_t>(content.size());
   return written;
 }

@@ -19,9 +19,12 @@ struct WrittenModel {
 };
 
 /// Writes `model` to `path`, so that readers see the old file or the new one. Where the
-/// initializers take more than `most_bytes`, those of at least kLeastExternalBytes go to PATH.data,
-/// which must stay beside the model; it is complete before the model gets its name. DataError when
-/// a file cannot be written.
+/// initializers take more than `most_bytes`, those of at least kLeastExternalBytes go to
+/// PATH.CHECKSUM.data, which must stay beside the model. CHECKSUM is that of the data, in 16
+/// digits: a model never finds the data of another one. The data is complete before the model gets
+/// its name, and the data of former models at `path` is removed behind that, so that an
+/// interruption leaves the old model with its data or the new one. One thread at a time for a path.
+/// DataError when a file cannot be written.
 WrittenModel write_model(const std::filesystem::path& path, const Model& model,
                          std::int64_t most_bytes = kMostBytesInOneFile);
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/export/trace/places.h>
 #include <lockstep/export/trace/read_observer.h>
 
 namespace lockstep::onnx {
@@ -37,13 +38,29 @@ Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
   throw;
 }
 
+// The tracer writes the type in view(dtype) down as a whole number, and no form of aten::view takes
+// one: it ends in an assertion that names neither the place nor the form.
+void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
+                          const NamedParameters& parameters) {
+  const Places places = places_of(graph, inputs, parameters);
+  for (const torch::jit::Node* node : graph.nodes()) {
+    if (!node->kind().is_aten() || node->maybeOperator() != nullptr) continue;
+    throw ConfigError(str("export_onnx: LibTorch's tracer cannot record the form of ",
+                          node->kind().toQualString(), " that forward() calls ",
+                          places.at(node).text(),
+                          ", such as view(dtype); compute the same with other operations"));
+  }
+}
+
 }  // namespace
 
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters) {
   const at::NoGradGuard no_grad;
   Recording recording;
   const ReadObserver observer(inputs.size(), parameters, recording.reads);
+  std::shared_ptr<torch::jit::Graph> unfinished;
   const auto run = [&](Stack stack) {
+    unfinished = torch::jit::tracer::getTracingState()->graph;
     stack.resize(inputs.size());
     Tensors given;
     for (const auto& value : stack) given.push_back(value.toTensor());
@@ -54,6 +71,9 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     const auto [state, ignored] = torch::jit::tracer::trace(
         stack_of(inputs, parameters), run, [](const at::Tensor&) { return std::string(); });
     recording.graph = state->graph;
+  } catch (const c10::Error& error) {
+    if (unfinished != nullptr) refuse_unknown_forms(*unfinished, inputs.size(), parameters);
+    explain(error);
   } catch (const std::exception& error) {
     explain(error);
   }

@@ -1,0 +1,32 @@
+// Convolutions in one to three dimensions, and transposed ones.
+#include <tests/export/operators/case_list.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+namespace nn = torch::nn;
+
+}  // namespace
+
+void add_convolution_cases(CaseList& cases) {
+  const char* const plain = "_convolution";
+  cases.add_net(plain, nn::Conv1d(nn::Conv1dOptions(3, 4, 3).stride(2).padding(1)), floats({3, 9}));
+  cases.add_net(plain,
+                nn::Conv2d(nn::Conv2dOptions(4, 6, {3, 2}).dilation(2).groups(2).bias(false)),
+                floats({4, 8, 9}));
+  cases.add_net(plain, nn::Conv3d(nn::Conv3dOptions(2, 3, 2).padding(1)), floats({2, 4, 5, 6}));
+  cases.add_net(plain, nn::ConvTranspose1d(nn::ConvTranspose1dOptions(3, 4, 3).stride(2)),
+                floats({3, 6}));
+  cases.add_net(
+      plain,
+      nn::ConvTranspose2d(
+          nn::ConvTranspose2dOptions(4, 6, 3).stride(2).padding(1).output_padding(1).groups(2)),
+      floats({4, 5, 6}));
+  cases.add_net(plain, nn::ConvTranspose3d(nn::ConvTranspose3dOptions(2, 3, 2).stride(2)),
+                floats({2, 3, 4, 3}));
+  cases.add_net("_convolution_mode",
+                nn::Conv2d(nn::Conv2dOptions(3, 4, {4, 3}).padding(torch::kSame)),
+                floats({3, 7, 8}));
+}
+
+}  // namespace lockstep::testing_support

@@ -1,0 +1,51 @@
+// Normalisations over the batch's statistics, channels, groups and layers.
+#include <tests/export/operators/case_list.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+namespace nn = torch::nn;
+using torch::Tensor;
+
+template <class Norm>
+Norm with_statistics(Norm norm) {
+  norm->running_mean.normal_();
+  norm->running_var.uniform_(0.5, 2);
+  torch::NoGradGuard no_grad;
+  norm->weight.uniform_(0.5, 2);
+  norm->bias.normal_();
+  return norm;
+}
+
+}  // namespace
+
+void add_normalization_cases(CaseList& cases) {
+  cases.add_net("batch_norm", with_statistics(nn::BatchNorm1d(4)), floats({4}));
+  cases.add_net("batch_norm", with_statistics(nn::BatchNorm2d(3)), floats({3, 4, 5}));
+  cases.add_net("batch_norm",
+                nn::Sequential(nn::Conv2d(nn::Conv2dOptions(2, 3, 3).bias(false)),
+                               with_statistics(nn::BatchNorm2d(3)), nn::ReLU()),
+                floats({2, 5, 5}));
+  cases.add_net("batch_norm",
+                nn::Sequential(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(2, 3, 3)),
+                               with_statistics(nn::BatchNorm2d(3))),
+                floats({2, 5, 5}));
+  // A scale that is computed from the input cannot go into the convolution's weights.
+  const Tensor filter = torch::randn({3, 2, 3, 3});
+  cases.add("batch_norm",
+            [filter](const Tensor& x) {
+              const Tensor gamma =
+                  x.slice(0, 0, 1).mean(at::IntArrayRef{0, 2, 3}).repeat({2}).slice(0, 1);
+              return at::batch_norm(at::conv2d(x, filter), gamma, gamma, torch::zeros({3}),
+                                    torch::ones({3}), false, 0.1, 1e-5, false);
+            },
+            {floats({2, 5, 5})});
+  cases.add_net("instance_norm", nn::InstanceNorm2d(nn::InstanceNorm2dOptions(3).affine(true)),
+                floats({3, 4, 5}));
+  cases.add_net("layer_norm", nn::LayerNorm(nn::LayerNormOptions({4, 5})), floats({3, 4, 5}));
+  cases.add("layer_norm", [](const Tensor& x) { return at::layer_norm(x, {4}); });
+  cases.add_net("group_norm", nn::GroupNorm(nn::GroupNormOptions(2, 6)), floats({6, 4, 5}));
+  cases.add("rms_norm", [](const Tensor& x) { return at::rms_norm(x, {4}); });
+}
+
+}  // namespace lockstep::testing_support

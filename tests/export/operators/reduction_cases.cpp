@@ -1,0 +1,56 @@
+// Sums, means, extremes, statistics and orders along dimensions.
+#include <limits>
+
+#include <tests/export/operators/case_list.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using torch::Tensor;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+void add_reduction_cases(CaseList& cases) {
+  const auto first = [](const std::tuple<Tensor, Tensor>& both) { return std::get<0>(both); };
+  cases.add("sum", [](const Tensor& x) { return x.sum(); });
+  cases.add("sum", [](const Tensor& x) { return x.sum({1, 2}, true); });
+  cases.add("sum", [](const Tensor& x) { return x.sum(1); }, {integers(0, 9, {3, 4})});
+  cases.add("mean", [](const Tensor& x) { return x.mean(-1); });
+  cases.add("mean", [](const Tensor& x) { return x.mean(); });
+  cases.add("prod", [](const Tensor& x) { return x.prod(1); });
+  cases.add("amax", [](const Tensor& x) { return x.amax({1, 2}); });
+  cases.add("amin", [](const Tensor& x) { return x.amin(1, true); });
+  cases.add("max", [](const Tensor& x) { return x.max(); });
+  cases.add("max", [](const Tensor& x) { return x.max(1); });
+  cases.add("max", [](const Tensor& x, const Tensor& y) { return x.max(y); },
+            {floats({3}), floats({3})});
+  cases.add("min", [](const Tensor& x) { return x.min(2, true); });
+  cases.add("min", [](const Tensor& x) { return x.min(); });
+  cases.add("argmax", [](const Tensor& x) { return x.argmax(1); });
+  cases.add("argmin", [](const Tensor& x) { return x.argmin(-1, true); });
+  cases.add("all", [](const Tensor& x) { return x.all(1); }, {truths({2, 4})});
+  cases.add("any", [](const Tensor& x) { return x.any(1); }, {truths({2, 4})});
+  cases.add("any", [](const Tensor& x) { return x.any(); }, {truths({2, 4})});
+  cases.add("var", [](const Tensor& x) { return x.var(1); });
+  cases.add("var", [](const Tensor& x) { return x.var(torch::IntArrayRef{1, 2}, false, true); });
+  cases.add("std", [](const Tensor& x) { return x.std(2); });
+  cases.add("var_mean", [](const Tensor& x) { return at::var_mean(x, 1); });
+  cases.add("std_mean", [](const Tensor& x) { return at::std_mean(x, 2); });
+  cases.add("logsumexp", [](const Tensor& x) { return x.logsumexp(1); });
+  cases.add("norm", [](const Tensor& x) { return x.norm(2, 1); });
+  cases.add("norm", [](const Tensor& x) { return x.norm(3, {1, 2}, true); });
+  cases.add("linalg_vector_norm",
+            [](const Tensor& x) { return at::linalg_vector_norm(x, kInfinity, 1); });
+  cases.add("linalg_vector_norm", [](const Tensor& x) { return at::linalg_vector_norm(x, 1, 2); });
+  cases.add("cumsum", [](const Tensor& x) { return x.cumsum(1); });
+  cases.add("topk", [](const Tensor& x) { return x.topk(2, 2); });
+  cases.add("topk", [](const Tensor& x) { return x.topk(2, 1, /*largest=*/false); });
+  cases.add("sort", [](const Tensor& x) { return x.sort(2, /*descending=*/true); });
+  cases.add("argsort", [](const Tensor& x) { return x.argsort(std::int64_t{1}, false); });
+  cases.add("adaptive_max_pool1d",
+            [first](const Tensor& x) { return first(at::adaptive_max_pool1d(x, 1)); });
+}
+
+}  // namespace lockstep::testing_support
