@@ -40,6 +40,14 @@ struct TorchTensor {
 /// Tensors and their names, in order.
 using TorchTensors = std::vector<std::pair<std::string, TorchTensor>>;
 
+/// A tensor may have more elements than its storage: a dimension that is expanded has stride 0.
+/// Written out, as by contiguous(), all such tensors of a file may together take
+/// kExpandedBytesOfAnyFile bytes, and kExpandedBytesPerByte for each byte of their storages, more
+/// than the storages themselves. A file of a few bytes could ask for any amount of memory
+/// otherwise.
+inline constexpr std::uint64_t kExpandedBytesOfAnyFile = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kExpandedBytesPerByte = 64;
+
 struct TorchFile {
   /// What torch.load would return. Its tensors are in `tensors`, with their memory.
   PickleRef content{};
@@ -58,14 +66,15 @@ bool is_torch_file(std::span<const std::byte> bytes);
 /// The content of `bytes`, as views that live as long as they do. CheckpointError, beginning with
 /// `name`, when the file is truncated or damaged; when its pickle names anything that does not
 /// belong to weights (pickle.h); when a tensor reaches beyond its storage, is complex, quantized or
-/// sparse, or has a name that another one has; for big-endian files and TorchScript archives.
-/// Memory is proportional to the size of the pickle, without the tensors.
+/// sparse, or has a name that another one has; when tensors repeat their elements more often than
+/// the limits above allow; for big-endian files and TorchScript archives. Memory is proportional to
+/// the size of the pickle, without the tensors.
 TorchFile parse_torch_file(std::span<const std::byte> bytes, std::string_view name);
 
 /// The content of a file in which torch.load finds an OrderedDict of `tensors`, in their order.
 /// Each storage is written once, whole. CheckpointError when two tensors have one name or view the
 /// same storage as different types, when a name is not UTF-8, or when a tensor contradicts what
-/// TorchTensor says.
+/// TorchTensor says or exceeds the limits above.
 std::string serialize_torch_file(const TorchTensors& tensors);
 
 /// The same, written to `path` without a copy in memory, so that readers see the old file or the

@@ -192,6 +192,37 @@ TEST(TorchFile, RefusesWhatIsWrong) {
   }
 }
 
+// Two tensors of a [count] that repeat one number of a storage of 24 bytes.
+std::string two_expanded_tensors(const std::string& count) {
+  const std::string tensor = tensor_pickle("K\6", "K\0"s, count + "\x85", "K\0\x85"s).substr(2);
+  const std::string value = tensor.substr(0, tensor.size() - 1);
+  return pack({.pickle = "\x80\x02](" + value + value + "e.", .storages = {{"0", pattern(24)}}});
+}
+
+TEST(TorchFile, BoundsWhatExpandedTensorsAskFor) {
+  const auto four_bytes = [](std::uint32_t count) {
+    std::string text = "J";
+    for (int i = 0; i < 4; ++i) text += static_cast<char>(count >> (8 * i) & 0xff);
+    return text;
+  };
+  // 64 MiB and 64 times the storage, of which each tensor takes what exceeds the storage.
+  const std::uint64_t most = kExpandedBytesOfAnyFile + 24 * kExpandedBytesPerByte;
+  const auto half = static_cast<std::uint32_t>(most / 8) + 6;
+  const std::string file = two_expanded_tensors(four_bytes(half));
+  const TorchFile parsed = parse_torch_file(as_bytes(file), "x");
+  ASSERT_EQ(parsed.tensors.size(), 2U);
+  EXPECT_THAT(parsed.tensors[1].second.shape, ElementsAre(half));
+  const std::string again = serialize_torch_file(parsed.tensors);
+  EXPECT_THAT(names_of(parse_torch_file(as_bytes(again), "again")), ElementsAre("0", "1"));
+
+  EXPECT_EQ(message_of_torch_file(two_expanded_tensors(four_bytes(half + 1))),
+            str("x: tensor '1' has ", half + 1, " elements over a storage of 6: tensors that repeat ",
+                "their elements may take at most ", most, " bytes more than their storages"));
+  // 2^62 elements, whose bytes have no number of 64 bits.
+  EXPECT_THAT(message_of_torch_file(two_expanded_tensors("\x8a\x08\0\0\0\0\0\0\0\x40"s)),
+              HasSubstr("x: tensor '0' has 4611686018427387904 elements over a storage of 6"));
+}
+
 TEST(TorchFile, RefusesTypesThatItDoesNotRead) {
   std::string pickle = python_state_pickle();
   pickle.replace(pickle.find("FloatStorage"), 12, "ComplexFloatStorage");
@@ -282,6 +313,8 @@ TEST(TorchFile, DoesNotWriteWhatItWouldNotRead) {
       {{{"a", {"F32", {1}, {-1}, 0, bytes.first(8)}}}, "it has a size or stride below 0"},
       {{{"a", {"F32", {1}, {1}, -1, bytes.first(8)}}}, "it begins at element -1"},
       {{{"\xff", {"F32", {1}, {1}, 0, bytes.first(8)}}}, "it has a name that is not UTF-8"},
+      {{{"a", {"F32", {1 << 30}, {0}, 0, bytes.first(8)}}},
+       "cannot write the tensors: tensor 'a' has 1073741824 elements over a storage of 2"},
   };
   for (const auto& c : cases) {
     try {

@@ -145,6 +145,8 @@ TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes&
     if (!wrong.empty()) fail("tensor '", printable(path), "' ", wrong);
     tensors.emplace_back(path, std::move(view));
   }
+  const std::string wrong = wrong_expansion(tensors);
+  if (!wrong.empty()) fail(wrong);
   return tensors;
 }
 

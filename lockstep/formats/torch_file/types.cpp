@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <set>
+#include <utility>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/formats/printable.h>
 #include <lockstep/formats/safetensors.h>
 
 namespace lockstep::torch_file {
@@ -68,6 +72,31 @@ std::string wrong_geometry(const TorchTensor& tensor) {
   if (overflow || (!empty && last >= elements)) {
     return str("reaches element ", overflow ? "beyond all memory" : str(last), " of a storage of ",
                amount_of(elements, "element"));
+  }
+  return "";
+}
+
+std::string wrong_expansion(const TorchTensors& tensors) {
+  std::set<std::pair<const std::byte*, std::size_t>> storages;
+  std::uint64_t most = kExpandedBytesOfAnyFile;
+  for (const auto& [name, tensor] : tensors) {
+    if (storages.emplace(tensor.storage.data(), tensor.storage.size()).second) {
+      most += kExpandedBytesPerByte * tensor.storage.size();
+    }
+  }
+  std::uint64_t left = most;
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t size = safetensors_element_bytes(tensor.dtype);
+    const std::uint64_t stored = tensor.storage.size() / size;
+    std::uint64_t count = 1;
+    for (const std::int64_t side : tensor.shape) count *= static_cast<std::uint64_t>(side);
+    if (count <= stored) continue;
+    if (count - stored > left / size) {
+      return str("tensor '", printable(name), "' has ", count, " elements over a storage of ",
+                 stored, ": tensors that repeat their elements may take at most ", most,
+                 " bytes more than their storages");
+    }
+    left -= (count - stored) * size;
   }
   return "";
 }

@@ -24,4 +24,8 @@ const TensorType* type_of_name(std::string_view name);
 /// all that they reach is within the storage.
 std::string wrong_geometry(const TorchTensor& tensor);
 
+/// What is wrong where tensors that repeat their elements exceed the limits of torch_file.h;
+/// otherwise empty. Their geometry is right.
+std::string wrong_expansion(const TorchTensors& tensors);
+
 }  // namespace lockstep::torch_file

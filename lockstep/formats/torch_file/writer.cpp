@@ -108,6 +108,11 @@ void write_tensor(PickleWriter& pickle, const TorchTensor& tensor, const TensorT
   pickle.call();
 }
 
+void check_expansion(const TorchTensors& tensors) {
+  const std::string wrong = wrong_expansion(tensors);
+  if (!wrong.empty()) throw CheckpointError("cannot write the tensors: " + wrong);
+}
+
 std::string write_state(const TorchTensors& tensors, StorageKeys& keys) {
   std::set<std::string_view> names;
   PickleWriter pickle;
@@ -122,6 +127,7 @@ std::string write_state(const TorchTensors& tensors, StorageKeys& keys) {
     write_tensor(pickle, tensor, type, keys.key_of(name, tensor, type));
   }
   pickle.end_items();
+  check_expansion(tensors);
   return pickle.finish();
 }
 
