@@ -155,6 +155,11 @@ ResNet resnet18(ResNetStem stem, std::int64_t num_classes) {
   return ResNet(ResNetOptions{.stem = stem, .num_classes = num_classes});
 }
 
+ResNet resnet34(ResNetStem stem, std::int64_t num_classes) {
+  return ResNet(
+      ResNetOptions{.layers = {3, 4, 6, 3}, .stem = stem, .num_classes = num_classes});
+}
+
 ResNet resnet50(ResNetStem stem, std::int64_t num_classes) {
   return ResNet(ResNetOptions{.block = ResNetBlock::kBottleneck,
                               .layers = {3, 4, 6, 3},

@@ -53,6 +53,7 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
 TORCH_MODULE(ResNet);
 
 ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
+ResNet resnet34(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
 ResNet resnet50(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
 
 }  // namespace lockstep

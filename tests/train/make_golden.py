@@ -25,6 +25,15 @@ class MnistNet(nn.Module):
         self.fc2 = nn.Linear(50, 10)
 
 
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(4),
+                                     nn.Conv2d(8, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(5))
+        self.decoder = nn.Sequential(nn.ConvTranspose2d(16, 8, 5, stride=5), nn.ReLU(),
+                                     nn.ConvTranspose2d(8, 3, 5, stride=4, padding=1, output_padding=1))
+
+
 def write(title, make, sums=True):
     torch.manual_seed(0)
     model = make()
@@ -35,6 +44,7 @@ def write(title, make, sums=True):
 
 
 write("mnist", MnistNet)
+write("autoencoder", Autoencoder)
 write("resnet18", torchvision.models.resnet18)
 write("resnet34", torchvision.models.resnet34)
 write("resnet50", torchvision.models.resnet50)

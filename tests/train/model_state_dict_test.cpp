@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/models/autoencoder.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/train/state_dict.h>
@@ -42,10 +43,6 @@ std::string shape_text(const torch::Tensor& tensor) {
   return tensor.dim() == 0 ? "scalar" : join(tensor.sizes(), "x");
 }
 
-ResNetOptions resnet(ResNetBlock block, std::array<std::int64_t, 4> layers) {
-  return {.block = block, .layers = layers};
-}
-
 struct Model {
   const char* name;
   std::function<std::shared_ptr<torch::nn::Module>()> make;
@@ -73,14 +70,9 @@ INSTANTIATE_TEST_SUITE_P(
     Models, StateDictOfModel,
     ::testing::Values(Model{"mnist", [] { return MnistNet().ptr(); }},
                       Model{"resnet18", [] { return resnet18().ptr(); }},
-                      Model{"resnet34",
-                            [] {
-                              return ResNet(resnet(ResNetBlock::kBasic, {3, 4, 6, 3})).ptr();
-                            }},
-                      Model{"resnet50",
-                            [] {
-                              return ResNet(resnet(ResNetBlock::kBottleneck, {3, 4, 6, 3})).ptr();
-                            }},
+                      Model{"resnet34", [] { return resnet34().ptr(); }},
+                      Model{"resnet50", [] { return resnet50().ptr(); }},
+                      Model{"autoencoder", [] { return Autoencoder().ptr(); }},
                       Model{"resnet18-cifar",
                             [] { return resnet18(ResNetStem::kCifar, 10).ptr(); }}),
     [](const auto& info) {

@@ -1,0 +1,169 @@
+#include <lockstep/data/cached_images.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/augment/native.h>
+#include <tests/data/photo_folder.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kPlenty = 1 << 24;
+constexpr int kSide = 24;
+const Normalize kNormalize = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+
+// What `list` makes of image `index`.
+std::vector<float> made_of(const ImageDataset& dataset, const Augmentation& list,
+                           std::int64_t index) {
+  const AugmentationPlan plan(list, dataset.shape());
+  std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
+  ImageReader reader;
+  dataset.read(index, reader);
+  plan.apply(reader, {.seed = 1, .epoch = 0, .sample = static_cast<std::uint64_t>(index)},
+             output.data());
+  return output;
+}
+
+bool is_cached(const ImageDataset& dataset, std::int64_t index) {
+  ImageReader reader;
+  dataset.read(index, reader);
+  return reader.is_decoded();
+}
+
+void remove_files(const PhotoFolder& folder) {
+  for (int label = 0; label < 3; ++label) {
+    std::filesystem::remove_all(folder.path() / std::to_string(label));
+  }
+}
+
+TEST(CachedImages, AreTheSameAsWithoutACache) {
+  const PhotoFolder folder;
+  const ImageDataset plain = folder.dataset();
+  struct Case {
+    std::optional<ImageSize> size;
+    Augmentation list;
+  };
+  const Case cases[] = {
+      {ImageSize{kSide}, {Resize{kSide}, kNormalize}},
+      {ImageSize{kSide, 30}, {Resize{{kSide, 30}}, RandomHorizontalFlip{}, kNormalize}},
+      {std::nullopt, {RandomResizedCrop{kSide}, RandomHorizontalFlip{}, kNormalize}},
+  };
+  for (const Case& each : cases) {
+    const ImageDataset cached = cache_images(plain, {.max_bytes = kPlenty, .size = each.size});
+    EXPECT_EQ(cached.size(), plain.size());
+    EXPECT_EQ(cached.num_classes(), plain.num_classes());
+    EXPECT_EQ(cached.class_names(), plain.class_names());
+    for (const char* pass : {"stores", "reads what is stored"}) {
+      for (std::int64_t i = 0; i < plain.size(); ++i) {
+        EXPECT_EQ(cached.label(i), plain.label(i));
+        EXPECT_EQ(made_of(cached, each.list, i), made_of(plain, each.list, i)) << pass << ' ' << i;
+      }
+    }
+  }
+}
+
+TEST(CachedImages, NeedNoFileOnceTheyAreStored) {
+  const PhotoFolder folder;
+  const ImageDataset cached =
+      cache_images(folder.dataset(), {.max_bytes = kPlenty, .size = ImageSize{kSide}});
+  const Augmentation list = {Resize{kSide}, kNormalize};
+  const std::vector<float> before = made_of(cached, list, 4);
+  remove_files(folder);
+  EXPECT_EQ(made_of(cached, list, 4), before);
+  EXPECT_THROW(made_of(cached, list, 5), DataError) << "nobody has read it";
+}
+
+TEST(CachedImages, AreThoseForWhichThereIsRoom) {
+  const PhotoFolder folder;
+  const std::int64_t each = cached_bytes(3, kSide, kSide);
+  EXPECT_EQ(each, 3 * kSide * kSide);
+  EXPECT_EQ(cached_bytes(3, 5, 5), 128) << "75 bytes, on whole cache lines";
+  const ImageDataset cached = cache_images(
+      folder.dataset(), {.max_bytes = 3 * each + each / 2, .size = ImageSize{kSide}});
+  for (const std::int64_t i : {7, 2, 9, 11, 0}) is_cached(cached, i);
+  for (const std::int64_t i : {7, 2, 9}) EXPECT_TRUE(is_cached(cached, i)) << i;
+  for (const std::int64_t i : {11, 0}) EXPECT_FALSE(is_cached(cached, i)) << i;
+  const Augmentation list = {Resize{kSide}, kNormalize};
+  EXPECT_EQ(made_of(cached, list, 11), made_of(folder.dataset(), list, 11));
+}
+
+TEST(CachedImages, AreSharedWithForkedProcesses) {
+  const PhotoFolder folder;
+  const ImageDataset cached =
+      cache_images(folder.dataset(), {.max_bytes = kPlenty, .size = ImageSize{kSide}});
+  const pid_t child = fork();
+  if (child == 0) {
+    is_cached(cached, 6);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const Augmentation list = {Resize{kSide}, kNormalize};
+  const std::vector<float> expected = made_of(folder.dataset(), list, 6);
+  remove_files(folder);
+  EXPECT_EQ(made_of(cached, list, 6), expected);
+}
+
+TEST(CachedImages, AreReadByManyThreadsAtOnce) {
+  const PhotoFolder folder;
+  const ImageDataset plain = folder.dataset();
+  const Augmentation list = {Resize{kSide}, kNormalize};
+  std::vector<std::vector<float>> expected;
+  for (std::int64_t i = 0; i < plain.size(); ++i) expected.push_back(made_of(plain, list, i));
+  // Not all of them have room, so that the threads also race for the last one.
+  const ImageDataset cached = cache_images(
+      plain, {.max_bytes = 17 * cached_bytes(3, kSide, kSide), .size = ImageSize{kSide}});
+  constexpr int kThreads = 4;
+  std::vector<int> wrong(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int pass = 0; pass < 3; ++pass) {
+        for (std::int64_t i = 0; i < plain.size(); ++i) {
+          const std::int64_t index = (i + 5 * t) % plain.size();
+          const auto place = static_cast<std::size_t>(index);
+          if (made_of(cached, list, index) != expected[place]) ++wrong[static_cast<std::size_t>(t)];
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, ::testing::Each(0));
+  int stored = 0;
+  for (std::int64_t i = 0; i < plain.size(); ++i) stored += is_cached(cached, i) ? 1 : 0;
+  EXPECT_LE(stored, 17);
+  EXPECT_GE(stored, 17 - kThreads) << "a thread that loses the last room leaves its image out";
+}
+
+TEST(CachedImages, RefuseOptionsThatCannotBe) {
+  const PhotoFolder folder;
+  const auto refusal = [&](const CacheImagesOptions& options) {
+    return message_of<ConfigError>([&] { cache_images(folder.dataset(), options); });
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("max_bytes must be at least 1, got 0"));
+  EXPECT_THAT(refusal({.max_bytes = kPlenty, .size = ImageSize{0, 5}}),
+              HasSubstr("size.height must be from 1 to 65535, got 0"));
+  EXPECT_THAT(message_of<Error>([&] {
+                cache_images(folder.dataset(),
+                             {.max_bytes = std::numeric_limits<std::int64_t>::max() / 4});
+              }),
+              HasSubstr("give a smaller cache"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
