@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/options.h>
+#include <lockstep/formats/torch_file/utf8.h>
 
 namespace lockstep {
 namespace {
@@ -83,6 +84,14 @@ void append_number(std::string& to, double value, const NumberWords& words) {
   to.append(text.data(), end);
 }
 
+void append_seconds(std::string& to, double seconds) {
+  std::array<char, 400> text{};  // the largest double has 309 digits
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), seconds,
+                                 std::chars_format::fixed, /*precision=*/3)
+                       .ptr;
+  to.append(text.data(), end);
+}
+
 std::string json_value(const HyperParameter& parameter) {
   return std::visit(
       [](const auto& value) {
@@ -93,6 +102,12 @@ std::string json_value(const HyperParameter& parameter) {
 
 std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string_view as_utf8(std::string_view text, std::string& replaced) {
+  if (torch_file::is_utf8(text)) return text;
+  replaced = nlohmann::json::parse(json_string(text)).get<std::string>();
+  return replaced;
 }
 
 }  // namespace lockstep

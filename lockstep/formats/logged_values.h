@@ -64,6 +64,9 @@ struct NumberWords {
 /// Appends the shortest text that gives `value` back, or one of `words`.
 void append_number(std::string& to, double value, const NumberWords& words);
 
+/// Appends `seconds` with three decimals and a point, in every locale of the program.
+void append_seconds(std::string& to, double seconds);
+
 /// JSON has no word for such numbers.
 inline constexpr NumberWords kJsonNumberWords{"null", "null", "null"};
 
@@ -71,5 +74,15 @@ inline constexpr NumberWords kJsonNumberWords{"null", "null", "null"};
 std::string json_value(const HyperParameter& parameter);
 /// `text` as a JSON string, in quotes; bytes that are no UTF-8 are replaced.
 std::string json_string(std::string_view text);
+
+/// `text` where it is UTF-8. Otherwise `replaced`, which becomes `text` with other bytes replaced:
+/// readers of protobuf messages refuse them, and with them the rest of the file.
+std::string_view as_utf8(std::string_view text, std::string& replaced);
+
+/// Whether `letter` is one of the 62 letters and digits of ASCII, in every locale of the program.
+constexpr bool is_ascii_alphanumeric(char letter) {
+  return (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
+         (letter >= 'a' && letter <= 'z');
+}
 
 }  // namespace lockstep

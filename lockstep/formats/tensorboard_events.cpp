@@ -20,7 +20,7 @@ namespace {
 
 using Message = protozero::pbf_writer;
 
-// Numbers of fields and values of enumerations, as the .proto files named in the header have them.
+// Numbers of fields and values of enumerations, from the .proto files that the header names.
 namespace tb {
 enum EventField : protozero::pbf_tag_type {
   kWallTime = 1,
@@ -75,7 +75,9 @@ enum Status : std::int32_t { kSuccess = 1, kFailure = 2 };
 }  // namespace hparams
 
 void add_text_field(Message& to, protozero::pbf_tag_type field, std::string_view text) {
-  to.add_string(field, text.data(), text.size());
+  std::string replaced;
+  const std::string_view utf8 = as_utf8(text, replaced);
+  to.add_string(field, utf8.data(), utf8.size());
 }
 
 template <class Unsigned>
@@ -115,7 +117,7 @@ void add_struct_value(Message& to, const HyperParameter& parameter) {
   if (const bool* flag = std::get_if<bool>(&parameter.value)) {
     to.add_bool(hparams::kBool, *flag);
   } else if (const auto* text = std::get_if<std::string>(&parameter.value)) {
-    to.add_string(hparams::kString, *text);
+    add_text_field(to, hparams::kString, *text);
   } else if (const auto* whole = std::get_if<std::int64_t>(&parameter.value)) {
     to.add_double(hparams::kNumber, static_cast<double>(*whole));
   } else {
@@ -129,7 +131,7 @@ void encode_session_start(std::string& content, double time, std::string_view ru
   Message session(plugin_data, hparams::kSessionStart);
   for (const HyperParameter& parameter : parameters) {
     Message entry(session, hparams::kParameters);
-    entry.add_string(hparams::kKey, parameter.name);
+    add_text_field(entry, hparams::kKey, parameter.name);
     Message value(entry, hparams::kMapValue);
     add_struct_value(value, parameter);
   }

@@ -21,7 +21,7 @@ constexpr std::size_t kPieceHeader = 7;
 
 enum PieceType : char { kWholePiece = 1, kFirstPiece = 2, kMiddlePiece = 3, kLastPiece = 4 };
 
-// Numbers of fields as wandb_internal.proto has them.
+// Numbers of the fields of wandb_internal.proto.
 namespace wandb {
 enum RecordField : protozero::pbf_tag_type {
   kNumber = 1,
@@ -52,7 +52,7 @@ enum FileField : protozero::pbf_tag_type { kPath = 1 };
 enum ExitField : protozero::pbf_tag_type { kExitCode = 1, kRuntime = 2 };
 }  // namespace wandb
 
-// Python's json module spells them so, with which wandb's client writes and reads.
+// The words of Python's json module, by which wandb's client writes and reads them.
 constexpr NumberWords kWandbNumberWords{"NaN", "Infinity", "-Infinity"};
 
 void append_bytes_of(std::string& to, std::uint32_t value, int bytes) {
@@ -69,9 +69,15 @@ void append_piece(std::string& to, PieceType type, std::string_view piece) {
   to += piece;
 }
 
+void add_wandb_text(WandbMessage& to, protozero::pbf_tag_type field, std::string_view text) {
+  std::string replaced;
+  const std::string_view utf8 = as_utf8(text, replaced);
+  to.add_string(field, utf8.data(), utf8.size());
+}
+
 void add_wandb_item(WandbMessage& items, std::string_view key, std::string_view json) {
   WandbMessage item(items, wandb::kItem);
-  item.add_string(wandb::kKey, key.data(), key.size());
+  add_wandb_text(item, wandb::kKey, key);
   item.add_string(wandb::kValueJson, json.data(), json.size());
 }
 
@@ -126,10 +132,10 @@ WandbFile::WandbFile(const std::filesystem::path& path, const WandbRun& run)
     WandbMessage record(record_);
     record.add_int64(wandb::kNumber, next_number());
     WandbMessage message(record, wandb::kRun);
-    message.add_string(wandb::kRunId, run.id);
-    message.add_string(wandb::kProject, run.project);
-    message.add_string(wandb::kDisplayName, run.name);
-    message.add_string(wandb::kHost, run.host);
+    add_wandb_text(message, wandb::kRunId, run.id);
+    add_wandb_text(message, wandb::kProject, run.project);
+    add_wandb_text(message, wandb::kDisplayName, run.name);
+    add_wandb_text(message, wandb::kHost, run.host);
     add_timestamp(message, wandb::kStartTime, run.start_time);
   }
   write_record(record_);

@@ -68,6 +68,25 @@ TEST(AppendNumber, GivesTheShortestTextOrAWord) {
   EXPECT_EQ(text(-kInfinity), "x-inf");
 }
 
+TEST(AppendSeconds, WritesThreeDecimals) {
+  const auto text = [](double seconds) {
+    std::string to = "x";
+    append_seconds(to, seconds);
+    return to;
+  };
+  EXPECT_EQ(text(0), "x0.000");
+  EXPECT_EQ(text(1795545000.1236), "x1795545000.124");
+  EXPECT_EQ(text(-1.5), "x-1.500");
+  EXPECT_EQ(text(-std::numeric_limits<double>::max()).size(), 315U);
+}
+
+TEST(AsUtf8, ReplacesOtherBytes) {
+  std::string replaced;
+  EXPECT_EQ(as_utf8("train/loss \xE2\x82\xAC", replaced), "train/loss \xE2\x82\xAC");
+  EXPECT_EQ(replaced, "");
+  EXPECT_EQ(as_utf8("a\xFF\"b\xC3", replaced), "a\xEF\xBF\xBD\"b\xEF\xBF\xBD");
+}
+
 TEST(JsonValue, WritesEachKindOfParameter) {
   EXPECT_EQ(json_value({"a", true}), "true");
   EXPECT_EQ(json_value({"a", std::int64_t{-3}}), "-3");

@@ -97,6 +97,21 @@ TEST(TensorBoardFile, WritesARecordForEachCall) {
   EXPECT_NE(events[6].find("_hparams_/session_start_info"), std::string::npos);
 }
 
+// One such name would end TensorBoard's reading of the file.
+TEST(TensorBoardFile, WritesOnlyUtf8) {
+  const TemporaryDirectory directory;
+  TensorBoardFile file(directory.path(), 1);
+  const NamedValue values[] = {{"a\xFFz", 1}};
+  file.add_scalars({.step = 1, .time = 2}, values);
+  const std::vector<HyperParameter> parameters{{"data\xFF", std::string("/x/\xFF")}};
+  file.begin_session(2, "run\xFF", parameters);
+  const std::string content = read_text(file.path());
+  EXPECT_EQ(content.find('\xFF'), std::string::npos);
+  for (const char* text : {"a\xEF\xBF\xBDz", "data\xEF\xBF\xBD", "/x/\xEF\xBF\xBD", "run\xEF\xBF\xBD"}) {
+    EXPECT_NE(content.find(text), std::string::npos) << text;
+  }
+}
+
 TEST(TensorBoardFile, RefusesAHistogramThatIsNone) {
   const TemporaryDirectory directory;
   TensorBoardFile file(directory.path(), 1);

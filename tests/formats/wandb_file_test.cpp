@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBlock = 32768;
 
-// Reads the records as LevelDB's description of its log has it, independently of what wrote them.
+// Reads the records by LevelDB's description of its log, independently of what wrote them.
 // Stops where the file ends within a record.
 std::vector<std::string> wandb_records(const std::string& file, std::size_t begin = 7) {
   std::vector<std::string> records;
@@ -112,6 +112,18 @@ TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
     EXPECT_NE(row.find(each), std::string::npos) << each;
   }
   EXPECT_TRUE(row.ends_with(std::string("\x12\x03\x08\xAC\x02", 5))) << "step { num: 300 }";
+}
+
+TEST_F(WandbFileTest, WritesOnlyUtf8) {
+  WandbRun named = run();
+  named.name = "mnist\xFF";
+  WandbFile file(directory_ / "run.wandb", named);
+  const NamedValue numbers[] = {{"loss\xFF", 0.25}};
+  file.add_history({.step = 1, .time = 12}, numbers);
+  const std::vector<std::string> records = wandb_records(read_text(file.path()));
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_NE(records[1].find("mnist\xEF\xBF\xBD"), std::string::npos);
+  EXPECT_NE(records[2].find("loss\xEF\xBF\xBD"), std::string::npos);
 }
 
 TEST_F(WandbFileTest, EndsWithExitFinalAndFooter) {

@@ -2,7 +2,6 @@
 // says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <locale>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,6 +30,8 @@
 #include <lockstep/report/loggers/tensorboard_logger.h>
 #include <lockstep/report/loggers/wandb_logger.h>
 #include <tests/report/sample_run.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/file_size_limit.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
@@ -215,22 +217,29 @@ class KeptLog final : public Logger {
     }
   }
   void flush() override { events.push_back("flush"); }
-  void finish(bool success) override { events.push_back(success ? "finished" : "failed"); }
+  void finish(bool success) override {
+    events.push_back(success ? "finished" : "failed");
+    if (fails_at_end) throw DataError("the disk is full");
+  }
 
   std::vector<std::string> events;
+  bool fails_at_end = false;
 };
 
-// A listener with one logger, which the test may look into.
+// A listener with two loggers, which the test may look into. The first one may fail.
 struct Listening {
   explicit Listening(std::vector<HyperParameter> more = {}) {
-    auto logger = std::make_unique<KeptLog>();
-    kept = logger.get();
     std::vector<std::unique_ptr<Logger>> loggers;
-    loggers.push_back(std::move(logger));
+    for (KeptLog** place : {&failing, &kept}) {
+      auto logger = std::make_unique<KeptLog>();
+      *place = logger.get();
+      loggers.push_back(std::move(logger));
+    }
     listener = std::make_unique<LoggingListener>(std::move(loggers), std::move(more));
   }
   std::vector<std::string> take_events() { return std::exchange(kept->events, {}); }
 
+  KeptLog* failing = nullptr;
   KeptLog* kept = nullptr;
   std::unique_ptr<LoggingListener> listener;
 };
@@ -280,6 +289,23 @@ TEST(LoggingListener, SaysThatARunFailed) {
   EXPECT_THAT(run.take_events(), ElementsAre("failed"));
 }
 
+TEST(LoggingListener, EndsTheLogsBehindOneThatFails) {
+  {
+    Listening run;
+    run.failing->fails_at_end = true;
+    EXPECT_EQ(message_of<DataError>([&] { run.listener->on_run_end(sample_report(1)); }),
+              "the disk is full");
+    EXPECT_EQ(run.take_events().back(), "finished");
+  }
+  Listening run;
+  run.failing->fails_at_end = true;
+  const CapturedLog log;
+  run.listener->run_failed();
+  EXPECT_THAT(run.take_events(), ElementsAre("failed"));
+  EXPECT_THAT(log.lines(),
+              ElementsAre("warning: the logs of the run could not be ended: the disk is full"));
+}
+
 TEST(LoggingListener, LogsNothingOfARunThatWasCompleteBefore) {
   Listening run;
   RunReport report = sample_report(0);
@@ -305,6 +331,35 @@ TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
   const std::size_t row = content.find("_step");
   EXPECT_NE(row, std::string::npos);
   EXPECT_EQ(content.find("_step", row + 1), std::string::npos) << "one row";
+}
+
+// A program may set a locale that groups digits: JSON has no such numbers.
+TEST(WandbLogger, DescribesImagesInEveryLocale) {
+  struct Grouping : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\1"; }
+  };
+  const TemporaryDirectory logs;
+  const std::vector<std::uint8_t> pixels(3 * 12 * 10, 9);
+  const std::locale before =
+      std::locale::global(std::locale(std::locale::classic(), new Grouping));
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  logger.log_image({.step = 12, .time = 2}, "x", {.rgb = pixels, .width = 12, .height = 10});
+  logger.finish(true);
+  std::locale::global(before);
+  const std::string content =
+      read_text(logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb");
+  const std::size_t begin = content.find("{\"_type\":\"image-file\"");
+  ASSERT_NE(begin, std::string::npos);
+  const auto image =
+      nlohmann::json::parse(content.substr(begin, content.find('}', begin) + 1 - begin));
+  EXPECT_EQ(image["width"], 12);
+  EXPECT_EQ(image["height"], 10);
+  EXPECT_THAT(image["path"].get<std::string>(), MatchesRegex("media/images/x_12_[0-9a-f]+\\.png"));
+  EXPECT_EQ(image["size"],
+            fs::file_size(logs / ("wandb/offline-run-20261124_183000-abc/files/" +
+                                  image["path"].get<std::string>())));
 }
 
 TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
@@ -382,27 +437,6 @@ TEST(LoggersOfAKilledRun, CanBeReadUpToTheLastStep) {
     }
   }
 }
-
-// Makes files end at `bytes`, as a full disk would.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit small = before_;
-    small.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, SIG_DFL);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(LoggersOnAFullDisk, SayInOneLineWhichFileCannotBeWritten) {
   for (const std::string& name : logger_names()) {

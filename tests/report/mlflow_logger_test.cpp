@@ -70,13 +70,20 @@ class MlflowLoggerTest : public testing::Test {
     }
     return steps;
   }
-  std::vector<std::int64_t> unsent_steps() const {
-    std::vector<std::int64_t> steps;
+  // The bodies of the requests to `path` that were kept.
+  std::vector<json> unsent(const std::string& path) const {
+    std::vector<json> bodies;
     std::istringstream lines(read_text(folder_ / "mlflow_unsent.jsonl"));
     for (std::string line; std::getline(lines, line);) {
       const json request = json::parse(line);
-      EXPECT_EQ(request["path"], "runs/log-batch");
-      for (const json& metric : request["body"]["metrics"]) steps.push_back(metric["step"]);
+      if (request["path"] == path) bodies.push_back(request["body"]);
+    }
+    return bodies;
+  }
+  std::vector<std::int64_t> unsent_steps() const {
+    std::vector<std::int64_t> steps;
+    for (const json& body : unsent("runs/log-batch")) {
+      for (const json& metric : body["metrics"]) steps.push_back(metric["step"]);
     }
     return steps;
   }
@@ -100,15 +107,18 @@ TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
   for (const auto& request : server_.requests()) paths.push_back(request.path);
   EXPECT_THAT(paths,
               ElementsAre("experiments/get-by-name?experiment_name=digits%20%26%20more",
-                          "experiments/create", "runs/create", "runs/log-batch", "runs/update"));
+                          "experiments/create", "runs/create", "runs/log-batch",
+                          "runs/log-batch", "runs/update"));
   EXPECT_EQ(bodies_of("experiments/create")[0], json({{"name", "digits & more"}}));
   const json run = bodies_of("runs/create")[0];
   EXPECT_EQ(run["experiment_id"], "3");
   EXPECT_EQ(run["run_name"], "mnist");
-  EXPECT_EQ(bodies_of("runs/log-batch")[0], json::parse(R"({"run_id": "r1",
+  EXPECT_EQ(bodies_of("runs/log-batch")[0], json::parse(R"({"run_id": "r1", "metrics": [],
+      "params": [{"key": "lr", "value": "0.1"}, {"key": "net _0_", "value": "small"}]})"));
+  EXPECT_EQ(bodies_of("runs/log-batch")[1], json::parse(R"({"run_id": "r1",
       "metrics": [{"key": "train/loss", "value": 0.25, "timestamp": 1000500, "step": 7},
                   {"key": "top_5", "value": "Infinity", "timestamp": 1000500, "step": 7}],
-      "params": [{"key": "lr", "value": "0.1"}, {"key": "net _0_", "value": "small"}]})"));
+      "params": []})"));
   const json end = bodies_of("runs/update")[0];
   EXPECT_EQ(end["run_id"], "r1");
   EXPECT_EQ(end["status"], "FINISHED");
@@ -157,6 +167,8 @@ TEST_F(MlflowLoggerTest, KeepsWhatIsRefusedAndSaysSoOnce) {
   for (std::int64_t step = 1; step <= 3; ++step) log(logger, step);
   logger.finish(true);
   EXPECT_THAT(unsent_steps(), ElementsAre(1, 2, 3));
+  ASSERT_THAT(unsent("runs/update"), SizeIs(1));
+  EXPECT_EQ(unsent("runs/update")[0]["status"], "FINISHED");
   ASSERT_THAT(log_.lines(), SizeIs(1));
   EXPECT_EQ(log_.lines()[0],
             "warning: mlflow: " + server_.url() +
@@ -229,6 +241,98 @@ TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {
   ASSERT_EQ(steps.size(), 200U) << "none is lost, none is there twice";
   for (std::size_t i = 0; i < steps.size(); ++i)
     EXPECT_EQ(steps[i], static_cast<std::int64_t>(i + 1));
+}
+
+// A network that is away for a while in mid-run: the batches of that time are kept, and what comes
+// later is sent, with the end of the run.
+TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
+  MlflowLogger logger(options());
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
+  server_.answer_with(503);
+  log(logger, 2);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 4)) << "three attempts";
+  server_.answer_with(200);
+  log(logger, 3);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 5));
+  logger.finish(true);
+  EXPECT_THAT(unsent_steps(), ElementsAre(2));
+  EXPECT_EQ(bodies_of("runs/log-batch").back()["metrics"][0]["step"], 3);
+  EXPECT_EQ(bodies_of("runs/update").back()["status"], "FINISHED");
+  EXPECT_THAT(log_.lines(), SizeIs(1));
+}
+
+// The server has the run, and would show it as running for ever.
+TEST_F(MlflowLoggerTest, EndsTheRunAlsoBehindABatchThatFailed) {
+  MlflowLogger logger(options());
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
+  server_.answer_with(503, "runs/log-batch");
+  log(logger, 2);
+  logger.finish(true);
+  EXPECT_THAT(unsent_steps(), ElementsAre(2));
+  EXPECT_EQ(bodies_of("runs/update").back()["status"], "FINISHED");
+  EXPECT_TRUE(unsent("runs/update").empty());
+}
+
+// A text that is too long for the server, for instance.
+TEST_F(MlflowLoggerTest, LosesNoValuesToAHyperParameterThatIsRefused) {
+  server_.answer_with(400, "runs/log-batch");
+  MlflowLogger logger(options());
+  const std::vector<HyperParameter> parameters{{"note", std::string(10'000, 'x')}};
+  logger.log_hyper_parameters(parameters);
+  ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
+  server_.answer_with(200);
+  log(logger, 1);
+  logger.finish(true);
+  EXPECT_EQ(bodies_of("runs/log-batch").back()["metrics"].size(), 1U);
+  ASSERT_THAT(unsent("runs/log-batch"), SizeIs(1));
+  EXPECT_EQ(unsent("runs/log-batch")[0]["params"].size(), 1U);
+}
+
+TEST_F(MlflowLoggerTest, SaysOnceThatValuesAreLost) {
+  MlflowLoggerOptions full = options();
+  full.folder = "/dev/null/run";
+  server_.answer_with(400);
+  MlflowLogger logger(full);
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
+  log(logger, 2);
+  logger.finish(true);
+  ASSERT_THAT(log_.lines(), SizeIs(2));
+  EXPECT_THAT(log_.lines()[1], HasSubstr("values are lost, because they could be neither sent nor "
+                                         "kept: cannot create the folder /dev/null/run"));
+}
+
+// Its half is no value, for which a thread that waited for as many would never wait.
+TEST_F(MlflowLoggerTest, WaitsWithAQueueOfOneValue) {
+  server_.answer_with(503);
+  MlflowLoggerOptions tiny = options();
+  tiny.capacity = 1;
+  tiny.first_pause = tiny.longest_pause = Milliseconds(300);
+  MlflowLogger logger(tiny);
+  log(logger, 1);
+  ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
+  timespec before{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 2));
+  timespec after{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double used = static_cast<double>(after.tv_sec - before.tv_sec) +
+                      1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(used, 0.15) << "of the pause of 0.3 s";
+  logger.finish(true);
+}
+
+TEST_F(MlflowLoggerTest, RefusesOptionsThatCannotBe) {
+  MlflowLoggerOptions none = options();
+  none.capacity = 0;
+  EXPECT_EQ(message_of<ConfigError>([&] { MlflowLogger{none}; }),
+            "MlflowLogger: capacity must be at least 1, got 0");
+  MlflowLoggerOptions endless = options();
+  endless.request_timeout = Milliseconds(0);
+  EXPECT_EQ(message_of<ConfigError>([&] { MlflowLogger{endless}; }),
+            "MlflowLogger: request_timeout must be at least 1, got 0");
 }
 
 TEST_F(MlflowLoggerTest, ProvesWhoItIs) {

@@ -1,13 +1,16 @@
-// A web server on the loopback interface, for the tests of downloads. One request a connection.
+// A web server on the loopback interface: of files, or of whatever a function answers.
 #pragma once
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,10 +20,25 @@ namespace lockstep::testing_support {
 
 using HttpFiles = std::map<std::string, std::string>;
 
+struct HttpRequest {
+  std::string path{};  ///< "/mnist/file?query"
+  std::string head{};  ///< with the empty line behind it
+  std::string body{};
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string content{};
+};
+
+/// Called on the server's thread. Without a reply the connection stays open until the client gives
+/// up.
+using HttpHandler = std::function<std::optional<HttpReply>(const HttpRequest& request)>;
+
+/// One request a connection, one connection at a time.
 class HttpServer {
  public:
-  /// Serves `files`, by path ("/mnist/file"); 404 for others.
-  explicit HttpServer(HttpFiles files) : files_(std::move(files)) {
+  explicit HttpServer(HttpHandler handler) : handler_(std::move(handler)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -34,16 +52,25 @@ class HttpServer {
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
+  /// Serves `files`, by path ("/mnist/file"); 404 for others.
+  explicit HttpServer(HttpFiles files)
+      : HttpServer(HttpHandler([files = std::move(files)](const HttpRequest& request) {
+          const auto file = files.find(request.path);
+          return file == files.end() ? HttpReply{.status = 404, .content = "not here"}
+                                     : HttpReply{.content = file->second};
+        })) {}
   ~HttpServer() { stop(); }
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  /// Connections so far.
   int requests() const { return requests_; }
 
   /// From now on connections are refused.
   void stop() {
     if (listener_ < 0) return;
+    stopped_ = true;
     shutdown(listener_, SHUT_RDWR);  // wakes accept()
     thread_.join();
     close(listener_);
@@ -62,21 +89,19 @@ class HttpServer {
   }
 
   void answer(int connection) const {
-    std::string request;
-    char buffer[4096];
-    while (request.find("\r\n\r\n") == std::string::npos) {
-      const ssize_t size = recv(connection, buffer, sizeof(buffer), 0);
-      if (size <= 0) return;
-      request.append(buffer, static_cast<std::size_t>(size));
+    HttpRequest request;
+    if (!receive(connection, request)) return;
+    const std::optional<HttpReply> reply = handler_(request);
+    if (!reply) {
+      pollfd end{.fd = connection, .events = POLLIN | POLLRDHUP, .revents = 0};
+      while (!stopped_ && poll(&end, 1, 20) == 0) {
+      }
+      return;
     }
-    const std::size_t begin = request.find(' ') + 1;
-    const auto file = files_.find(request.substr(begin, request.find(' ', begin) - begin));
-    const bool found = file != files_.end();
-    const std::string content = found ? file->second : "not here";
-    const std::string response =
-        std::string("HTTP/1.1 ") + (found ? "200 OK" : "404 Not Found") +
-        "\r\nConnection: close\r\nContent-Length: " + std::to_string(content.size()) + "\r\n\r\n" +
-        content;
+    const std::string response = "HTTP/1.1 " + std::to_string(reply->status) +
+                                 " X\r\nConnection: close\r\nContent-Length: " +
+                                 std::to_string(reply->content.size()) + "\r\n\r\n" +
+                                 reply->content;
     for (std::size_t sent = 0; sent < response.size();) {
       const ssize_t size =
           send(connection, response.data() + sent, response.size() - sent, MSG_NOSIGNAL);
@@ -85,8 +110,30 @@ class HttpServer {
     }
   }
 
-  HttpFiles files_;
+  static bool receive(int connection, HttpRequest& request) {
+    std::string text;
+    std::size_t body = std::string::npos;
+    std::size_t wanted = 0;
+    char buffer[4096];
+    while (body == std::string::npos || text.size() < body + wanted) {
+      const ssize_t size = recv(connection, buffer, sizeof(buffer), 0);
+      if (size <= 0) return false;
+      text.append(buffer, static_cast<std::size_t>(size));
+      if (body != std::string::npos || text.find("\r\n\r\n") == std::string::npos) continue;
+      body = text.find("\r\n\r\n") + 4;
+      const std::size_t length = text.find("Content-Length: ");
+      if (length < body) wanted = std::stoul(text.substr(length + 16));
+    }
+    const std::size_t begin = text.find(' ') + 1;
+    request = {.path = text.substr(begin, text.find(' ', begin) - begin),
+               .head = text.substr(0, body),
+               .body = text.substr(body)};
+    return true;
+  }
+
+  const HttpHandler handler_;
   std::atomic<int> requests_{0};
+  std::atomic<bool> stopped_{false};
   int listener_ = -1;
   int port_ = 0;
   std::thread thread_;

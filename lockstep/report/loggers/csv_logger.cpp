@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -67,9 +66,7 @@ void CsvLogger::log_scalars(const LogMoment& moment, std::span<const NamedValue>
   for (const NamedValue& value : values) cells_[places_.find(value.name)->second] = &value;
   row_ = std::to_string(moment.step);
   row_ += ',';
-  char time[32];
-  std::snprintf(time, sizeof(time), "%.3f", moment.time);
-  row_ += time;
+  append_seconds(row_, moment.time);
   for (const NamedValue* cell : cells_) {
     row_ += ',';
     if (cell != nullptr) append_number(row_, cell->value, kCsvNumberWords);

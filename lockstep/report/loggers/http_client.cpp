@@ -3,12 +3,12 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 #include <lockstep/core/module_file.h>
+#include <lockstep/formats/logged_values.h>
 
 namespace lockstep {
 namespace {
@@ -92,11 +92,11 @@ HttpAnswer HttpClient::send(const char* method, const std::string& url, const st
 std::string percent_encoded(const std::string& text) {
   std::string encoded;
   for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (std::isalnum(byte) != 0 || letter == '-' || letter == '_' || letter == '.' ||
+    if (is_ascii_alphanumeric(letter) || letter == '-' || letter == '_' || letter == '.' ||
         letter == '~') {
       encoded += letter;
     } else {
+      const auto byte = static_cast<unsigned char>(letter);
       encoded += '%';
       encoded += "0123456789ABCDEF"[byte >> 4];
       encoded += "0123456789ABCDEF"[byte & 15];

@@ -13,7 +13,7 @@ namespace {
 
 constexpr long kConnectMilliseconds = 5000;
 
-// Not file:, ftp: and whatever else libcurl knows.
+// libcurl also knows file:, ftp: and others, at which no server of a logger is.
 void allow_only_http(CURL* curl) {
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");

@@ -1,7 +1,6 @@
 #include <lockstep/report/loggers/jsonl_logger.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include <lockstep/report/loggers/csv_logger.h>
 
@@ -54,10 +53,10 @@ void JsonlLogger::log_histogram(const LogMoment& moment, std::string_view name,
 }
 
 void JsonlLogger::begin_line(const LogMoment& moment) {
-  char text[80];
-  std::snprintf(text, sizeof(text), "{\"step\":%lld,\"time\":%.3f",
-                static_cast<long long>(moment.step), moment.time);
-  line_ = text;
+  line_ = "{\"step\":";
+  line_ += std::to_string(moment.step);
+  line_ += ",\"time\":";
+  append_seconds(line_, moment.time);
 }
 
 void JsonlLogger::add_key(std::string_view name) {

@@ -24,9 +24,9 @@ namespace lockstep {
 /// for its last values, and values that travel over a network. A call costs a few microseconds and
 /// waits for no peer.
 ///
-/// DataError when a file cannot be written. After that the logger must not be used, but what it has
-/// written stays readable. The destructor closes files and waits for nobody; without finish() the
-/// run counts as broken off where the format knows the difference.
+/// DataError when a file cannot be written. After that nothing may be logged, and finish() may
+/// throw again; what was written stays readable. The destructor closes files and waits for nobody;
+/// without finish() the run counts as broken off where the format knows the difference.
 class Logger {
  public:
   virtual ~Logger() = default;

@@ -97,9 +97,18 @@ void LoggingListener::log(std::int64_t step, std::span<const NamedValue> values)
   for (const auto& logger : loggers_) logger->log_scalars(moment, values);
 }
 
+// Ends all of them, also behind one that fails: a full disk must not leave the run open at a server.
 void LoggingListener::finish(bool success) {
   if (std::exchange(finished_, true)) return;
-  for (const auto& logger : loggers_) logger->finish(success);
+  std::exception_ptr failure;
+  for (const auto& logger : loggers_) {
+    try {
+      logger->finish(success);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info) {

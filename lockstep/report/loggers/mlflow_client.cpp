@@ -1,6 +1,5 @@
 #include <lockstep/report/loggers/mlflow_client.h>
 
-#include <cctype>
 #include <string_view>
 #include <utility>
 
@@ -78,8 +77,9 @@ void check_mlflow_uri(const std::string& what, const std::string& uri) {
 std::string mlflow_key(std::string_view name) {
   std::string key(name);
   for (char& letter : key) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) != 0;
-    if (!plain && std::string_view("_-. :/").find(letter) == std::string_view::npos) letter = '_';
+    const bool is_kept = is_ascii_alphanumeric(letter) ||
+                         std::string_view("_-. :/").find(letter) != std::string_view::npos;
+    if (!is_kept) letter = '_';
   }
   return key;
 }
@@ -109,6 +109,12 @@ std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id) 
   return json + "]}";
 }
 
+std::string update_run_json(bool success, std::int64_t end_time_ms, const std::string& run_id) {
+  MlflowJson body{{"status", success ? "FINISHED" : "FAILED"}, {"end_time", end_time_ms}};
+  if (!run_id.empty()) body["run_id"] = run_id;
+  return body.dump(-1, ' ', false, MlflowJson::error_handler_t::replace);
+}
+
 MlflowClient::MlflowClient(MlflowServer server, std::string run_name, std::int64_t start_time_ms)
     : server_(checked(std::move(server))),
       run_name_(std::move(run_name)),
@@ -127,9 +133,8 @@ void MlflowClient::end_run(bool success, std::int64_t end_time_ms,
                            std::chrono::milliseconds timeout, const std::atomic<bool>& cancelled) {
   begin_run({timeout, cancelled});
   const std::string to = url("runs/update");
-  const MlflowJson body{
-      {"run_id", run_id_}, {"status", success ? "FINISHED" : "FAILED"}, {"end_time", end_time_ms}};
-  const HttpAnswer answer = http_.post(to, body.dump(), timeout, cancelled);
+  const HttpAnswer answer =
+      http_.post(to, update_run_json(success, end_time_ms, run_id_), timeout, cancelled);
   if (answer.status != kHttpOk) throw_refusal(to, answer);
 }
 

@@ -55,6 +55,9 @@ std::string mlflow_key(std::string_view name);
 /// client sends them.
 std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id);
 
+/// The body of runs/update that ends a run; without `run_id` where that is empty.
+std::string update_run_json(bool success, std::int64_t end_time_ms, const std::string& run_id);
+
 /// A run on a server. The first call of send() or end_run() creates it, and its experiment where
 /// need be; so does the next one if that failed. For one thread at a time.
 ///

@@ -8,6 +8,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/core/options.h>
 #include <lockstep/report/loggers/run_folder.h>
 
 namespace lockstep {
@@ -20,6 +21,14 @@ std::int64_t milliseconds_of(double seconds) { return std::llround(seconds * 100
 std::string parameter_text(const HyperParameter& parameter) {
   const auto* text = std::get_if<std::string>(&parameter.value);
   return text != nullptr ? *text : json_value(parameter);
+}
+
+MlflowLoggerOptions checked_logger_options(MlflowLoggerOptions options) {
+  const OptionCheck check("MlflowLogger");
+  check.at_least("capacity", static_cast<double>(options.capacity), 1);
+  // To libcurl 0 means no end.
+  check.at_least("request_timeout", static_cast<double>(options.request_timeout.count()), 1);
+  return options;
 }
 
 template <class Metrics>
@@ -41,12 +50,13 @@ std::vector<T> take_front(std::deque<T>& from, std::size_t most) {
 }  // namespace
 
 MlflowLogger::MlflowLogger(MlflowLoggerOptions options)
-    : options_(std::move(options)),
+    : options_(checked_logger_options(std::move(options))),
       client_(options_.server, options_.run_name, milliseconds_of(moment_at(0).time)),
       thread_([this] { run(); }) {}
 
 MlflowLogger::~MlflowLogger() {
   if (!thread_.joinable()) return;
+  abandoned_ = true;
   cancelled_ = true;
   end(false);
   thread_.join();
@@ -71,7 +81,7 @@ void MlflowLogger::log_scalars(const LogMoment& moment, std::span<const NamedVal
     after = metrics_.size();
   }
   const auto reached = [&](std::size_t count) { return before < count && after >= count; };
-  if (reached(MlflowBatch::kMostMetrics) || reached(options_.capacity / 2)) wake_.notify_one();
+  if (reached(MlflowBatch::kMostMetrics) || reached(half_of_queue())) wake_.notify_one();
   if (!full) return;
   MlflowBatch batch;
   append_metrics(batch.metrics, moment, values);
@@ -131,14 +141,20 @@ void MlflowLogger::wait_for_work(bool has_batch) {
   const auto interval_end = Clock::now() + options_.interval;
   const auto until = has_batch ? next_attempt_ : std::max(interval_end, next_attempt_);
   const std::size_t many =
-      failures_ > 0 || has_batch ? options_.capacity / 2 : MlflowBatch::kMostMetrics;
+      failures_ > 0 || has_batch ? half_of_queue() : MlflowBatch::kMostMetrics;
   wake_.wait_until(lock, until, [&] { return ended_.has_value() || metrics_.size() >= many; });
 }
 
 MlflowBatch MlflowLogger::take_batch() {
   const std::scoped_lock lock(mutex_);
-  return {.metrics = take_front(metrics_, MlflowBatch::kMostMetrics),
-          .parameters = take_front(parameters_, MlflowBatch::kMostParameters)};
+  if (!parameters_.empty()) {
+    return {.parameters = take_front(parameters_, MlflowBatch::kMostParameters)};
+  }
+  return {.metrics = take_front(metrics_, MlflowBatch::kMostMetrics)};
+}
+
+std::size_t MlflowLogger::half_of_queue() const {
+  return std::max<std::size_t>(options_.capacity / 2, 1);
 }
 
 // Whether a batch goes to the file without another try: the server failed a moment ago, and either
@@ -147,11 +163,12 @@ bool MlflowLogger::must_keep() {
   if (cancelled_) return true;
   if (failures_ == 0 || Clock::now() >= next_attempt_) return false;
   const std::scoped_lock lock(mutex_);
-  return ended_.has_value() || metrics_.size() >= options_.capacity / 2;
+  return ended_.has_value() || metrics_.size() >= half_of_queue();
 }
 
 void MlflowLogger::try_to_send(MlflowBatch& batch, int& attempts) {
   if (must_keep()) {
+    tell_once("the run ended before the server had taken everything");
     keep(batch);
     batch = {};
     return;
@@ -175,22 +192,33 @@ void MlflowLogger::try_to_send(MlflowBatch& batch, int& attempts) {
   }
 }
 
+// Also tried after failures: a run that the server has would be shown as running for ever.
 void MlflowLogger::end_run() {
+  if (abandoned_) return;
   bool success = false;
   {
     const std::scoped_lock lock(mutex_);
     success = ended_.value_or(false);
   }
-  if (cancelled_ || failures_ > 0) return;
+  const std::int64_t time = milliseconds_of(moment_at(0).time);
+  const bool is_hopeless = cancelled_ || (failures_ > 0 && client_.run_id().empty());
   try {
-    client_.end_run(success, milliseconds_of(moment_at(0).time), options_.request_timeout,
-                    cancelled_);
+    if (!is_hopeless) {
+      client_.end_run(success, time, options_.request_timeout, cancelled_);
+      return;
+    }
+    tell_once("the run ended before the server had taken everything");
   } catch (const std::exception& error) {
     tell_once(error.what());
   }
+  keep_request("runs/update", update_run_json(success, time, ""));
 }
 
 void MlflowLogger::keep(const MlflowBatch& batch) {
+  keep_request("runs/log-batch", log_batch_json(batch, ""));
+}
+
+void MlflowLogger::keep_request(const std::string& path_of_request, const std::string& body) {
   const std::scoped_lock lock(unsent_mutex_);
   const std::filesystem::path path = options_.folder / "mlflow_unsent.jsonl";
   try {
@@ -198,8 +226,9 @@ void MlflowLogger::keep(const MlflowBatch& batch) {
       make_folder(options_.folder);
       unsent_.emplace(path, AppendMode::kContinue);
     }
-    unsent_->append("{\"path\":\"runs/log-batch\",\"body\":" + log_batch_json(batch, "") + "}\n");
+    unsent_->append("{\"path\":\"" + path_of_request + "\",\"body\":" + body + "}\n");
   } catch (const std::exception& error) {
+    if (std::exchange(told_of_loss_, true)) return;
     log_warning("mlflow: values are lost, because they could be neither sent nor kept: ",
                 error.what());
   }

@@ -37,15 +37,19 @@ struct MlflowLoggerOptions {
 ///
 /// A server that is slow, down or refuses never fails the training: a batch is tried three times,
 /// with growing pauses, and then kept in FOLDER/mlflow_unsent.jsonl, a line for each request,
-/// {"path": "runs/log-batch", "body": {...}}. So is what exceeds the queue's capacity. The log says
-/// so once. No histograms, no images.
+/// {"path": "runs/log-batch", "body": {...}}. So is what exceeds the queue's capacity, and the end
+/// of the run ("runs/update"). The log says so once. No histograms, no images.
+///
+/// Hyper-parameters have batches of their own: a server that refuses one, such as a text that is
+/// too long for it, refuses its whole batch.
 ///
 /// finish() waits until all is sent, at most `finish_timeout` and a second. The destructor waits
-/// for no server: what is left then goes to the file.
+/// for no server: what is left then goes to the file, and without finish() the server goes on to
+/// show the run as running.
 class MlflowLogger final : public Logger {
  public:
-  /// ConfigError for an address that cannot be, and where the module for HTTP is missing. Whether
-  /// the server answers is only seen later.
+  /// ConfigError for options and an address that cannot be, and where the module for HTTP is
+  /// missing. Whether the server answers is only seen later.
   explicit MlflowLogger(MlflowLoggerOptions options);
   ~MlflowLogger() override;
   MlflowLogger(const MlflowLogger&) = delete;
@@ -66,7 +70,9 @@ class MlflowLogger final : public Logger {
   void end_run();
 
   void end(bool success);
+  std::size_t half_of_queue() const;
   void keep(const MlflowBatch& batch);
+  void keep_request(const std::string& path_of_request, const std::string& body);
   void tell_once(const std::string& reason);
   bool has_ended();
 
@@ -82,12 +88,14 @@ class MlflowLogger final : public Logger {
   bool is_done_ = false;
 
   std::atomic<bool> cancelled_{false};  // ends a request that is under way
+  std::atomic<bool> abandoned_{false};  // destroyed without finish()
   int failures_ = 0;                    // in a row; the thread's own
   Clock::time_point next_attempt_{};    // the thread's own
 
   std::mutex unsent_mutex_;  // of what follows
   std::optional<AppendFile> unsent_;
   bool told_ = false;
+  bool told_of_loss_ = false;
 
   std::thread thread_;
 };

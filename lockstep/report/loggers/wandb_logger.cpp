@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <utility>
 
@@ -32,12 +31,13 @@ std::string sha256_hex(std::string_view bytes) {
 }
 
 // The part of a media file's path that comes from the name of what was logged. A slash in it makes
-// a folder, as with wandb's own client; what else could lead elsewhere is replaced.
+// a folder, as with wandb's own client; whatever else could lead elsewhere is replaced.
 std::string media_name(std::string_view name) {
   std::string text(name);
   for (char& letter : text) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) != 0;
-    if (!plain && letter != '/' && letter != '_' && letter != '-') letter = '_';
+    const bool is_kept =
+        is_ascii_alphanumeric(letter) || letter == '/' || letter == '_' || letter == '-';
+    if (!is_kept) letter = '_';
   }
   const std::size_t begin = text.find_first_not_of('/');
   return begin == std::string::npos ? "image" : text.substr(begin);
@@ -104,15 +104,19 @@ void WandbLogger::log_image(const LogMoment& moment, std::string_view name,
   const std::string png = encode_png(image.rgb, image.width, image.height);
   const std::string sha256 = sha256_hex(png);
   const std::string path =
-      str("media/images/", media_name(name), '_', moment.step, '_', sha256.substr(0, 20), ".png");
+      "media/images/" + media_name(name) + '_' + std::to_string(moment.step) + '_' +
+      sha256.substr(0, 20) + ".png";
   const fs::path file = folder_ / "files" / path;
   make_folder(file.parent_path());
   write_file_atomically(file, png);
   file_->add_file(path);
-  set_value(std::string(name),
-            str("{\"_type\":\"image-file\",\"path\":", json_string(path), ",\"sha256\":\"", sha256,
-                "\",\"size\":", png.size(), ",\"width\":", image.width,
-                ",\"height\":", image.height, ",\"format\":\"png\"}"));
+  // Not by str(), which groups digits where the program's locale does.
+  set_value(std::string(name), "{\"_type\":\"image-file\",\"path\":" + json_string(path) +
+                                   ",\"sha256\":\"" + sha256 +
+                                   "\",\"size\":" + std::to_string(png.size()) +
+                                   ",\"width\":" + std::to_string(image.width) +
+                                   ",\"height\":" + std::to_string(image.height) +
+                                   ",\"format\":\"png\"}");
 }
 
 void WandbLogger::flush() { write_summary(); }
