@@ -31,8 +31,8 @@ struct ImageRegion {
   int height = 0;
 };
 
-/// The largest image that is read unless an option says otherwise: PIL's MAX_IMAGE_PIXELS, 256 MiB as
-/// RGB.
+/// The largest image that is read unless an option says otherwise: PIL's MAX_IMAGE_PIXELS, 256 MiB
+/// as RGB.
 inline constexpr std::int64_t kMaxImagePixels = 89'478'485;
 /// The largest limit that makes sense: neither format's decoder takes a longer side than 65,535.
 inline constexpr std::int64_t kMaxImagePixelsLimit = std::int64_t{65'535} * 65'535;
@@ -46,8 +46,8 @@ struct ImageDecoderOptions {
   bool tolerate_damage = false;
 };
 
-/// Told by the first bytes, not by the name. DataError, beginning with `name`, when it is neither; the
-/// message names other formats that the bytes are known by (GIF, WebP, BMP, TIFF, AVIF, HEIF).
+/// Told by the first bytes, not by the name. DataError, beginning with `name`, when it is neither;
+/// the message names other formats that the bytes are known by (GIF, WebP, BMP, TIFF, AVIF, HEIF).
 ImageType image_type(std::span<const std::byte> bytes, std::string_view name);
 
 /// The whole of an image.

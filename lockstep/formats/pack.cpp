@@ -131,7 +131,8 @@ void PackReader::parse_names() {
   std::span<const std::byte> rest = bytes_.subspan(sizeof(PackHeader), names_bytes_);
   const std::size_t expected = static_cast<std::size_t>(info_.num_classes) + 1;
   std::vector<std::string> names;
-  while (!rest.empty() && names.size() <= expected) {  // many of no letter would take more than the file
+  // Many names without a letter would take more memory than the file.
+  while (!rest.empty() && names.size() <= expected) {
     std::uint32_t length = 0;
     if (rest.size() < sizeof(length)) refuse("its names end within a length");
     length = load<std::uint32_t>(rest, 0);
@@ -141,8 +142,8 @@ void PackReader::parse_names() {
     rest = rest.subspan(length);
   }
   if (names.size() != 1 && names.size() != expected) {
-    refuse(str("got ", rest.empty() ? "" : "at least ", names.size(), " names, expected 1 or ", expected,
-               ": of the data set and of its classes"));
+    refuse(str("got ", rest.empty() ? "" : "at least ", names.size(), " names, expected 1 or ",
+               expected, ": of the data set and of its classes"));
   }
   info_.name = std::move(names.front());
   info_.class_names.assign(std::make_move_iterator(names.begin() + 1),

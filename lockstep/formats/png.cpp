@@ -83,8 +83,8 @@ void PngDecoder::State::leave(png_structp codec, png_const_charp text) {
   std::longjmp(state.on_error, 1);
 }
 
-// Also called for what libpng takes for a benign error once pixels are read. In the pixels' own chunks
-// only surplus data are benign; a wrong checksum of the pixels is not.
+// Also called for what libpng takes for a benign error once pixels are read. In the pixels' own
+// chunks only surplus data are benign; a wrong checksum of the pixels is not.
 void PngDecoder::State::warn(png_structp codec, png_const_charp text) {
   for (const char* surplus : kSurplus) {
     if (std::strstr(text, surplus) == nullptr) continue;

@@ -40,13 +40,13 @@ class PngDecoder {
   /// DataError when the data are damaged (checksums are verified) or truncated, whatever the
   /// options say of damage; what `pixels` holds then is of no use. Damage below the region is not
   /// seen. A file that lacks only its end (the chunk IEND), or holds more data than pixels, is
-  /// accepted with a remark, as torchvision and PIL accept it. InternalError when the region is not inside, `pixels` is not of its size, or no image is
-  /// open.
+  /// accepted with a remark, as torchvision and PIL accept it. InternalError when the region is not
+  /// inside, `pixels` is not of its size, or no image is open.
   void decode(const ImageRegion& region, std::span<std::uint8_t> pixels);
 
   /// One line, beginning with the name, about what the last decode() found wrong with the file
-  /// although every pixel is right; empty when it found nothing. Only a region that reaches the last
-  /// row shows it. Valid until the next open() or decode().
+  /// although every pixel is right; empty when it found nothing. Only a region that reaches the
+  /// last row shows it. Valid until the next open() or decode().
   std::string_view remark() const;
 
  private:

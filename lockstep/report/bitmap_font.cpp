@@ -126,7 +126,8 @@ std::string_view first_characters(std::string_view text, std::size_t count) {
 std::vector<Glyph> glyphs_of(std::string_view text) {
   std::vector<Glyph> glyphs;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (begins_character(text[i])) glyphs.push_back(kFont[place_of(text.substr(i)).value_or('?' - ' ')]);
+    if (!begins_character(text[i])) continue;
+    glyphs.push_back(kFont[place_of(text.substr(i)).value_or('?' - ' ')]);
   }
   return glyphs;
 }

@@ -12,8 +12,8 @@
 namespace lockstep {
 
 /// On a terminal a line per file, redrawn at most ten times a second; elsewhere only
-/// "downloaded NAME (9.9 MB)" when a file is in its place. The stream must outlive it; the destructor ends
-/// a line left unfinished. Not copyable: pass it on as std::ref(bar).
+/// "downloaded NAME (9.9 MB)" when a file is in its place. The stream must outlive it; the
+/// destructor ends a line left unfinished. Not copyable: pass it on as std::ref(bar).
 class DownloadBar {
  public:
   DownloadBar(std::ostream& out, Terminal terminal,

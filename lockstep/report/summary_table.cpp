@@ -114,7 +114,7 @@ void print_table(std::ostream& out, const MetricTable& table) {
   print_aligned(out, rows);
 }
 
-// "test accuracy 98.42%, psnr 31.2500 of 10,000 images", or of the loss where there is nothing else.
+// "test accuracy 98.42%, psnr 31.2500 of 10,000 images"; of the loss where there is nothing else.
 std::string test_line(const Evaluation& test) {
   std::vector<std::string> parts;
   for (const MetricValue& value : test.values) {

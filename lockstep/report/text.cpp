@@ -32,7 +32,9 @@ std::string count_text(double value) {
   std::string text = fixed_text(value, 0);
   if (!std::isfinite(value)) return text;
   const int first = text[0] == '-' ? 1 : 0;
-  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3) text.insert(static_cast<std::size_t>(at), 1, ',');
+  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3) {
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  }
   return text;
 }
 

@@ -16,8 +16,8 @@ std::string clock_text(double seconds);            ///< "0:03", "3:25", "2:03:25
 std::string bytes_text(double bytes);              ///< decimal units: "9.9 MB"
 std::string percent_text(double fraction);         ///< 0.98415 -> "98.42%"
 
-/// Cells side by side, two spaces apart, each padded to its width; a negative width is that of a cell to the
-/// left. As many widths as cells.
+/// Cells side by side, two spaces apart, each padded to its width; a negative width is that of a
+/// cell to the left. As many widths as cells.
 std::string padded_cells(std::span<const std::string> cells, std::span<const int> widths);
 
 /// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128 x 2 = 256, learning rate 0.05,
