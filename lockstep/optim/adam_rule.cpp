@@ -22,14 +22,8 @@ class AdamRule final : public UpdateRule {
     check.at_least("lr", options.lr, 0);
     check.at_least("eps", options.eps, 0);
     check.at_least("weight_decay", options.weight_decay, 0);
-    for (const auto& [name, beta] : {std::pair{"beta1", options.beta1}, {"beta2", options.beta2}}) {
-      check.in_range(name, beta, 0, 1);
-      // The correction of the bias divides by 1 - beta^step.
-      if (beta == 1) {
-        throw ConfigError(
-            lockstep::str(kDecoupled ? "AdamW: " : "Adam: ", name, " must be below 1, got 1"));
-      }
-    }
+    require_beta("beta1", options.beta1);
+    require_beta("beta2", options.beta2);
     if (options.amsgrad) state_names_.emplace_back("max_exp_avg_sq");
   }
 
@@ -37,6 +31,11 @@ class AdamRule final : public UpdateRule {
   const std::vector<std::string>& state_names() const override { return state_names_; }
   double lr() const override { return options_.lr; }
   void set_lr(double lr) override { options_.lr = lr; }
+  double momentum() const override { return options_.beta1; }
+  void set_momentum(double momentum) override {
+    require_beta("beta1", momentum);
+    options_.beta1 = momentum;
+  }
 
   void update(const Tensors& parameters, const Tensors& gradients,
               const std::vector<Tensors>& states, std::int64_t step) override {
@@ -60,6 +59,14 @@ class AdamRule final : public UpdateRule {
   }
 
  private:
+  static void require_beta(const char* name, double beta) {
+    OptionCheck(kDecoupled ? "AdamW" : "Adam").in_range(name, beta, 0, 1);
+    // The correction of the bias divides by 1 - beta^step.
+    if (beta < 1) return;
+    throw ConfigError(
+        lockstep::str(kDecoupled ? "AdamW: " : "Adam: ", name, " must be below 1, got 1"));
+  }
+
   const std::string name_ = kDecoupled ? "adamw" : "adam";
   Options options_;
   std::vector<std::string> state_names_ = {"exp_avg", "exp_avg_sq"};

@@ -80,4 +80,13 @@ void GroupRules::scale_lr(double factor) {
   for (std::size_t g = 0; g < rules_.size(); ++g) rules_[g]->set_lr(base_lrs_[g] * factor);
 }
 
+double GroupRules::momentum(std::size_t group) const {
+  require(group);
+  return rules_[group]->momentum();
+}
+
+void GroupRules::set_momentum_of_all(double momentum) {
+  for (const auto& rule : rules_) rule->set_momentum(momentum);
+}
+
 }  // namespace lockstep

@@ -30,6 +30,10 @@ class GroupRules {
   /// Sets each learning rate to `factor` times that of its options.
   void scale_lr(double factor);
 
+  /// ConfigError where there is no such group.
+  double momentum(std::size_t group) const;
+  void set_momentum_of_all(double momentum);
+
  private:
   void require(std::size_t group) const;
 

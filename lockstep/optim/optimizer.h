@@ -53,6 +53,12 @@ class Optimizer {
   /// Makes each group's learning rate `factor` times the one in its options: for schedules.
   void scale_lr(double factor) { rules_.scale_lr(factor); }
 
+  /// SGD's momentum, Adam's and AdamW's beta1. ConfigError where there is no such group.
+  double momentum(std::size_t group = 0) const { return rules_.momentum(group); }
+  /// Sets that of all groups, as a one-cycle schedule does. ConfigError for a value that the options
+  /// could not have, and for an SGD made without momentum, which keeps no buffer for it.
+  void set_momentum(double momentum) { rules_.set_momentum_of_all(momentum); }
+
   const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"
   const Tensors& parameters() const { return parameters_; }     ///< of all groups
   /// Those that are there.

@@ -28,6 +28,16 @@ class SgdRule final : public UpdateRule {
   bool counts_steps() const override { return false; }
   double lr() const override { return options_.lr; }
   void set_lr(double lr) override { options_.lr = lr; }
+  double momentum() const override { return options_.momentum; }
+  void set_momentum(double momentum) override {
+    if (state_names_.empty()) {
+      throw ConfigError(
+          "SGD: the momentum of an optimizer without one cannot be set; make it with a momentum "
+          "above 0");
+    }
+    OptionCheck("SGD").in_range("momentum", momentum, 0, 1);
+    options_.momentum = momentum;
+  }
 
   // Momentum starts as zero, which makes the first step like every other.
   void update(const Tensors& parameters, const Tensors& gradients,

@@ -35,6 +35,12 @@ class UpdateRule {
 
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
+
+  /// SGD's momentum, Adam's and AdamW's beta1: what a one-cycle schedule moves beside the rate.
+  virtual double momentum() const = 0;
+  /// ConfigError for a value that the options could not have either, and for an SGD made without
+  /// momentum, which keeps no buffer for it.
+  virtual void set_momentum(double momentum) = 0;
 };
 
 /// ConfigError for options that cannot be.

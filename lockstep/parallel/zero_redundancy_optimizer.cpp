@@ -152,6 +152,12 @@ void ZeroRedundancyOptimizer::set_lr(std::size_t group, double lr) {
 }
 void ZeroRedundancyOptimizer::set_lr(double lr) { sharded_->rules().set_lr_of_all(lr); }
 void ZeroRedundancyOptimizer::scale_lr(double factor) { sharded_->rules().scale_lr(factor); }
+double ZeroRedundancyOptimizer::momentum(std::size_t group) const {
+  return sharded_->rules().momentum(group);
+}
+void ZeroRedundancyOptimizer::set_momentum(double momentum) {
+  sharded_->rules().set_momentum_of_all(momentum);
+}
 
 NamedTensors ZeroRedundancyOptimizer::state_dict(int root) {
   return sharded_->gather_state(*buckets_, root);

@@ -82,6 +82,8 @@ class ZeroRedundancyOptimizer {
   void set_lr(std::size_t group, double lr);
   void set_lr(double lr);
   void scale_lr(double factor);
+  double momentum(std::size_t group = 0) const;
+  void set_momentum(double momentum);
 
   /// Collective. On rank `root` the state of all parameters, as Optimizer::state() of an optimizer
   /// that is not sharded has it; elsewhere nothing.

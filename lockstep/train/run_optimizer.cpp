@@ -32,6 +32,7 @@ class ReplicatedOptimizer final : public RunOptimizer {
   void agree_through(GradScaler&) override {}  // all have the same gradients
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
   NamedTensors state() override { return optimizer_.state(); }
 
   void load_state(const NamedTensors& state) override {
@@ -70,6 +71,7 @@ class ShardedOptimizer final : public RunOptimizer {
   }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
   NamedTensors state() override { return optimizer_.state_dict(); }
   void load_state(const NamedTensors& state) override { optimizer_.load_state_dict(state); }
 

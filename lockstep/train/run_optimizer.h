@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// Not thread-safe. All calls but lr() and set_lr() may be collective: all ranks make them in one
-/// order.
+/// Not thread-safe. All calls but lr(), set_lr() and set_momentum() may be collective: all ranks make
+/// them in one order.
 class RunOptimizer {
  public:
   virtual ~RunOptimizer() = default;
@@ -32,6 +32,8 @@ class RunOptimizer {
 
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
+  /// SGD's momentum, Adam's and AdamW's beta1 (Optimizer::set_momentum()).
+  virtual void set_momentum(double momentum) = 0;
 
   /// On rank 0 the state of all parameters as Optimizer::state() has it; elsewhere what the caller
   /// should not look at.

@@ -44,16 +44,34 @@ double annealed(Anneal anneal, double begin, double end, double progress) {
   return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * progress) + 1);
 }
 
-// The rate is largest at step pct_start * steps - 1 and smallest in the last one. Like PyTorch's
-// this need not be a whole number.
-double one_cycle_factor(const ScheduleOptions& options, std::int64_t step, std::int64_t steps) {
-  const double first = 1 / options.div_factor;
-  const double last = first / options.final_div_factor;
-  const double top = options.pct_start * static_cast<double>(steps) - 1;
+// What a value of a cycle is in the first step, where the cycle turns, and in the last step.
+struct CycleValues {
+  double first = 0;
+  double turn = 0;
+  double last = 0;
+};
+
+// The cycle turns at step pct_start * steps - 1. Like PyTorch's this need not be a whole number.
+double cycled(const ScheduleOptions& options, const CycleValues& values, std::int64_t step,
+              std::int64_t steps) {
+  const double turn = options.pct_start * static_cast<double>(steps) - 1;
   const double end = static_cast<double>(steps - 1);
   const double now = std::min(static_cast<double>(step), end);
-  if (now <= top) return annealed(options.anneal, first, 1, top > 0 ? now / top : 1.0);
-  return annealed(options.anneal, 1, last, end > top ? (now - top) / (end - top) : 1.0);
+  if (now <= turn) {
+    return annealed(options.anneal, values.first, values.turn, turn > 0 ? now / turn : 1.0);
+  }
+  return annealed(options.anneal, values.turn, values.last,
+                  end > turn ? (now - turn) / (end - turn) : 1.0);
+}
+
+double one_cycle_factor(const ScheduleOptions& options, std::int64_t step, std::int64_t steps) {
+  const double first = 1 / options.div_factor;
+  return cycled(options, {.first = first, .turn = 1, .last = first / options.final_div_factor}, step,
+                steps);
+}
+
+std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t steps_per_epoch) {
+  return std::llround(options.warmup_epochs * static_cast<double>(steps_per_epoch));
 }
 
 // " over 10 epochs".
@@ -73,6 +91,11 @@ std::string plateau_text(const PlateauOptions& plateau) {
   return text;
 }
 
+std::string momentum_text(const ScheduleOptions& options) {
+  return lockstep::str(", momentum from ", options.max_momentum, " to ", options.base_momentum,
+                       " and back");
+}
+
 std::string kind_text(const ScheduleOptions& options, std::int64_t max_epochs) {
   switch (options.kind) {
     case ScheduleKind::kConstant:
@@ -87,7 +110,8 @@ std::string kind_text(const ScheduleOptions& options, std::int64_t max_epochs) {
       return lockstep::str("one-cycle", over_epochs(max_epochs), ", rising for ", options.pct_start,
                            " of them, divided by ", options.div_factor, " and ",
                            options.final_div_factor,
-                           options.anneal == Anneal::kLinear ? ", linear" : "");
+                           options.anneal == Anneal::kLinear ? ", linear" : "",
+                           options.cycle_momentum ? momentum_text(options) : "");
     case ScheduleKind::kPlateau:
       return plateau_text(options.plateau);
   }
@@ -115,13 +139,20 @@ void validate(const ScheduleOptions& options) {
   check.in_range("pct_start", options.pct_start, 0, 1);
   check.positive("div_factor", options.div_factor);
   check.positive("final_div_factor", options.final_div_factor);
+  check.in_range("base_momentum", options.base_momentum, 0, options.max_momentum);
+  check.in_range("max_momentum", options.max_momentum, 0, 1);
+  if (!(options.max_momentum < 1)) {
+    throw ConfigError("schedule: max_momentum must be below 1, got 1");
+  }
+  if (options.cycle_momentum && options.kind != ScheduleKind::kOneCycle) {
+    throw ConfigError("schedule: cycle_momentum belongs to the kind one-cycle");
+  }
   validate(options.plateau);
 }
 
 double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
                             std::int64_t steps_per_epoch, std::int64_t total_steps) {
-  const auto warmup = static_cast<std::int64_t>(
-      std::llround(options.warmup_epochs * static_cast<double>(steps_per_epoch)));
+  const std::int64_t warmup = warmup_steps(options, steps_per_epoch);
   if (step < warmup) return static_cast<double>(step + 1) / static_cast<double>(warmup);
   switch (options.kind) {
     case ScheduleKind::kConstant:
@@ -139,6 +170,16 @@ double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
       return one_cycle_factor(options, step - warmup, total_steps - warmup);
   }
   return 1;
+}
+
+std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::int64_t step,
+                                         std::int64_t steps_per_epoch, std::int64_t total_steps) {
+  if (options.kind != ScheduleKind::kOneCycle || !options.cycle_momentum) return std::nullopt;
+  const std::int64_t warmup = warmup_steps(options, steps_per_epoch);
+  const CycleValues values = {.first = options.max_momentum,
+                              .turn = options.base_momentum,
+                              .last = options.max_momentum};
+  return cycled(options, values, std::max<std::int64_t>(step - warmup, 0), total_steps - warmup);
 }
 
 const std::vector<std::string>& learning_rate_schedule_names() {

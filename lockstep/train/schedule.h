@@ -1,8 +1,9 @@
-// The learning rate as a pure function of the step: a resumed run needs no state of it. The one
-// exception is kPlateau, whose state plateau.h has.
+// The learning rate as a pure function of the step, and the momentum where it goes along: a resumed
+// run needs no state of them. The one exception is kPlateau, whose state plateau.h has.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,12 @@ struct ScheduleOptions {
   double div_factor = 25;            ///< kOneCycle: it begins with base rate / div_factor
   double final_div_factor = 1e4;     ///< kOneCycle: it ends with that rate / final_div_factor
   Anneal anneal = Anneal::kCosine;   ///< kOneCycle
+  /// kOneCycle: the momentum falls from `max_momentum` to `base_momentum` while the rate rises, and
+  /// rises again. Of Adam and AdamW it is beta1; SGD must have a momentum above 0. PyTorch's default
+  /// is true.
+  bool cycle_momentum = false;
+  double base_momentum = 0.85;       ///< kOneCycle with cycle_momentum
+  double max_momentum = 0.95;        ///< kOneCycle with cycle_momentum; below 1
   PlateauOptions plateau{};          ///< kPlateau
 };
 
@@ -47,10 +54,15 @@ void validate(const ScheduleOptions& options);
 /// progress p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi p)) / 2 with f the
 /// final fraction; step is gamma ^ floor(epoch / step_epochs), and multi-step gamma ^ (milestones
 /// that have been reached), their epochs counted from the run's start. One-cycle is OneCycleLR over
-/// the total_steps - w steps; the momentum stays as it is (PyTorch: cycle_momentum=False). A plateau
-/// is 1: the Trainer multiplies by PlateauSchedule's rate in place of the base rate.
+/// the total_steps - w steps. A plateau is 1: the Trainer multiplies by PlateauSchedule's rate in
+/// place of the base rate.
 double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
                             std::int64_t steps_per_epoch, std::int64_t total_steps);
+
+/// The momentum of optimizer step `step`, as OneCycleLR sets it, for Optimizer::set_momentum().
+/// During the warm-up it is max_momentum. Nothing where the schedule leaves the momentum alone.
+std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::int64_t step,
+                                         std::int64_t steps_per_epoch, std::int64_t total_steps);
 
 /// The names of the kinds: "constant", "step", "multi-step", "cosine", "one-cycle", "plateau".
 const std::vector<std::string>& learning_rate_schedule_names();

@@ -86,6 +86,30 @@ TEST(GoldenTraining, SchedulesAreThoseOfPyTorch) {
   }
 }
 
+TEST(GoldenTraining, MomentaAreThoseOfPyTorch) {
+  struct Case {
+    const char* name;
+    ScheduleOptions options;
+  };
+  const Case cases[] = {{"one-cycle momentum", {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true}},
+                        {"one-cycle momentum, linear",
+                         {.kind = ScheduleKind::kOneCycle,
+                          .pct_start = 0.25,
+                          .anneal = Anneal::kLinear,
+                          .cycle_momentum = true,
+                          .base_momentum = 0.7,
+                          .max_momentum = 0.9}}};
+  for (const Case& c : cases) {
+    validate(c.options);
+    Numbers momenta;
+    for (std::int64_t step = 0; step < kGoldenSteps; ++step) {
+      momenta.push_back(
+          scheduled_momentum(c.options, step, kGoldenStepsPerEpoch, kGoldenSteps).value_or(-1));
+    }
+    expect_near_golden(momenta, c.name, 1e-13);
+  }
+}
+
 // As in make_golden_training.py.
 double watched_golden(std::int64_t step) {
   const auto s = static_cast<double>(step);
@@ -128,8 +152,14 @@ TEST(GoldenTraining, PlateausAreThoseOfPyTorch) {
 }
 
 // The weights, or their averages, after every tenth step.
-Numbers train_as_golden(const std::function<void(const Tensors&)>& clip,
-                        std::optional<double> decay = std::nullopt) {
+struct GoldenRun {
+  std::function<void(const Tensors&)> clip = [](const Tensors&) {};
+  std::optional<double> decay{};
+  OptimizerOptions optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9};
+  ScheduleOptions schedule{};
+};
+
+Numbers train_as_golden(const GoldenRun& run) {
   torch::nn::Linear net(3, 2);
   net->to(torch::kFloat64);
   {
@@ -138,15 +168,20 @@ Numbers train_as_golden(const std::function<void(const Tensors&)>& clip,
     net->bias.copy_(torch::tensor({0.25, -0.5}, torch::kFloat64));
   }
   std::optional<ModelEma> ema;
-  if (decay) ema.emplace(*net, *decay);
-  Optimizer optimizer(*net, SgdOptions{.lr = 0.05, .momentum = 0.9});
+  if (run.decay) ema.emplace(*net, *run.decay);
+  Optimizer optimizer(*net, run.optimizer);
   Numbers numbers;
   for (int step = 0; step < kGoldenSteps; ++step) {
     const auto x = (torch::arange(12, torch::kFloat64) + step).mul(0.3).sin().view({4, 3});
     const auto y = (torch::arange(8, torch::kFloat64) - step).mul(0.2).cos().view({4, 2});
+    optimizer.scale_lr(
+        learning_rate_factor(run.schedule, step, kGoldenStepsPerEpoch, kGoldenSteps));
+    const auto momentum =
+        scheduled_momentum(run.schedule, step, kGoldenStepsPerEpoch, kGoldenSteps);
+    if (momentum) optimizer.set_momentum(*momentum);
     optimizer.zero_grad();
     at::mse_loss(net->forward(x), y).mul(10).backward();
-    clip(optimizer.parameters());
+    run.clip(optimizer.parameters());
     optimizer.step();
     if (ema) ema->update();
     if (step % 10 != 9) continue;
@@ -160,16 +195,28 @@ Numbers train_as_golden(const std::function<void(const Tensors&)>& clip,
 }
 
 TEST(GoldenTraining, ClippingIsThatOfPyTorch) {
-  expect_near_golden(train_as_golden([](const Tensors& all) { clip_grad_norm_(all, 0.7); }),
-                     "clipped by norm", 1e-12);
-  expect_near_golden(train_as_golden([](const Tensors& all) { clip_grad_value_(all, 0.3); }),
-                     "clipped by value", 1e-12);
+  expect_near_golden(
+      train_as_golden({.clip = [](const Tensors& all) { clip_grad_norm_(all, 0.7); }}),
+      "clipped by norm", 1e-12);
+  expect_near_golden(
+      train_as_golden({.clip = [](const Tensors& all) { clip_grad_value_(all, 0.3); }}),
+      "clipped by value", 1e-12);
 }
 
 TEST(GoldenTraining, AveragesAreThoseOfPyTorch) {
-  const auto no_clipping = [](const Tensors&) {};
-  expect_near_golden(train_as_golden(no_clipping, 0.9), "averaged", 1e-12);
-  expect_near_golden(train_as_golden(no_clipping, 0.999), "averaged slowly", 1e-12);
+  expect_near_golden(train_as_golden({.decay = 0.9}), "averaged", 1e-12);
+  expect_near_golden(train_as_golden({.decay = 0.999}), "averaged slowly", 1e-12);
+}
+
+TEST(GoldenTraining, OneCyclesWithMomentumAreThoseOfPyTorch) {
+  const ScheduleOptions cycle = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
+  expect_near_golden(
+      train_as_golden({.optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true},
+                       .schedule = cycle}),
+      "trained by one-cycle with sgd", 1e-10);
+  expect_near_golden(
+      train_as_golden({.optimizer = AdamOptions{.lr = 0.05}, .schedule = cycle}),
+      "trained by one-cycle with adam", 1e-10);
 }
 
 }  // namespace

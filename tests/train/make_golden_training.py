@@ -31,6 +31,16 @@ def rates(make, lr=0.5, per_epoch=False):
             scheduler.step()
 
 
+def momenta(make, optimizer, name):
+    """The momentum of each step: `name` is "momentum", or "betas" for its first."""
+    scheduler = make(optimizer)
+    for _ in range(STEPS):
+        value = optimizer.param_groups[0][name]
+        yield value[0] if name == "betas" else value
+        optimizer.step()
+        scheduler.step()
+
+
 def after_warmup(steps, make):
     """`make` behind a linear warm-up of that many steps."""
     def both(optimizer):
@@ -52,14 +62,16 @@ def plateau_rates(sign=1.0, **options):
         scheduler.step(sign * watched(step))
 
 
-def train(clip=lambda parameters: None, decay=None):
+def train(clip=lambda parameters: None, decay=None,
+          make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9), make_schedule=None):
     """The weights, or their average, after every tenth step."""
     net = torch.nn.Linear(3, 2).double()
     with torch.no_grad():
         net.weight.copy_(torch.arange(6, dtype=torch.float64).mul(0.7).sin().view(2, 3))
         net.bias.copy_(torch.tensor([0.25, -0.5], dtype=torch.float64))
     averaged = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay is not None else None
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    optimizer = make_optimizer(net.parameters())
+    schedule = make_schedule(optimizer) if make_schedule is not None else None
     for step in range(STEPS):
         x = (torch.arange(12, dtype=torch.float64) + step).mul(0.3).sin().view(4, 3)
         y = (torch.arange(8, dtype=torch.float64) - step).mul(0.2).cos().view(4, 2)
@@ -67,6 +79,8 @@ def train(clip=lambda parameters: None, decay=None):
         torch.nn.functional.mse_loss(net(x), y).mul(10).backward()
         clip(list(net.parameters()))
         optimizer.step()
+        if schedule is not None:
+            schedule.step()
         if averaged is not None:
             averaged.update_parameters(net)
         if step % 10 == 9:
@@ -93,3 +107,16 @@ write("clipped by norm", train(lambda parameters: torch.nn.utils.clip_grad_norm_
 write("clipped by value", train(lambda parameters: torch.nn.utils.clip_grad_value_(parameters, 0.3)))
 write("averaged", train(decay=0.9))
 write("averaged slowly", train(decay=0.999))
+write("one-cycle momentum", momenta(
+    lambda o: schedules.OneCycleLR(o, max_lr=0.5, total_steps=STEPS),
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5, momentum=0.9), "momentum"))
+write("one-cycle momentum, linear", momenta(
+    lambda o: schedules.OneCycleLR(o, max_lr=0.5, total_steps=STEPS, pct_start=0.25, anneal_strategy="linear",
+                                   base_momentum=0.7, max_momentum=0.9),
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=0.5), "betas"))
+write("trained by one-cycle with sgd", train(
+    make_optimizer=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    make_schedule=lambda o: schedules.OneCycleLR(o, max_lr=0.05, total_steps=STEPS)))
+write("trained by one-cycle with adam", train(
+    make_optimizer=lambda p: torch.optim.Adam(p, lr=0.05),
+    make_schedule=lambda o: schedules.OneCycleLR(o, max_lr=0.05, total_steps=STEPS)))

@@ -44,6 +44,18 @@ TEST(Schedule, HasTheStatedFactors) {
   }
 }
 
+TEST(Schedule, MovesTheMomentumOnlyInACycle) {
+  EXPECT_FALSE(scheduled_momentum({}, 0, 10, 100));
+  EXPECT_FALSE(scheduled_momentum({.kind = ScheduleKind::kOneCycle}, 0, 10, 100));
+  const ScheduleOptions cycle{
+      .kind = ScheduleKind::kOneCycle, .warmup_epochs = 2, .cycle_momentum = true};
+  const std::pair<std::int64_t, double> cases[] = {{0, 0.95},  {19, 0.95}, {20, 0.95},
+                                                   {43, 0.85}, {99, 0.95}, {130, 0.95}};
+  for (const auto& [step, momentum] : cases) {  // the rate is largest in step 20 + 0.3 * 80 - 1
+    EXPECT_NEAR(scheduled_momentum(cycle, step, 10, 100).value(), momentum, 1e-12) << step;
+  }
+}
+
 TEST(Schedule, ParsesItsNames) {
   EXPECT_EQ(parse_schedule("constant"), ScheduleKind::kConstant);
   EXPECT_EQ(parse_schedule("step"), ScheduleKind::kStep);
@@ -64,6 +76,9 @@ TEST(Schedule, IsDescribedByWhatItDependsOn) {
       {{.kind = ScheduleKind::kMultiStep, .milestones = {3, 4.5}}, "times 0.1 at epochs 3, 4.5"},
       {{.kind = ScheduleKind::kOneCycle, .anneal = Anneal::kLinear},
        "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, linear"},
+      {{.kind = ScheduleKind::kOneCycle, .cycle_momentum = true},
+       "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, momentum from 0.95 "
+       "to 0.85 and back"},
       {{.kind = ScheduleKind::kPlateau, .plateau = {.cooldown = 2, .min_lr = 0.001}},
        "times 0.1 when loss does not fall by 0.0001 of itself in more than 10 evaluations, cooldown "
        "2, not below 0.001"},
@@ -78,6 +93,9 @@ TEST(Schedule, RefusesImpossibleOptions) {
         ScheduleOptions{.kind = ScheduleKind::kMultiStep}, ScheduleOptions{.milestones = {3, 2}},
         ScheduleOptions{.milestones = {-1}}, ScheduleOptions{.pct_start = 2},
         ScheduleOptions{.div_factor = 0}, ScheduleOptions{.final_div_factor = 0},
+        ScheduleOptions{.cycle_momentum = true},
+        ScheduleOptions{.kind = ScheduleKind::kOneCycle, .base_momentum = 0.96},
+        ScheduleOptions{.kind = ScheduleKind::kOneCycle, .max_momentum = 1},
         ScheduleOptions{.plateau = {.factor = 1}}}) {
     EXPECT_THROW(validate(options), ConfigError);
   }

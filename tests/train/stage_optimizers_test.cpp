@@ -31,6 +31,7 @@ class BreakableOptimizer final : public RunOptimizer {
   void agree_through(GradScaler&) override {}
   double lr() const override { return 0; }
   void set_lr(double) override {}
+  void set_momentum(double) override {}
   NamedTensors state() override {
     if (broken_) throw DataError("the state is broken");
     return {};

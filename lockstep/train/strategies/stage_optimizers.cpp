@@ -128,6 +128,9 @@ class StageOptimizers final : public RunOptimizer {
     lr_ = lr;
     for (const StageOptimizer& stage : stages_) stage.optimizer->set_lr(lr);
   }
+  void set_momentum(double momentum) override {
+    for (const StageOptimizer& stage : stages_) stage.optimizer->set_momentum(momentum);
+  }
 
   NamedTensors state() override {
     return ending_all([&] { return whole_state(); });
