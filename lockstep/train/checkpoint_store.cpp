@@ -1,0 +1,211 @@
+#include <lockstep/train/checkpoint_store.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/formats/checksum.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+ManifestFile sum_of(const BytePieces& pieces) {
+  ManifestFile file;
+  Checksum sum;
+  for (const auto& piece : pieces) {
+    sum.add(piece);
+    file.bytes += piece.size();
+  }
+  file.checksum = sum.value();
+  return file;
+}
+
+// Lets the system forget its copy of a file that was flushed, so that what is read next comes from
+// the disk. Where it does not follow the advice, the copy is read.
+void forget_cached(const fs::path& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  close(fd);
+}
+
+bool is_plain_file(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() == fs::file_type::regular;
+}
+
+bool contains(const std::vector<fs::path>& paths, const fs::path& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
+bool leads_to(const fs::path& link, const fs::path& target) {
+  std::error_code error;
+  return fs::read_symlink(link, error) == target && !error;
+}
+
+// A file system without links loses a convenience: what is read goes by the manifests.
+void turn_link(const fs::path& link, const fs::path& target) {
+  if (leads_to(link, target)) return;
+  try {
+    replace_link(link, target);
+  } catch (const DataError& error) {
+    log_warning(error.what(), "; the checkpoints are whole without it");
+  }
+}
+
+}  // namespace
+
+struct CheckpointStore::Stored {
+  fs::path folder{};
+  CheckpointManifest manifest{};
+};
+
+CheckpointStore::CheckpointStore(CheckpointOptions options) : options_(std::move(options)) {}
+
+std::optional<fs::path> CheckpointStore::resume() {
+  FoundCheckpoint found = find_checkpoint(options_.directory);
+  left_behind_ = std::move(found.damaged);
+  if (!found.folder.empty()) {
+    begin_run();
+    first_sequence_ = found.manifest.first_sequence;
+    // Newer ones are there when the run was killed before `latest` led to them, or when its user
+    // has gone back.
+    for (const Stored& each : of_this_run()) {
+      if (each.manifest.sequence > found.manifest.sequence) left_behind_.push_back(each.folder);
+    }
+    return found.folder;
+  }
+  if (!options_.link.empty() && is_plain_file(options_.link)) return options_.link;
+  return std::nullopt;
+}
+
+// Numbers the run's checkpoints behind all that are there.
+void CheckpointStore::begin_run() {
+  next_sequence_ = 1;
+  for (const fs::path& folder : checkpoint_folders(options_.directory)) {
+    try {
+      next_sequence_ = std::max(next_sequence_, read_manifest(folder).sequence + 1);
+    } catch (const Error&) {  // damaged: it has no number, and goes with the next save
+    }
+  }
+  first_sequence_ = next_sequence_;
+}
+
+void CheckpointStore::prepare() const {
+  std::error_code error;
+  fs::create_directories(options_.directory, error);
+  if (error) {
+    throw CheckpointError(str("cannot make the folder of the checkpoints ",
+                              options_.directory.string(), ": ", error.message()));
+  }
+  remove_unfinished_folders(options_.directory);
+}
+
+void CheckpointStore::save(const std::vector<CheckpointFile>& files,
+                           const CheckpointMoment& moment) {
+  try {
+    if (first_sequence_ == 0) begin_run();
+    const fs::path folder = options_.directory / checkpoint_name(moment.step);
+    write(files, moment, folder);
+    ++next_sequence_;
+    std::erase(left_behind_, folder);
+    turn_links(folder);
+    remove_others();
+  } catch (const DataError& error) {
+    throw CheckpointError(str("cannot write the checkpoint: ", error.what()));
+  }
+}
+
+void CheckpointStore::write(const std::vector<CheckpointFile>& files,
+                            const CheckpointMoment& moment, const fs::path& folder) const {
+  CheckpointManifest manifest{.epoch = moment.epoch,
+                              .step = moment.step,
+                              .sequence = next_sequence_,
+                              .first_sequence = first_sequence_};
+  for (const auto& [name, value] : moment.metrics) {
+    if (std::isfinite(value)) manifest.metrics[name] = value;
+  }
+  AtomicFolder unfinished(folder);
+  for (const CheckpointFile& file : files) {
+    manifest.files[file.name] = sum_of(file.pieces);
+    unfinished.write(file.name, file.pieces);
+    forget_cached(unfinished.temporary() / file.name);
+  }
+  const std::string text = serialize_manifest(manifest);
+  unfinished.write(kManifestFile, {std::as_bytes(std::span(text.data(), text.size()))});
+  verify_checkpoint(unfinished.temporary());
+  // The first one appears together with its links, which lead nowhere until it has its name:
+  // whoever looks for a link finds a checkpoint if there is one. A file in place of the link is a
+  // checkpoint.
+  std::error_code error;
+  if (!fs::exists(options_.directory / kLatestLink, error) && !is_plain_file(options_.link)) {
+    turn_links(folder);
+  }
+  unfinished.commit();
+}
+
+// From the newest to the oldest.
+std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
+  std::vector<Stored> stored;
+  for (const fs::path& folder : checkpoint_folders(options_.directory)) {
+    if (contains(left_behind_, folder)) continue;
+    try {
+      Stored each{folder, read_manifest(folder)};
+      if (each.manifest.sequence >= first_sequence_) stored.push_back(std::move(each));
+    } catch (const CheckpointError&) {  // damaged since: no reason to keep it
+    }
+  }
+  std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
+    return a.manifest.sequence > b.manifest.sequence;
+  });
+  return stored;
+}
+
+// Of equal ones the older is the better: the metric has not improved since.
+std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
+  std::erase_if(stored, [&](const Stored& each) {
+    return !each.manifest.metrics.contains(options_.monitor);
+  });
+  const auto is_better = [&](const Stored& a, const Stored& b) {
+    const double one = a.manifest.metrics.at(options_.monitor);
+    const double other = b.manifest.metrics.at(options_.monitor);
+    if (one == other) return a.manifest.sequence < b.manifest.sequence;
+    return options_.mode == MetricGoal::kMin ? one < other : one > other;
+  };
+  std::sort(stored.begin(), stored.end(), is_better);
+  const auto most = static_cast<std::size_t>(options_.save_top_k);
+  if (stored.size() > most) stored.resize(most);
+  return stored;
+}
+
+void CheckpointStore::remove_others() const {
+  std::vector<Stored> stored = of_this_run();
+  std::vector<fs::path> kept;
+  for (const Stored& best : best_of(stored)) kept.push_back(best.folder);
+  if (!kept.empty()) turn_link(options_.directory / kBestLink, kept.front().filename());
+  const std::size_t newest = std::min(stored.size(), static_cast<std::size_t>(options_.keep_last));
+  for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
+  for (const fs::path& folder : checkpoint_folders(options_.directory)) {
+    if (!contains(kept, folder)) remove_folder(folder);
+  }
+}
+
+void CheckpointStore::turn_links(const fs::path& latest) const {
+  turn_link(options_.directory / kLatestLink, latest.filename());
+  if (options_.link.empty()) return;
+  const fs::path weights = options_.directory / kLatestLink / kModelFile;
+  std::error_code error;
+  const fs::path folder = fs::absolute(options_.link, error).parent_path();
+  turn_link(options_.link, fs::absolute(weights, error).lexically_relative(folder));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// The folder of a run's checkpoints, written: each one whole or not at all, and the old ones
+// removed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/atomic_folder.h>
+#include <lockstep/train/checkpoint_folder.h>
+#include <lockstep/train/checkpoint_options.h>
+
+namespace lockstep {
+
+/// A file of a checkpoint, as it lies in memory.
+struct CheckpointFile {
+  std::string name{};
+  BytePieces pieces{};
+};
+
+/// Where the run stands, and what its evaluation has found there.
+struct CheckpointMoment {
+  std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
+  std::int64_t step = 0;   ///< optimizer steps done in all epochs
+  std::map<std::string, double> metrics{};
+};
+
+/// For rank 0, and for one thread at a time.
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(CheckpointOptions options);
+
+  /// The checkpoint or the file of an earlier version that the run goes on from. What save() writes
+  /// then belongs to the same run: without this call it begins a new one, which removes the
+  /// checkpoints of the one before. Nothing where there is none. CheckpointError when none is
+  /// whole.
+  std::optional<std::filesystem::path> resume();
+
+  /// Makes the folder and removes what a killed run has left unfinished in it. CheckpointError.
+  void prepare() const;
+
+  /// Writes a checkpoint: into a temporary folder, every file and then the manifest flushed to the
+  /// disk; reads it back and compares it with its checksums; renames it; turns `latest`, `best` and
+  /// CheckpointOptions::link to it; and only then removes the checkpoints that are no longer kept.
+  /// CheckpointError when something fails: those that were there before are whole.
+  void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
+
+  /// Checkpoints that are there at the same time while one is written, at most.
+  static std::int64_t most_at_once(const CheckpointOptions& options) {
+    return options.keep_last + options.save_top_k + 1;
+  }
+
+ private:
+  struct Stored;
+
+  void begin_run();
+  void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
+             const std::filesystem::path& folder) const;
+  std::vector<Stored> of_this_run() const;
+  std::vector<Stored> best_of(std::vector<Stored> stored) const;
+  void remove_others() const;
+  void turn_links(const std::filesystem::path& latest) const;
+
+  CheckpointOptions options_;
+  std::int64_t first_sequence_ = 0;  // 0: the run has not begun
+  std::int64_t next_sequence_ = 0;
+  // Damaged, or written after the checkpoint that the run has gone on from. They go with the next
+  // one.
+  std::vector<std::filesystem::path> left_behind_{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include <lockstep/train/background_job.h>
+
+#include <algorithm>
+#include <atomic>
+#include <latch>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+TEST(BackgroundJob, RunsBesideItsCaller) {
+  std::latch begun(1);
+  std::latch may_end(1);
+  int result = 0;
+  BackgroundJob job;
+  job.start([&] {
+    begun.count_down();
+    may_end.wait();
+    result = 5;
+  });
+  begun.wait();
+  may_end.count_down();
+  job.wait();
+  EXPECT_EQ(result, 5);
+  job.wait();  // nothing to wait for
+}
+
+TEST(BackgroundJob, RunsOneAfterTheOther) {
+  std::atomic<int> at_once{0};
+  std::atomic<int> most{0};
+  int done = 0;
+  BackgroundJob job;
+  for (int i = 0; i < 50; ++i) {
+    job.start([&] {
+      most = std::max(most.load(), ++at_once);
+      ++done;  // no two at once
+      --at_once;
+    });
+  }
+  job.wait();
+  EXPECT_EQ(done, 50);
+  EXPECT_EQ(most, 1);
+}
+
+TEST(BackgroundJob, ThrowsAnErrorOnceInItsCaller) {
+  BackgroundJob job;
+  job.start([] { throw CheckpointError("the disk is full"); });
+  bool begun = false;
+  try {
+    job.start([&] { begun = true; });
+    FAIL() << "nothing was thrown";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.what(), std::string("the disk is full"));
+  }
+  job.wait();
+  EXPECT_FALSE(begun) << "begins nothing after an error";
+  job.start([&] { begun = true; });
+  job.wait();
+  EXPECT_TRUE(begun);
+}
+
+TEST(BackgroundJob, IsWaitedForAtItsEnd) {
+  std::latch may_end(1);
+  std::atomic<bool> ended{false};
+  std::thread helper;
+  {
+    BackgroundJob job;
+    job.start([&] {
+      may_end.wait();
+      ended = true;
+      throw Error("nobody hears of it");
+    });
+    helper = std::thread([&] { may_end.count_down(); });
+  }
+  EXPECT_TRUE(ended);
+  helper.join();
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,282 @@
+// Checkpoints that were damaged, cut short by a full disk, or written by a process that was killed:
+// what is whole is found, and what is not is named.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/stored_checkpoints.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing_support::read_text;
+
+class DamagedCheckpoint : public ::testing::Test {
+ protected:
+  DamagedCheckpoint() {
+    CheckpointStore store({.directory = directory});
+    store.prepare();
+    for (const std::int64_t step : {1, 2}) save_step(store, step, {{"loss", 0.5}});
+  }
+
+  // Writes `content` in place of the file `name` of the newest checkpoint, and expects that it is
+  // named in one warning and that the checkpoint before it is found.
+  void expect_fallback(const std::string& name, const std::string& content,
+                       const std::string& what) const {
+    const fs::path path = newest / name;
+    const std::string whole = read_text(path);
+    ASSERT_NE(content, whole);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+    const testing_support::CapturedLog log;
+    const FoundCheckpoint found = find_checkpoint(directory);
+    EXPECT_EQ(found.folder, directory / "step-00000001") << name << ": " << what;
+    EXPECT_THAT(found.damaged, ::testing::ElementsAre(newest)) << name << ": " << what;
+    EXPECT_THAT(log.lines(),
+                ::testing::ElementsAre(AllOf(HasSubstr(path.string() + " "),
+                                             HasSubstr("; the checkpoint before it is tried"))))
+        << name << ": " << what;
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << whole;
+  }
+
+  testing_support::TemporaryDirectory scratch;
+  const fs::path directory = scratch / "checkpoints";
+  const fs::path newest = directory / "step-00000002";
+};
+
+constexpr const char* kAllFiles[] = {kModelFile, kTrainingFile, kManifestFile};
+
+TEST_F(DamagedCheckpoint, IsPassedOverWhenAFileIsTruncatedOrLonger) {
+  for (const char* name : kAllFiles) {
+    const std::string whole = read_text(newest / name);
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
+      expect_fallback(name, whole.substr(0, size), str("cut to ", size));
+    }
+    expect_fallback(name, whole + '\0', "a byte longer");
+    expect_fallback(name, whole + whole, "doubled");
+  }
+  EXPECT_EQ(find_checkpoint(directory).folder, newest) << "whole again";
+}
+
+// Each bit of the manifest, and bits of all places of the other files.
+TEST_F(DamagedCheckpoint, IsPassedOverWhenABitIsAnother) {
+  for (const char* name : kAllFiles) {
+    const std::string whole = read_text(newest / name);
+    const std::size_t stride = std::string(name) == kManifestFile ? 1 : 61;
+    for (std::size_t at = 0; at < whole.size(); at += stride) {
+      for (int bit = 0; bit < 8; bit += stride == 1 ? 1 : 5) {
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+        expect_fallback(name, damaged, str("bit ", bit, " of byte ", at));
+      }
+    }
+  }
+  EXPECT_EQ(find_checkpoint(directory).folder, newest) << "whole again";
+}
+
+TEST_F(DamagedCheckpoint, IsPassedOverWhenAFileIsMissing) {
+  for (const char* name : kAllFiles) {
+    fs::rename(newest / name, scratch / "away");
+    const testing_support::CapturedLog log;
+    EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000001");
+    EXPECT_THAT(log.lines(),
+                ::testing::ElementsAre(HasSubstr((newest / name).string() + " is missing")));
+    fs::rename(scratch / "away", newest / name);
+  }
+}
+
+TEST_F(DamagedCheckpoint, IsNamedWithWhatWasFoundAndExpected) {
+  fs::resize_file(newest / kTrainingFile, 1000);
+  try {
+    verify_checkpoint(newest);
+    FAIL() << "nothing was thrown";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.what(),
+              (newest / kTrainingFile).string() + " is damaged: it has 1000 bytes, expected 3000");
+  }
+}
+
+// Nobody knows whether it is the newest: it is named before an older one is taken.
+TEST_F(DamagedCheckpoint, IsNamedWithoutALinkToIt) {
+  fs::remove(directory / "latest");
+  expect_fallback(kManifestFile, "{}", "no manifest");
+}
+
+TEST_F(DamagedCheckpoint, EndsTheRunWhenThereIsNoOther) {
+  for (const char* step : {"step-00000001", "step-00000002"}) {
+    fs::resize_file(directory / step / kModelFile, 5);
+  }
+  const testing_support::CapturedLog log;
+  try {
+    find_checkpoint(directory);
+    FAIL() << "nothing was thrown";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(
+        error.what(),
+        AllOf(HasSubstr("step-00000001/model.safetensors is damaged: it has 5 bytes, expected"),
+              HasSubstr("holds no other checkpoint that is whole")));
+  }
+}
+
+// --- A disk that is full ---
+
+constexpr std::size_t kFileBytes = 100 << 10;  // two files of a checkpoint: 200 KiB
+
+// Ends with 0 when a third checkpoint of 200 KiB does not fit on the disk of `directory`, and the
+// two before it stay as they are.
+int fill(const fs::path& directory) {
+  CheckpointStore store({.directory = directory});
+  store.prepare();
+  for (const std::int64_t step : {1, 2}) save_step(store, step, {}, kFileBytes);
+  try {
+    save_step(store, 3, {}, 4 * kFileBytes);
+    return 1;
+  } catch (const CheckpointError& error) {
+    const std::string text = error.what();
+    if (text.find("cannot write the checkpoint: cannot write ") != 0) return 2;
+  }
+  if (names_in(directory) != std::vector<std::string>{"step-00000001", "step-00000002"}) return 3;
+  if (!holds_step(find_checkpoint(directory).folder, 2, kFileBytes)) return 4;
+  if (fs::exists(directory / ".tmp-step-00000003")) return 5;
+  // What is smaller fits again.
+  save_step(store, 4, {}, 1000);
+  return holds_step(find_checkpoint(directory).folder, 4, 1000) ? 0 : 6;
+}
+
+constexpr int kNoMount = 99;
+
+// The exit code of `run` in a process of its own.
+int in_child(const std::function<int()>& run) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 100;
+    try {
+      code = run();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    _exit(code);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(FullDisk, LeavesTheCheckpointsBeforeWhole) {
+  const testing_support::TemporaryDirectory scratch;
+  const int code = in_child([&] {
+    // The file system exists in the child's own namespace only.
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", scratch.path().c_str(), "tmpfs", 0, "size=700k") != 0) {
+      return kNoMount;
+    }
+    return fill(scratch / "checkpoints");
+  });
+  if (code == kNoMount) GTEST_SKIP() << "cannot mount a file system here";
+  EXPECT_EQ(code, 0);
+}
+
+// The limit of a process, where no file system can be mounted.
+TEST(FullDisk, OfAProcessLeavesTheCheckpointsBeforeWhole) {
+  const testing_support::TemporaryDirectory scratch;
+  EXPECT_EQ(in_child([&] {
+              std::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit = {3 * kFileBytes, 3 * kFileBytes};
+              setrlimit(RLIMIT_FSIZE, &limit);
+              return fill(scratch / "checkpoints");
+            }),
+            0);
+}
+
+// --- A process that is killed ---
+
+// Writes checkpoints for ever, from the one that it finds on, and reports each that is complete.
+[[noreturn]] void write_for_ever(const fs::path& directory, int reports) {
+  CheckpointStore store({.directory = directory, .save_top_k = 1});
+  const auto path = store.resume();
+  std::int64_t step = path ? read_manifest(*path).step : 0;
+  store.prepare();
+  for (;;) {
+    ++step;
+    save_step(store, step, {{"loss", 1.0 / static_cast<double>(step % 7 + 1)}}, 200'000);
+    if (write(reports, &step, sizeof(step)) != sizeof(step)) _exit(1);
+  }
+}
+
+// The last step that the pipe has.
+std::int64_t last_report(int pipe) {
+  std::int64_t last = 0;
+  std::int64_t step = 0;
+  while (read(pipe, &step, sizeof(step)) == sizeof(step)) last = step;
+  return last;
+}
+
+TEST(KilledProcess, LeavesItsNewestCheckpointWhole) {
+  const testing_support::TemporaryDirectory scratch;
+  const fs::path directory = scratch / "checkpoints";
+  std::mt19937 random(7);
+  std::int64_t reported = 0;
+  int unfinished = 0;
+  for (int kills = 0; kills < 40; ++kills) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        write_for_ever(directory, ends[1]);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      _exit(1);
+    }
+    close(ends[1]);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 40'000));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
+    reported = std::max(reported, last_report(ends[0]));
+    close(ends[0]);
+    const testing_support::CapturedLog log;
+    const FoundCheckpoint found = find_checkpoint(directory);
+    EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+    if (fs::exists(directory)) {
+      for (const auto& entry : fs::directory_iterator(directory)) {
+        unfinished += entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
+      }
+    }
+    if (found.folder.empty()) {
+      EXPECT_EQ(reported, 0);
+      continue;
+    }
+    EXPECT_GE(found.manifest.step, reported);
+    EXPECT_TRUE(holds_step(found.folder, found.manifest.step, 200'000)) << found.folder;
+  }
+  EXPECT_GT(reported, 10) << "each process goes on where the one before it was killed";
+  EXPECT_GT(unfinished, 5) << "kills fell into the writing";
+}
+
+}  // namespace
+}  // namespace lockstep
