@@ -10,5 +10,6 @@ namespace lockstep {
 void add_bench_comm_command(CLI::App& bench);
 void add_bench_loader_command(CLI::App& bench);
 void add_bench_step_command(CLI::App& bench);
+void add_bench_table_command(CLI::App& bench);
 
 }  // namespace lockstep

@@ -1,19 +1,24 @@
 // lockstep export CHECKPOINT --onnx FILE
+#include <cstdint>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/weights_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/export/onnx_export.h>
 #include <lockstep/formats/safetensors.h>
+#include <lockstep/formats/torch_file.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/text.h>
-#include <lockstep/train/state_dict_file.h>
+#include <lockstep/train/checkpoint.h>
 
 namespace lockstep {
 namespace {
@@ -22,6 +27,8 @@ struct ExportArguments {
   std::string checkpoint;
   std::string onnx;
   std::string recipe;
+  std::string model;
+  std::optional<std::int64_t> image_size;
   int opset = 20;
   std::int64_t batch_size = 1;
   bool dynamic_batch = false;
@@ -29,24 +36,37 @@ struct ExportArguments {
   bool no_fold_batch_norm = false;
 };
 
-// What the file says that it was trained by, unless the user says so.
-const Recipe& recipe_of(const ExportArguments& arguments) {
-  if (!arguments.recipe.empty()) return find_recipe(arguments.recipe);
-  const MappedFile file(arguments.checkpoint);
-  const Safetensors content = parse_safetensors(file.bytes(), arguments.checkpoint);
-  const auto recipe = content.metadata.find("recipe");
-  if (recipe == content.metadata.end() || recipe->second.empty()) {
-    throw ConfigError(lockstep::str(arguments.checkpoint,
-                                    " does not say which recipe trained it; give --recipe"));
+// What a checkpoint says of the network that was trained.
+struct TrainedBy {
+  std::string recipe;  // empty: it names none
+  std::map<std::string, std::string> choices;  // Recipe::choices
+};
+
+// A file of torch.save has no place for these names.
+TrainedBy trained_by(const std::string& checkpoint) {
+  const MappedFile file(checkpoint);
+  TrainedBy found;
+  if (is_torch_file(file.bytes())) return found;
+  const Safetensors content = parse_safetensors(file.bytes(), checkpoint);
+  for (const auto& [name, value] : content.metadata) {
+    if (name == "recipe") found.recipe = value;
+    if (name.starts_with(kRecipeOption)) found.choices[name.substr(kRecipeOption.size())] = value;
   }
-  return find_recipe(recipe->second);
+  return found;
 }
 
-// The model's tensors, without what the optimizer and the loss scaler remember.
-StateDict weights_in(const std::string& path) {
-  StateDict state = load_state_dict_file(path);
-  std::erase_if(state, [](const auto& entry) { return entry.first.starts_with("optimizer."); });
-  return state;
+// The recipe that the checkpoint names, with its choices; what the user gives counts instead.
+Recipe recipe_of(const ExportArguments& arguments) {
+  const TrainedBy trained = trained_by(arguments.checkpoint);
+  const std::string name = arguments.recipe.empty() ? trained.recipe : arguments.recipe;
+  if (name.empty()) {
+    throw ConfigError(lockstep::str(arguments.checkpoint, " names no recipe; give --recipe"));
+  }
+  RecipeChoices choices;
+  if (name == trained.recipe) choices = choices_from(trained.choices);
+  if (!arguments.model.empty()) choices.model = arguments.model;
+  if (arguments.image_size) choices.image_size = arguments.image_size;
+  return chosen_recipe(name, choices);
 }
 
 // Outputs of the last layer, which some recipes take from their data.
@@ -58,8 +78,8 @@ std::int64_t classes_in(const StateDict& state) {
 }
 
 void run_export(const ExportArguments& arguments) {
-  const Recipe& recipe = recipe_of(arguments);
-  const StateDict state = weights_in(arguments.checkpoint);
+  const Recipe recipe = recipe_of(arguments);
+  const StateDict state = load_weights_file(arguments.checkpoint);
   const std::unique_ptr<Task> task =
       recipe.make_task({.fused_kernels = false, .num_classes = classes_in(state)});
   auto* const model = dynamic_cast<OutputTask*>(task.get());
@@ -98,6 +118,13 @@ void add_export_command(CLI::App& app) {
       ->required();
   command->add_option("--onnx", to->onnx, "Model to write")->required()->type_name("FILE");
   command->add_option("--recipe", to->recipe, "Recipe of the network (default: the checkpoint's)");
+  command->add_option("--model", to->model,
+                      "Network of the recipe (classify only, default: the checkpoint's)");
+  command
+      ->add_option("--image-size", to->image_size,
+                   "Pixels of a side of the images (classify and autoencoder only, default: the "
+                   "checkpoint's)")
+      ->transform(whole_number<std::int64_t>());
   command->add_option("--opset", to->opset, "Version of ONNX's operators, 17 to 20")
       ->capture_default_str()
       ->transform(whole_number<int>());
@@ -113,7 +140,7 @@ void add_export_command(CLI::App& app) {
                     "Store parameters and compute in float16; input and output stay float32");
   command->add_flag("--no-fold-batch-norm", to->no_fold_batch_norm,
                     "Keep batch normalisation apart from the convolutions before it");
-  for (const char* name : {"CHECKPOINT", "--onnx", "--recipe"}) {
+  for (const char* name : {"CHECKPOINT", "--onnx", "--recipe", "--model"}) {
     command->get_option(name)->check(not_empty());
   }
   command->callback([to] {

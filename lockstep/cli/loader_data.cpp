@@ -49,6 +49,7 @@ ImageDataset load_recipe(const Recipe& recipe, const LoaderDataChoice& choice) {
       .load_data({.directory = choice.directory,
                   .max_image_pixels = choice.max_image_pixels,
                   .decoding = choice.decoding,
+                  .cache_bytes = 0,  // what is shown or timed is the decoding
                   .progress = std::ref(bar),
                   .message = message})
       .train;

@@ -22,6 +22,7 @@
 #include <lockstep/data/augment/resample.h>
 #include <lockstep/data/image_reader.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/recipes/tensor_picture.h>
 #include <lockstep/report/bitmap_font.h>
 #include <lockstep/report/text.h>
 
@@ -99,28 +100,6 @@ const Normalize& normalize_of(const Augmentation& augmentation) {
     if (const auto* normalize = std::get_if<Normalize>(&op)) return *normalize;
   }
   throw ConfigError(lockstep::str(kOwner, ": the list has no Normalize"));
-}
-
-// A byte again; also where an operator after Normalize wrote what no byte becomes.
-std::uint8_t byte_of(double value, double mean, double std) {
-  const double byte = (value * std + mean) * 255;
-  return byte > 0 ? static_cast<std::uint8_t>(std::lround(std::min(byte, 255.0))) : 0;
-}
-
-// `image` is float32 [channels, height, width], normalised.
-Picture picture_of(const torch::Tensor& image, const Normalize& normalize) {
-  const auto values = image.accessor<float, 3>();
-  const std::int64_t last = values.size(0) - 1;
-  Picture picture(values.size(1), values.size(2));
-  for (std::int64_t y = 0; y < picture.height; ++y) {
-    for (std::int64_t x = 0; x < picture.width; ++x) {
-      for (std::int64_t i = 0; i < 3; ++i) {
-        const std::int64_t c = std::min(i, last);
-        picture.pixel(x, y)[i] = byte_of(values[c][y][x], normalize.mean[c], normalize.std[c]);
-      }
-    }
-  }
-  return picture;
 }
 
 // Of image `i` of a batch, whose labels are classes or, with a mix, probabilities.

@@ -9,10 +9,10 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/train_data.h>
 #include <lockstep/cli/train_rank.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
-#include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
 
 namespace lockstep {
@@ -171,24 +171,6 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
       ->type_name("URI");
 }
 
-RecipeData load_data(const TrainSettings& settings, const LoadRequest& request) {
-  const bool speaks = settings.speaks();
-  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
-  const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {
-    if (request.stop.stop_requested()) throw DataError(file + ": the download was given up");
-    if (speaks) bar(file, done, total);
-  };
-  const auto message = [speaks](const std::string& text) {
-    if (speaks) std::cerr << "note: " << text << std::endl;
-  };
-  return settings.recipe->load_data({.directory = settings.data,
-                                     .may_download = request.may_download,
-                                     .max_image_pixels = settings.max_image_pixels,
-                                     .decoding = settings.decoding,
-                                     .progress = progress,
-                                     .message = message});
-}
-
 void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
   const LaunchResult result = launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
@@ -200,10 +182,10 @@ void start_ranks(const TrainSettings& settings, const std::function<void()>& ran
 void run(const TrainArguments& arguments) {
   const TrainSettings settings = resolve(arguments);
   if (settings.worker) {
-    return train_rank(settings, [&](const LoadRequest& r) { return load_data(settings, r); });
+    return train_rank(settings, [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
   }
   // Read before the ranks exist: they share the pages.
-  const RecipeData data = load_data(settings, {});
+  const RecipeData data = load_recipe_data(settings, {});
   const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
   if (settings.world_size == 1) return rank_main();
   start_ranks(settings, rank_main);
@@ -223,3 +205,4 @@ void add_train_command(CLI::App& app) {
 }
 
 }  // namespace lockstep
+  add_recipe_options(*command, arguments->of_recipe);

@@ -10,6 +10,7 @@
 
 #include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/train_loggers.h>
+#include <lockstep/cli/weights_file.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
@@ -20,9 +21,11 @@
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/console.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/report/picture_file.h>
 #include <lockstep/report/summary_table.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/train/memory_format.h>
+#include <lockstep/train/pretrained.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
@@ -111,6 +114,16 @@ bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
          settings.precision == Precision::k32;
 }
 
+// Loads the file of --weights, if there is one, and says what it has left out.
+void load_weights(const TrainSettings& settings, torch::nn::Module& module, int rank) {
+  const std::filesystem::path& file = settings.of_recipe.weights;
+  if (file.empty()) return;
+  const PretrainedWeights loaded =
+      load_pretrained(module, load_weights_file(file), file.string());
+  const std::string summary = loaded.summary();
+  if (rank == 0 && !summary.empty()) std::cerr << "note: " << summary << std::endl;
+}
+
 TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
                                torch::Device device, int threads) {
   TrainerOptions options = settings.trainer;
@@ -128,7 +141,8 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                   .dataset = data.description,
                   .fused_kernels = uses_fused_kernels(settings, device),
                   .threads_per_rank = threads,
-                  .global_batch = settings.global_batch};
+                  .global_batch = settings.global_batch,
+                  .recipe_options = settings.recipe->choices};
   options.command_seconds = seconds_since_command_start;
   return options;
 }
@@ -156,6 +170,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const std::unique_ptr<Task> task =
       settings.recipe->make_task({.fused_kernels = uses_fused_kernels(settings, device),
                                   .num_classes = data.train.num_classes()});
+  load_weights(settings, task->module(), group.rank());
   if (settings.recipe->channels_last) to_channels_last(task->module());
 
   const LoaderOptions options = loader_options(settings, device);
@@ -179,9 +194,14 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   std::unique_ptr<LoggingListener> logging;
   if (group.rank() == 0) {
     logging = make_logging_listener(settings);
-    listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
-    listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+    if (!settings.quiet) {
+      listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
+      listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+    }
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
+    if (!settings.out.empty() && trainer.fast_dev_run == 0) {
+      listeners.push_back(std::make_unique<PictureFile>(settings.out));
+    }
   }
   for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
   if (logging) trainer.listeners.push_back(logging.get());

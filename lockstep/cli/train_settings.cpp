@@ -320,6 +320,20 @@ void resolve_image_files(const TrainArguments& arguments, TrainSettings& setting
 // Resolves --logger, --log-dir and --mlflow-uri.
 void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
   if (arguments.logger) settings.loggers = words_of(*arguments.logger);
+// ConfigError where --cache and --weights do not go with other options.
+void check_recipe_files(const TrainArguments& arguments, const TrainSettings& settings) {
+  // The cache would keep images that a GPU, or DALI's decoder, has for itself.
+  if (settings.of_recipe.cache_bytes.value_or(0) > 0 &&
+      settings.loader != LoaderEngineKind::kNative) {
+    throw ConfigError(lockstep::str("train: --cache belongs to --loader native, got --loader ",
+                                    arguments.loader, "; leave one of them out"));
+  }
+  if (arguments.resume && !settings.of_recipe.weights.empty()) {
+    throw ConfigError(
+        "train: --weights begins a run and --resume goes on with one; leave one of them out");
+  }
+}
+
   check_loggers("train: --logger", settings.loggers);
   const bool to_mlflow = std::ranges::find(settings.loggers, "mlflow") != settings.loggers.end();
   if (arguments.log_dir && settings.loggers.empty()) {
@@ -379,7 +393,8 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
 
 TrainSettings resolve(const TrainArguments& arguments) {
   TrainSettings settings;
-  settings.recipe = &find_recipe(arguments.recipe);
+  settings.of_recipe = resolve_recipe(arguments.recipe, arguments.of_recipe);
+  settings.recipe = settings.of_recipe.recipe;
   const OptionCheck check("train");
   check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
   check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical", "nccl"});
@@ -402,3 +417,4 @@ TrainSettings resolve(const TrainArguments& arguments) {
 }
 
 }  // namespace lockstep
+  check_recipe_files(arguments, settings);

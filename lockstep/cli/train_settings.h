@@ -11,6 +11,7 @@
 
 #include <lockstep/cli/train_limits.h>
 #include <lockstep/cli/train_schedule.h>
+#include <lockstep/cli/train_recipe.h>
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/core/file_lock.h>
 #include <lockstep/data/loader_options.h>
@@ -27,6 +28,7 @@ namespace lockstep {
 struct TrainArguments {
   std::string recipe;
   std::optional<std::string> strategy;
+  RecipeArguments of_recipe;
   std::optional<int> devices;
   std::optional<std::string> device_weights;
   std::optional<std::string> dp_loss;
@@ -73,7 +75,8 @@ struct TrainArguments {
 };
 
 struct TrainSettings {
-  const Recipe* recipe = nullptr;
+  std::shared_ptr<const Recipe> recipe;
+  RecipeSettings of_recipe;  ///< with the same recipe
   std::string strategy;
   StrategyOptions strategy_options;  ///< without the devices, which the rank finds
   /// Whether a process computes on several devices, and on how many; no number: as many as it finds
@@ -108,6 +111,7 @@ struct TrainSettings {
   bool resume = false;
   int threads = 0;           ///< per rank; 0: its share of the processors
   int workers_per_rank = 0;  ///< loader threads
+  bool quiet = false;        ///< nothing is shown while the run goes on
   std::filesystem::path json;
   std::vector<std::string> loggers;  ///< by their names; none: nothing is logged
   LoggerSetup logger_setup;

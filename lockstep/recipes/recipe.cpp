@@ -1,5 +1,7 @@
 #include <lockstep/recipes/recipe.h>
 
+#include <charconv>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
@@ -7,6 +9,7 @@ namespace lockstep {
 
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(),
+                                          classify_recipe(), autoencoder_recipe(),
                                           resnet50_split_recipe()};
   return all;
 }
@@ -18,6 +21,38 @@ const Recipe& find_recipe(const std::string& name) {
     names.push_back(recipe.name);
   }
   throw ConfigError(lockstep::str("there is no recipe \"", name, "\"; known are: ", join(names)));
+}
+
+Recipe chosen_recipe(const std::string& name, const RecipeChoices& choices) {
+  const Recipe& recipe = find_recipe(name);
+  if (choices.model && recipe.models.empty()) {
+    throw ConfigError(lockstep::str("recipe ", name, " has one model, which it trains; got '",
+                                    *choices.model, "' for its model"));
+  }
+  if (!choices.model && !choices.image_size) return recipe;
+  if (recipe.choose) return recipe.choose(choices);
+  throw ConfigError(lockstep::str("recipe ", name, " takes images of ", recipe.input.height, "x",
+                                  recipe.input.width, " pixels only; got ", *choices.image_size,
+                                  " for their size"));
+}
+
+RecipeChoices choices_from(const std::map<std::string, std::string>& texts) {
+  RecipeChoices choices;
+  if (const auto model = texts.find(kModelChoice); model != texts.end()) {
+    choices.model = model->second;
+  }
+  if (const auto found = texts.find(kImageSizeChoice); found != texts.end()) {
+    const std::string& text = found->second;
+    std::int64_t size = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, size);
+    if (error != std::errc() || stop != end) {
+      throw ConfigError(lockstep::str(kImageSizeChoice, " of a recipe must be a whole number, got '",
+                                      text, "'"));
+    }
+    choices.image_size = size;
+  }
+  return choices;
 }
 
 void require_stages(const Recipe& recipe, int stages) {

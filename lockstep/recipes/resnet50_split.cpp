@@ -1,48 +1,17 @@
 // ResNet-50 for several devices: the model of PyTorch's tutorial on model parallelism.
-#include <filesystem>
-
-#include <lockstep/core/error.h>
-#include <lockstep/data/image_folder.h>
 #include <lockstep/data/random_images.h>
 #include <lockstep/models/resnet.h>
+#include <lockstep/recipes/folder_split.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>
 
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kSide = 128;
 
-// A folder with train/ and val/, each with a folder of images for each class.
-RecipeData load_folders(const fs::path& directory, const ImageFolderOptions& options) {
-  std::error_code ignored;
-  for (const char* part : {"train", "val"}) {
-    if (fs::is_directory(directory / part, ignored)) continue;
-    throw ConfigError(lockstep::str("resnet50-split: --data ", directory.string(),
-                                    " has no folder '", part,
-                                    "'; expected train and val, each with a folder of images for "
-                                    "each class"));
-  }
-  const ImageDataset train = load_image_folder(directory / "train", options);
-  const ImageDataset val = load_image_folder(directory / "val", options);
-  if (train.class_names() != val.class_names()) {
-    throw DataError(lockstep::str(directory.string(), ": train has ", train.num_classes(),
-                                  " classes and val ", val.num_classes(),
-                                  ", which must have the same names"));
-  }
-  return {.description = directory.filename().empty() ? directory.parent_path().filename().string()
-                                                      : directory.filename().string(),
-          .train = train,
-          .load_test = [val] { return val; }};
-}
-
 RecipeData load_or_generate(const RecipeDataOptions& options) {
-  if (options.directory) {
-    return load_folders(*options.directory, {.decoding = options.decoding,
-                                             .max_image_pixels = options.max_image_pixels});
-  }
+  if (options.directory) return load_train_and_val(options, "resnet50-split");
   return {.description = "generated images",
           .train = make_random_images(Split::kTrain, {}),
           .load_test = [] { return make_random_images(Split::kTest, {}); }};

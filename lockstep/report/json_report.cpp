@@ -67,10 +67,12 @@ std::string to_json(const RunReport& report) {
             {"backend", info.backend},
             {"loader", info.loader},
             {"precision", info.precision},
+            {"device", info.device},
             {"fused_kernels", info.fused_kernels},
             {"world_size", info.world_size},
             {"threads_per_rank", info.threads_per_rank},
             {"global_batch", info.global_batch},
+            {"steps_per_epoch", info.steps_per_epoch},
             {"learning_rate", info.learning_rate},
             {"already_complete", report.already_complete},
             {"epochs", Json::array()},
@@ -92,6 +94,7 @@ std::string to_json(const RunReport& report) {
     json["schedule"] = info.schedule;
     json["recompute"] = info.recompute;
   }
+  if (!info.recipe_options.empty()) json["recipe_options"] = info.recipe_options;
   if (info.accumulate_grad_batches > 1) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;
   }

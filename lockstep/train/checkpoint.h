@@ -33,6 +33,9 @@ struct CheckpointInfo {
 };
 
 /// Begins the names of the loss scaler's tensors in a training state.
+/// Begins the names of the recipe's options (RunInfo::recipe_options) among the settings.
+inline constexpr std::string_view kRecipeOption = "recipe.";
+
 inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 
 /// Writes the state of `module` and `training`, which is what Optimizer::state() gives,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -89,6 +90,8 @@ struct RunInfo {
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
   double learning_rate = 0;  ///< the optimizer's, which the schedule multiplies
+  /// What the recipe was told of its model, by name: {"model", "resnet18"}, {"image_size", "224"}.
+  std::map<std::string, std::string> recipe_options{};
   std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;
@@ -120,6 +123,21 @@ struct EpochReport {
   double seconds = 0;      ///< of training, without the evaluation
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
+/// What a task shows of its module's work (Task::picture()): pixels of RGB, row by row.
+struct RunPicture {
+  std::string name{};  ///< "reconstructions"
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  std::vector<std::uint8_t> rgb{};  ///< height * width * 3 bytes
+};
+
+/// A picture of the module as it is at the end of an epoch.
+struct PictureReport {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t steps_per_epoch = 0;
+  RunPicture picture{};
+};
+
   PhaseSeconds phases{};    ///< of rank 0
   long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
   std::optional<Evaluation> test{};  ///< nothing where the epoch ended without an evaluation
@@ -156,3 +174,7 @@ class Listener {
 };
 
 }  // namespace lockstep
+  /// Whether on_picture() does something. Without such a listener no picture is made.
+  virtual bool takes_pictures() const { return false; }
+  /// Comes before the on_epoch_end() of its epoch.
+  virtual void on_picture(const PictureReport&) {}

@@ -20,11 +20,11 @@ std::vector<pipeline::StageModule> OutputTask::stages(int) const {
 }
 
 torch::Tensor OutputTask::training_step(const Batch& batch) {
-  return loss(forward(module(), batch.images), batch.labels);
+  return loss(forward(module(), batch.images), targets(batch));
 }
 
 void OutputTask::evaluation_step(const Batch& batch, Metrics& metrics) {
-  evaluate(forward(module(), batch.images), batch.labels, metrics);
+  evaluate(forward(module(), batch.images), targets(batch), metrics);
 }
 
 torch::Tensor ClassificationTask::reduced_loss(const torch::Tensor& output,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 
 #include <lockstep/data/loader.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
+#include <lockstep/train/listener.h>
 #include <lockstep/train/metrics.h>
 
 namespace lockstep {
@@ -27,6 +29,11 @@ class Task {
   /// Metrics with a state of their own. They are reset before each evaluation, reduced and read
   /// after it; Metrics::update() gives them a batch, or the task calls their own functions.
   virtual std::vector<MetricPtr> metrics() { return {}; }
+  /// Shows people what the module makes of `samples`, some of the images that rank 0 evaluates: the
+  /// same ones in all epochs. Called on rank 0 at the end of epochs with an evaluation, without
+  /// gradients, in eval mode, and only if a listener takes pictures. Nothing where there is nothing
+  /// to see. It must not communicate with other ranks.
+  virtual std::optional<RunPicture> picture(const Batch& /*samples*/) { return std::nullopt; }
 };
 
 /// A task whose loss is a function of its module's output. Strategies that compute with copies or
@@ -38,6 +45,9 @@ class OutputTask : public Task {
  public:
   /// What `module`, the task's own or a copy of it, makes of a batch's images.
   virtual torch::Tensor forward(torch::nn::Module& module, const torch::Tensor& images) const = 0;
+  /// What loss() and evaluate() get as `labels`, with the batch's samples in its first dimension:
+  /// the batch's labels, or for an auto-encoder its images.
+  virtual torch::Tensor targets(const Batch& batch) const { return batch.labels; }
   /// The mean loss over the samples, a tensor without dimensions. `output` and `labels` are on one
   /// device.
   virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;

@@ -261,6 +261,7 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
     if (ema_) ema_->update();
   }
   parts_ = parts;
+  if (report.test) show_picture(report.epoch);
   ++position_.step;
   ++position_.total;
   if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();

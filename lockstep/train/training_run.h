@@ -76,6 +76,9 @@ class TrainingRun {
   std::map<std::string, std::string> settings() const;
 
   Batch moved(const Batch& batch) const;  // to the device
+  bool takes_pictures() const;
+  void keep_samples(const Batch& batch);
+  void show_picture(std::int64_t epoch);
   bool finished() const;
   bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;
@@ -128,3 +131,4 @@ class TrainingRun {
 };
 
 }  // namespace lockstep
+  Batch samples_;  // of rank 0's evaluations, for pictures; size 0: none yet

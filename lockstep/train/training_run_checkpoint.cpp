@@ -230,3 +230,6 @@ void TrainingRun::save() {
 }
 
 }  // namespace lockstep
+  for (const auto& [name, value] : info_.recipe_options) {
+    settings[std::string(kRecipeOption) + name] = value;
+  }

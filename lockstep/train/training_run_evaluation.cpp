@@ -8,6 +8,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kTrainLoss = "train_loss";
+constexpr std::int64_t kPictureSamples = 8;
 
 // Begin the messages about the value that each of them watches.
 constexpr const char* kPlateauOwner = "schedule plateau";
@@ -85,7 +86,9 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   Metrics metrics(task_.metrics());
   Batch batch;
   for (std::int64_t i = 0; i < most && test_loader_->next(batch); ++i) {
-    strategy_.evaluate(moved(batch), metrics);
+    const Batch on_device = moved(batch);
+    keep_samples(on_device);
+    strategy_.evaluate(on_device, metrics);
   }
   metrics.all_reduce(strategy_.group(), options_.device);
   return metrics.mean();
@@ -107,6 +110,38 @@ void TrainingRun::evaluate_in_epoch() {
   const EvaluationReport report = {.epoch = position_.epoch,
                                    .step = position_.step,
                                    .steps_per_epoch = steps_per_epoch(),
+bool TrainingRun::takes_pictures() const {
+  const auto takes = [](const Listener* listener) { return listener->takes_pictures(); };
+  return strategy_.group().rank() == 0 && strategy_.module_is_current() &&
+         std::ranges::any_of(options_.listeners, takes);
+}
+
+// Keeps the first samples of the first evaluation. They are the same ones in every evaluation, also
+// of a resumed run.
+void TrainingRun::keep_samples(const Batch& batch) {
+  if (samples_.size > 0 || !takes_pictures()) return;
+  const std::int64_t count = std::min(batch.size, kPictureSamples);
+  samples_ = {.images = batch.images.narrow(0, 0, count).clone(),
+              .labels = batch.labels.narrow(0, 0, count).clone(),
+              .size = count};
+}
+
+// Called after the evaluation that ends `epoch`: the modules are in eval mode.
+void TrainingRun::show_picture(std::int64_t epoch) {
+  if (samples_.size == 0) return;
+  std::optional<RunPicture> picture;
+  {
+    const torch::NoGradGuard no_grad;
+    const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
+    const AutocastScope autocast(options_.precision, options_.device.type());
+    picture = task_.picture(samples_);
+  }
+  if (!picture) return;
+  const PictureReport report = {
+      .epoch = epoch, .steps_per_epoch = steps_per_epoch(), .picture = *std::move(picture)};
+  tell([&](Listener& listener) { listener.on_picture(report); });
+}
+
                                    .test = *test};
   tell([&](Listener& listener) { listener.on_evaluation(report); });
   task_.module().train();

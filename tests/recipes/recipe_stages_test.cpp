@@ -24,8 +24,17 @@ using testing_support::message_of;
 
 OutputTask& output_task(Task& task) { return dynamic_cast<OutputTask&>(task); }
 
-TEST(RecipeStages, HaveAllParametersOfTheModel) {
+// The recipes whose model can be cut: all but one.
+std::vector<Recipe> staged_recipes() {
+  std::vector<Recipe> staged;
   for (const Recipe& recipe : recipes()) {
+    if (recipe.name != "autoencoder") staged.push_back(recipe);
+  }
+  return staged;
+}
+
+TEST(RecipeStages, HaveAllParametersOfTheModel) {
+  for (const Recipe& recipe : staged_recipes()) {
     const auto task = recipe.make_task({.num_classes = 10});
     OutputTask& whole = output_task(*task);
     const std::size_t expected = whole.module().parameters().size();
@@ -49,7 +58,7 @@ torch::Tensor images_for(const Recipe& recipe) {
 TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
   at::set_num_threads(1);
   torch::manual_seed(2);
-  for (const Recipe& recipe : recipes()) {
+  for (const Recipe& recipe : staged_recipes()) {
     const auto task = recipe.make_task({.num_classes = 10});
     OutputTask& whole = output_task(*task);
     torch::nn::Module& module = whole.module();
@@ -100,7 +109,7 @@ TEST(RecipeStages, AreRefusedByNameWhereThereAreNone) {
   const Recipe whole = {.name = "whole"};
   EXPECT_THAT(message_of<ConfigError>([&] { require_stages(whole, 2); }),
               HasSubstr("recipe whole: the model cannot be cut into stages; recipes whose model "
-                        "can: mnist, cifar10, resnet50-split"));
+                        "can: mnist, cifar10, classify, resnet50-split"));
   const Recipe& mnist = find_recipe("mnist");
   for (const int wrong : {0, 5}) {
     EXPECT_THAT(message_of<ConfigError>([&] { require_stages(mnist, wrong); }),

@@ -46,10 +46,12 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "backend": "shm",
   "loader": "native",
   "precision": "32",
+  "device": "cpu",
   "fused_kernels": true,
   "world_size": 2,
   "threads_per_rank": 1,
   "global_batch": 128,
+  "steps_per_epoch": 469,
   "learning_rate": 0.0,
   "already_complete": false,
   "epochs": [

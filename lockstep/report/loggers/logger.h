@@ -42,6 +42,8 @@ class Logger {
   }
   /// Does nothing where the format has no histograms.
   virtual void log_histogram(const LogMoment&, std::string_view /*name*/, const Histogram&) {}
+  /// Whether log_image() keeps images: whoever has none other need not make them.
+  virtual bool takes_images() const { return false; }
   /// Does nothing where the format has no images.
   virtual void log_image(const LogMoment&, std::string_view /*name*/, const LoggedImage&) {}
   /// A good moment to write what is only worth writing now and then: the end of an epoch.

@@ -1,5 +1,6 @@
 #include <lockstep/report/loggers/logging_listener.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -69,6 +70,20 @@ void LoggingListener::on_epoch_end(const EpochReport& report) {
   std::vector<std::string> names;
   if (report.test) add_evaluation(values, *report.test, names);
   log(step_, values);
+bool LoggingListener::takes_pictures() const {
+  return std::ranges::any_of(loggers_, [](const auto& logger) { return logger->takes_images(); });
+}
+
+void LoggingListener::on_picture(const PictureReport& report) {
+  if (step_ == 0) step_ = report.epoch * report.steps_per_epoch;  // no step was left to this run
+  const RunPicture& picture = report.picture;
+  const LoggedImage image = {.rgb = picture.rgb,
+                             .width = static_cast<int>(picture.width),
+                             .height = static_cast<int>(picture.height)};
+  const LogMoment moment = moment_at(step_);
+  for (const auto& logger : loggers_) logger->log_image(moment, "images/" + picture.name, image);
+}
+
   for (const auto& logger : loggers_) logger->flush();
 }
 

@@ -20,6 +20,8 @@ namespace lockstep {
 ///   run/seconds_to_first_step
 /// The step is that of the run: a resumed run goes on counting where it was. For one thread at a
 /// time; an error of a logger ends the run.
+///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that take
+///                                                       images
 class LoggingListener final : public Listener {
  public:
   /// `more` are hyper-parameters that the Trainer does not tell of, such as the optimizer's.
@@ -34,6 +36,8 @@ class LoggingListener final : public Listener {
 
   /// Ends the logs of a run that has failed, so that they say so. Does nothing after on_run_end();
   /// what fails now is only a warning in the log.
+  bool takes_pictures() const override;
+  void on_picture(const PictureReport& report) override;
   void run_failed() noexcept;
 
  private:

@@ -39,6 +39,7 @@ class WandbLogger final : public Logger {
   void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
   void log_histogram(const LogMoment& moment, std::string_view name,
                      const Histogram& histogram) override;
+  bool takes_images() const override { return true; }
   void log_image(const LogMoment& moment, std::string_view name, const LoggedImage& image) override;
   void flush() override;
   void finish(bool success) override;

@@ -86,7 +86,7 @@ class DataParallelStrategy final : public Strategy {
       const AutocastScope autocast(settings_.precision, settings_.device.type());
       loss = dp_loss_ == DpLoss::kOnEach && core_->has_replicas()
                  ? loss_on_each(batch)
-                 : task_->loss(forward(batch.images), batch.labels);
+                 : task_->loss(forward(batch.images), task_->targets(batch));
     }
     const SecondsScope scope(phases.backward);
     weighted_loss(loss, part, settings_.scaler).backward();
@@ -95,7 +95,7 @@ class DataParallelStrategy final : public Strategy {
 
   void begin_evaluation() override {}  // the buffers are the module's
   void evaluate(const Batch& batch, Metrics& metrics) override {
-    task_->evaluate(forward(batch.images), batch.labels, metrics);
+    task_->evaluate(forward(batch.images), task_->targets(batch), metrics);
   }
 
  private:
@@ -126,7 +126,7 @@ class DataParallelStrategy final : public Strategy {
   }
 
   torch::Tensor loss_on_each(const Batch& batch) {
-    const data_parallel::Step step = core_->begin({batch.images, batch.labels});
+    const data_parallel::Step step = core_->begin({batch.images, task_->targets(batch)});
     return step.mean(run(step, [&](torch::nn::Module& replica, const Part& part) {
       return task_->loss(task_->forward(replica, part[0]), part[1]);
     }));

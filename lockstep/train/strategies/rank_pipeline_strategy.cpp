@@ -72,7 +72,7 @@ class RankPipelineStrategy final : public StagedStrategy {
     StageCriterion criterion(task(), settings(), part, batch.size);
     end_all_if_it_throws([&] {
       const AccumulationScope accumulation(*this, part.is_last);
-      pipe_->step(criterion, batch.images, batch.labels, batch.size);
+      pipe_->step(criterion, batch.images, task().targets(batch), batch.size);
     });
     add_phases(pipe_->timeline(), 1, phases);
     const SecondsScope scope(phases.communication);
@@ -91,7 +91,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   void evaluate(const Batch& batch, Metrics& metrics) override {
     end_all_if_it_throws([&] {
       const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
-      if (has_last_stage()) task().evaluate(outputs.at(0), batch.labels, metrics);
+      if (has_last_stage()) task().evaluate(outputs.at(0), task().targets(batch), metrics);
     });
   }
 

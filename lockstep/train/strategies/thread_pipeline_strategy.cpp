@@ -79,7 +79,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
 
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
     StageCriterion criterion(task(), settings(), part, batch.size);
-    pipe_->step(criterion, batch.images, batch.labels);
+    pipe_->step(criterion, batch.images, task().targets(batch));
     add_phases(pipe_->timeline(), workers(), phases);
     return criterion.mean();
   }
@@ -88,7 +88,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   void begin_evaluation() override {}  // the buffers are the module's
   void evaluate(const Batch& batch, Metrics& metrics) override {
     const torch::Tensor output = pipe_->forward(batch.images);
-    task().evaluate(output, batch.labels.to(output.device()), metrics);
+    task().evaluate(output, task().targets(batch).to(output.device()), metrics);
   }
 
   // What several stages share counts for the first of them.

@@ -1,0 +1,154 @@
+"""The auto-encoder on several processes, as a PyTorch user writes it: the peer of `lockstep train autoencoder`.
+
+Usage: torchrun --nproc-per-node 2 benchmarks/peers/autoencoder.py --data FOLDER --json FILE
+
+torchvision's ImageFolder resized to --image-size, random_split by --seed, DistributedSampler, DataLoader, DDP on
+Gloo, one thread a rank, Adam. --cache keeps the resized images as one uint8 tensor in each process, which is filled
+before the first epoch ("seconds_to_fill_cache"). --channels-last computes in that memory format.
+
+The JSON has what `lockstep train --json` has: {"epochs": [{"epoch", "seconds", "train_loss", "images_per_second",
+"phases": {"data"}, "metrics": {"loss"}}], "test": {"loss"}}.
+"""
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, Subset, random_split
+from torch.utils.data.distributed import DistributedSampler
+from torchvision import datasets, transforms
+
+
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(4),
+                                     nn.Conv2d(8, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(5))
+        self.decoder = nn.Sequential(nn.ConvTranspose2d(16, 8, 5, stride=5), nn.ReLU(),
+                                     nn.ConvTranspose2d(8, 3, 5, stride=4, padding=1, output_padding=1))
+
+    def forward(self, x):
+        return self.decoder(self.encoder(x))
+
+
+class Images(Dataset):
+    """The images of a folder without their labels; with a cache, from memory."""
+
+    def __init__(self, folder, side, cached):
+        self.files = datasets.ImageFolder(folder)
+        resize = [transforms.Resize((side, side)), transforms.PILToTensor()]
+        self.resize = transforms.Compose(resize)
+        self.to_float = transforms.ConvertImageDtype(torch.float32)
+        self.pixels = None
+        if cached:
+            self.pixels = torch.stack([self.resize(self.files[i][0]) for i in range(len(self.files))])
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        pixels = self.resize(self.files[index][0]) if self.pixels is None else self.pixels[index]
+        return self.to_float(pixels)
+
+
+def seconds_in(batches, waited):
+    """The batches, and in waited[0] the seconds that the caller waited for them."""
+    begin = time.perf_counter()
+    for batch in batches:
+        waited[0] += time.perf_counter() - begin
+        yield batch
+        begin = time.perf_counter()
+
+
+def mean_of_ranks(total, count):
+    sums = torch.tensor([total, float(count)], dtype=torch.float64)
+    dist.all_reduce(sums)
+    return (sums[0] / sums[1]).item()
+
+
+def evaluate(model, loader, memory_format):
+    model.eval()
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for images in loader:
+            images = images.to(memory_format=memory_format)
+            total += F.mse_loss(model(images), images).item() * len(images)
+            count += len(images)
+    return mean_of_ranks(total, count)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
+    parser.add_argument("--max-epochs", type=int, default=2)
+    parser.add_argument("--image-size", type=int, default=160)
+    parser.add_argument("--val-fraction", type=float, default=0.2)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cache", action="store_true")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    memory_format = torch.channels_last if args.channels_last else torch.contiguous_format
+
+    begin = time.perf_counter()
+    images = Images(args.data, args.image_size, args.cache)
+    filled = time.perf_counter() - begin
+    validated = round(args.val_fraction * len(images))
+    train_set, test_set = random_split(images, [len(images) - validated, validated],
+                                       torch.Generator().manual_seed(args.seed))
+    sampler = DistributedSampler(train_set, seed=args.seed)
+    options = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
+    train_loader = DataLoader(train_set, args.batch_size // world, sampler=sampler, **options)
+    test_share = Subset(test_set, range(rank, len(test_set), world))
+    test_loader = DataLoader(test_share, args.batch_size // world, num_workers=args.workers)
+
+    net = Autoencoder().to(memory_format=memory_format)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    report = {"world_size": world, "workers": args.workers, "global_batch": args.batch_size,
+              "torch": torch.__version__, "cache": args.cache, "channels_last": args.channels_last,
+              "seconds_to_fill_cache": filled if args.cache else 0, "epochs": []}
+    for epoch in range(1, args.max_epochs + 1):
+        model.train()
+        sampler.set_epoch(epoch - 1)
+        start, total, count, waited = time.perf_counter(), 0.0, 0, [0.0]
+        for batch in seconds_in(train_loader, waited):
+            batch = batch.to(memory_format=memory_format)
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(batch), batch)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(batch)
+            count += len(batch)
+        seconds = time.perf_counter() - start
+        report["epochs"].append({"epoch": epoch, "seconds": seconds, "train_loss": mean_of_ranks(total, count),
+                                 "images_per_second": count * world / seconds, "phases": {"data": waited[0]},
+                                 "metrics": {"loss": evaluate(net, test_loader, memory_format)}})
+        if rank == 0:
+            print(f"epoch {epoch}: {json.dumps(report['epochs'][-1])}", flush=True)
+    report["test"] = report["epochs"][-1]["metrics"]
+    if rank == 0 and args.json:
+        pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
+    # Not destroy_process_group(): see ddp_mnist.py.
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

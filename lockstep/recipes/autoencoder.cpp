@@ -1,0 +1,63 @@
+// A convolutional auto-encoder on any folder of images, resized to squares.
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/models/autoencoder.h>
+#include <lockstep/recipes/autoencoder_task.h>
+#include <lockstep/recipes/folder_split.h>
+#include <lockstep/recipes/recipe.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kDefaultSide = 160;
+constexpr std::int64_t kMostSide = 4000;
+// Four thousand photographs of the default size and more.
+constexpr std::int64_t kUsualCacheBytes = std::int64_t{1} << 30;
+
+// Pixels from 0 to 1, as the net's output is to have them.
+Normalize unit_range() { return {.mean = {0, 0, 0}, .std = {1, 1, 1}}; }
+
+int checked_side(std::int64_t side) {
+  constexpr std::int64_t kStride = AutoencoderImpl::kStride;
+  OptionCheck("recipe autoencoder")
+      .in_range("the image size", static_cast<double>(side), kStride, kMostSide);
+  if (side % kStride != 0) {
+    const std::int64_t below = side / kStride * kStride;
+    throw ConfigError(lockstep::str("recipe autoencoder: the image size must be a multiple of ",
+                                    kStride, ", which the net pools to one pixel, got ", side,
+                                    "; use ", below, " or ", below + kStride));
+  }
+  return static_cast<int>(side);
+}
+
+}  // namespace
+
+Recipe autoencoder_recipe(const RecipeChoices& choices) {
+  const int side = checked_side(choices.image_size.value_or(kDefaultSide));
+  const Augmentation resize_only = {Resize{side}, unit_range()};
+  return {.name = "autoencoder",
+          .summary = "any folder of images, a convolutional auto-encoder (8 thousand parameters)",
+          .defaults = {.global_batch = 64,
+                       .max_epochs = 10,
+                       .optimizer = AdamOptions{.lr = 1e-3},
+                       .schedule = {}},
+          .train_augmentation = resize_only,
+          .test_augmentation = resize_only,
+          .input = {3, side, side},
+          .channels_last = true,
+          .load_data =
+              [side](const RecipeDataOptions& options) {
+                return load_folder_split(options, {.recipe = "autoencoder",
+                                                   .cached_size = ImageSize{side},
+                                                   .default_cache_bytes = kUsualCacheBytes});
+              },
+          .reads_image_folder = true,
+          .splits_folder = true,
+          .make_task = [](const TaskOptions&) -> std::unique_ptr<Task> {
+            return std::make_unique<AutoencoderTask>(Autoencoder(), unit_range());
+          },
+          .choose = autoencoder_recipe,
+          .choices = {{kImageSizeChoice, std::to_string(side)}}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+// Classification of any folder of images by a ResNet, augmented as in torchvision's reference.
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/recipes/folder_split.h>
+#include <lockstep/recipes/recipe.h>
+#include <lockstep/recipes/resnet_task.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kClassifyOwner = "recipe classify";
+constexpr const char* kDefaultNet = "resnet18";
+constexpr std::int64_t kUsualSide = 224;
+// The net halves it five times: at 64 a batch of one image still has a variance in every channel.
+constexpr std::int64_t kLeastSide = 64;
+constexpr std::int64_t kLargestSide = 4096;
+
+struct NamedNet {
+  const char* name;
+  ResNet (*make)(ResNetStem stem, std::int64_t num_classes);
+  int blocks;  // the most stages that it can be cut into
+};
+constexpr NamedNet kNets[] = {
+    {"resnet18", resnet18, 8}, {"resnet34", resnet34, 16}, {"resnet50", resnet50, 16}};
+
+std::vector<std::string> net_names() {
+  std::vector<std::string> names;
+  for (const NamedNet& net : kNets) names.emplace_back(net.name);
+  return names;
+}
+
+const NamedNet& net_named(const std::string& name) {
+  OptionCheck(kClassifyOwner).one_of("the model", name, net_names());
+  const NamedNet* net = kNets;
+  while (net->name != name) ++net;
+  return *net;
+}
+
+RecipeData load_classes(const RecipeDataOptions& options) {
+  RecipeData data = load_folder_split(options, {.recipe = "classify"});
+  if (data.train.num_classes() < 2) {
+    throw DataError(lockstep::str("classify: ", *options.directory, " has one class, '",
+                                  data.train.class_names().at(0),
+                                  "'; a classifier needs at least two, each a folder of its own"));
+  }
+  return data;
+}
+
+}  // namespace
+
+Recipe classify_recipe(const RecipeChoices& choices) {
+  const NamedNet& net = net_named(choices.model.value_or(kDefaultNet));
+  const std::int64_t size = choices.image_size.value_or(kUsualSide);
+  OptionCheck(kClassifyOwner)
+      .in_range("the image size", static_cast<double>(size), kLeastSide, kLargestSide);
+  const int side = static_cast<int>(size);
+  // Of ImageNet's images, on which the published weights were trained.
+  const Normalize normalize = {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
+  return {.name = "classify",
+          .summary = "any folder of images in classes, ResNet-18, 34 or 50 (--model)",
+          .defaults = {.global_batch = 64,
+                       .max_epochs = 30,
+                       .optimizer = SgdOptions{.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4},
+                       .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
+          .train_augmentation = {RandomResizedCrop{side}, RandomHorizontalFlip{}, normalize},
+          // 256 for 224, as torchvision's reference has it.
+          .test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{side},
+                                normalize},
+          .input = {3, side, side},
+          .channels_last = true,
+          .load_data = load_classes,
+          .reads_image_folder = true,
+          .splits_folder = true,
+          .max_stages = net.blocks,
+          .make_task =
+              [make = net.make](const TaskOptions& options) {
+                return make_resnet_task(make(ResNetStem::kImageNet, options.num_classes));
+              },
+          .models = net_names(),
+          .choose = classify_recipe,
+          .choices = {{kModelChoice, net.name}, {kImageSizeChoice, std::to_string(side)}}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// The last picture of a run as a PNG file.
+#pragma once
+
+#include <filesystem>
+#include <utility>
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// Writes FOLDER/NAME.png, where NAME is that of the picture (Task::picture()), at the end of each
+/// epoch that has one: the file of the last epoch stays. Readers see the old file or the new one.
+/// DataError where it cannot be written.
+class PictureFile final : public Listener {
+ public:
+  /// The folder must exist.
+  explicit PictureFile(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  bool takes_pictures() const override { return true; }
+  void on_picture(const PictureReport& report) override;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,276 @@
+// `lockstep train classify` and `train autoencoder`: on any folder of images, from start to model.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/formats/png.h>
+#include <tests/cli/train_command.h>
+#include <tests/export/onnx_reader.h>
+#include <tests/support/colour_folder.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class TrainFolder : public TrainCommand {
+ protected:
+  void write_photos(const std::string& name, int count, int classes) {
+    write_colours(scratch, name, count, classes);
+  }
+  ProgramResult train_folder(const std::string& recipe, const std::string& folder,
+                             const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {recipe, "--data", in_scratch(folder)};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  }
+  ProgramResult export_to(const std::string& name, const std::string& run) const {
+    return run_to_end({LOCKSTEP_PROGRAM, "export", in_scratch(run + "/checkpoint.safetensors"),
+                       "--onnx", in_scratch(name), "--dynamic-batch"});
+  }
+  nlohmann::json record(const std::string& name) const {
+    return nlohmann::json::parse(read_text(scratch / name));
+  }
+};
+
+struct Sheet {
+  int width = 0;
+  int height = 0;
+  std::vector<std::uint8_t> pixels;
+};
+
+Sheet read_sheet(const std::filesystem::path& path) {
+  const std::string file = read_text(path);
+  PngDecoder decoder;
+  const ImageHeader header = decoder.open(std::as_bytes(std::span(file)), path.string());
+  Sheet sheet{header.width, header.height, {}};
+  sheet.pixels.resize(static_cast<std::size_t>(sheet.width) *
+                      static_cast<std::size_t>(sheet.height) * 3);
+  decoder.decode({0, 0, sheet.width, sheet.height}, sheet.pixels);
+  return sheet;
+}
+
+std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("events.out.tfevents")) files.push_back(entry.path());
+  }
+  return files;
+}
+
+TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
+  write_photos("photos", 30, 2);
+  const std::vector<std::string> options = {
+      "--nproc-per-node", "2",    "--image-size", "40",           "--batch-size", "8",
+      "--threads",        "1",    "--out",        in_scratch("run"), "--json",    in_scratch("run.json"),
+      "--logger",         "csv,tensorboard", "--log-dir", in_scratch("logs")};
+  std::vector<std::string> first = options;
+  first.insert(first.end(), {"--max-epochs", "2"});
+  const ProgramResult result = train_folder("autoencoder", "photos", first);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("note: all 30 images stay in memory"),
+                                HasSubstr("note: split by seed 0: 24 images to train on, 6 to")));
+  const nlohmann::json run = record("run.json");
+  EXPECT_EQ(run["recipe_options"]["image_size"], "40");
+  EXPECT_EQ(run["steps_per_epoch"], 3);
+  ASSERT_EQ(run["epochs"].size(), 2U);
+  EXPECT_LT(run["epochs"][1]["train_loss"], run["epochs"][0]["train_loss"]);
+  EXPECT_TRUE(run["test"].contains("psnr"));
+
+  // Rank 0 evaluates 3 of the 6 images. The inputs are of one colour each, as they were written.
+  const Sheet sheet = read_sheet(scratch / "run" / "reconstructions.png");
+  EXPECT_EQ(sheet.width, 3 * 40 + 2 * 4);
+  EXPECT_EQ(sheet.height, 2 * 40 + 4);
+  for (int i = 0; i < 3; ++i) {
+    const auto pixel = [&](int x, int y) {
+      return &sheet.pixels[static_cast<std::size_t>(3 * (y * sheet.width + i * 44 + x))];
+    };
+    const int number = (pixel(0, 0)[0] - 3) / 5;
+    EXPECT_EQ(pixel(0, 0)[0], red_of(number));
+    for (const auto& [x, y] : {std::pair{0, 0}, {39, 0}, {20, 20}, {39, 39}}) {
+      EXPECT_EQ(pixel(x, y)[0], red_of(number));
+      EXPECT_EQ(pixel(x, y)[1], 100);
+      EXPECT_EQ(pixel(x, y)[2], 200 - number);
+    }
+  }
+  const auto events = event_files(scratch / "logs");
+  ASSERT_EQ(events.size(), 1U);
+  const std::string log = read_text(events[0]);
+  std::size_t pictures = 0;
+  for (auto at = log.find("\x89PNG"); at != std::string::npos; at = log.find("\x89PNG", at + 1)) {
+    ++pictures;
+  }
+  EXPECT_EQ(pictures, 2U) << "one for each epoch";
+  EXPECT_THAT(log, HasSubstr("images/reconstructions"));
+
+  std::vector<std::string> more = options;
+  more.insert(more.end(), {"--max-epochs", "3", "--resume"});
+  const ProgramResult resumed = train_folder("autoencoder", "photos", more);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, Not(HasSubstr("does not repeat")));
+  EXPECT_EQ(record("run.json")["epochs"][0]["epoch"], 3);
+
+  const ProgramResult exported = export_to("net.onnx", "run");
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(exported.out, HasSubstr("input [batch, 3, 40, 40]"));
+  const ReadModel model = read_model(scratch / "net.onnx");
+  EXPECT_EQ(model.sizes.at("output"), "batch,3,40,40");
+  EXPECT_TRUE(model.initializers.contains("decoder.2.weight"));
+}
+
+// Whether images come from the cache or from their files is not to be seen in the weights.
+TEST_F(TrainFolder, TheCacheChangesNothing) {
+  write_photos("photos", 20, 2);
+  std::vector<double> losses;
+  for (const char* cache : {"none", "10kB", "1GB"}) {
+    const std::string json = in_scratch(std::string(cache) + ".json");
+    const ProgramResult result = train_folder(
+        "autoencoder", "photos",
+        {"--image-size", "40", "--batch-size", "8", "--threads", "1", "--max-epochs", "3",
+         "--cache", cache, "--json", json});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    losses.push_back(record(std::string(cache) + ".json")["test"]["loss"]);
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+}
+
+TEST_F(TrainFolder, AClassifierAndItsWeightsForOtherClasses) {
+  write_photos("photos", 12, 2);
+  const std::vector<std::string> small = {"--image-size", "64", "--batch-size", "4",
+                                          "--max-epochs", "1",  "--threads",    "1"};
+  std::vector<std::string> first = small;
+  first.insert(first.end(), {"--nproc-per-node", "2", "--out", in_scratch("two"), "--json",
+                             in_scratch("two.json")});
+  const ProgramResult trained = train_folder("classify", "photos", first);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(record("two.json")["recipe_options"]["model"], "resnet18");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "two" / "reconstructions.png"));
+
+  const ProgramResult exported = export_to("net.onnx", "two");
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  const ReadModel model = read_model(scratch / "net.onnx");
+  EXPECT_EQ(model.sizes.at("input"), "batch,3,64,64");
+  EXPECT_EQ(model.sizes.at("output"), "batch,2");
+
+  // Another number of classes: the last layer begins anew, and the program says so. Folders that
+  // are a split of their own are taken as they are.
+  write_colours(scratch, "split/train", 9, 3);
+  write_colours(scratch, "split/val", 3, 3, /*first=*/20);
+  const std::string weights = in_scratch("two/checkpoint.safetensors");
+  std::vector<std::string> other = small;
+  other.insert(other.end(), {"--weights", weights, "--json", in_scratch("three.json")});
+  const ProgramResult three = train_folder("classify", "split", other);
+  ASSERT_EQ(three.exit_code, 0) << three.err;
+  EXPECT_THAT(three.err, AllOf(StartsWith("note: fc "), HasSubstr(weights),
+                               HasSubstr("fc.weight, fc.bias keep their initial values\n")));
+  EXPECT_EQ(record("three.json")["steps_per_epoch"], 3);
+  std::vector<std::string> same = small;
+  same.insert(same.end(), {"--weights", weights});
+  EXPECT_THAT(train_folder("classify", "photos", same).err, Not(HasSubstr("initial")));
+}
+
+TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
+  write_photos("photos", 10, 2);
+  write_photos("one", 4, 1);
+  std::filesystem::create_directory(scratch / "empty");
+  scratch.write("bad.safetensors", "no weights");
+  struct Case {
+    std::vector<std::string> arguments;
+    int exit_code;
+    std::string text;
+  };
+  const std::string photos = in_scratch("photos");
+  const std::vector<Case> cases = {
+      {{"autoencoder"}, 2, "autoencoder: give --data DIR"},
+      {{"autoencoder", "--data", in_scratch("empty")}, 1, "empty: has no subfolders"},
+      {{"autoencoder", "--data", in_scratch("nowhere")}, 1, "nowhere"},
+      {{"classify", "--data", in_scratch("one")}, 1, "has one class, 'class0'"},
+      {{"autoencoder", "--data", photos, "--image-size", "170"}, 2,
+       "must be a multiple of 20, which the net pools to one pixel, got 170; use 160 or 180"},
+      {{"classify", "--data", photos, "--model", "vgg16"}, 2,
+       "the model must be one of resnet18, resnet34, resnet50, got 'vgg16'"},
+      {{"autoencoder", "--data", photos, "--model", "resnet18"}, 2,
+       "train: --model changes nothing for autoencoder; it belongs to classify"},
+      {{"mnist", "--image-size", "64"}, 2,
+       "train: --image-size changes nothing for mnist; it belongs to classify, autoencoder"},
+      {{"mnist", "--val-fraction", "0.5"}, 2, "train: --val-fraction changes nothing for mnist"},
+      {{"classify", "--data", photos, "--val-fraction", "2"}, 2,
+       "--val-fraction must be from 0 to 1, got 2"},
+      {{"classify", "--data", photos, "--val-fraction", "0"}, 2, "each part needs at least 1 image"},
+      {{"classify", "--data", photos, "--cache", "much"}, 2, "--cache"},
+      {{"classify", "--data", photos, "--cache", "1GB", "--loader", "dali"}, 2,
+       "train: --cache belongs to --loader native, got --loader dali"},
+      {{"classify", "--data", photos, "--weights", in_scratch("none.pth")}, 2,
+       "none.pth: there is no such file"},
+      {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors")}, 1,
+       "bad.safetensors"},
+      {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors"), "--resume",
+        "--out", in_scratch("run")},
+       2,
+       "train: --weights begins a run and --resume goes on with one"},
+  };
+  for (const Case& each : cases) {
+    const ProgramResult result = train(each.arguments);
+    EXPECT_EQ(result.exit_code, each.exit_code) << each.text << "\n" << result.err;
+    EXPECT_EQ(result.error_lines(), 1) << each.text << "\n" << result.err;
+    EXPECT_THAT(result.err, HasSubstr(each.text));
+  }
+}
+
+TEST_F(TrainFolder, TimesAnEpochForATable) {
+  write_photos("photos", 30, 2);
+  const auto table = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "bench", "table"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_to_end(words);
+  };
+  const ProgramResult result =
+      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks",
+             "1,2", "--batch-per-rank", "4,6", "--epochs", "2", "--threads", "1", "--format",
+             "csv", "--json", in_scratch("table.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("recipe,strategy,loader,device,ranks,threads_per_rank,"));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 5);
+  const nlohmann::json rows = record("table.json");
+  ASSERT_EQ(rows.size(), 4U);
+  // 24 images to train on.
+  const int expected[][3] = {{1, 4, 6}, {2, 4, 3}, {1, 6, 4}, {2, 6, 2}};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["ranks"], expected[i][0]);
+    EXPECT_EQ(rows[i]["batch_per_rank"], expected[i][1]);
+    EXPECT_EQ(rows[i]["iterations_per_epoch"], expected[i][2]);
+    EXPECT_EQ(rows[i]["strategy"], expected[i][0] == 1 ? "single" : "ddp");
+    EXPECT_GT(rows[i]["epoch_s"], 0.0);
+    EXPECT_GT(rows[i]["efficiency"], 0.0);
+  }
+  EXPECT_EQ(rows[0]["efficiency"], 1.0);
+
+  const ProgramResult markdown =
+      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1",
+             "--max-steps", "2", "--batch-per-rank", "4", "--epochs", "1", "--threads", "1",
+             "--format", "markdown"});
+  EXPECT_THAT(markdown.out,
+              AllOf(HasSubstr("| ranks | batch per rank | iterations per epoch | seconds per epoch"),
+                    HasSubstr("| 1 | 4 | 2 |")));
+  expect_one_error(table({"autoencoder"}), 2, "autoencoder: give --data DIR", "no folder");
+  expect_one_error(table({"mnist", "--ranks", "1,x"}), 2,
+                   "--ranks must be whole numbers with commas, as in 1,2,3, got '1,x'", "ranks");
+  expect_one_error(table({"mnist", "--ranks", "0"}), 2, "--ranks must be from 1 to 1024, got 0",
+                   "no rank");
+  expect_one_error(table({"mnist", "--format", "xml"}), 2, "--format must be one of", "format");
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

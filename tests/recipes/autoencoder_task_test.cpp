@@ -1,0 +1,99 @@
+// What an auto-encoder is trained by, judged by and shown as.
+#include <lockstep/recipes/autoencoder_task.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include <lockstep/formats/png.h>
+#include <lockstep/recipes/tensor_picture.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+const Normalize kUnit = {.mean = {0, 0, 0}, .std = {1, 1, 1}};
+
+Batch random_batch(std::int64_t size) {
+  return {.images = torch::rand({size, 3, 40, 40}),
+          .labels = torch::zeros({size}, torch::kLong),
+          .size = size};
+}
+
+TEST(AutoencoderTask, ComparesItsOutputWithTheImages) {
+  torch::manual_seed(0);
+  const torch::NoGradGuard no_grad;
+  Autoencoder net;
+  AutoencoderTask task(net, kUnit);
+  const Batch first = random_batch(3);
+  const Batch second = random_batch(5);
+  const auto squared_error = [&](const Batch& batch) {
+    return (net->forward(batch.images) - batch.images).square().mean().item<double>();
+  };
+  EXPECT_NEAR(task.training_step(first).item<double>(), squared_error(first), 1e-6);
+
+  Metrics metrics(task.metrics());
+  task.evaluation_step(first, metrics);
+  task.evaluation_step(second, metrics);
+  const Evaluation found = metrics.mean();
+  const double mean = (3 * squared_error(first) + 5 * squared_error(second)) / 8;
+  EXPECT_NEAR(found.loss, mean, 1e-6);
+  EXPECT_EQ(found.samples, 8);
+  EXPECT_NEAR(found.value_of("psnr").value(), -10 * std::log10(mean), 1e-3);
+}
+
+TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
+  torch::manual_seed(1);
+  const torch::NoGradGuard no_grad;
+  Autoencoder net;
+  AutoencoderTask task(net, kUnit);
+  const Batch samples = random_batch(2);
+  const torch::Tensor outputs = net->forward(samples.images);
+  const RunPicture sheet = task.picture(samples).value();
+  EXPECT_EQ(sheet.name, "reconstructions");
+  constexpr std::int64_t kGap = AutoencoderTask::kPictureGap;
+  ASSERT_EQ(sheet.width, 2 * 40 + kGap);
+  ASSERT_EQ(sheet.height, 2 * 40 + kGap);
+  // As it comes back from a file.
+  const std::string file = encode_png(sheet.rgb, static_cast<int>(sheet.width),
+                                      static_cast<int>(sheet.height));
+  PngDecoder decoder;
+  decoder.open(std::as_bytes(std::span(file)), "sheet");
+  std::vector<std::uint8_t> pixels(sheet.rgb.size());
+  decoder.decode({0, 0, static_cast<int>(sheet.width), static_cast<int>(sheet.height)}, pixels);
+  const auto byte = [](const torch::Tensor& images, std::int64_t n, std::int64_t c, std::int64_t y,
+                       std::int64_t x) {
+    const double value = images[n][c][y][x].item<double>();
+    return static_cast<int>(std::lround(255 * std::min(std::max(value, 0.0), 1.0)));
+  };
+  for (std::int64_t n = 0; n < 2; ++n) {
+    for (std::int64_t c = 0; c < 3; ++c) {
+      for (const auto& [y, x] : {std::pair{0, 0}, {0, 39}, {39, 0}, {39, 39}, {17, 23}}) {
+        const auto at = [&](std::int64_t row) {
+          return static_cast<int>(
+              pixels[static_cast<std::size_t>((row * sheet.width + n * (40 + kGap) + x) * 3 + c)]);
+        };
+        EXPECT_EQ(at(y), byte(samples.images, n, c, y, x));
+        EXPECT_EQ(at(40 + kGap + y), byte(outputs, n, c, y, x));
+      }
+    }
+  }
+  const auto gap = static_cast<std::size_t>((40 * sheet.width) * 3);
+  EXPECT_EQ(pixels[gap], 255) << "white between the rows";
+}
+
+TEST(TensorPicture, UndoesNormalize) {
+  const Normalize normalize = {.mean = {0.5, 0.25, 0}, .std = {0.5, 2, 1}};
+  torch::Tensor image = torch::zeros({3, 1, 2});
+  image[0][0][0] = 1.0;   // 255
+  image[0][0][1] = -3.0;  // below black
+  image[2][0][1] = 0.1;   // 25.5
+  const Picture picture = picture_of(image, normalize);
+  EXPECT_THAT(picture.rgb, ::testing::ElementsAre(255, 64, 0, 0, 64, 26));
+  EXPECT_THAT(picture_of(torch::full({1, 1, 1}, 1.0), {.mean = {0}, .std = {0.2}}).rgb,
+              ::testing::ElementsAre(51, 51, 51));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

@@ -1,0 +1,197 @@
+// Any folder of images as the recipes classify and autoencoder take it.
+#include <lockstep/recipes/folder_split.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/recipes/recipe.h>
+#include <tests/support/colour_folder.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class FolderSplit : public ::testing::Test {
+ protected:
+  RecipeData load(const std::string& recipe, RecipeDataOptions options = {}) {
+    if (!options.directory) options.directory = (directory_ / "photos").string();
+    options.message = [this](const std::string& text) { messages_.push_back(text); };
+    return find_recipe(recipe).load_data(options);
+  }
+
+  // The reds of the images, by which they are told apart, in their order.
+  static std::vector<int> reds_of(const ImageDataset& dataset) {
+    std::vector<int> reds;
+    ImageReader reader;
+    for (std::int64_t i = 0; i < dataset.size(); ++i) {
+      dataset.read(i, reader);
+      reds.push_back(reader.pixels({0, 0, 1, 1}).pixels[0]);
+    }
+    return reds;
+  }
+
+  TemporaryDirectory directory_;
+  std::vector<std::string> messages_;
+};
+
+TEST_F(FolderSplit, BySeedIsDisjointCompleteAndTheSameOnAllRanks) {
+  write_colours(directory_, "photos", 20, 2);
+  for (const char* recipe : {"classify", "autoencoder"}) {
+    const RecipeData data = load(recipe, {.seed = 3});
+    EXPECT_EQ(data.description, "photos");
+    const std::vector<int> train = reds_of(data.train);
+    const std::vector<int> validation = reds_of(data.load_test());
+    EXPECT_EQ(train.size(), 16U);
+    EXPECT_EQ(validation.size(), 4U);
+    std::set<int> all(train.begin(), train.end());
+    all.insert(validation.begin(), validation.end());
+    EXPECT_EQ(all.size(), 20U) << "each image once";
+
+    const RecipeData again = load(recipe, {.seed = 3});
+    EXPECT_EQ(reds_of(again.train), train);
+    EXPECT_EQ(reds_of(again.load_test()), validation);
+    EXPECT_NE(reds_of(load(recipe, {.seed = 4}).load_test()), validation);
+  }
+  EXPECT_THAT(messages_[0], "split by seed 3: 16 images to train on, 4 to validate on");
+}
+
+TEST_F(FolderSplit, TakesTheShareThatItIsTold) {
+  write_colours(directory_, "photos", 20, 2);
+  EXPECT_EQ(load("classify", {.validation_fraction = 0.55}).load_test().size(), 11);
+  const auto refusal = [&](double fraction) {
+    return message_of<ConfigError>([&] { load("classify", {.validation_fraction = fraction}); });
+  };
+  EXPECT_EQ(refusal(0.01),
+            "classify: a validation fraction of 0.01 of 20 images is 0 images; each part needs at "
+            "least 1 image");
+  EXPECT_THAT(refusal(0.99), HasSubstr("is 20 images"));
+  EXPECT_THAT(refusal(1.5), HasSubstr("the validation fraction must be from 0 to 1, got 1.5"));
+}
+
+TEST_F(FolderSplit, ByFoldersIsTheFolders) {
+  for (const std::string validation : {"val", "test"}) {
+    std::filesystem::remove_all(directory_ / "photos");
+    write_colours(directory_, "photos/train", 6, 2);
+    write_colours(directory_, "photos/" + validation, 4, 2, /*first=*/10);
+    for (const char* recipe : {"classify", "autoencoder"}) {
+      const RecipeData data = load(recipe);
+      EXPECT_THAT(reds_of(data.train), ElementsAre(red_of(0), red_of(2), red_of(4), red_of(1),
+                                                   red_of(3), red_of(5)));
+      EXPECT_THAT(reds_of(data.load_test()),
+                  ElementsAre(red_of(10), red_of(12), red_of(11), red_of(13)));
+      EXPECT_EQ(data.load_test().num_classes(), 2);
+    }
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { load("classify", {.validation_fraction = 0.5}); }),
+        HasSubstr("has the folders train and " + validation + ", which are the split"));
+  }
+  write_colours(directory_, "photos/train", 1, 3, /*first=*/2);
+  EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
+              HasSubstr("train has 3 classes and test 2"));
+}
+
+TEST_F(FolderSplit, KeepsDecodedImages) {
+  write_colours(directory_, "photos", 20, 2);
+  const RecipeData data = load("autoencoder");
+  EXPECT_THAT(messages_, ElementsAre(AllOf(HasSubstr("all 20 images stay in memory"),
+                                           HasSubstr("1.5 MB at 160x160 pixels")),
+                                     HasSubstr("split by seed 0")));
+  const std::vector<int> train = reds_of(data.train);
+  const std::vector<int> validation = reds_of(data.load_test());
+  std::filesystem::remove_all(directory_ / "photos");
+  EXPECT_EQ(reds_of(data.train), train);
+  EXPECT_EQ(reds_of(data.load_test()), validation);
+}
+
+TEST_F(FolderSplit, KeepsAsManyAsItIsTold) {
+  write_colours(directory_, "photos", 20, 2);
+  load("autoencoder", {.cache_bytes = 5 * 3 * 160 * 160});
+  EXPECT_THAT(messages_[0], AllOf(HasSubstr("5 of 20 images stay in memory"),
+                                  HasSubstr("the others are decoded in every epoch")));
+  messages_.clear();
+  const RecipeData data = load("autoencoder", {.cache_bytes = 0});
+  EXPECT_THAT(messages_, ElementsAre(HasSubstr("split by seed")));
+  reds_of(data.train);
+  std::filesystem::remove_all(directory_ / "photos");
+  EXPECT_THROW(reds_of(data.train), DataError);
+
+  write_colours(directory_, "photos", 20, 2);
+  messages_.clear();
+  load("classify", {.cache_bytes = 2'000'000});
+  EXPECT_THAT(messages_, ElementsAre("decoded images stay in memory, in up to 2.0 MB",
+                                     HasSubstr("split by seed")));
+}
+
+TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
+  for (const std::string recipe : {"classify", "autoencoder"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { find_recipe(recipe).load_data({}); }),
+                HasSubstr(recipe + ": give --data DIR"));
+    EXPECT_THAT(message_of<DataError>([&] { load(recipe); }), HasSubstr("photos"));
+    std::filesystem::create_directory(directory_ / "photos");
+    EXPECT_THAT(message_of<DataError>([&] { load(recipe); }), HasSubstr("has no subfolders"));
+    std::filesystem::create_directory(directory_ / "photos" / "cat");
+    EXPECT_THAT(message_of<DataError>([&] { load(recipe); }),
+                HasSubstr("cat: holds no .jpg, .jpeg or .png file"));
+    std::filesystem::remove_all(directory_ / "photos");
+  }
+  write_colours(directory_, "photos", 5, 1);
+  EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
+              HasSubstr("has one class, 'class0'; a classifier needs at least two"));
+  EXPECT_EQ(load("autoencoder").train.size(), 4) << "which needs no classes";
+}
+
+TEST(RecipeChoices, MakeTheRecipe) {
+  const Recipe autoencoder = chosen_recipe("autoencoder", {.image_size = 80});
+  EXPECT_EQ(autoencoder.input, (ImageShape{3, 80, 80}));
+  const Recipe classify = chosen_recipe("classify", {.model = "resnet34", .image_size = 64});
+  EXPECT_EQ(classify.input, (ImageShape{3, 64, 64}));
+  EXPECT_EQ(classify.max_stages, 16);
+  using Choices = std::map<std::string, std::string>;
+  EXPECT_EQ(classify.choices, (Choices{{"model", "resnet34"}, {"image_size", "64"}}));
+  const RecipeChoices read = choices_from(classify.choices);
+  EXPECT_EQ(read.model, "resnet34");
+  EXPECT_EQ(read.image_size, 64);
+  EXPECT_EQ(chosen_recipe("mnist", {}).name, "mnist");
+  // The parameters of torchvision's nets with six outputs: sum(p.numel() for p in net.parameters()).
+  const std::map<std::string, std::int64_t> parameters = {
+      {"resnet18", 11'179'590}, {"resnet34", 21'287'750}, {"resnet50", 23'520'326}};
+  for (const auto& [name, expected] : parameters) {
+    const auto task =
+        chosen_recipe("classify", {.model = name}).make_task({.num_classes = 6});
+    std::int64_t count = 0;
+    for (const torch::Tensor& each : task->module().parameters()) count += each.numel();
+    EXPECT_EQ(count, expected) << name;
+  }
+}
+
+TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
+  const auto refusal = [](const std::string& name, const RecipeChoices& choices) {
+    return message_of<ConfigError>([&] { chosen_recipe(name, choices); });
+  };
+  EXPECT_THAT(refusal("autoencoder", {.image_size = 170}),
+              HasSubstr("must be a multiple of 20, which the net pools to one pixel, got 170; use "
+                        "160 or 180"));
+  EXPECT_THAT(refusal("autoencoder", {.image_size = 0}), HasSubstr("must be from 20 to 4000"));
+  EXPECT_THAT(refusal("autoencoder", {.model = "resnet18"}), HasSubstr("has one model"));
+  EXPECT_THAT(refusal("mnist", {.image_size = 64}), HasSubstr("takes images of 28x28 pixels only"));
+  EXPECT_THAT(refusal("classify", {.model = "resnet19"}),
+              HasSubstr("the model must be one of resnet18, resnet34, resnet50, got 'resnet19'"));
+  EXPECT_THAT(refusal("classify", {.image_size = 63}), HasSubstr("must be from 64 to 4096"));
+  EXPECT_THAT(message_of<ConfigError>([] { choices_from({{"image_size", "12x"}}); }),
+              HasSubstr("must be a whole number, got '12x'"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
