@@ -89,7 +89,9 @@ struct RunInfo {
   int threads_per_rank = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
-  double learning_rate = 0;  ///< the optimizer's, which the schedule multiplies
+  /// The optimizer's, which the schedule multiplies. Of a schedule plateau that goes on in a resumed
+  /// run, the one that it has come to.
+  double learning_rate = 0;
   /// What the recipe was told of its model, by name: {"model", "resnet18"}, {"image_size", "224"}.
   std::map<std::string, std::string> recipe_options{};
   std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with

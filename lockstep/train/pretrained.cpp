@@ -53,8 +53,8 @@ void compare_last_layer(PretrainedWeights& result, const StateDict& own,
 std::string PretrainedWeights::summary() const {
   std::string text;
   if (outputs != outputs_in_file) {
-    text = lockstep::str(last_layer, " gives ", amount_of(outputs, "output"), ", in ", origin, ' ',
-                         outputs_in_file, ": ");
+    text = lockstep::str(last_layer, " has ", amount_of(outputs, "output"), " here and ",
+                         outputs_in_file, " in ", origin, ": ");
   } else if (!initial.empty()) {
     text = lockstep::str("not in ", origin, ": ");
   }

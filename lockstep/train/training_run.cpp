@@ -177,7 +177,7 @@ void TrainingRun::begin() {
   info_.device = options_.device.is_cpu() ? "cpu" : "cuda";
   info_.world_size = group.size();
   info_.accumulate_grad_batches = options_.accumulate_grad_batches;
-  info_.learning_rate = base_lr_;
+  info_.learning_rate = plateau_ ? plateau_->lr() : base_lr_;
   info_.first_epoch = position_.epoch;
   info_.max_epochs = options_.max_epochs;
   info_.steps_per_epoch = steps_per_epoch();

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/formats/torch_file.h>
 #include <tests/cli/program_run.h>
 #include <tests/cli/train_command.h>
 #include <tests/export/onnx_reader.h>
@@ -65,6 +67,19 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
     expect_one_error(export_to("net.onnx", each.arguments), 2, each.text, each.text);
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "net.onnx"));
+}
+
+// Weights that another program wrote, which knows no recipes.
+TEST_F(ExportCommand, AsksForTheRecipeOfWeightsFromElsewhere) {
+  const std::pair<const char*, std::string> files[] = {
+      {"weights.pth", serialize_torch_file({})}, {"weights.safetensors", serialize_safetensors({})}};
+  for (const auto& [name, content] : files) {
+    scratch.write(name, content);
+    const std::string text = in_scratch(name) + " names no recipe; give --recipe";
+    expect_one_error(
+        run_to_end({LOCKSTEP_PROGRAM, "export", in_scratch(name), "--onnx", in_scratch("x.onnx")}),
+        2, text, text);
+  }
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ def compare(model, net, folder):
             check(torch.equal(weights[name], tensor), model, file.name, name, "differs")
         print(f"{model} from {file.name}: {len(state)} tensors, logits differ by {difference:.1e}")
     summary, logits, weights = ours(model, 6, files[0], images, folder)
-    check(summary == f"fc gives 6 outputs, in weights {net.fc.out_features}: fc.weight, fc.bias keep their initial values",
+    check(summary == f"fc has 6 outputs here and {net.fc.out_features} in weights: fc.weight, fc.bias keep their initial values",
           summary)
     check(logits.shape == (2, 6) and torch.equal(weights["conv1.weight"], state["conv1.weight"]), model, "with 6 classes")
     # And back: Python's net takes what ours has written.

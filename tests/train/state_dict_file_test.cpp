@@ -163,9 +163,9 @@ TEST_F(StateDictFile, DoesWhatTheGuideShows) {
     const PretrainedWeights loaded =
         load_pretrained(*net, load_state_dict_file("resnet18.pth"), "resnet18.pth");
     std::cout << loaded.summary() << '\n';
-    EXPECT_EQ(
-        loaded.summary(),
-        "fc gives 6 outputs, in resnet18.pth 1000: fc.weight, fc.bias keep their initial values");
+    EXPECT_EQ(loaded.summary(),
+              "fc has 6 outputs here and 1000 in resnet18.pth: fc.weight, fc.bias keep their "
+              "initial values");
   }
   EXPECT_EQ(lockstep::testing_support::read_text("net.pt"),
             lockstep::testing_support::read_text("resnet18.pth"));
@@ -202,7 +202,7 @@ TEST_F(Pretrained, KeepsTheLastLayerOfAnotherNumberOfClasses) {
   EXPECT_EQ(loaded.outputs_in_file, 1000);
   EXPECT_THAT(loaded.initial, ElementsAre("fc.weight", "fc.bias"));
   EXPECT_EQ(loaded.summary(),
-            "fc gives 6 outputs, in x.pth 1000: fc.weight, fc.bias keep their initial values");
+            "fc has 6 outputs here and 1000 in x.pth: fc.weight, fc.bias keep their initial values");
   const StateDict state = state_dict(*net);
   ASSERT_EQ(state[120].first, "fc.weight");
   EXPECT_TRUE(state[120].second.equal(weight));

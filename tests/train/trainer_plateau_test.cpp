@@ -220,6 +220,7 @@ TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
   const testing_support::CapturedLog log;
   train(run);
   EXPECT_EQ(listener.rates, std::vector<double>{1e-6});
+  EXPECT_EQ(listener.announced_rate, 1e-6) << "what the heading of the run shows";
   EXPECT_THAT(log.lines(), testing::ElementsAre(
                                "warning: the learning rate goes on as schedule plateau has "
                                "left it, from 1e-06; the new one, 0.001, changes nothing"));

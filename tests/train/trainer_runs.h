@@ -105,7 +105,10 @@ inline void expect_equal_bits(const StateDict& a, const StateDict& b) {
 }
 
 struct CountingListener : Listener {
-  void on_run_begin(const RunInfo&) override { events += "b"; }
+  void on_run_begin(const RunInfo& info) override {
+    events += "b";
+    announced_rate = info.learning_rate;
+  }
   void on_step(const StepReport& report) override {
     events += "s";
     if (steps_until_failure-- == 0) throw Error("the listener failed");
@@ -120,6 +123,7 @@ struct CountingListener : Listener {
   void on_run_end(const RunReport&) override { events += "E"; }
 
   int steps_until_failure = -1;
+  double announced_rate = 0;
   std::string events;
   StepReport last;
   std::vector<double> rates;  // learning rate of each step
