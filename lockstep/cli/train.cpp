@@ -150,10 +150,11 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
       ->capture_default_str();
   command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
       ->type_name("DIR");
-  command.add_option("--out", to.out, "Keep the checkpoint in this folder")->type_name("DIR");
-  command.add_flag("--resume", to.resume, "Go on from the checkpoint in --out");
+  command.add_option("--out", to.out, "Keep checkpoints in this folder")->type_name("DIR");
+  command.add_flag("--resume", to.resume, "Go on from the newest whole checkpoint in --out");
   command.add_flag("--overwrite", to.overwrite,
-                   "Begin anew in an --out that holds a checkpoint, which is replaced");
+                   "Begin anew in an --out that holds checkpoints, which are replaced");
+  add_checkpoint_options(command, to.checkpoints);
   command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
   command
       .add_option("--logger", to.logger,

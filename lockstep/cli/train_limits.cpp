@@ -84,9 +84,9 @@ void resolve_length(const LimitArguments& arguments, TrainerOptions& options) {
   if (arguments.early_stopping) {
     const WatchedValue watched =
         parse_watched_value("--early-stopping", *arguments.early_stopping);
-    check.at_least("the patience of --early-stopping", static_cast<double>(watched.patience), 1);
+    check.at_least("the patience of --early-stopping", static_cast<double>(watched.number), 1);
     options.early_stopping = EarlyStoppingOptions{
-        .metric = watched.metric, .goal = watched.goal, .patience = watched.patience};
+        .metric = watched.metric, .goal = watched.goal, .patience = watched.number};
   }
 }
 

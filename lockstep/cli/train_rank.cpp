@@ -130,7 +130,6 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
   options.precision = settings.precision;
   options.device = device;
   options.seed = settings.seed;
-  options.checkpoint = settings.checkpoint();
   options.resume = settings.resume;
   options.info = {.recipe = settings.recipe->name,
                   .strategy = {},

@@ -58,7 +58,7 @@ void resolve_plateau(const ScheduleArguments& arguments, PlateauOptions& plateau
   if (!arguments.plateau) return;
   const WatchedValue watched = parse_watched_value("--plateau", *arguments.plateau);
   plateau.metric = watched.metric;
-  plateau.patience = watched.patience;
+  plateau.patience = watched.number;
   plateau.goal = watched.goal;
 }
 

@@ -280,9 +280,7 @@ void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
   make_writable_directory(settings.out);
   settings.out_lock = std::make_shared<const FileLock>(
       settings.out / kLockFile, lockstep::str("train: --out ", settings.out.string()));
-  std::error_code error;
-  if (!settings.resume && !arguments.overwrite &&
-      std::filesystem::exists(settings.checkpoint(), error)) {
+  if (!settings.resume && !arguments.overwrite && holds_checkpoint(settings.trainer.checkpoints)) {
     throw ConfigError(lockstep::str("train: --out ", settings.out.string(),
                                     " already holds a checkpoint; give --resume to go on with it, "
                                     "--overwrite to begin anew, or another folder"));
@@ -368,6 +366,7 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.data = arguments.data;
   if (arguments.out) settings.out = *arguments.out;
   if (arguments.json) settings.json = *arguments.json;
+  settings.trainer.checkpoints = resolve_checkpoints(arguments.checkpoints, settings.out);
   settings.resume = arguments.resume;
   if (settings.resume && settings.out.empty())
     throw ConfigError("train: --resume needs --out DIR, the run to go on with");
@@ -377,10 +376,10 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
     throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
   resolve_loggers(arguments, settings);
   if (!settings.speaks()) return;
-  std::error_code error;
-  if (settings.resume && !std::filesystem::exists(settings.checkpoint(), error)) {
-    throw CheckpointError(lockstep::str("there is no checkpoint ", settings.checkpoint().string(),
-                                        " to resume from", error ? ": " + error.message() : ""));
+  if (settings.resume && !holds_checkpoint(settings.trainer.checkpoints)) {
+    throw CheckpointError(lockstep::str("there is no checkpoint in ",
+                                        settings.trainer.checkpoints.directory.string(),
+                                        " to resume from"));
   }
   // Checked before the training, whose results would else be lost. A trial keeps nothing, so it
   // leaves --out to whoever has it.

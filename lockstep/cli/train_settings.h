@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/cli/train_checkpoints.h>
 #include <lockstep/cli/train_limits.h>
 #include <lockstep/cli/train_schedule.h>
 #include <lockstep/cli/train_recipe.h>
@@ -60,6 +61,7 @@ struct TrainArguments {
   bool amsgrad = false;
   ScheduleArguments schedule;
   LimitArguments limits;
+  CheckpointArguments checkpoints;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::optional<std::string> out;
@@ -119,9 +121,6 @@ struct TrainSettings {
 
   /// Whether this process writes what the run has to say, on the screen and into files.
   bool speaks() const { return !worker || worker->rank == 0; }
-  std::filesystem::path checkpoint() const {
-    return out.empty() ? out : out / "checkpoint.safetensors";
-  }
 };
 
 /// Checks everything that can be checked before a rank exists, and creates and locks --out where the

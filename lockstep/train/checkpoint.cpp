@@ -11,6 +11,8 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
 #include <lockstep/formats/safetensors.h>
+#include <lockstep/train/checkpoint_content.h>
+#include <lockstep/train/checkpoint_folder.h>
 #include <lockstep/train/model_ema.h>
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/tensor_types.h>
@@ -18,21 +20,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPrefix = "optimizer.";
-constexpr std::string_view kFormat = "lockstep checkpoint 2";
 // Knew SGD alone, without clipping, and had another name for its momentum.
 constexpr std::string_view kFormat1 = "lockstep checkpoint 1";
 constexpr std::string_view kMomentum1 = "optimizer.momentum.";
 constexpr std::string_view kMomentum = "optimizer.momentum_buffer.";
 // Far beyond any run, and small enough that epochs times steps cannot overflow.
 constexpr std::int64_t kMostEpochsOrSteps = 1'000'000'001;
-
-std::string dtype_name(torch::ScalarType type, const std::string& tensor) {
-  const std::string_view dtype = dtype_of(type);
-  if (!dtype.empty()) return std::string(dtype);
-  throw CheckpointError(
-      lockstep::str("checkpoint: cannot store ", tensor, " of type ", c10::toString(type)));
-}
 
 // A tensor over the bytes of `view`, which must outlive it.
 torch::Tensor tensor_of(const TensorView& view) {
@@ -59,7 +52,7 @@ std::int64_t take_number(SafetensorsMetadata& metadata, const std::string& key,
 CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
   const auto format = metadata.extract("format");
   const bool first = format && format.mapped() == kFormat1;
-  if (!format || (format.mapped() != kFormat && !first)) {
+  if (!format || (format.mapped() != kCheckpointFormat && !first)) {
     throw CheckpointError(lockstep::str(path, " is not a checkpoint of Lockstep: its format is ",
                                         format ? format.mapped() : "missing"));
   }
@@ -90,21 +83,12 @@ void check_recipe(const CheckpointInfo& info, const std::string& recipe, const s
 constexpr std::array<std::string_view, 2> kOptionalStates = {kGradScalerState, kAverageState};
 
 bool is_of(const std::string& name, std::string_view state) {
-  return name.starts_with(std::string(kPrefix) + std::string(state));
+  return name.starts_with(std::string(kTrainingPrefix) + std::string(state));
 }
 
 bool is_optional(const std::string& name) {
   return std::any_of(kOptionalStates.begin(), kOptionalStates.end(),
                      [&](std::string_view state) { return is_of(name, state); });
-}
-
-// As the tensors are named in the file.
-StateDict named_for_file(const StateDict& training) {
-  StateDict state;
-  for (const auto& [name, tensor] : training) {
-    state.emplace_back(std::string(kPrefix) + name, tensor);
-  }
-  return state;
 }
 
 StateDict tensors_of(const Safetensors& content) {
@@ -118,24 +102,13 @@ StateDict tensors_of(const Safetensors& content) {
   return state;
 }
 
-// A file holds one tensor under a name, and the last one would replace the others.
-void require_distinct_names(const StateDict& state, const std::string& what_fails) {
-  std::set<std::string_view> names;
-  for (const auto& [name, tensor] : state) {
-    if (names.insert(name).second) continue;
-    throw CheckpointError(lockstep::str(
-        what_fails, ": two tensors have the name '", name,
-        "'; give each its own name; for two nets, register both in one module and make each "
-        "optimizer from that module's parameter names"));
-  }
-}
-
 // What is remembered of each parameter: "exp_avg, exp_avg_sq, step" or "nothing".
 std::string remembered(const StateDict& state) {
   std::set<std::string> kinds;
   for (const auto& [name, tensor] : state) {
-    if (!name.starts_with(kPrefix) || is_optional(name)) continue;
-    kinds.insert(name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size()));
+    if (!name.starts_with(kTrainingPrefix) || is_optional(name)) continue;
+    kinds.insert(name.substr(kTrainingPrefix.size(),
+                             name.find('.', kTrainingPrefix.size()) - kTrainingPrefix.size()));
   }
   return kinds.empty() ? "nothing" : join(std::vector<std::string>(kinds.begin(), kinds.end()));
 }
@@ -165,7 +138,8 @@ void drop_lone_states(StateDict& given, StateDict& wanted) {
 
 void warn_of_missing_checksums(const Safetensors& content, const std::string& path) {
   if (content.has_checksums) return;
-  log_warning(path, " has no checksums, so damage to it would go unnoticed: it was written by an "
+  log_warning(path,
+              " has no checksums, so damage to it would go unnoticed: it was written by an "
               "earlier version or by another program");
 }
 
@@ -179,6 +153,37 @@ void warn_of_divergence(const torch::nn::Module& module, const std::string& path
   }
 }
 
+struct LoadedFile {
+  explicit LoadedFile(const std::filesystem::path& path)
+      : name(path.string()), bytes(path), content(parse_safetensors(bytes.bytes(), name)) {}
+  std::string name;
+  MappedFile bytes;
+  Safetensors content;  // views of the bytes
+};
+
+// The file `path`, or those of the checkpoint `path`, or those of the newest one in the folder
+// `path`. The first has the metadata that counts.
+std::vector<LoadedFile> files_of(const std::filesystem::path& path) {
+  std::filesystem::path folder = path;
+  if (!std::filesystem::is_directory(path)) {
+    std::vector<LoadedFile> files;
+    files.emplace_back(path);
+    return files;
+  }
+  if (is_checkpoint(path)) {
+    verify_checkpoint(path);
+  } else {
+    folder = find_checkpoint(path).folder;
+  }
+  if (folder.empty()) {
+    throw CheckpointError("there is no checkpoint in " + path.string() + " to resume from");
+  }
+  std::vector<LoadedFile> files;
+  files.emplace_back(folder / kTrainingFile);
+  files.emplace_back(folder / kModelFile);
+  return files;
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
@@ -186,23 +191,9 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
   StateDict state = state_dict(module);
   for (auto& entry : named_for_file(training)) state.push_back(std::move(entry));
   require_distinct_names(state, "cannot write the checkpoint " + path.string());
-  std::vector<torch::Tensor> kept;
-  TensorViews views;
-  for (const auto& [name, tensor] : state) {
-    kept.push_back(tensor.detach().cpu().contiguous());
-    const torch::Tensor& plain = kept.back();
-    views[name] = {
-        .dtype = dtype_name(plain.scalar_type(), name),
-        .shape = plain.sizes().vec(),
-        .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
-  }
-  SafetensorsMetadata metadata = info.settings;
-  metadata["format"] = kFormat;
-  metadata["recipe"] = info.recipe;
-  metadata["epoch"] = std::to_string(info.epoch);
-  metadata["step"] = std::to_string(info.step);
+  const FileTensors tensors(state);
   try {
-    write_safetensors(path, views, metadata);
+    write_safetensors(path, tensors.views(), metadata_of(info));
   } catch (const DataError& error) {
     throw CheckpointError(lockstep::str("cannot write the checkpoint: ", error.what()));
   }
@@ -215,20 +206,23 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
     throw CheckpointError(lockstep::str("there is no checkpoint ", path.string(), " to resume from",
                                         error ? ": " + error.message() : ""));
   }
-  const MappedFile file(path);
-  const Safetensors content = parse_safetensors(file.bytes(), path.string());
-  const CheckpointInfo info = info_of(content.metadata, path.string());
+  const std::vector<LoadedFile> files = files_of(path);
+  const CheckpointInfo info = info_of(files.front().content.metadata, files.front().name);
   check_recipe(info, recipe, path.string());
-  warn_of_missing_checksums(content, path.string());
-
-  StateDict given = tensors_of(content);
+  bool verified = true;
+  StateDict given;
+  for (const LoadedFile& file : files) {
+    warn_of_missing_checksums(file.content, file.name);
+    verified = verified && file.content.has_checksums;
+    for (auto& entry : tensors_of(file.content)) given.push_back(std::move(entry));
+  }
   StateDict own = named_for_file(training);
   check_optimizer(given, own, path.string());
   drop_lone_states(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
   require_distinct_names(own, "cannot load the checkpoint " + path.string());
   copy_state(given, own, path.string());
-  warn_of_divergence(module, path.string(), content.has_checksums);
+  warn_of_divergence(module, path.string(), verified);
   return info;
 }
 

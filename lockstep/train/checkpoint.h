@@ -1,4 +1,5 @@
-// What a run needs to go on where it stopped, as a safetensors file.
+// What a run needs to go on where it stopped, as a safetensors file. The Trainer's checkpoints are
+// folders with two such files, of which load_checkpoint() reads both (checkpoint_folder.h).
 //
 // Parameters and buffers stand in the file under the names that Python's state_dict() gives them,
 // what the optimizer remembers under "optimizer.STATE.NAME": "optimizer.exp_avg.conv1.weight". In
@@ -7,8 +8,8 @@
 //   tensors = safetensors.torch.load_file("checkpoint.safetensors")
 //   net.load_state_dict({k: v for k, v in tensors.items() if not k.startswith("optimizer.")})
 //
-// Each tensor and the header have a checksum (formats/safetensors.h), so that a file that was damaged
-// on a disk or on its way is refused instead of trained on.
+// Each tensor and the header have a checksum (formats/safetensors.h), so that a file that was
+// damaged on a disk or on its way is refused instead of trained on.
 #pragma once
 
 #include <cstdint>
@@ -32,31 +33,33 @@ struct CheckpointInfo {
   std::map<std::string, std::string> settings{};
 };
 
-/// Begins the names of the loss scaler's tensors in a training state.
 /// Begins the names of the recipe's options (RunInfo::recipe_options) among the settings.
 inline constexpr std::string_view kRecipeOption = "recipe.";
 
+/// Begins the names of the loss scaler's tensors in a training state.
 inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 
 /// Writes the state of `module` and `training`, which is what Optimizer::state() gives,
 /// GradScaler::state() with kGradScalerState before its names, and ModelEma::state(); readers see
-/// the old file or the new one. For rank 0. CheckpointError when the file cannot be written, and before anything is written
-/// when two tensors would have one name in it. The states of two optimizers go into one file where
-/// the names of their parameters differ, as they do in a module that holds both nets:
-/// "generator.conv.weight" and "critic.conv.weight" (docs/training_loop.md).
+/// the old file or the new one. For rank 0. CheckpointError when the file cannot be written, and
+/// before anything is written when two tensors would have one name in it. The states of two
+/// optimizers go into one file where the names of their parameters differ, as they do in a module
+/// that holds both nets: "generator.conv.weight" and "critic.conv.weight" (docs/training_loop.md).
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
                      const StateDict& training, const CheckpointInfo& info);
 
-/// Copies a checkpoint into `module` and the tensors of `training` and returns its metadata.
-/// CheckpointError, and nothing changed, when the file is missing, damaged, of another recipe than
-/// `recipe` (unless that is empty), of an optimizer that remembers something else, or when a tensor
-/// is missing, unexpected, or of another shape or type, or when two of this run's tensors have one
-/// name. A loss scaler or an average of the weights (ModelEma::state()) begins anew where the file
-/// has none, and the file's is left where the run has none.
+/// Copies a checkpoint into `module` and the tensors of `training` and returns its metadata. `path`
+/// is a file of save_checkpoint(), a checkpoint of a Trainer ("run/checkpoints/step-00000060"), or
+/// a folder of these, of which the newest whole one is taken (find_checkpoint()). CheckpointError,
+/// and nothing changed, when the file is missing, damaged, of another recipe than `recipe` (unless
+/// that is empty), of an optimizer that remembers something else, or when a tensor is missing,
+/// unexpected, or of another shape or type, or when two of this run's tensors have one name. A loss
+/// scaler or an average of the weights (ModelEma::state()) begins anew where the file has none, and
+/// the file's is left where the run has none.
 ///
 /// A file without checksums, of an earlier version or of another program, is loaded with a warning
-/// in the log. So are parameters that are not finite and were saved that way: a run that has diverged
-/// goes on as it was, for its user to judge.
+/// in the log. So are parameters that are not finite and were saved that way: a run that has
+/// diverged goes on as it was, for its user to judge.
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                const StateDict& training, const std::string& recipe);
 

@@ -1,12 +1,10 @@
 #include <lockstep/train/checkpoint_space.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
 
 #include <lockstep/core/error.h>
-#include <lockstep/core/file.h>
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/train/state_dict.h>
 
@@ -47,20 +45,15 @@ std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule
   return bytes;
 }
 
-void require_checkpoint_space(const fs::path& path, std::uint64_t bytes, std::int64_t saves) {
-  if (saves < 1) return;
-  temporary_beside(path);  // removes what a process that was killed while it saved has left
-  const auto free = free_bytes(path.has_parent_path() ? path.parent_path() : ".");
-  if (!free) return;
-  std::error_code absent;
-  const std::uintmax_t existing = fs::file_size(path, absent);
-  const std::uint64_t freed = absent ? 0 : std::min<std::uint64_t>(existing, bytes);
-  const std::uint64_t needed = saves == 1 ? bytes : 2 * bytes - freed;
-  if (*free >= needed) return;
-  throw CheckpointError(lockstep::str(
-      "cannot keep the checkpoint ", path.string(), ": each takes about ", megabytes(bytes),
-      " beside the one before it, which needs ", megabytes(needed), ", but its file system has ",
-      megabytes(*free), " free; free some or choose another folder"));
+void require_checkpoint_space(const fs::path& directory, std::uint64_t bytes, std::int64_t count) {
+  if (count < 1) return;
+  const auto free = free_bytes(directory);
+  // Divides, because the product may not fit.
+  if (!free || bytes == 0 || *free / bytes >= static_cast<std::uint64_t>(count)) return;
+  throw CheckpointError(
+      lockstep::str("cannot keep checkpoints in ", directory.string(), ": it needs room for ",
+                    count, " more of about ", megabytes(bytes), " each, but its file system has ",
+                    megabytes(*free), " free; free some, keep fewer or choose another folder"));
 }
 
 }  // namespace lockstep

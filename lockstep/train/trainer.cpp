@@ -52,12 +52,13 @@ void validate_trainer(const TrainerOptions& options) {
   }
   if (options.ema_decay) check.in_range("ema_decay", *options.ema_decay, 0, 1);
   validate(options.schedule);
+  validate(options.checkpoints);
   if (!options.resume) return;
   if (options.fast_dev_run > 0) {
     throw ConfigError("Trainer: fast_dev_run keeps no checkpoint, so it cannot resume one");
   }
-  if (options.checkpoint.empty()) {
-    throw ConfigError("Trainer: resume needs a checkpoint; give --out DIR");
+  if (options.checkpoints.directory.empty()) {
+    throw ConfigError("Trainer: resume needs a folder of checkpoints; give --out DIR");
   }
 }
 
@@ -78,7 +79,7 @@ TrainerOptions with_trial_options(TrainerOptions options) {
     options.num_sanity_val_steps = 0;
     options.val_check_interval.reset();
     options.early_stopping.reset();
-    options.checkpoint.clear();
+    options.checkpoints = {};
   }
   return options;
 }

@@ -10,7 +10,6 @@
 #if LOCKSTEP_HAS_CPP20
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +21,7 @@
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/options.h>
+#include <lockstep/train/checkpoint_options.h>
 #include <lockstep/train/listener.h>
 #include <lockstep/train/plateau.h>
 #include <lockstep/train/precision.h>
@@ -102,10 +102,9 @@ struct TrainerOptions {
   bool detect_anomaly = false;
 
   // --- Files and reports ---
-  /// Where the checkpoint is written after every epoch and at the end; none when empty.
-  std::filesystem::path checkpoint{};
-  /// Go on from `checkpoint`. A run that is complete already is evaluated and reported as such
-  /// (RunReport::already_complete).
+  CheckpointOptions checkpoints{};
+  /// Go on from the newest whole checkpoint in `checkpoints.directory`. A run that is complete already
+  /// is evaluated and reported as such (RunReport::already_complete).
   bool resume = false;
 
   /// Told about the run on rank 0; they must outlive fit().

@@ -128,6 +128,7 @@ void TrainingRun::prepare() {
   require_watched_values();
   // The strategy and the optimizer must see the parameters where they will stay.
   strategy_.place(task_.module(), options_.device);
+  open_checkpoints();
   prepare_average();
   const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
   strategy_.attach(task_, {.device = options_.device,
@@ -136,7 +137,7 @@ void TrainingRun::prepare() {
   optimizer_ = strategy_.make_optimizer(options_.optimizer);
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
-  require_space();
+  prepare_checkpoints();
 }
 
 void TrainingRun::require_val_check_interval() const {
@@ -208,7 +209,12 @@ EpochReport TrainingRun::train_epoch() {
     train_step(batch, parts);
     note_time();
     report_step(seconds());
-    if (evaluation_is_due(before)) evaluate_in_epoch();
+    const bool evaluates = evaluation_is_due(before);
+    if (evaluates) evaluate_in_epoch();
+    if (checkpoint_is_due(evaluates)) {
+      const SecondsScope scope(paused_seconds_);
+      save();
+    }
   }
 
   EpochReport report;
@@ -358,6 +364,7 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   RunReport report;
   report.info = info_;
   report.already_complete = epochs.empty();
+  writing_.wait();
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();

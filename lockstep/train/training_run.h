@@ -7,9 +7,12 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/train/background_job.h>
 #include <lockstep/train/checkpoint.h>
+#include <lockstep/train/checkpoint_store.h>
 #include <lockstep/train/model_ema.h>
 #include <lockstep/train/plateau.h>
+#include <lockstep/train/tensor_snapshot.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
@@ -66,12 +69,16 @@ class TrainingRun {
   void evaluate_in_epoch();
   void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss);
 
+  void open_checkpoints();
   NamedTensors resume();
+  std::filesystem::path resumed_path();
   void warn_of_differences(const std::map<std::string, std::string>& before) const;
   void restore_states(const std::map<std::string, std::string>& saved);
   std::map<std::string, std::string> states() const;
-  void require_space() const;
+  void prepare_checkpoints();
+  bool checkpoint_is_due(bool after_evaluation) const;
   void save();
+  CheckpointInfo checkpoint_info() const;
   StateDict training_state(NamedTensors of_optimizer) const;  // what remembers earlier steps
   std::map<std::string, std::string> settings() const;
 
@@ -118,6 +125,12 @@ class TrainingRun {
   bool restored_ = false;  // the loader stands where the checkpoint was, to the sample
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
+
+  std::map<std::string, double> watched_values_;  // of the latest watch()
+  std::int64_t watched_at_ = 0;                   // the steps of all epochs that were done then
+  std::optional<CheckpointStore> store_;  // on rank 0
+  TensorSnapshot snapshot_;
+  BackgroundJob writing_;  // reads the snapshot and writes to the store: ends before them
 
   // Of the current epoch:
   Metrics sums_;

@@ -1,11 +1,14 @@
 #include <lockstep/train/training_run.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/train/checkpoint_content.h>
 #include <lockstep/train/checkpoint_space.h>
 
 namespace lockstep {
@@ -58,16 +61,40 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 
 }  // namespace
 
+// Rank 0 alone reads and writes checkpoints.
+void TrainingRun::open_checkpoints() {
+  if (options_.checkpoints.directory.empty() || strategy_.group().rank() != 0) return;
+  store_.emplace(options_.checkpoints);
+}
+
 // Checks the disk before training, so that a full one does not end the run after its first epoch.
-void TrainingRun::require_space() const {
-  if (options_.checkpoint.empty() || strategy_.group().rank() != 0 || finished()) return;
+void TrainingRun::prepare_checkpoints() {
+  if (!store_ || finished()) return;
+  const CheckpointOptions& options = options_.checkpoints;
+  store_->prepare();
   const std::int64_t steps = steps_per_epoch();
-  const std::int64_t saves = (total_steps() - position_.total + position_.step + steps - 1) / steps;
+  const std::int64_t left = total_steps() - position_.total;
+  std::int64_t saves = (left + position_.step + steps - 1) / steps;
+  if (options.every_n_train_steps > 0) saves += left / options.every_n_train_steps;
   std::uint64_t bytes = checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer));
   if (ema_) {
     for (const auto& [name, tensor] : ema_->state()) bytes += tensor.nbytes();
   }
-  require_checkpoint_space(options_.checkpoint, bytes, saves);
+  const auto there = static_cast<std::int64_t>(checkpoint_folders(options.directory).size());
+  const std::int64_t most = CheckpointStore::most_at_once(options);
+  require_checkpoint_space(options.directory, bytes,
+                           std::min(saves, std::max<std::int64_t>(most - there, 1)));
+  if (!options.background) return;
+  // So that the first checkpoint does not wait for the memory.
+  const bool pinned = !options_.device.is_cpu();
+  writing_.start(
+      [this, bytes, pinned] { snapshot_.reserve(static_cast<std::int64_t>(bytes), pinned); });
+}
+
+std::filesystem::path TrainingRun::resumed_path() {
+  if (const auto path = store_->resume()) return *path;
+  throw CheckpointError(lockstep::str("there is no checkpoint in ",
+                                      options_.checkpoints.directory.string(), " to resume from"));
 }
 
 // Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
@@ -78,8 +105,8 @@ NamedTensors TrainingRun::resume() {
   NamedTensors of_optimizer;
   if (group.rank() == 0) {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
-    checkpoint = load_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
-                                 info_.recipe);
+    checkpoint =
+        load_checkpoint(resumed_path(), task_.module(), training_state(of_optimizer), info_.recipe);
     // Older checkpoints lack these settings, which then had only one value.
     checkpoint.settings.merge(
         std::map<std::string, std::string>{{"loader", "native"},
@@ -125,8 +152,9 @@ NamedTensors TrainingRun::resume() {
                .step = checkpoint.step,
                .total = (checkpoint.epoch - 1) * steps + checkpoint.step};
   if (position_.step >= steps) {
-    throw CheckpointError(lockstep::str(options_.checkpoint.string(), ": step ", position_.step,
-                                        " is beyond this run's epoch of ", steps, " steps"));
+    throw CheckpointError(lockstep::str(options_.checkpoints.directory.string(), ": step ",
+                                        position_.step, " is beyond this run's epoch of ", steps,
+                                        " steps"));
   }
   return of_optimizer;
 }
@@ -211,25 +239,54 @@ std::map<std::string, std::string> TrainingRun::settings() const {
   return settings;
 }
 
-void TrainingRun::save() {
-  if (options_.checkpoint.empty()) return;
-  strategy_.gather_module();
-  const NamedTensors of_optimizer = optimizer_->state();
-  if (strategy_.group().rank() != 0) return;
+// Whether a checkpoint is due within the epoch, which has one at its end in any case.
+bool TrainingRun::checkpoint_is_due(bool after_evaluation) const {
+  if (batches_left() == 0 || finished()) return false;
+  const CheckpointOptions& options = options_.checkpoints;
+  if (after_evaluation && options.save_top_k > 0) return true;
+  return options.every_n_train_steps > 0 && position_.total % options.every_n_train_steps == 0;
+}
+
+CheckpointInfo TrainingRun::checkpoint_info() const {
   auto saved = settings();
   // At the end of an epoch the position is the beginning of the next one.
   saved.merge(to_settings(position_.step == 0
                               ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
                               : train_loader_.position()));
   saved.merge(states());
-  save_checkpoint(options_.checkpoint, task_.module(), training_state(of_optimizer),
-                  {.recipe = info_.recipe,
-                   .epoch = position_.epoch,
-                   .step = position_.step,
-                   .settings = std::move(saved)});
+  return {.recipe = info_.recipe,
+          .epoch = position_.epoch,
+          .step = position_.step,
+          .settings = std::move(saved)};
+}
+
+void TrainingRun::save() {
+  if (options_.checkpoints.directory.empty()) return;
+  strategy_.gather_module();
+  const NamedTensors of_optimizer = optimizer_->state();
+  if (!store_) return;
+  StateDict model = state_dict(task_.module());
+  StateDict training = training_state(of_optimizer);
+  CheckpointMoment moment{.epoch = position_.epoch, .step = position_.total};
+  if (watched_at_ == position_.total) moment.metrics = watched_values_;
+  if (!options_.checkpoints.background) {
+    const CheckpointContent content(model, training, checkpoint_info());
+    return store_->save(content.files(), moment);
+  }
+  writing_.wait();  // the snapshot is read until then
+  const auto parameters = static_cast<std::ptrdiff_t>(model.size());
+  std::move(training.begin(), training.end(), std::back_inserter(model));
+  StateDict copies = snapshot_.take(model);
+  writing_.start([this, parameters, copies = std::move(copies), info = checkpoint_info(),
+                  moment = std::move(moment)] {
+    const auto middle = copies.begin() + parameters;
+    const CheckpointContent content(StateDict(copies.begin(), middle),
+                                    StateDict(middle, copies.end()), info);
+    store_->save(content.files(), moment);
+  });
 }
 
 }  // namespace lockstep
-  for (const auto& [name, value] : info_.recipe_options) {
-    settings[std::string(kRecipeOption) + name] = value;
-  }
+for (const auto& [name, value] : info_.recipe_options) {
+  settings[std::string(kRecipeOption) + name] = value;
+}

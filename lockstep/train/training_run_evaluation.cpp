@@ -13,6 +13,7 @@ constexpr std::int64_t kPictureSamples = 8;
 // Begin the messages about the value that each of them watches.
 constexpr const char* kPlateauOwner = "schedule plateau";
 constexpr const char* kStoppingOwner = "early stopping";
+constexpr const char* kBestOwner = "save_top_k";
 
 std::string value_names_of(const Evaluation& evaluation) {
   std::vector<std::string> names;
@@ -20,6 +21,16 @@ std::string value_names_of(const Evaluation& evaluation) {
   for (const MetricValue& value : evaluation.values) names.push_back(value.name);
   names.emplace_back(kTrainLoss);
   return join(names);
+}
+
+std::map<std::string, double> values_of(const std::optional<Evaluation>& test,
+                                        std::optional<double> train_loss) {
+  std::map<std::string, double> values;
+  if (train_loss) values[kTrainLoss] = *train_loss;
+  if (!test) return values;
+  for (const MetricValue& value : test->values) values[value.name] = value.value;
+  if (test->has_loss) values["loss"] = test->loss;
+  return values;
 }
 
 // Nothing where there was no such evaluation. ConfigError where the evaluation has no such value.
@@ -40,6 +51,9 @@ std::vector<TrainingRun::WatchedName> TrainingRun::watched_names() const {
   std::vector<WatchedName> names;
   if (plateau_) names.push_back({kPlateauOwner, options_.schedule.plateau.metric});
   if (early_stopping_) names.push_back({kStoppingOwner, options_.early_stopping->metric});
+  if (options_.checkpoints.save_top_k > 0 && !options_.checkpoints.directory.empty()) {
+    names.push_back({kBestOwner, options_.checkpoints.monitor});
+  }
   return names;
 }
 
@@ -160,6 +174,8 @@ void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<dou
         watched_value(kStoppingOwner, options_.early_stopping->metric, test, train_loss);
     if (value) early_stopping_->step(*value);
   }
+  watched_values_ = values_of(test, train_loss);
+  watched_at_ = position_.total;
 }
 
 }  // namespace lockstep

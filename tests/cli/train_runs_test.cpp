@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -150,7 +151,8 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
   EXPECT_EQ(report["micro_batches"], 2);
   EXPECT_EQ(report["schedule"], "zb-h1");
   // The unsplit names.
-  const std::string checkpoint = read_text(scratch / "split" / "checkpoint.safetensors");
+  const std::string checkpoint = read_text(scratch / "split/checkpoint.safetensors") +
+                                 read_text(scratch / "split/checkpoints/latest/training.safetensors");
   for (const char* name : {R"("layer2.3.bn3.running_var")", R"("layer3.0.downsample.0.weight")",
                            R"("optimizer.momentum_buffer.fc.weight")"}) {
     EXPECT_NE(checkpoint.find(name), std::string::npos) << name;
@@ -268,7 +270,8 @@ TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
   EXPECT_THAT(result.err, HasSubstr("float16 is slower than float32 on a CPU"));
   EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["precision"], "16");
   // The header of the checkpoint names what it was trained with.
-  const std::string checkpoint = read_text(scratch / "adam" / "checkpoint.safetensors");
+  const std::string checkpoint =
+      read_text(scratch / "adam/checkpoints/latest/training.safetensors");
   for (const char* text : {R"("optimizer":"adamw")", R"("betas":"0.8 0.99")", R"("eps":"1e-06")",
                            R"("amsgrad":"true")", R"("gradient_clip_norm":"0.5")",
                            "optimizer.max_exp_avg_sq.conv1.weight", "optimizer.step.fc2.bias",
@@ -401,6 +404,31 @@ TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
   const ProgramResult result = train(words);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(read_text(scratch / "run/checkpoint.safetensors"), first);
+}
+
+// As its options say, and beside them the links.
+TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
+  const std::vector<std::string> words = {
+      "mnist", "--max-epochs", "2", "--limit-train-batches", "5", "--batch-size", "8", "--out",
+      in_scratch("run"), "--every-n-train-steps", "3", "--keep-checkpoints", "2", "--save-top-k",
+      "loss:1", "--background-checkpoints"};
+  const ProgramResult result = train(words);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const std::filesystem::path checkpoints = scratch / "run/checkpoints";
+  // Steps 3, 5, 6, 9, 10, of which 5 and 10 end an epoch, with an evaluation.
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
+    names.insert(entry.path().filename());
+  }
+  const std::string best = std::filesystem::read_symlink(checkpoints / "best");
+  EXPECT_TRUE(best == "step-00000005" || best == "step-00000010") << best;
+  EXPECT_EQ(names, (std::set<std::string>{"best", "latest", "step-00000009", "step-00000010", best}));
+  EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-00000010");
+  const auto manifest =
+      nlohmann::json::parse(read_text(checkpoints / "latest" / "manifest.json"));
+  EXPECT_EQ(manifest["step"], 10);
+  EXPECT_TRUE(manifest["metrics"].contains("accuracy"));
 }
 
 TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {

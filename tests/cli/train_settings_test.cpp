@@ -50,7 +50,7 @@ TEST(TrainSettings, LeaveOutAloneForATrial) {
   EXPECT_FALSE(trial.out_lock);
   EXPECT_FALSE(std::filesystem::exists(trial.out));
   std::filesystem::create_directory(trial.out);
-  std::ofstream(trial.checkpoint()) << "a run";
+  std::ofstream(trial.trainer.checkpoints.link) << "a run";
   resolve(arguments);
   arguments.limits.fast_dev_run.reset();
   EXPECT_THROW(resolve(arguments), ConfigError);

@@ -98,7 +98,7 @@ TEST(TrainerEma, GoesOnExactly) {
     const TemporaryDirectory directory;
     TrainerOptions run = averaging(2);
     const Outcome whole = train_it(run);
-    run.checkpoint = directory / "c.safetensors";
+    run.checkpoints.directory = directory / "checkpoints";
     run.max_steps = 8;
     train_it(run);
     run.max_steps.reset();
@@ -118,11 +118,11 @@ TEST(TrainerEma, GoesOnExactly) {
 TEST(TrainerEma, BeginsWhereACheckpointHasNone) {
   const TemporaryDirectory directory;
   TrainerOptions first = options(2);
-  first.checkpoint = directory / "c.safetensors";
+  first.checkpoints.directory = directory / "checkpoints";
   first.max_steps = 6;
   train(first);
   TrainerOptions second = averaging(2, 1.0);  // keeps the first step that it sees
-  second.checkpoint = first.checkpoint;
+  second.checkpoints.directory = first.checkpoints.directory;
   second.resume = true;
   const StateDict averaged = train(second).averaged;
   TrainerOptions seventh = options(2);
@@ -130,7 +130,7 @@ TEST(TrainerEma, BeginsWhereACheckpointHasNone) {
   expect_equal_bits(averaged, train(seventh).state);
   // And the other way round.
   TrainerOptions third = options(3);
-  third.checkpoint = first.checkpoint;
+  third.checkpoints.directory = first.checkpoints.directory;
   third.resume = true;
   EXPECT_TRUE(train(third).averaged.empty());
 }

@@ -38,7 +38,7 @@ std::string events_of(TrainerOptions run) {
 void expect_to_resume_exactly(TrainerOptions run, std::int64_t steps) {
   const TemporaryDirectory directory;
   const StateDict whole = train(run).state;
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.max_steps = steps;
   train(run);
   run.max_steps.reset();
@@ -216,13 +216,13 @@ TEST(TrainerTrials, TryTheProgramOut) {
   CountingListener listener;
   TrainerOptions run = options(5);
   run.fast_dev_run = 2;
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.early_stopping = EarlyStoppingOptions{};
   run.listeners = {&listener};
   const RunReport report = train(run).report;
   EXPECT_EQ(listener.events, "bsseE");
   EXPECT_EQ(report.test->samples, 16);
-  EXPECT_FALSE(std::filesystem::exists(run.checkpoint));
+  EXPECT_FALSE(std::filesystem::exists(run.checkpoints.directory));
   run.resume = true;
   EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("fast_dev_run"));
 }
@@ -303,7 +303,7 @@ TEST(TrainerLimits, AreChecked) {
 TEST(TrainerLimits, BelongToTheIdentityOfARun) {
   const TemporaryDirectory directory;
   TrainerOptions run = options(1);
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.limit_train_batches = 2;
   run.gradient_clip_value = 0.5;
   run.ema_decay = 0.75;
@@ -312,7 +312,7 @@ TEST(TrainerLimits, BelongToTheIdentityOfARun) {
   ModelEma ema(*net, 0.75);
   NamedTensors training = Optimizer(*net, run.optimizer).state();
   for (const auto& entry : ema.state()) training.push_back(entry);
-  const auto settings = load_checkpoint(run.checkpoint, *net, training, "digits").settings;
+  const auto settings = load_checkpoint(run.checkpoints.directory, *net, training, "digits").settings;
   EXPECT_EQ(settings.at("limit_train_batches"), "2");
   EXPECT_EQ(settings.at("gradient_clip_value"), "0.5");
   EXPECT_EQ(settings.at("ema_decay"), "0.75");

@@ -68,7 +68,7 @@ struct PipelineOutcome {
 
 PipelineOutcome run_way(const Way& way, TrainerOptions trainer_options,
                         const std::filesystem::path& checkpoint) {
-  trainer_options.checkpoint = checkpoint;
+  trainer_options.checkpoints.directory = checkpoint;
   PipelineOutcome outcome;
   const auto train_rank = [&](ProcessGroup group) {
     at::set_num_threads(1);
@@ -86,7 +86,7 @@ PipelineOutcome run_way(const Way& way, TrainerOptions trainer_options,
 
 PipelineOutcome run_way(const Way& way, const TrainerOptions& trainer_options) {
   const TemporaryDirectory directory;
-  return run_way(way, trainer_options, directory / "c.safetensors");
+  return run_way(way, trainer_options, directory / "checkpoints");
 }
 
 double greatest_difference(const StateDict& a, const StateDict& b) {
@@ -213,10 +213,10 @@ TEST_P(TrainerPipelines, GoOnExactly) {
   run.optimizer = AdamOptions{.amsgrad = true};
   const PipelineOutcome whole = run_way(GetParam(), run);
   run.max_steps = 8;  // in the middle of the second epoch
-  run_way(GetParam(), run, directory / "c.safetensors");
+  run_way(GetParam(), run, directory / "checkpoints");
   run.max_steps.reset();
   run.resume = true;
-  const PipelineOutcome resumed = run_way(GetParam(), run, directory / "c.safetensors");
+  const PipelineOutcome resumed = run_way(GetParam(), run, directory / "checkpoints");
   EXPECT_EQ(resumed.report.info.first_epoch, 2);
   EXPECT_EQ(greatest_difference(resumed.state, whole.state), 0);
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
@@ -233,10 +233,10 @@ void expect_to_go_on(const std::vector<Way>& firsts, const std::vector<Way>& sec
       const TemporaryDirectory directory;
       TrainerOptions part = run;
       part.max_steps = 4;
-      run_way(first, part, directory / "c.safetensors");
+      run_way(first, part, directory / "checkpoints");
       part.max_steps.reset();
       part.resume = true;
-      const StateDict resumed = run_way(second, part, directory / "c.safetensors").state;
+      const StateDict resumed = run_way(second, part, directory / "checkpoints").state;
       EXPECT_LE(greatest_difference(resumed, whole), 1e-5) << first.name << " to " << second.name;
     }
   }
@@ -317,10 +317,10 @@ TEST_P(TrainerHybridNorms, EvaluateTheNetThatTheySave) {
               .options = staged(2),
               .net = {.norm = true, .frozen_begin = GetParam()}}};
   way.run.options.micro_batches = 2;  // batch normalisation needs two samples
-  const PipelineOutcome outcome = run_way(way, options(1), directory / "c.safetensors");
+  const PipelineOutcome outcome = run_way(way, options(1), directory / "checkpoints");
   torch::nn::Sequential net = make_staged_net(way.run.net);
   const Optimizer optimizer(*net, options(1).optimizer);
-  load_checkpoint(directory / "c.safetensors", *net, optimizer.state(), "digits");
+  load_checkpoint(directory / "checkpoints", *net, optimizer.state(), "digits");
   net->eval();
   ClassificationTask task = make_staged_task(net);
   const torch::NoGradGuard no_grad;
@@ -338,16 +338,16 @@ TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
   const auto errors = run_group_processes(2, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
     TrainerOptions run = options(1);
-    run.checkpoint = directory / "ranks.safetensors";
+    run.checkpoints.directory = directory / "ranks";
     train_staged(run, group, {.strategy = "pipeline", .options = staged(2), .net = with_dropout});
     if (group.rank() != 0) return;
-    run.checkpoint = directory / "threads.safetensors";
+    run.checkpoints.directory = directory / "threads";
     train_staged(run, group_of_one(),
                  {.strategy = "pipeline", .options = staged(2), .net = with_dropout});
     const StateDict of_ranks =
-        saved_state(directory / "ranks.safetensors", run.optimizer, with_dropout);
+        saved_state(directory / "ranks", run.optimizer, with_dropout);
     const StateDict of_threads =
-        saved_state(directory / "threads.safetensors", run.optimizer, with_dropout);
+        saved_state(directory / "threads", run.optimizer, with_dropout);
     for (std::size_t i = 0; i < of_ranks.size(); ++i) {
       LOCKSTEP_CHECK(of_ranks[i].second.equal(of_threads[i].second), "another ", of_ranks[i].first);
     }

@@ -130,7 +130,7 @@ TEST(TrainerStops, StayStoppedUntilThereIsMorePatience) {
   const TemporaryDirectory directory;
   TrainerOptions run = standing_still(9);
   run.early_stopping = EarlyStoppingOptions{.patience = 2};
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   EXPECT_EQ(train(run).report.epochs.size(), 3U);
   run.resume = true;
   EXPECT_TRUE(train(run).report.already_complete);
@@ -195,7 +195,7 @@ TEST(TrainerPlateau, DoesNotCountTheExtraEvaluationAtAStop) {
   const std::vector<double> whole = rates_of(run);
   EXPECT_EQ(whole, (std::vector<double>{1e-6, 1e-6, 1e-6, 1e-6, 0.5e-6, 0.5e-6, 0.25e-6}));
   const TemporaryDirectory directory;
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.max_steps = 3;
   std::vector<double> both = rates_of(run);
   run.max_steps.reset();
@@ -209,7 +209,7 @@ TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
   TrainerOptions run = standing_still(2);
   run.optimizer = SgdOptions{.lr = 1e-6};
   run.schedule = {.kind = ScheduleKind::kPlateau};
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.max_steps = 1;
   train(run);
   run.max_steps.reset();
@@ -243,7 +243,7 @@ TEST(TrainerPlateau, LowersTheRateAndGoesOnExactly) {
   // Warm-up, then a half for epochs 3 and 4, and after the epoch of cooldown a quarter.
   EXPECT_EQ(whole, (std::vector<double>{0.5e-6, 1e-6, 0.5e-6, 0.5e-6, 0.25e-6, 0.25e-6}));
   const TemporaryDirectory directory;
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.max_steps = 3;
   std::vector<double> both = rates_of(run);
   run.max_steps.reset();

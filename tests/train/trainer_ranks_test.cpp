@@ -54,7 +54,7 @@ TEST(TrainerRanks, GoOnWithTheLossScaleOnAllRanks) {
     TrainerOptions run = in_float16(1);
     const StateDict whole = train_ranks(kRanks, "shm", strategy, run).state;
     EXPECT_GT(distance(whole, initial_state()), 1e-3) << "some steps must not overflow";
-    run.checkpoint = directory / "c.safetensors";
+    run.checkpoints.directory = directory / "checkpoints";
     run.max_steps = 3;
     train_ranks(kRanks, "shm", strategy, run);
     run.max_steps.reset();
@@ -265,7 +265,7 @@ TEST_P(TrainerChangeOfRanks, TakesEachImageThatIsLeftOfTheEpoch) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions run = options(2);
   run.limit_test_batches = 0;
-  run.checkpoint = directory / "c.safetensors";
+  run.checkpoints.directory = directory / "checkpoints";
   run.max_steps = (kImages + kGlobalBatch - 1) / kGlobalBatch + change.taken / kGlobalBatch;
   train_ranks(2, "shm", "ddp", run);
   run.max_steps.reset();
@@ -321,7 +321,7 @@ TEST(TrainerProcesses, GoOnExactlyWithDropoutInFloat16) {
     TrainerOptions run = in_float16(1);
     run.optimizer = AdamWOptions{};
     const StateDict whole = train(run, group).state;
-    run.checkpoint = directory / "c.safetensors";
+    run.checkpoints.directory = directory / "checkpoints";
     run.max_steps = 3;
     train(run, group);
     run.max_steps.reset();

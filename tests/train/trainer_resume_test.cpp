@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions interrupted = options(3);
-  interrupted.checkpoint = directory.path() / "c.safetensors";
+  interrupted.checkpoints.directory = directory.path() / "checkpoints";
   CountingListener listener;
   listener.steps_until_failure = 8;  // in the second epoch
   interrupted.listeners = {&listener};
   EXPECT_THROW(train(interrupted), Error);
 
   TrainerOptions resumed = options(3);
-  resumed.checkpoint = interrupted.checkpoint;
+  resumed.checkpoints.directory = interrupted.checkpoints.directory;
   resumed.resume = true;
   const Outcome outcome = train(resumed);
   EXPECT_EQ(outcome.report.info.first_epoch, 2);
@@ -38,7 +38,7 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
 void expect_to_go_on_exactly(TrainerOptions run) {
   const lockstep::testing_support::TemporaryDirectory directory;
   const Outcome whole = train(run);
-  run.checkpoint = directory.path() / "c.safetensors";
+  run.checkpoints.directory = directory.path() / "checkpoints";
   run.max_steps = 8;
   train(run);
   run.max_steps.reset();
@@ -53,7 +53,7 @@ TEST(TrainerResume, BetweenStepsOfSeveralBatchesGivesTheSameBits) {
   TrainerOptions run = options(2);
   run.accumulate_grad_batches = 2;  // three steps an epoch
   const Outcome whole = train(run);
-  run.checkpoint = directory.path() / "c.safetensors";
+  run.checkpoints.directory = directory.path() / "checkpoints";
   run.max_steps = 4;
   train(run);
   run.max_steps.reset();
@@ -66,15 +66,17 @@ TEST(TrainerResume, BetweenStepsOfSeveralBatchesGivesTheSameBits) {
 TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions first = options(2);
-  first.checkpoint = directory.path() / "c.safetensors";
+  first.checkpoints.directory = directory.path() / "checkpoints";
   first.max_steps = 8;  // two steps of the second epoch: 40 images
   train(first);
   for (const std::int64_t batch : {10, 40, 15}) {
-    const fs::path copy = directory.path() / "copy.safetensors";
-    fs::copy_file(first.checkpoint, copy, fs::copy_options::overwrite_existing);
+    const fs::path copy = directory.path() / "copy";
+    fs::remove_all(copy);
+    fs::copy(first.checkpoints.directory, copy,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     CountingListener listener;
     TrainerOptions second = options(2);
-    second.checkpoint = copy;
+    second.checkpoints.directory = copy;
     second.resume = true;
     second.listeners = {&listener};
     train(second, group_of_one(), true, "", batch);
@@ -100,7 +102,7 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions first = options(3);
   first.max_steps = 2;
-  first.checkpoint = directory.path() / "c.safetensors";
+  first.checkpoints.directory = directory.path() / "checkpoints";
   train(first);
   const testing_support::CapturedLog log;
   TrainerOptions second = first;
@@ -129,10 +131,12 @@ TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
     const lockstep::testing_support::TemporaryDirectory directory;
     TrainerOptions done = options(2);
     done.max_steps = steps;
-    done.checkpoint = directory.path() / "c.safetensors";
+    done.checkpoints.directory = directory.path() / "checkpoints";
     const Outcome first = train(done);
     EXPECT_FALSE(first.report.already_complete);
-    const std::string file = lockstep::testing_support::read_text(done.checkpoint);
+    const fs::path manifest = done.checkpoints.directory / "latest/manifest.json";
+    const std::string text = lockstep::testing_support::read_text(manifest);
+    EXPECT_NE(text, "");
     CountingListener listener;
     done.listeners = {&listener};
     done.resume = true;
@@ -141,7 +145,7 @@ TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
     EXPECT_EQ(listener.events, "bE") << "nothing is trained";
     expect_equal_bits(again.state, first.state);
     EXPECT_EQ(again.report.test->loss, first.report.test->loss);
-    EXPECT_EQ(lockstep::testing_support::read_text(done.checkpoint), file);
+    EXPECT_EQ(lockstep::testing_support::read_text(manifest), text);
   }
 }
 
@@ -161,8 +165,8 @@ TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
       o.schedule = {};
       o.optimizer = AdamOptions{};
       if (&outcomes == &resumed) {
-        const std::string name = group.rank() == 0 ? "c.safetensors" : "elsewhere.safetensors";
-        o.checkpoint = directory.path() / name;
+        const std::string name = group.rank() == 0 ? "checkpoints" : "elsewhere";
+        o.checkpoints.directory = directory.path() / name;
         o.resume = resume;
       }
       outcomes[group.rank()] = train(o, group, /*dropout=*/false);
@@ -193,7 +197,7 @@ TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
         Second{2, "gloo", "zero1"}, Second{1, "auto", "single"}, Second{2, "shm", "ddp"}}) {
     const lockstep::testing_support::TemporaryDirectory directory;
     TrainerOptions two = first;
-    two.checkpoint = directory.path() / "c.safetensors";
+    two.checkpoints.directory = directory.path() / "checkpoints";
     two.max_epochs = 1;
     train_ranks(2, "shm", "zero1", two);
     two.max_epochs = 2;

@@ -162,7 +162,7 @@ struct TiedOutcome {
 
 TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
                            const std::filesystem::path& checkpoint, const TiedModel& model = {}) {
-  trainer_options.checkpoint = checkpoint;
+  trainer_options.checkpoints.directory = checkpoint;
   TiedOutcome outcome;
   outcome.weights_of_ranks.resize(static_cast<std::size_t>(way.ranks));
   const auto train_rank = [&](const ProcessGroup& group) {
@@ -187,7 +187,7 @@ TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
 TiedOutcome train_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
                            const TiedModel& model = {}) {
   const TemporaryDirectory directory;
-  return train_with_tie(way, trainer_options, directory / "c.safetensors", model);
+  return train_with_tie(way, trainer_options, directory / "checkpoints", model);
 }
 
 double greatest_gap(const torch::Tensor& a, const torch::Tensor& b) {
@@ -262,10 +262,10 @@ TEST_P(TrainerTies, GoOnExactly) {
   run.optimizer = AdamOptions{.amsgrad = true};
   const TiedOutcome whole = train_with_tie(GetParam(), run);
   run.max_steps = 3;
-  train_with_tie(GetParam(), run, directory / "c.safetensors");
+  train_with_tie(GetParam(), run, directory / "checkpoints");
   run.max_steps.reset();
   run.resume = true;
-  const TiedOutcome resumed = train_with_tie(GetParam(), run, directory / "c.safetensors");
+  const TiedOutcome resumed = train_with_tie(GetParam(), run, directory / "checkpoints");
   EXPECT_EQ(greatest_gap(resumed, whole), 0);
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
@@ -347,10 +347,10 @@ TEST(TrainerTiedCheckpoints, GoOnAtAnotherSplit) {
     const TemporaryDirectory directory;
     TrainerOptions part = run;
     part.max_steps = 3;
-    train_with_tie(first, part, directory / "c.safetensors");
+    train_with_tie(first, part, directory / "checkpoints");
     part.max_steps.reset();
     part.resume = true;
-    const TiedOutcome resumed = train_with_tie(second, part, directory / "c.safetensors");
+    const TiedOutcome resumed = train_with_tie(second, part, directory / "checkpoints");
     EXPECT_LE(greatest_gap(resumed, whole), 1e-5) << first.name << " to " << second.name;
   }
 }
