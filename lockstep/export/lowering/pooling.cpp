@@ -33,8 +33,8 @@ std::size_t spatial_dimensions(const Operation& op) {
 }
 
 // The padding behind the image for which whole windows are those of ceil_mode, whose last one may
-// reach beyond the padding. ONNX's attribute of that name is not used: it counts one more window
-// than LibTorch where that would begin behind the image, in some versions of onnxruntime.
+// reach beyond the padding. ONNX's attribute of that name is not used: its inference of shapes
+// counts a window that would begin behind the image, which LibTorch and onnxruntime leave out.
 std::vector<std::int64_t> end_padding_of_ceil_mode(const Operation& op, const Windows& windows) {
   const std::size_t first = op.sizes(0).size() - windows.kernel.size();
   std::vector<std::int64_t> padding = windows.padding;
