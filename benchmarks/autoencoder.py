@@ -98,6 +98,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--max-epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, help="the peer's, in channels_last: no combinations are tried")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/cuda/bin/python")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks/autoencoder.md")
@@ -118,6 +119,9 @@ def main():
 
     choices = {}
     for side, cached in ((PLAIN_PEER, False), (CACHED_PEER, True)):
+        if options.workers is not None:
+            choices[side] = (options.workers, True)
+            continue
         trials = {(workers, last): figures(run(peer_command(cached, workers, last, "--max-epochs", 2), report))["rate"]
                   for workers in (0, 1) for last in (False, True)}
         choices[side] = max(trials, key=trials.get)

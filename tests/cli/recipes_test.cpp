@@ -47,6 +47,23 @@ TEST_P(Cifar10, TrainsAFewSteps) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Cifar10, ::testing::Values("32", "bf16"),
                          [](const auto& info) { return std::string("p") + info.param; });
 
+// Photographs after three epochs, of which the first reads the files and the others the cache.
+TEST(Autoencoder, LearnsToGiveBackTrashNet) {
+  LOCKSTEP_SKIP_WITHOUT("trashnet");
+  const TemporaryDirectory scratch;
+  const std::string report = (scratch / "report.json").string();
+  const ProgramResult result = run_to_end(
+      {LOCKSTEP_PROGRAM, "train", "autoencoder", "--data", real_data("trashnet").value().string(),
+       "--nproc-per-node", "2", "--threads", "1", "--accelerator", "cpu", "--max-epochs", "3",
+       "--json", report});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto run = nlohmann::json::parse(read_text(report));
+  ASSERT_EQ(run["epochs"].size(), 3U);
+  // Python's script comes to the same losses (docs/benchmarks/autoencoder.md).
+  EXPECT_LT(run["test"]["loss"].get<double>(), 0.04);
+  EXPECT_GT(run["test"]["psnr"].get<double>(), 14.0);
+}
+
 // Two pipelines of two ranks, then the same model in one process.
 TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   const TemporaryDirectory scratch;
