@@ -92,9 +92,9 @@ BenchTableRow measure_row(TrainArguments arguments, bool tells_of_data) {
   settings.quiet = !tells_of_data;
   const RecipeData data = load_recipe_data(settings, {});
   settings.quiet = true;
-  require_success(launch_ranks(
-      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
-      [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); }));
+  require_success(
+      launch_ranks({.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
+                   [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); }));
   return table_row_of(report.content());
 }
 
@@ -111,8 +111,8 @@ void run_table(BenchTableArguments arguments) {
   check_output_file(kTableCommand, "--json", arguments.json);
   const auto ranks = parse_counts("--ranks", arguments.ranks, 1024);
   const std::int64_t usual = find_recipe(arguments.train.recipe).defaults.global_batch;
-  const auto batches = parse_counts(
-      "--batch-per-rank", arguments.batch_per_rank.value_or(std::to_string(usual)), 1e6);
+  const auto batches = parse_counts("--batch-per-rank",
+                                    arguments.batch_per_rank.value_or(std::to_string(usual)), 1e6);
   arguments.train.max_epochs = arguments.epochs;
   arguments.train.limits.limit_train_batches = arguments.max_steps;
   arguments.train.limits.limit_test_batches = 0;

@@ -41,20 +41,21 @@ std::int64_t parse_cache(const std::string& text) {
 std::filesystem::path existing_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) return path;
-  throw ConfigError(lockstep::str("train: --weights ", path,
-                                  ": there is no such file; give a .safetensors, .pt or .pth file"));
+  throw ConfigError(lockstep::str(
+      "train: --weights ", path, ": there is no such file; give a .safetensors, .pt or .pth file"));
 }
 
 }  // namespace
 
 void add_recipe_options(CLI::App& command, RecipeArguments& to) {
-  command.add_option("--model", to.model,
-                     "Network: " + join(find_recipe("classify").models) +
-                         " (classify only, default resnet18)");
+  command.add_option(
+      "--model", to.model,
+      "Network: " + join(find_recipe("classify").models) + " (classify only, default resnet18)");
   command
-      .add_option("--image-size", to.image_size,
-                  "Pixels of a side of the images that the network takes (classify, default 224, and "
-                  "autoencoder, default 160)")
+      .add_option(
+          "--image-size", to.image_size,
+          "Pixels of a side of the images that the network takes (classify, default 224, and "
+          "autoencoder, default 160)")
       ->transform(whole_number<std::int64_t>());
   command
       .add_option("--weights", to.weights,
@@ -66,11 +67,12 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
                                    "trained on (classify and autoencoder only, default ",
                                    kValidationFraction, ")"));
   command
-      .add_option("--cache", to.cache,
-                  "Memory for decoded images, such as 2GB or 500MB, or none: one for the ranks of this "
-                  "program, one for each rank that another launcher starts (classify, default none, "
-                  "and autoencoder, default 1GiB or a quarter of the free memory; only with "
-                  "--loader native)")
+      .add_option(
+          "--cache", to.cache,
+          "Memory for decoded images, such as 2GB or 500MB, or none: one for the ranks of this "
+          "program, one for each rank that another launcher starts (classify, default none, "
+          "and autoencoder, default 1GiB or a quarter of the free memory; only with "
+          "--loader native)")
       ->type_name("SIZE");
 }
 
@@ -78,15 +80,14 @@ RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& ar
   const Recipe& recipe = find_recipe(name);
   require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
   require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_sizes);
-  require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe,
-                    has_folder_split);
+  require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe, has_folder_split);
   require_of_recipe("--cache", arguments.cache.has_value(), recipe, has_folder_split);
   if (arguments.val_fraction) {
     OptionCheck("train").in_range("--val-fraction", *arguments.val_fraction, 0, 1);
   }
   RecipeSettings settings;
-  settings.recipe = std::make_shared<const Recipe>(chosen_recipe(
-      name, {.model = arguments.model, .image_size = arguments.image_size}));
+  settings.recipe = std::make_shared<const Recipe>(
+      chosen_recipe(name, {.model = arguments.model, .image_size = arguments.image_size}));
   settings.validation_fraction = arguments.val_fraction;
   if (arguments.cache) settings.cache_bytes = parse_cache(*arguments.cache);
   if (arguments.weights) settings.weights = existing_file(*arguments.weights);

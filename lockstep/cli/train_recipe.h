@@ -1,5 +1,5 @@
-// The options of `lockstep train` about the recipe itself: its model, the size of its images, and how
-// it takes a folder of images.
+// The options of `lockstep train` about the recipe itself: its model, the size of its images, and
+// how it takes a folder of images.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct RecipeSettings {
 /// `to` must outlive the parsing.
 void add_recipe_options(CLI::App& command, RecipeArguments& to);
 
-/// ConfigError, which names the option, for one that the recipe `name` does not have, a value out of
-/// range, and a file of weights that does not exist.
+/// ConfigError, which names the option, for one that the recipe `name` does not have, a value out
+/// of range, and a file of weights that does not exist.
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments);
 
 }  // namespace lockstep

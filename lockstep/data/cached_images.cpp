@@ -183,8 +183,7 @@ ImageDataset cache_images(const ImageDataset& dataset, const CacheImagesOptions&
   // Images that have no room keep their own sizes, so that with a size the shapes may differ.
   const ImageShape& shape = dataset.shape();
   return ImageDataset(dataset.name(), options.size ? ImageShape{shape.channels, 0, 0} : shape,
-                      dataset.num_classes(),
-                      std::make_shared<const CachedSource>(dataset, options),
+                      dataset.num_classes(), std::make_shared<const CachedSource>(dataset, options),
                       dataset.class_names());
 }
 

@@ -2,7 +2,8 @@
 // decodes again.
 //
 //   const ImageDataset train = cache_images(load_image_folder("photos"), {.max_bytes = 1 << 30,
-//                                                                          .size = ImageSize{160}});
+//                                                                          .size =
+//                                                                          ImageSize{160}});
 #pragma once
 
 #include <cstdint>

@@ -45,10 +45,8 @@ std::optional<RunPicture> AutoencoderTask::picture(const Batch& samples) {
     canvas.draw({left, height + kPictureGap}, picture_of(outputs[i], normalize_));
   }
   const Picture& sheet = canvas.picture();
-  return RunPicture{.name = "reconstructions",
-                    .width = sheet.width,
-                    .height = sheet.height,
-                    .rgb = sheet.rgb};
+  return RunPicture{
+      .name = "reconstructions", .width = sheet.width, .height = sheet.height, .rgb = sheet.rgb};
 }
 
 }  // namespace lockstep

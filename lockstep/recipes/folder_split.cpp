@@ -51,8 +51,8 @@ FolderParts load_parts(const fs::path& directory, const char* validation_name,
   ImageDataset validation = load_image_folder(directory / validation_name, options);
   if (train.class_names() != validation.class_names()) {
     throw DataError(lockstep::str(directory.string(), ": train has ", train.num_classes(),
-                                  " classes and ", validation_name, ' ',
-                                  validation.num_classes(), ", which must have the same names"));
+                                  " classes and ", validation_name, ' ', validation.num_classes(),
+                                  ", which must have the same names"));
   }
   return {std::move(train), std::move(validation)};
 }
@@ -80,9 +80,9 @@ FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& op
   const auto validated =
       static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(all.size())));
   if (validated < 1 || validated >= all.size()) {
-    throw ConfigError(lockstep::str(
-        recipe, ": a validation fraction of ", fraction, " of ", image_count(all.size()), " is ",
-        image_count(validated), "; each part needs at least 1 image"));
+    throw ConfigError(lockstep::str(recipe, ": a validation fraction of ", fraction, " of ",
+                                    image_count(all.size()), " is ", image_count(validated),
+                                    "; each part needs at least 1 image"));
   }
   // LibTorch draws the order. An OpenMP region in the launcher would hang the ranks that it forks.
   const SingleThreadScope alone;
@@ -110,12 +110,12 @@ void tell_of_cache(const RecipeDataOptions& options, const FolderSplitOptions& w
   const auto [height, width] = *wanted.cached_size;
   const std::int64_t each = cached_bytes(3, height, width);
   const std::int64_t kept = std::min(images, max_bytes / each);
-  tell(options, lockstep::str(kept == images ? "all" : count_text(static_cast<double>(kept)),
-                              kept == images ? " " : " of ", image_count(images),
-                              " stay in memory once they are decoded, ",
-                              bytes_text(static_cast<double>(kept * each)), " at ", width, "x",
-                              height, " pixels",
-                              kept == images ? "" : "; the others are decoded in every epoch"));
+  tell(options,
+       lockstep::str(kept == images ? "all" : count_text(static_cast<double>(kept)),
+                     kept == images ? " " : " of ", image_count(images),
+                     " stay in memory once they are decoded, ",
+                     bytes_text(static_cast<double>(kept * each)), " at ", width, "x", height,
+                     " pixels", kept == images ? "" : "; the others are decoded in every epoch"));
 }
 
 // The bytes that the cache may take; 0: there is to be none.
@@ -148,8 +148,8 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   const ImageFolderOptions folder = folder_options(options);
   std::optional<FolderParts> own;
   if (own_split != nullptr) own = load_parts(directory, own_split, folder);
-  ImageDataset all = own ? concatenate({own->train, own->validation})
-                         : load_image_folder(directory, folder);
+  ImageDataset all =
+      own ? concatenate({own->train, own->validation}) : load_image_folder(directory, folder);
   if (const std::int64_t limit = cache_limit(options, wanted); limit > 0) {
     tell_of_cache(options, wanted, all.size(), limit);
     all = cache_images(all, {.max_bytes = limit, .size = wanted.cached_size});

@@ -25,8 +25,8 @@ struct FolderSplitOptions {
 /// many images each part has. Both parts share one cache.
 ///
 /// ConfigError without a directory, for a fraction that leaves one part without an image, and for a
-/// fraction where the folder has a split of its own. DataError as load_image_folder() throws it, and
-/// when train and val have other classes.
+/// fraction where the folder has a split of its own. DataError as load_image_folder() throws it,
+/// and when train and val have other classes.
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted);
 
 /// The images of `directory`/train and `directory`/val, which must have the same classes.

@@ -8,9 +8,8 @@
 namespace lockstep {
 
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(),
-                                          classify_recipe(), autoencoder_recipe(),
-                                          resnet50_split_recipe()};
+  static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(), classify_recipe(),
+                                          autoencoder_recipe(), resnet50_split_recipe()};
   return all;
 }
 
@@ -47,8 +46,8 @@ RecipeChoices choices_from(const std::map<std::string, std::string>& texts) {
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, size);
     if (error != std::errc() || stop != end) {
-      throw ConfigError(lockstep::str(kImageSizeChoice, " of a recipe must be a whole number, got '",
-                                      text, "'"));
+      throw ConfigError(
+          lockstep::str(kImageSizeChoice, " of a recipe must be a whole number, got '", text, "'"));
     }
     choices.image_size = size;
   }

@@ -45,7 +45,7 @@ struct RecipeDataOptions {
   /// Memory for decoded images (cache_images()) in bytes, of all ranks together; 0: none; absent:
   /// what the recipe finds useful (Recipe::splits_folder only).
   std::optional<std::int64_t> cache_bytes{};
-  DownloadProgress progress{};             ///< may be empty
+  DownloadProgress progress{};  ///< may be empty
   /// Told in one line what the user should know, such as a fall-back; may be empty.
   std::function<void(const std::string&)> message{};
 };
@@ -73,7 +73,7 @@ inline constexpr double kValidationFraction = 0.2;
 /// Which of its models a recipe trains, and on images of which size; absent: its default.
 struct RecipeChoices {
   std::optional<std::string> model{};
-  std::optional<std::int64_t> image_size{};  ///< pixels of a side of the images that the model takes
+  std::optional<std::int64_t> image_size{};  ///< pixels of a side of the model's images
 };
 
 /// Immutable. load_data() uses no tensor, so that a launcher may call it before it forks; it throws
@@ -85,7 +85,7 @@ struct Recipe {
   RecipeDefaults defaults{};
   Augmentation train_augmentation{};
   Augmentation test_augmentation{};
-  ImageShape input{};  ///< of the images that the model takes
+  ImageShape input{};          ///< of the images that the model takes
   bool channels_last = false;  ///< memory format of images and of the module's parameters
   std::function<RecipeData(const RecipeDataOptions& options)> load_data{};
   bool has_fused_kernels = false;  ///< whether TaskOptions::fused_kernels makes a difference

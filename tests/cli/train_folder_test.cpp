@@ -71,10 +71,22 @@ std::vector<std::filesystem::path> event_files(const std::filesystem::path& fold
 
 TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   write_photos("photos", 30, 2);
-  const std::vector<std::string> options = {
-      "--nproc-per-node", "2",    "--image-size", "40",           "--batch-size", "8",
-      "--threads",        "1",    "--out",        in_scratch("run"), "--json",    in_scratch("run.json"),
-      "--logger",         "csv,tensorboard", "--log-dir", in_scratch("logs")};
+  const std::vector<std::string> options = {"--nproc-per-node",
+                                            "2",
+                                            "--image-size",
+                                            "40",
+                                            "--batch-size",
+                                            "8",
+                                            "--threads",
+                                            "1",
+                                            "--out",
+                                            in_scratch("run"),
+                                            "--json",
+                                            in_scratch("run.json"),
+                                            "--logger",
+                                            "csv,tensorboard",
+                                            "--log-dir",
+                                            in_scratch("logs")};
   std::vector<std::string> first = options;
   first.insert(first.end(), {"--max-epochs", "2"});
   const ProgramResult result = train_folder("autoencoder", "photos", first);
@@ -135,10 +147,10 @@ TEST_F(TrainFolder, TheCacheChangesNothing) {
   std::vector<double> losses;
   for (const char* cache : {"none", "10kB", "1GB"}) {
     const std::string json = in_scratch(std::string(cache) + ".json");
-    const ProgramResult result = train_folder(
-        "autoencoder", "photos",
-        {"--image-size", "40", "--batch-size", "8", "--threads", "1", "--max-epochs", "3",
-         "--cache", cache, "--json", json});
+    const ProgramResult result =
+        train_folder("autoencoder", "photos",
+                     {"--image-size", "40", "--batch-size", "8", "--threads", "1", "--max-epochs",
+                      "3", "--cache", cache, "--json", json});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     losses.push_back(record(std::string(cache) + ".json")["test"]["loss"]);
   }
@@ -197,24 +209,34 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
       {{"autoencoder", "--data", in_scratch("empty")}, 1, "empty: has no subfolders"},
       {{"autoencoder", "--data", in_scratch("nowhere")}, 1, "nowhere"},
       {{"classify", "--data", in_scratch("one")}, 1, "has one class, 'class0'"},
-      {{"autoencoder", "--data", photos, "--image-size", "170"}, 2,
+      {{"autoencoder", "--data", photos, "--image-size", "170"},
+       2,
        "must be a multiple of 20, which the net pools to one pixel, got 170; use 160 or 180"},
-      {{"classify", "--data", photos, "--model", "vgg16"}, 2,
+      {{"classify", "--data", photos, "--model", "vgg16"},
+       2,
        "the model must be one of resnet18, resnet34, resnet50, got 'vgg16'"},
-      {{"autoencoder", "--data", photos, "--model", "resnet18"}, 2,
+      {{"autoencoder", "--data", photos, "--model", "resnet18"},
+       2,
        "train: --model changes nothing for autoencoder; it belongs to classify"},
-      {{"mnist", "--image-size", "64"}, 2,
+      {{"mnist", "--image-size", "64"},
+       2,
        "train: --image-size changes nothing for mnist; it belongs to classify, autoencoder"},
       {{"mnist", "--val-fraction", "0.5"}, 2, "train: --val-fraction changes nothing for mnist"},
-      {{"classify", "--data", photos, "--val-fraction", "2"}, 2,
+      {{"classify", "--data", photos, "--val-fraction", "2"},
+       2,
        "--val-fraction must be from 0 to 1, got 2"},
-      {{"classify", "--data", photos, "--val-fraction", "0"}, 2, "each part needs at least 1 image"},
+      {{"classify", "--data", photos, "--val-fraction", "0"},
+       2,
+       "each part needs at least 1 image"},
       {{"classify", "--data", photos, "--cache", "much"}, 2, "--cache"},
-      {{"classify", "--data", photos, "--cache", "1GB", "--loader", "dali"}, 2,
+      {{"classify", "--data", photos, "--cache", "1GB", "--loader", "dali"},
+       2,
        "train: --cache belongs to --loader native, got --loader dali"},
-      {{"classify", "--data", photos, "--weights", in_scratch("none.pth")}, 2,
+      {{"classify", "--data", photos, "--weights", in_scratch("none.pth")},
+       2,
        "none.pth: there is no such file"},
-      {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors")}, 1,
+      {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors")},
+       1,
        "bad.safetensors"},
       {{"classify", "--data", photos, "--weights", in_scratch("bad.safetensors"), "--resume",
         "--out", in_scratch("run")},
@@ -237,9 +259,9 @@ TEST_F(TrainFolder, TimesAnEpochForATable) {
     return run_to_end(words);
   };
   const ProgramResult result =
-      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks",
-             "1,2", "--batch-per-rank", "4,6", "--epochs", "2", "--threads", "1", "--format",
-             "csv", "--json", in_scratch("table.json")});
+      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1,2",
+             "--batch-per-rank", "4,6", "--epochs", "2", "--threads", "1", "--format", "csv",
+             "--json", in_scratch("table.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("recipe,strategy,loader,device,ranks,threads_per_rank,"));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 5);
@@ -261,9 +283,10 @@ TEST_F(TrainFolder, TimesAnEpochForATable) {
       table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1",
              "--max-steps", "2", "--batch-per-rank", "4", "--epochs", "1", "--threads", "1",
              "--format", "markdown"});
-  EXPECT_THAT(markdown.out,
-              AllOf(HasSubstr("| ranks | batch per rank | iterations per epoch | seconds per epoch"),
-                    HasSubstr("| 1 | 4 | 2 |")));
+  EXPECT_THAT(
+      markdown.out,
+      AllOf(HasSubstr("| ranks | batch per rank | iterations per epoch | seconds per epoch"),
+            HasSubstr("| 1 | 4 | 2 |")));
   expect_one_error(table({"autoencoder"}), 2, "autoencoder: give --data DIR", "no folder");
   expect_one_error(table({"mnist", "--ranks", "1,x"}), 2,
                    "--ranks must be whole numbers with commas, as in 1,2,3, got '1,x'", "ranks");

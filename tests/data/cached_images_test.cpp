@@ -92,8 +92,8 @@ TEST(CachedImages, AreThoseForWhichThereIsRoom) {
   const std::int64_t each = cached_bytes(3, kSide, kSide);
   EXPECT_EQ(each, 3 * kSide * kSide);
   EXPECT_EQ(cached_bytes(3, 5, 5), 128) << "75 bytes, on whole cache lines";
-  const ImageDataset cached = cache_images(
-      folder.dataset(), {.max_bytes = 3 * each + each / 2, .size = ImageSize{kSide}});
+  const ImageDataset cached =
+      cache_images(folder.dataset(), {.max_bytes = 3 * each + each / 2, .size = ImageSize{kSide}});
   for (const std::int64_t i : {7, 2, 9, 11, 0}) is_cached(cached, i);
   for (const std::int64_t i : {7, 2, 9}) EXPECT_TRUE(is_cached(cached, i)) << i;
   for (const std::int64_t i : {11, 0}) EXPECT_FALSE(is_cached(cached, i)) << i;

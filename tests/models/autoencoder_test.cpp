@@ -20,8 +20,8 @@ TEST(Autoencoder, GivesBackImagesOfTheirOwnSize) {
     const torch::Tensor images = torch::rand({2, 3, height, width});
     EXPECT_EQ(net->encode(images).sizes(), (Sizes{2, 16, height / 20, width / 20}));
     EXPECT_EQ(net->forward(images).sizes(), images.sizes());
-    const torch::Tensor other = images.to(images.options(), false, true,
-                                          at::MemoryFormat::ChannelsLast);
+    const torch::Tensor other =
+        images.to(images.options(), false, true, at::MemoryFormat::ChannelsLast);
     EXPECT_TRUE(net->forward(other).allclose(net->forward(images), 1e-4, 1e-5));
   }
 }

@@ -56,8 +56,8 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   ASSERT_EQ(sheet.width, 2 * 40 + kGap);
   ASSERT_EQ(sheet.height, 2 * 40 + kGap);
   // As it comes back from a file.
-  const std::string file = encode_png(sheet.rgb, static_cast<int>(sheet.width),
-                                      static_cast<int>(sheet.height));
+  const std::string file =
+      encode_png(sheet.rgb, static_cast<int>(sheet.width), static_cast<int>(sheet.height));
   PngDecoder decoder;
   decoder.open(std::as_bytes(std::span(file)), "sheet");
   std::vector<std::uint8_t> pixels(sheet.rgb.size());

@@ -87,15 +87,14 @@ TEST_F(FolderSplit, ByFoldersIsTheFolders) {
     write_colours(directory_, "photos/" + validation, 4, 2, /*first=*/10);
     for (const char* recipe : {"classify", "autoencoder"}) {
       const RecipeData data = load(recipe);
-      EXPECT_THAT(reds_of(data.train), ElementsAre(red_of(0), red_of(2), red_of(4), red_of(1),
-                                                   red_of(3), red_of(5)));
+      EXPECT_THAT(reds_of(data.train),
+                  ElementsAre(red_of(0), red_of(2), red_of(4), red_of(1), red_of(3), red_of(5)));
       EXPECT_THAT(reds_of(data.load_test()),
                   ElementsAre(red_of(10), red_of(12), red_of(11), red_of(13)));
       EXPECT_EQ(data.load_test().num_classes(), 2);
     }
-    EXPECT_THAT(
-        message_of<ConfigError>([&] { load("classify", {.validation_fraction = 0.5}); }),
-        HasSubstr("has the folders train and " + validation + ", which are the split"));
+    EXPECT_THAT(message_of<ConfigError>([&] { load("classify", {.validation_fraction = 0.5}); }),
+                HasSubstr("has the folders train and " + validation + ", which are the split"));
   }
   write_colours(directory_, "photos/train", 1, 3, /*first=*/2);
   EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
@@ -164,12 +163,12 @@ TEST(RecipeChoices, MakeTheRecipe) {
   EXPECT_EQ(read.model, "resnet34");
   EXPECT_EQ(read.image_size, 64);
   EXPECT_EQ(chosen_recipe("mnist", {}).name, "mnist");
-  // The parameters of torchvision's nets with six outputs: sum(p.numel() for p in net.parameters()).
+  // The parameters of torchvision's nets with six outputs: sum(p.numel() for p in
+  // net.parameters()).
   const std::map<std::string, std::int64_t> parameters = {
       {"resnet18", 11'179'590}, {"resnet34", 21'287'750}, {"resnet50", 23'520'326}};
   for (const auto& [name, expected] : parameters) {
-    const auto task =
-        chosen_recipe("classify", {.model = name}).make_task({.num_classes = 6});
+    const auto task = chosen_recipe("classify", {.model = name}).make_task({.num_classes = 6});
     std::int64_t count = 0;
     for (const torch::Tensor& each : task->module().parameters()) count += each.numel();
     EXPECT_EQ(count, expected) << name;
@@ -189,7 +188,9 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal("classify", {.model = "resnet19"}),
               HasSubstr("the model must be one of resnet18, resnet34, resnet50, got 'resnet19'"));
   EXPECT_THAT(refusal("classify", {.image_size = 63}), HasSubstr("must be from 64 to 4096"));
-  EXPECT_THAT(message_of<ConfigError>([] { choices_from({{"image_size", "12x"}}); }),
+  EXPECT_THAT(message_of<ConfigError>([] {
+                choices_from({{"image_size", "12x"}});
+              }),
               HasSubstr("must be a whole number, got '12x'"));
 }
 

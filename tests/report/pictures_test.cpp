@@ -54,12 +54,11 @@ class NumbersOnly final : public Logger {
 };
 
 PictureReport picture(std::int64_t epoch, std::uint8_t value) {
-  return {.epoch = epoch,
-          .steps_per_epoch = 10,
-          .picture = {.name = "sheet",
-                      .width = 2,
-                      .height = 1,
-                      .rgb = std::vector<std::uint8_t>(6, value)}};
+  return {
+      .epoch = epoch,
+      .steps_per_epoch = 10,
+      .picture = {
+          .name = "sheet", .width = 2, .height = 1, .rgb = std::vector<std::uint8_t>(6, value)}};
 }
 
 TEST(Pictures, GoToLoggersThatTakeImages) {

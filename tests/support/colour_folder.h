@@ -15,7 +15,8 @@ namespace lockstep::testing_support {
 inline std::uint8_t red_of(int number) { return static_cast<std::uint8_t>(5 * number + 3); }
 
 /// Writes `count` images of 40x30 pixels into `folder`/CLASS/NUMBER.png, in `classes` classes in
-/// turn; NUMBER begins with `first`. Image NUMBER has the colour (red_of(NUMBER), 100, 200 - NUMBER).
+/// turn; NUMBER begins with `first`. Image NUMBER has the colour (red_of(NUMBER), 100, 200 -
+/// NUMBER).
 inline void write_colours(TemporaryDirectory& directory, const std::string& folder, int count,
                           int classes, int first = 0) {
   constexpr int kWidth = 40;
