@@ -110,6 +110,13 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
   command.add_option("--final-div-factor", to.final_div_factor,
                      "The learning rate ends at its first value divided by this "
                      "(--schedule one-cycle only, default 1e4)");
+  command.add_flag("--cycle-momentum", to.cycle_momentum,
+                   "The momentum, of adam and adamw beta1, falls while the learning rate rises, and "
+                   "rises again (--schedule one-cycle only)");
+  command.add_option("--base-momentum", to.base_momentum,
+                     "Smallest momentum of --cycle-momentum (default 0.85)");
+  command.add_option("--max-momentum", to.max_momentum,
+                     "Largest momentum of --cycle-momentum (default 0.95)");
   command.add_option("--plateau", to.plateau,
                      "When the learning rate falls: METRIC:PATIENCE[:GOAL], after more than "
                      "PATIENCE evaluations without improvement (--schedule plateau only, default "
@@ -198,6 +205,7 @@ void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a network, in one process or in several");
   const auto arguments = std::make_shared<TrainArguments>();
   command->add_option("RECIPE", arguments->recipe, recipe_help())->required()->type_name("RECIPE");
+  add_recipe_options(*command, arguments->of_recipe);
   add_world_options(*command, *arguments);
   add_optimization_options(*command, *arguments);
   add_file_options(*command, *arguments);
@@ -206,4 +214,3 @@ void add_train_command(CLI::App& app) {
 }
 
 }  // namespace lockstep
-  add_recipe_options(*command, arguments->of_recipe);

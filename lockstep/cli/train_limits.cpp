@@ -33,6 +33,23 @@ void add_evaluation_options(CLI::App& command, LimitArguments& to) {
             "Steps from one report of a step to the next (default 1)");
 }
 
+void add_report_options(CLI::App& command, LimitArguments& to) {
+  command
+      .add_option("--model-summary", to.model_summary,
+                  "Show the model's modules, their parameters and output shapes before training: 1 "
+                  "for its children, -1 for all (default: not)")
+      ->transform(whole_number<int>());
+  add_count(command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
+            "Steps from one histogram of each parameter and its gradient to the next (--logger only, "
+            "default: none)");
+  command.add_option("--profiler", to.profiler,
+                     "simple: how long each part of the run took, in a table at its end and in "
+                     "--json; trace: the operations of some steps, too, in trace.json in --out")
+      ->capture_default_str();
+  add_count(command, "--trace-steps", to.trace_steps,
+            "Optimizer steps that --profiler trace records, from the second one on (default 5)");
+}
+
 // Sets `to` where the option was given, from `least` on.
 void take_count(const OptionalCount& given, const char* name, double least, std::int64_t& to) {
   if (!given) return;
@@ -90,6 +107,20 @@ void resolve_length(const LimitArguments& arguments, TrainerOptions& options) {
   }
 }
 
+void resolve_reports(const LimitArguments& arguments, TrainerOptions& options) {
+  const OptionCheck check("train");
+  check.at_least("--model-summary", arguments.model_summary, -1);
+  options.model_summary_depth = arguments.model_summary;
+  take_count(arguments.log_histograms_every_n_steps, "--log-histograms-every-n-steps", 1,
+             options.log_histograms_every_n_steps);
+  check.one_of("--profiler", arguments.profiler, profiler_names());
+  options.profiler.kind = parse_profiler(arguments.profiler);
+  if (arguments.trace_steps && options.profiler.kind != Profiler::kTrace) {
+    throw ConfigError("train: --trace-steps belongs to --profiler trace");
+  }
+  take_count(arguments.trace_steps, "--trace-steps", 1, options.profiler.trace_steps);
+}
+
 }  // namespace
 
 void add_limit_options(CLI::App& command, LimitArguments& to) {
@@ -124,6 +155,7 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
                    "Refuse operations that have no deterministic implementation");
   command.add_flag("--detect-anomaly", to.detect_anomaly,
                    "Stop at a backward pass that gives NaN and name the operation; slow");
+  add_report_options(command, to);
 }
 
 void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {
@@ -144,6 +176,7 @@ void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {
   if (options.ema_decay) OptionCheck("train").in_range("--ema-decay", *options.ema_decay, 0, 1);
   options.deterministic = arguments.deterministic;
   options.detect_anomaly = arguments.detect_anomaly;
+  resolve_reports(arguments, options);
 }
 
 double parse_max_time(const std::string& text) {

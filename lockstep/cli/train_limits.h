@@ -32,6 +32,10 @@ struct LimitArguments {
   std::optional<std::string> gradient_clip_algorithm;
   bool deterministic = false;
   bool detect_anomaly = false;
+  int model_summary = 0;
+  std::optional<std::int64_t> log_histograms_every_n_steps;
+  std::string profiler = "none";
+  std::optional<std::int64_t> trace_steps;
 };
 
 /// Adds the options to `command`, which writes them into `to`.

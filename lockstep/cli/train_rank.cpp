@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include <c10/util/Logging.h>
@@ -21,6 +22,8 @@
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/console.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/report/model_summary_table.h>
+#include <lockstep/report/profile_table.h>
 #include <lockstep/report/picture_file.h>
 #include <lockstep/report/summary_table.h>
 #include <lockstep/report/terminal.h>
@@ -35,7 +38,9 @@ namespace {
 // line.
 void silence_libtorch() {
   constexpr int kErrors = 2;
-  if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
+  if (log_enabled(LogLevel::kDebug)) return;
+  FLAGS_caffe2_log_level = kErrors;
+  setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);  // above all levels: its profiler is silent
 }
 
 torch::Device choose_device(const std::string& accelerator, const WorkerEnvironment& worker) {
@@ -195,7 +200,9 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     logging = make_logging_listener(settings);
     if (!settings.quiet) {
       listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
-      listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+      listeners.push_back(std::make_unique<ModelSummaryTable>(std::cout));
+    listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+    listeners.push_back(std::make_unique<ProfileTable>(std::cout));
     }
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
     if (!settings.out.empty() && trainer.fast_dev_run == 0) {

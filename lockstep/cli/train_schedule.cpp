@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+constexpr double kLargestMomentum = 0.9999;  // beta1 of Adam must be below 1
+
 std::vector<double> parse_milestones(const std::string& text) {
   std::vector<double> milestones;
   for (const std::string& word : words_of(text)) {
@@ -45,6 +47,10 @@ void refuse_options_of_others(const ScheduleArguments& arguments, ScheduleKind k
   refuse((arguments.pct_start || arguments.div_factor || arguments.final_div_factor) &&
              kind != ScheduleKind::kOneCycle,
          "--pct-start, --div-factor and --final-div-factor belong to --schedule one-cycle");
+  refuse(arguments.cycle_momentum && kind != ScheduleKind::kOneCycle,
+         "--cycle-momentum belongs to --schedule one-cycle");
+  refuse((arguments.base_momentum || arguments.max_momentum) && !arguments.cycle_momentum,
+         "--base-momentum and --max-momentum belong to --cycle-momentum");
   refuse(arguments.plateau && kind != ScheduleKind::kPlateau,
          "--plateau belongs to --schedule plateau");
 }
@@ -95,6 +101,11 @@ ScheduleOptions resolve_schedule(const ScheduleArguments& arguments, ScheduleOpt
   schedule.div_factor = arguments.div_factor.value_or(schedule.div_factor);
   schedule.final_div_factor = arguments.final_div_factor.value_or(schedule.final_div_factor);
   schedule.warmup_epochs = arguments.warmup_epochs.value_or(schedule.warmup_epochs);
+  schedule.cycle_momentum = schedule.cycle_momentum || arguments.cycle_momentum;
+  schedule.base_momentum = arguments.base_momentum.value_or(schedule.base_momentum);
+  schedule.max_momentum = arguments.max_momentum.value_or(schedule.max_momentum);
+  check.in_range("--max-momentum", schedule.max_momentum, 0, kLargestMomentum);
+  check.in_range("--base-momentum", schedule.base_momentum, 0, schedule.max_momentum);
   check.positive("--step-epochs", schedule.step_epochs);
   check.positive("--gamma", schedule.gamma);
   check.in_range("--pct-start", schedule.pct_start, 0, 1);

@@ -18,6 +18,9 @@ struct ScheduleArguments {
   std::optional<double> pct_start;
   std::optional<double> div_factor;
   std::optional<double> final_div_factor;
+  bool cycle_momentum = false;
+  std::optional<double> base_momentum;
+  std::optional<double> max_momentum;
   std::optional<std::string> plateau;
   std::optional<double> warmup_epochs;
 };

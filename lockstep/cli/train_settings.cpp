@@ -263,6 +263,11 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
                  static_cast<double>(arguments.accumulate_grad_batches), 1, 1e9);
   settings.trainer.optimizer = resolve_optimizer(arguments, defaults.optimizer);
   settings.trainer.schedule = resolve_schedule(arguments.schedule, defaults.schedule);
+  const auto* const sgd = std::get_if<SgdOptions>(&settings.trainer.optimizer);
+  if (settings.trainer.schedule.cycle_momentum && sgd != nullptr && sgd->momentum == 0) {
+    throw ConfigError("train: --cycle-momentum needs an optimizer with momentum; give --momentum "
+                      "above 0, or --optimizer adam or adamw");
+  }
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
   settings.precision = parse_precision(arguments.precision);
   if (arguments.no_fused_kernels && !settings.recipe->has_fused_kernels) {
@@ -315,9 +320,6 @@ void resolve_image_files(const TrainArguments& arguments, TrainSettings& setting
   }
 }
 
-// Resolves --logger, --log-dir and --mlflow-uri.
-void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
-  if (arguments.logger) settings.loggers = words_of(*arguments.logger);
 // ConfigError where --cache and --weights do not go with other options.
 void check_recipe_files(const TrainArguments& arguments, const TrainSettings& settings) {
   // The cache would keep images that a GPU, or DALI's decoder, has for itself.
@@ -332,6 +334,9 @@ void check_recipe_files(const TrainArguments& arguments, const TrainSettings& se
   }
 }
 
+// Resolves --logger, --log-dir and --mlflow-uri.
+void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
+  if (arguments.logger) settings.loggers = words_of(*arguments.logger);
   check_loggers("train: --logger", settings.loggers);
   const bool to_mlflow = std::ranges::find(settings.loggers, "mlflow") != settings.loggers.end();
   if (arguments.log_dir && settings.loggers.empty()) {
@@ -362,6 +367,26 @@ void check_recipe_files(const TrainArguments& arguments, const TrainSettings& se
   }
 }
 
+// Says where a trace goes, and that histograms go to loggers.
+void resolve_report_files(TrainSettings& settings) {
+  TrainerOptions& trainer = settings.trainer;
+  if (trainer.log_histograms_every_n_steps > 0 && settings.loggers.empty()) {
+    throw ConfigError("train: --log-histograms-every-n-steps changes nothing without --logger");
+  }
+  if (trainer.log_histograms_every_n_steps > 0 && settings.has_pipeline &&
+      settings.world_size > 1) {
+    throw ConfigError(lockstep::str(
+        "train: --log-histograms-every-n-steps looks at the whole model on rank 0, but --strategy ",
+        settings.strategy, " divides it among the ranks; use --strategy ddp, or a pipeline in one "
+        "process"));
+  }
+  if (trainer.profiler.kind != Profiler::kTrace) return;
+  if (settings.out.empty()) {
+    throw ConfigError("train: --profiler trace needs --out DIR, where trace.json is written");
+  }
+  trainer.profiler.trace_file = settings.out / "trace.json";
+}
+
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   settings.data = arguments.data;
   if (arguments.out) settings.out = *arguments.out;
@@ -375,6 +400,7 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
   if (settings.resume && settings.trainer.fast_dev_run > 0)
     throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
   resolve_loggers(arguments, settings);
+  resolve_report_files(settings);
   if (!settings.speaks()) return;
   if (settings.resume && !holds_checkpoint(settings.trainer.checkpoints)) {
     throw CheckpointError(lockstep::str("there is no checkpoint in ",
@@ -403,6 +429,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.loader = parse_loader_engine(arguments.loader);
   settings.on_corrupt_image = parse_corrupt_image_option("train", arguments.on_corrupt_image);
   resolve_image_files(arguments, settings);
+  check_recipe_files(arguments, settings);
   settings.accelerator = arguments.accelerator;
   settings.backend = arguments.backend;
   settings.timeout =
@@ -416,4 +443,3 @@ TrainSettings resolve(const TrainArguments& arguments) {
 }
 
 }  // namespace lockstep
-  check_recipe_files(arguments, settings);

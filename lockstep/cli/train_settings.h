@@ -11,8 +11,8 @@
 
 #include <lockstep/cli/train_checkpoints.h>
 #include <lockstep/cli/train_limits.h>
-#include <lockstep/cli/train_schedule.h>
 #include <lockstep/cli/train_recipe.h>
+#include <lockstep/cli/train_schedule.h>
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/core/file_lock.h>
 #include <lockstep/data/loader_options.h>
@@ -28,8 +28,8 @@ namespace lockstep {
 /// As the user gave them; absent where the recipe's default counts.
 struct TrainArguments {
   std::string recipe;
-  std::optional<std::string> strategy;
   RecipeArguments of_recipe;
+  std::optional<std::string> strategy;
   std::optional<int> devices;
   std::optional<std::string> device_weights;
   std::optional<std::string> dp_loss;
@@ -111,9 +111,9 @@ struct TrainSettings {
   /// while one of them lives.
   std::shared_ptr<const FileLock> out_lock;
   bool resume = false;
+  bool quiet = false;        ///< nothing is shown while the run goes on
   int threads = 0;           ///< per rank; 0: its share of the processors
   int workers_per_rank = 0;  ///< loader threads
-  bool quiet = false;        ///< nothing is shown while the run goes on
   std::filesystem::path json;
   std::vector<std::string> loggers;  ///< by their names; none: nothing is logged
   LoggerSetup logger_setup;

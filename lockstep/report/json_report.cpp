@@ -99,6 +99,10 @@ std::string to_json(const RunReport& report) {
     json["accumulate_grad_batches"] = info.accumulate_grad_batches;
   }
   for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
+  for (const ProfiledAction& action : report.profile) {
+    json["profile"].push_back(
+        {{"action", action.name}, {"calls", action.calls}, {"seconds", action.seconds}});
+  }
   if (!report.stop_reason.empty()) json["stop_reason"] = report.stop_reason;
   return json.dump(2) + "\n";
 }

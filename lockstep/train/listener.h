@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/formats/logged_values.h>
+#include <lockstep/train/model_summary.h>
+
 namespace lockstep {
 
 /// Seconds that the training thread of this rank spent in each phase; in a pipeline of threads, the
@@ -108,6 +111,8 @@ struct StepReport {
   std::int64_t steps_per_epoch = 0;
   double loss = 0;
   double learning_rate = 0;
+  /// SGD's momentum, Adam's and AdamW's beta1, where the schedule moves it.
+  std::optional<double> momentum{};
   std::int64_t images = 0;     ///< of all ranks, in this epoch so far
   double seconds = 0;          ///< of training since the epoch began
 };
@@ -120,11 +125,6 @@ struct EvaluationReport {
   Evaluation test{};
 };
 
-struct EpochReport {
-  std::int64_t epoch = 0;  ///< from 1
-  double seconds = 0;      ///< of training, without the evaluation
-  double train_loss = 0;   ///< mean over the samples of all ranks
-  double images_per_second = 0;
 /// What a task shows of its module's work (Task::picture()): pixels of RGB, row by row.
 struct RunPicture {
   std::string name{};  ///< "reconstructions"
@@ -140,6 +140,33 @@ struct PictureReport {
   RunPicture picture{};
 };
 
+/// How the values of a tensor are distributed.
+struct RunHistogram {
+  std::string name{};  ///< "parameters/conv1.weight", "gradients/conv1.weight"
+  Histogram histogram{};
+};
+
+/// Parameters after a step, and the gradients that it has used: of all ranks, unscaled and clipped
+/// (TrainerOptions::log_histograms_every_n_steps).
+struct HistogramReport {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t step = 0;   ///< within the epoch, from 1
+  std::int64_t steps_per_epoch = 0;
+  std::vector<RunHistogram> histograms{};
+};
+
+/// A part of a run's work on rank 0.
+struct ProfiledAction {
+  std::string name{};  ///< a phase (see PhaseSeconds), "evaluation", "checkpoint" or "other"
+  std::int64_t calls = 0;
+  double seconds = 0;  ///< of all calls
+};
+
+struct EpochReport {
+  std::int64_t epoch = 0;  ///< from 1
+  double seconds = 0;      ///< of training, without the evaluation
+  double train_loss = 0;   ///< mean over the samples of all ranks
+  double images_per_second = 0;
   PhaseSeconds phases{};    ///< of rank 0
   long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
   std::optional<Evaluation> test{};  ///< nothing where the epoch ended without an evaluation
@@ -159,6 +186,8 @@ struct RunReport {
   double seconds_to_first_step = 0;
   /// Images of all ranks that could not be read, with OnCorruptImage::kSkip.
   std::int64_t skipped_images = 0;
+  /// With TrainerOptions::profiler, what rank 0 has done in fit(), "other" being the rest of its time.
+  std::vector<ProfiledAction> profile{};
   double seconds_total = 0;      ///< from the start of the command
   long long peak_rss_bytes = 0;  ///< of rank 0
 };
@@ -168,15 +197,19 @@ class Listener {
  public:
   virtual ~Listener() = default;
   virtual void on_run_begin(const RunInfo&) {}
+  /// Comes after on_run_begin(), with TrainerOptions::model_summary_depth.
+  virtual void on_model_summary(const ModelSummary&) {}
   virtual void on_step(const StepReport&) {}
+  /// Comes after the on_step() of its step, if that comes.
+  virtual void on_histograms(const HistogramReport&) {}
   /// Evaluations at the end of an epoch come with on_epoch_end() alone.
   virtual void on_evaluation(const EvaluationReport&) {}
+  /// Whether on_picture() does something. Without such a listener no picture is made.
+  virtual bool takes_pictures() const { return false; }
+  /// Comes before the on_epoch_end() of its epoch.
+  virtual void on_picture(const PictureReport&) {}
   virtual void on_epoch_end(const EpochReport&) {}
   virtual void on_run_end(const RunReport&) {}
 };
 
 }  // namespace lockstep
-  /// Whether on_picture() does something. Without such a listener no picture is made.
-  virtual bool takes_pictures() const { return false; }
-  /// Comes before the on_epoch_end() of its epoch.
-  virtual void on_picture(const PictureReport&) {}

@@ -35,6 +35,7 @@ struct StepSettings {
   torch::Device device = torch::kCPU;  ///< where the batches are
   Precision precision = Precision::k32;
   const GradScaler* scaler = nullptr;  ///< scales the losses; null: they are not scaled
+  bool deterministic = false;          ///< two runs give the same bits, whatever that costs
 };
 
 /// Which part of an optimizer step a batch is.
@@ -94,6 +95,8 @@ class Strategy {
   /// Whether on every rank the task's module, where attach() has left it, has all parameters as
   /// they are after each step. A weight average needs that.
   virtual bool module_is_current() const { return true; }
+  /// Whether on rank 0 its parameters also have the gradients of all ranks after each step.
+  virtual bool module_has_gradients() const { return module_is_current(); }
 
   /// For each device of this process the most bytes that it held in the last step: its parameters,
   /// their gradients, buffers, what `optimizer_state` (see RunOptimizer::state()) has of them, and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -37,13 +38,30 @@ void validate_batches(const TrainerOptions& options, const OptionCheck& check) {
     check.at_least("val_check_interval", static_cast<double>(*options.val_check_interval), 1);
   }
   check.at_least("num_sanity_val_steps", static_cast<double>(options.num_sanity_val_steps), 0);
+}
+
+void validate_reports(const TrainerOptions& options, const OptionCheck& check) {
   check.at_least("log_every_n_steps", static_cast<double>(options.log_every_n_steps), 1);
+  check.at_least("model_summary_depth", options.model_summary_depth, -1);
+  check.at_least("log_histograms_every_n_steps",
+                 static_cast<double>(options.log_histograms_every_n_steps), 0);
+  validate(options.profiler);
+}
+
+void validate_schedule(const TrainerOptions& options) {
+  validate(options.schedule);
+  const auto* const sgd = std::get_if<SgdOptions>(&options.optimizer);
+  if (!options.schedule.cycle_momentum || sgd == nullptr || sgd->momentum > 0) return;
+  throw ConfigError(
+      "Trainer: cycle_momentum needs an optimizer with momentum, but sgd has a momentum of 0; set "
+      "one, or use adam or adamw");
 }
 
 void validate_trainer(const TrainerOptions& options) {
   const OptionCheck check("Trainer");
   validate_length(options, check);
   validate_batches(options, check);
+  validate_reports(options, check);
   if (options.gradient_clip_norm) {
     check.positive("gradient_clip_norm", *options.gradient_clip_norm);
   }
@@ -51,7 +69,7 @@ void validate_trainer(const TrainerOptions& options) {
     check.positive("gradient_clip_value", *options.gradient_clip_value);
   }
   if (options.ema_decay) check.in_range("ema_decay", *options.ema_decay, 0, 1);
-  validate(options.schedule);
+  validate_schedule(options);
   validate(options.checkpoints);
   if (!options.resume) return;
   if (options.fast_dev_run > 0) {

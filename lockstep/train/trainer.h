@@ -25,6 +25,7 @@
 #include <lockstep/train/listener.h>
 #include <lockstep/train/plateau.h>
 #include <lockstep/train/precision.h>
+#include <lockstep/train/profiler.h>
 #include <lockstep/train/schedule.h>
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/strategy.h>
@@ -96,7 +97,9 @@ struct TrainerOptions {
   /// Of dropout and whatever else draws from LibTorch's generators: they are seeded anew for each
   /// step from (seed, epoch, step, rank), so that a resumed run draws the same numbers.
   std::uint64_t seed = 0;
-  /// Operations without a deterministic implementation throw (global_modes.h).
+  /// Operations without a deterministic implementation throw (global_modes.h). With strategy dp on
+  /// CPUs the forwards of replicas that draw random numbers, as for dropout, take turns, so that they
+  /// draw the same ones in each run.
   bool deterministic = false;
   /// A backward that makes a value that is not a number throws and names the operation. Slow.
   bool detect_anomaly = false;
@@ -111,6 +114,13 @@ struct TrainerOptions {
   std::vector<Listener*> listeners{};
   /// Steps of an epoch from one Listener::on_step() to the next; the last one is always told.
   std::int64_t log_every_n_steps = 1;
+  /// Runs the model once on a batch before training and tells the listeners what it is made of: 1
+  /// for its children, -1 for all modules (summarize.h). 0: off. Lightning's enable_model_summary.
+  int model_summary_depth = 0;
+  /// Steps of the run from one Listener::on_histograms() to the next: of each parameter and, except
+  /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0: off.
+  std::int64_t log_histograms_every_n_steps = 0;
+  ProfilerOptions profiler{};
   /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer
   /// fills in the rest.
   RunInfo info{};

@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include <ATen/record_function.h>
+
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
@@ -24,6 +26,14 @@ std::int64_t trainable_scalars(const torch::nn::Module& module) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
+}
+
+void add_phases(const PhaseSeconds& phases, PhaseSeconds& to) {
+  to.data += phases.data;
+  to.forward += phases.forward;
+  to.backward += phases.backward;
+  to.communication += phases.communication;
+  to.optimizer += phases.optimizer;
 }
 
 }  // namespace
@@ -126,14 +136,20 @@ void TrainingRun::prepare() {
   // What its engine cannot do is told before the first epoch, not after it.
   if (make_test_loader_ && test_batches() > 0) test_loader_ = make_test_loader_();
   require_watched_values();
+  require_whole_module();
+  if (options_.profiler.kind == Profiler::kTrace && strategy_.group().rank() == 0) {
+    trace_.emplace(options_.profiler, !options_.device.is_cpu());
+  }
   // The strategy and the optimizer must see the parameters where they will stay.
   strategy_.place(task_.module(), options_.device);
   open_checkpoints();
+  summarize_module();
   prepare_average();
   const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
   strategy_.attach(task_, {.device = options_.device,
                            .precision = options_.precision,
-                           .scaler = scaler_ ? &*scaler_ : nullptr});
+                           .scaler = scaler_ ? &*scaler_ : nullptr,
+                           .deterministic = options_.deterministic});
   optimizer_ = strategy_.make_optimizer(options_.optimizer);
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
@@ -185,6 +201,7 @@ void TrainingRun::begin() {
   info_.parameters = trainable_scalars(task_.module());
   strategy_.describe(info_);
   tell([&](Listener& listener) { listener.on_run_begin(info_); });
+  if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
 }
 
 EpochReport TrainingRun::train_epoch() {
@@ -205,10 +222,13 @@ EpochReport TrainingRun::train_epoch() {
   while (!finished()) {
     const std::int64_t before = batches_done();
     const std::int64_t parts = std::min(options_.accumulate_grad_batches, batches_left());
-    if (parts == 0 || !next_batch(batch)) break;
+    if (parts == 0) break;
+    if (trace_) trace_->begin_step(steps_trained_);
+    if (!next_batch(batch)) break;
     train_step(batch, parts);
     note_time();
     report_step(seconds());
+    tell_histograms();
     const bool evaluates = evaluation_is_due(before);
     if (evaluates) evaluate_in_epoch();
     if (checkpoint_is_due(evaluates)) {
@@ -224,6 +244,7 @@ EpochReport TrainingRun::train_epoch() {
   report.train_loss = sums_.mean().loss;
   report.images_per_second = static_cast<double>(images_) / report.seconds;
   report.phases = phases_;
+  add_phases(phases_, all_phases_);
   if (batches_left() == 0) {
     ++position_.epoch;
     position_.step = 0;
@@ -240,6 +261,7 @@ void TrainingRun::end_epoch(EpochReport& report) {
   if (is_due || finished()) report.test = evaluate();
   if (is_whole) watch(is_due ? report.test : std::nullopt, report.train_loss);
   if (!report.test && finished()) report.test = evaluate();
+  if (report.test) show_picture(report.epoch);
 }
 
 void TrainingRun::begin_epoch() {
@@ -249,6 +271,7 @@ void TrainingRun::begin_epoch() {
 
 bool TrainingRun::next_batch(Batch& batch) {
   const SecondsScope scope(phases_.data);
+  RECORD_USER_SCOPE("lockstep: data");
   return train_loader_.next(batch);
 }
 
@@ -263,11 +286,13 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   }
   {
     const SecondsScope scope(phases_.optimizer);
+    RECORD_USER_SCOPE("lockstep: optimizer");
     optimizer_step();
     if (ema_) ema_->update();
   }
   parts_ = parts;
-  if (report.test) show_picture(report.epoch);
+  batches_trained_ += parts;
+  ++steps_trained_;
   ++position_.step;
   ++position_.total;
   if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
@@ -277,6 +302,9 @@ void TrainingRun::begin_step() {
   const double rate = plateau_ ? plateau_->lr() : base_lr_;
   optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
                                                  steps_per_epoch(), schedule_steps()));
+  momentum_ = scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(),
+                                 schedule_steps());
+  if (momentum_) optimizer_->set_momentum(*momentum_);
   strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
                  options_.device);
   loss_sum_ = torch::Tensor();
@@ -284,8 +312,13 @@ void TrainingRun::begin_step() {
   optimizer_->zero_grad();
 }
 
+torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& part) {
+  RECORD_USER_SCOPE("lockstep: forward and backward");
+  return strategy_.step(batch, part, phases_);
+}
+
 void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
-  const torch::Tensor loss = strategy_.step(batch, part, phases_);
+  const torch::Tensor loss = strategy_step(batch, part);
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + loss : loss;
   images_ += batch.size * share_.size;
   if (!share_.counts) return;
@@ -321,6 +354,7 @@ void TrainingRun::report_step(double epoch_seconds) {
                              .steps_per_epoch = steps_per_epoch(),
                              .loss = last_loss_,
                              .learning_rate = optimizer_->lr(),
+                             .momentum = momentum_,
                              .images = images_,
                              .seconds = epoch_seconds};
   tell([&](Listener& listener) { listener.on_step(report); });
@@ -348,7 +382,8 @@ void TrainingRun::note_time() {
 // The sum over all ranks' loaders, where ranks that share their data count once. Collective.
 std::int64_t TrainingRun::skipped_images() const {
   const std::int64_t own =
-      train_loader_.skipped_images() + (test_loader_ ? test_loader_->skipped_images() : 0);
+      train_loader_.skipped_images() - skipped_by_summary_ +
+      (test_loader_ ? test_loader_->skipped_images() : 0);
   torch::Tensor sum = torch::tensor({share_.counts ? own : 0}, torch::kInt64).to(options_.device);
   strategy_.group().all_reduce(sum);
   return sum.item<std::int64_t>();
@@ -368,6 +403,8 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
+  if (trace_) trace_->finish();
+  if (options_.profiler.kind != Profiler::kNone) report.profile = profile();
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();
   // Nobody leaves while others still evaluate or save: this waits for all.

@@ -12,13 +12,15 @@
 #include <lockstep/train/checkpoint_store.h>
 #include <lockstep/train/model_ema.h>
 #include <lockstep/train/plateau.h>
+#include <lockstep/train/step_trace.h>
 #include <lockstep/train/tensor_snapshot.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
 
 /// training_run.cpp has the loop, training_run_evaluation.cpp evaluations and what follows from them,
-/// training_run_checkpoint.cpp what is saved and how it is resumed.
+/// training_run_checkpoint.cpp what is saved and how it is resumed, training_run_reports.cpp what is
+/// told beside the steps and epochs.
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
@@ -42,6 +44,12 @@ class TrainingRun {
     std::string metric{};
   };
 
+  // How often something was done, and for how long.
+  struct Tally {
+    std::int64_t calls = 0;
+    double seconds = 0;
+  };
+
   void prepare();
   void prepare_average();
   void require_val_check_interval() const;
@@ -55,6 +63,7 @@ class TrainingRun {
   void train_step(Batch& batch, std::int64_t parts);
   void begin_step();
   void train_part(const Batch& batch, const StepPart& part);
+  torch::Tensor strategy_step(const Batch& batch, const StepPart& part);
   void optimizer_step();
   void report_step(double epoch_seconds);
   void note_time();
@@ -67,6 +76,9 @@ class TrainingRun {
   Evaluation evaluate_batches(std::int64_t most);
   bool evaluation_is_due(std::int64_t batches_before) const;
   void evaluate_in_epoch();
+  bool takes_pictures() const;
+  void keep_samples(const Batch& batch);
+  void show_picture(std::int64_t epoch);
   void watch(const std::optional<Evaluation>& test, std::optional<double> train_loss);
 
   void open_checkpoints();
@@ -82,10 +94,12 @@ class TrainingRun {
   StateDict training_state(NamedTensors of_optimizer) const;  // what remembers earlier steps
   std::map<std::string, std::string> settings() const;
 
+  void summarize_module();
+  void require_whole_module() const;
+  void tell_histograms() const;
+  std::vector<ProfiledAction> profile() const;
+
   Batch moved(const Batch& batch) const;  // to the device
-  bool takes_pictures() const;
-  void keep_samples(const Batch& batch);
-  void show_picture(std::int64_t epoch);
   bool finished() const;
   bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;
@@ -119,12 +133,23 @@ class TrainingRun {
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   bool out_of_time_ = false;
+  Batch samples_;  // of rank 0's evaluations, for pictures; size 0: none yet
   const DataShare share_;
   RunInfo info_;
   Position position_;
   bool restored_ = false;  // the loader stands where the checkpoint was, to the sample
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
+  std::optional<ModelSummary> summary_;
+  std::int64_t skipped_by_summary_ = 0;  // images that the loader counts twice
+  std::optional<StepTrace> trace_;       // on rank 0
+
+  // Of this run so far:
+  PhaseSeconds all_phases_;  // without those of the current epoch
+  std::int64_t batches_trained_ = 0;
+  std::int64_t steps_trained_ = 0;
+  Tally evaluations_;
+  Tally checkpoints_;
 
   std::map<std::string, double> watched_values_;  // of the latest watch()
   std::int64_t watched_at_ = 0;                   // the steps of all epochs that were done then
@@ -141,7 +166,7 @@ class TrainingRun {
   torch::Tensor loss_sum_;  // sum over the parts of the step
   std::int64_t parts_ = 1;
   double last_loss_ = 0;
+  std::optional<double> momentum_;  // where the schedule moves it
 };
 
 }  // namespace lockstep
-  Batch samples_;  // of rank 0's evaluations, for pictures; size 0: none yet

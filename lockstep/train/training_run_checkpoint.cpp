@@ -236,6 +236,9 @@ std::map<std::string, std::string> TrainingRun::settings() const {
       {"fused_kernels", yes_or_no(info_.fused_kernels)},
       {"accumulate_grad_batches", std::to_string(options_.accumulate_grad_batches)},
       {"batch_parts", strategy_.batch_parts()}});
+  for (const auto& [name, value] : info_.recipe_options) {
+    settings[std::string(kRecipeOption) + name] = value;
+  }
   return settings;
 }
 
@@ -262,6 +265,8 @@ CheckpointInfo TrainingRun::checkpoint_info() const {
 
 void TrainingRun::save() {
   if (options_.checkpoints.directory.empty()) return;
+  ++checkpoints_.calls;
+  const SecondsScope scope(checkpoints_.seconds);
   strategy_.gather_module();
   const NamedTensors of_optimizer = optimizer_->state();
   if (!store_) return;
@@ -287,6 +292,3 @@ void TrainingRun::save() {
 }
 
 }  // namespace lockstep
-for (const auto& [name, value] : info_.recipe_options) {
-  settings[std::string(kRecipeOption) + name] = value;
-}

@@ -89,6 +89,8 @@ std::optional<Evaluation> TrainingRun::evaluate() {
 }
 
 Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
+  ++evaluations_.calls;
+  const SecondsScope scope(evaluations_.seconds);
   const torch::NoGradGuard no_grad;
   const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
   const AutocastScope autocast(options_.precision, options_.device.type());
@@ -108,22 +110,6 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   return metrics.mean();
 }
 
-// Whether the step that has just ended, before which the epoch had `batches_before` batches,
-// reaches the next evaluation. The end of the epoch has one of its own.
-bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
-  if (!options_.val_check_interval || !test_loader_ || batches_left() == 0) return false;
-  if (position_.epoch % options_.check_val_every_n_epoch != 0) return false;
-  const std::int64_t interval = *options_.val_check_interval;
-  return batches_done() / interval > batches_before / interval;
-}
-
-void TrainingRun::evaluate_in_epoch() {
-  const SecondsScope scope(paused_seconds_);
-  const std::optional<Evaluation> test = evaluate();
-  watch(test, std::nullopt);
-  const EvaluationReport report = {.epoch = position_.epoch,
-                                   .step = position_.step,
-                                   .steps_per_epoch = steps_per_epoch(),
 bool TrainingRun::takes_pictures() const {
   const auto takes = [](const Listener* listener) { return listener->takes_pictures(); };
   return strategy_.group().rank() == 0 && strategy_.module_is_current() &&
@@ -156,6 +142,22 @@ void TrainingRun::show_picture(std::int64_t epoch) {
   tell([&](Listener& listener) { listener.on_picture(report); });
 }
 
+// Whether the step that has just ended, before which the epoch had `batches_before` batches,
+// reaches the next evaluation. The end of the epoch has one of its own.
+bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
+  if (!options_.val_check_interval || !test_loader_ || batches_left() == 0) return false;
+  if (position_.epoch % options_.check_val_every_n_epoch != 0) return false;
+  const std::int64_t interval = *options_.val_check_interval;
+  return batches_done() / interval > batches_before / interval;
+}
+
+void TrainingRun::evaluate_in_epoch() {
+  const SecondsScope scope(paused_seconds_);
+  const std::optional<Evaluation> test = evaluate();
+  watch(test, std::nullopt);
+  const EvaluationReport report = {.epoch = position_.epoch,
+                                   .step = position_.step,
+                                   .steps_per_epoch = steps_per_epoch(),
                                    .test = *test};
   tell([&](Listener& listener) { listener.on_evaluation(report); });
   task_.module().train();

@@ -70,6 +70,37 @@ TEST_F(TrainCommand, LogsARunForEveryTool) {
               HasSubstr("note: logger csv: " + (runs[0] / "metrics.csv").string() + "\n"));
 }
 
+TEST_F(TrainCommand, TellsOfTheModelTheTimeAndTheValues) {
+  const std::string out = in_scratch("run"), json = in_scratch("report.json");
+  const auto result =
+      train({"mnist", "--batch-size", "16", "--max-epochs", "2", "--schedule", "one-cycle",
+             "--cycle-momentum", "--model-summary", "-1", "--profiler", "trace", "--trace-steps",
+             "2", "--log-histograms-every-n-steps", "4", "--logger", "jsonl", "--no-fused-kernels",
+             "--out", out, "--json", json});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\nconv2       Conv2d          5,020  16 x 20 x 8 x 8\n"));
+  EXPECT_THAT(result.out, HasSubstr("\n21,840 trainable parameters, 0 frozen;"));
+  EXPECT_THAT(result.out, HasSubstr("\naction"));
+  const auto profile = nlohmann::json::parse(read_text(json)).at("profile");
+  EXPECT_EQ(profile.at(0).at("action"), "data");
+  EXPECT_EQ(profile.at(0).at("calls"), 8);
+  const auto trace = nlohmann::json::parse(read_text(fs::path(out) / "trace.json"));
+  EXPECT_FALSE(trace.at("traceEvents").empty());
+  EXPECT_EQ(result.error_lines(), 0) << result.err;
+  std::vector<double> momenta;
+  std::vector<std::int64_t> steps_of_histograms;
+  std::istringstream lines(read_text(run_folders(out).at(0) / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto values = nlohmann::json::parse(line);
+    if (values.contains("train/momentum")) momenta.push_back(values["train/momentum"]);
+    if (values.contains("gradients/fc2.bias")) steps_of_histograms.push_back(values["step"]);
+  }
+  ASSERT_EQ(momenta.size(), 8U);
+  EXPECT_EQ(momenta[0], 0.95);
+  EXPECT_NEAR(*std::ranges::min_element(momenta), 0.85, 0.01);
+  EXPECT_EQ(steps_of_histograms, (std::vector<std::int64_t>{4, 8}));
+}
+
 TEST_F(TrainCommand, LogsAResumedRunWhereItGoesOn) {
   const std::string out = in_scratch("out");
   const std::vector<std::string> words{

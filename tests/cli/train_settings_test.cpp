@@ -123,6 +123,55 @@ TEST(TrainSettings, GiveTheTrainerItsSchedule) {
   EXPECT_EQ(schedule.plateau.patience, 2);
   EXPECT_EQ(schedule.plateau.goal, MetricGoal::kMax);
   EXPECT_EQ(schedule.plateau.factor, 0.5);
+  arguments.schedule = {
+      .schedules = {"one-cycle"}, .cycle_momentum = true, .base_momentum = 0.8};
+  schedule = resolve(arguments).trainer.schedule;
+  EXPECT_TRUE(schedule.cycle_momentum);
+  EXPECT_EQ(schedule.base_momentum, 0.8);
+  EXPECT_EQ(schedule.max_momentum, 0.95);
+  const auto refusal = [&] {
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  arguments.momentum = 0;
+  EXPECT_EQ(refusal(),
+            "train: --cycle-momentum needs an optimizer with momentum; give --momentum above 0, or "
+            "--optimizer adam or adamw");
+  arguments.momentum.reset();
+  arguments.schedule.schedules = {"cosine"};
+  EXPECT_EQ(refusal(), "train: --cycle-momentum belongs to --schedule one-cycle");
+  arguments.schedule = {.schedules = {"one-cycle"}, .max_momentum = 0.9};
+  EXPECT_EQ(refusal(), "train: --base-momentum and --max-momentum belong to --cycle-momentum");
+}
+
+TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
+  const testing_support::TemporaryDirectory directory;
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  EXPECT_EQ(resolve(arguments).trainer.profiler.kind, Profiler::kNone);
+  EXPECT_EQ(resolve(arguments).trainer.model_summary_depth, 0);
+  const auto refusal = [&] {
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  arguments.limits.model_summary = -2;
+  EXPECT_EQ(refusal(), "train: --model-summary must be at least -1, got -2");
+  arguments.limits.model_summary = 1;
+  arguments.limits.profiler = "advanced";
+  EXPECT_EQ(refusal(), "train: --profiler must be one of none, simple, trace, got 'advanced'");
+  arguments.limits.profiler = "trace";
+  EXPECT_EQ(refusal(), "train: --profiler trace needs --out DIR, where trace.json is written");
+  arguments.out = (directory / "run").string();
+  arguments.limits.trace_steps = 7;
+  arguments.limits.log_histograms_every_n_steps = 3;
+  EXPECT_EQ(refusal(), "train: --log-histograms-every-n-steps changes nothing without --logger");
+  arguments.logger = "csv";
+  const TrainerOptions trainer = resolve(arguments).trainer;
+  EXPECT_EQ(trainer.model_summary_depth, 1);
+  EXPECT_EQ(trainer.log_histograms_every_n_steps, 3);
+  EXPECT_EQ(trainer.profiler.kind, Profiler::kTrace);
+  EXPECT_EQ(trainer.profiler.trace_steps, 7);
+  EXPECT_EQ(trainer.profiler.trace_file, directory / "run/trace.json");
+  arguments.limits.profiler = "simple";
+  EXPECT_EQ(refusal(), "train: --trace-steps belongs to --profiler trace");
 }
 
 // What is wrong with the stages is told with the option that gave them.

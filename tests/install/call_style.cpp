@@ -54,6 +54,7 @@ void call_in_the_style_of_the_guides() {
        pipeline::Interval{.begin = 1}, pipeline::Timeline{.end = 1},
        pipeline::TableFacts{.bubble = 0.5});
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
+       ProfilerOptions{.kind = Profiler::kSimple},
        StrategyOptions{.stages = 4}, StepSettings{.precision = Precision::k32},
        DataShare{.size = 2}, StepPart{.weight = 0.5},
        ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},

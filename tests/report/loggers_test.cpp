@@ -216,6 +216,11 @@ class KeptLog final : public Logger {
       events.push_back(event);
     }
   }
+  void log_histogram(const LogMoment& moment, std::string_view name,
+                     const Histogram& histogram) override {
+    events.push_back(std::to_string(moment.step) + " " + std::string(name) + " of " +
+                     std::to_string(histogram.counts.size()) + " bins");
+  }
   void flush() override { events.push_back("flush"); }
   void finish(bool success) override {
     events.push_back(success ? "finished" : "failed");
@@ -279,6 +284,26 @@ TEST(LoggingListener, TranslatesARun) {
                           "472 run/seconds_to_first_step=0.391", "finished"));
   run.listener->run_failed();
   EXPECT_TRUE(run.take_events().empty()) << "it has ended";
+}
+
+TEST(LoggingListener, LogsMomentumAndHistogramsWhereThereAreSome) {
+  Listening run;
+  run.listener->on_step({.epoch = 2,
+                         .step = 3,
+                         .steps_per_epoch = 469,
+                         .loss = 0.5,
+                         .learning_rate = 0.01,
+                         .momentum = 0.875});
+  EXPECT_THAT(run.take_events(), ElementsAre("472 train/loss=0.5", "472 train/learning_rate=0.01",
+                                             "472 train/momentum=0.875"));
+  run.listener->on_histograms(
+      {.epoch = 2,
+       .step = 4,
+       .steps_per_epoch = 469,
+       .histograms = {{.name = "parameters/fc.bias", .histogram = {.counts = {1, 2}}},
+                      {.name = "gradients/fc.bias", .histogram = {.counts = {3}}}}});
+  EXPECT_THAT(run.take_events(), ElementsAre("473 parameters/fc.bias of 2 bins",
+                                             "473 gradients/fc.bias of 1 bins"));
 }
 
 TEST(LoggingListener, SaysThatARunFailed) {

@@ -149,6 +149,18 @@ TEST(TrainerDpBuffers, AreThoseOfTheFirstReplicasPart) {
 }
 
 // A run that goes on with other weights does not repeat the original, and says so.
+TEST_P(TrainerDp, RepeatsItsDropoutWhereItIsDeterministic) {
+  TrainerOptions run = options(2);
+  run.deterministic = true;
+  run.accumulate_grad_batches = 2;
+  const auto state = [&](bool dropout) {
+    return train(run, group_of_one(), dropout, "dp", kUnevenBatch, two_cpus(GetParam())).state;
+  };
+  const StateDict first = state(true);
+  for (int again = 0; again < 4; ++again) expect_equal_bits(state(true), first);
+  EXPECT_GT(distance(first, state(false)), 1e-4);
+}
+
 TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
   StrategyOptions shared = two_cpus(DpLoss::kGathered);
   const auto equal = make_strategy("dp", group_of_one(), shared);

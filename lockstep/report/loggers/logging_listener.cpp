@@ -47,8 +47,19 @@ void LoggingListener::on_run_begin(const RunInfo& info) {
 void LoggingListener::on_step(const StepReport& report) {
   step_ = (report.epoch - 1) * report.steps_per_epoch + report.step;
   const NamedValue values[] = {{"train/loss", report.loss},
-                               {"train/learning_rate", report.learning_rate}};
-  log(step_, values);
+                               {"train/learning_rate", report.learning_rate},
+                               {"train/momentum", report.momentum.value_or(0)}};
+  log(step_, std::span(values).first(report.momentum ? 3 : 2));
+}
+
+void LoggingListener::on_histograms(const HistogramReport& report) {
+  step_ = (report.epoch - 1) * report.steps_per_epoch + report.step;
+  const LogMoment moment = moment_at(step_);
+  for (const auto& logger : loggers_) {
+    for (const RunHistogram& each : report.histograms) {
+      logger->log_histogram(moment, each.name, each.histogram);
+    }
+  }
 }
 
 void LoggingListener::on_evaluation(const EvaluationReport& report) {
@@ -59,17 +70,6 @@ void LoggingListener::on_evaluation(const EvaluationReport& report) {
   log(step_, values);
 }
 
-void LoggingListener::on_epoch_end(const EpochReport& report) {
-  if (step_ == 0) step_ = report.epoch * steps_per_epoch_;  // no step was left to this run
-  Values values{{"epoch", static_cast<double>(report.epoch)},
-                {"train/epoch_loss", report.train_loss},
-                {"train/images_per_second", report.images_per_second},
-                {"train/seconds", report.seconds},
-                {"memory/rss_bytes", static_cast<double>(report.rss_bytes)}};
-  add_phases(values, report.phases);
-  std::vector<std::string> names;
-  if (report.test) add_evaluation(values, *report.test, names);
-  log(step_, values);
 bool LoggingListener::takes_pictures() const {
   return std::ranges::any_of(loggers_, [](const auto& logger) { return logger->takes_images(); });
 }
@@ -84,6 +84,17 @@ void LoggingListener::on_picture(const PictureReport& report) {
   for (const auto& logger : loggers_) logger->log_image(moment, "images/" + picture.name, image);
 }
 
+void LoggingListener::on_epoch_end(const EpochReport& report) {
+  if (step_ == 0) step_ = report.epoch * steps_per_epoch_;  // no step was left to this run
+  Values values{{"epoch", static_cast<double>(report.epoch)},
+                {"train/epoch_loss", report.train_loss},
+                {"train/images_per_second", report.images_per_second},
+                {"train/seconds", report.seconds},
+                {"memory/rss_bytes", static_cast<double>(report.rss_bytes)}};
+  add_phases(values, report.phases);
+  std::vector<std::string> names;
+  if (report.test) add_evaluation(values, *report.test, names);
+  log(step_, values);
   for (const auto& logger : loggers_) logger->flush();
 }
 

@@ -13,15 +13,19 @@ namespace lockstep {
 
 /// Gives every logger the run's hyper-parameters, then
 ///   train/loss, train/learning_rate                     at each optimizer step: rank 0's own loss
+///   train/momentum                                      with it, where the schedule moves it
+///   parameters/NAME, gradients/NAME                     histograms, every so many steps, to loggers
+///                                                       that take them
+///                                                       (TrainerOptions::log_histograms_every_n_steps)
 ///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
 ///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
 ///   test/loss and test/NAME of every other metric       where it was evaluated, also in mid-epoch
+///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that take
+///                                                       images
 ///   memory/peak_rss_bytes, run/seconds_total,           at the end
 ///   run/seconds_to_first_step
 /// The step is that of the run: a resumed run goes on counting where it was. For one thread at a
 /// time; an error of a logger ends the run.
-///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that take
-///                                                       images
 class LoggingListener final : public Listener {
  public:
   /// `more` are hyper-parameters that the Trainer does not tell of, such as the optimizer's.
@@ -30,14 +34,15 @@ class LoggingListener final : public Listener {
 
   void on_run_begin(const RunInfo& info) override;
   void on_step(const StepReport& report) override;
+  void on_histograms(const HistogramReport& report) override;
   void on_evaluation(const EvaluationReport& report) override;
+  bool takes_pictures() const override;
+  void on_picture(const PictureReport& report) override;
   void on_epoch_end(const EpochReport& report) override;
   void on_run_end(const RunReport& report) override;
 
   /// Ends the logs of a run that has failed, so that they say so. Does nothing after on_run_end();
   /// what fails now is only a warning in the log.
-  bool takes_pictures() const override;
-  void on_picture(const PictureReport& report) override;
   void run_failed() noexcept;
 
  private:

@@ -10,6 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
+#include <lockstep/parallel/pipeline/random_scope.h>
 #include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
@@ -65,7 +66,10 @@ class DataParallelStrategy final : public Strategy {
     settings_ = settings;
     alone_.reset();
     core_.emplace(task.module(), devices_, DataParallelOptions{.weights = weights_});
-    if (core_->has_replicas() && devices_.front().is_cpu()) alone_.emplace();
+    const bool shares_cpu = core_->has_replicas() && devices_.front().is_cpu();
+    if (shares_cpu) alone_.emplace();
+    takes_turns_ = shares_cpu && settings.deterministic;
+    drawn_.assign(devices_.size(), std::nullopt);
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -74,6 +78,8 @@ class DataParallelStrategy final : public Strategy {
 
   // The generators of the first device and of the CPU are seeded with `seed` itself.
   void seed(std::uint64_t seed, torch::Device) override {
+    step_seed_ = seed;
+    forward_ = 0;
     for (std::size_t r = devices_.size(); r-- > 0;) {
       seed_generators(r == 0 ? seed : step_seed(seed, 0, 0, static_cast<int>(r)), devices_[r]);
     }
@@ -105,12 +111,30 @@ class DataParallelStrategy final : public Strategy {
   // What function(replica, its part of the batch) returns, for each replica that has a part.
   std::vector<torch::Tensor> run(const data_parallel::Step& step, const Function& function) {
     std::vector<torch::Tensor> of_all(devices_.size());
+    const bool in_turn = takes_turns_ && at::GradMode::is_enabled();
     step.run([&](std::size_t replica) {
-      of_all[replica] = function(core_->replica(replica), step.part(replica));
+      const auto compute = [&] { return function(core_->replica(replica), step.part(replica)); };
+      of_all[replica] = in_turn ? computed_in_turn(replica, compute) : compute();
     });
+    ++forward_;
     std::vector<torch::Tensor> of_active;
     for (const std::size_t replica : step.active()) of_active.push_back(of_all[replica]);
     return of_active;
+  }
+
+  // Replicas on CPUs draw from one generator. One that draws has it to itself, seeded for this
+  // forward, so that the numbers do not depend on who comes first. The first forward of a replica
+  // tells whether it draws.
+  template <class Compute>
+  torch::Tensor computed_in_turn(std::size_t replica, const Compute& compute) {
+    const auto generators = drawn_[replica].value_or(pipeline::Generators{.cpu = true});
+    if (!generators.any()) return compute();
+    const pipeline::RandomScope scope(
+        devices_[replica], generators,
+        pipeline::micro_batch_seed(step_seed_, static_cast<int>(replica), forward_));
+    torch::Tensor output = compute();
+    if (!drawn_[replica]) drawn_[replica] = scope.drawn();
+    return output;
   }
 
   torch::Tensor forward(const torch::Tensor& images) {
@@ -141,6 +165,10 @@ class DataParallelStrategy final : public Strategy {
   StepSettings settings_;
   std::optional<DataParallelCore> core_;
   std::optional<SingleThreadScope> alone_;  // the replicas have the processors
+  bool takes_turns_ = false;                // replicas that draw random numbers
+  std::vector<std::optional<pipeline::Generators>> drawn_;  // of each replica, once it is known
+  std::uint64_t step_seed_ = 0;
+  int forward_ = 0;  // of the step
 };
 
 }  // namespace

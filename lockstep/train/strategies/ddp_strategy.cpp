@@ -38,6 +38,7 @@ class ZeroStrategy final : public DdpStrategy {
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
     return make_sharded_optimizer(*core(), module(), options);
   }
+  bool module_has_gradients() const override { return false; }  // each rank has its share
 };
 
 }  // namespace

@@ -1,0 +1,55 @@
+#include <lockstep/report/model_summary_table.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/report/output.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+using SummaryRow = std::array<std::string, 4>;
+
+std::string count_of(std::int64_t count) { return count_text(static_cast<double>(count)); }
+
+SummaryRow summary_row(const ModuleSummary& module) {
+  return {module.name, module.type, count_of(module.trainable + module.frozen),
+          module.output_shape.empty() ? "?" : join(module.output_shape, " x ")};
+}
+
+// Columns of names are to the left; the last one needs no padding.
+std::array<int, 4> widths_of(const std::vector<SummaryRow>& rows) {
+  std::array<int, 4> widths{};
+  for (const SummaryRow& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      widths[i] = std::max(widths[i], static_cast<int>(row[i].size()));
+    }
+  }
+  widths[0] = -widths[0];
+  widths[1] = -widths[1];
+  return widths;
+}
+
+}  // namespace
+
+std::string table_text(const ModelSummary& summary) {
+  std::vector<SummaryRow> rows = {{"name", "type", "parameters", "output shape"}};
+  for (const ModuleSummary& module : summary.modules) rows.push_back(summary_row(module));
+  const std::array<int, 4> widths = widths_of(rows);
+  std::string text;
+  for (const SummaryRow& row : rows) text += padded_cells(row, widths) + '\n';
+  text += count_of(summary.trainable) + " trainable parameters, " + count_of(summary.frozen) +
+          " frozen; parameters take " + bytes_text(static_cast<double>(summary.parameter_bytes)) +
+          ", buffers " + bytes_text(static_cast<double>(summary.buffer_bytes)) + '\n';
+  return text;
+}
+
+void ModelSummaryTable::on_model_summary(const ModelSummary& summary) {
+  out_ << '\n' << table_text(summary) << '\n';
+  flush_output(out_);
+}
+
+}  // namespace lockstep

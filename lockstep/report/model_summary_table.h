@@ -1,0 +1,32 @@
+// The model of a run in a table, at its beginning.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include <lockstep/train/listener.h>
+#include <lockstep/train/model_summary.h>
+
+namespace lockstep {
+
+/// A row for each module, with its class, its parameters and what it returned, "?" where that is
+/// not known; then the parameters and bytes of the whole model. Ends with a line feed.
+///
+///   name   type    parameters  output shape
+///          Net          1,290  64 x 10
+///   fc1    Linear         640  64 x 20
+///   ...
+std::string table_text(const ModelSummary& summary);
+
+/// Prints table_text() when the run begins, if TrainerOptions::model_summary_depth asks for a
+/// summary. The stream must outlive it; DataError when it fails.
+class ModelSummaryTable final : public Listener {
+ public:
+  explicit ModelSummaryTable(std::ostream& out) : out_(out) {}
+  void on_model_summary(const ModelSummary& summary) override;
+
+ private:
+  std::ostream& out_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// Where the time of a run went, in a table at its end.
+#pragma once
+
+#include <ostream>
+#include <span>
+#include <string>
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// As Lightning's simple profiler: a row for each action, the longest first, with its calls, the
+/// mean and the total of their time and its share of all. Ends with a line feed.
+///
+///   action     calls    mean    total  share
+///   backward     469  2.1 ms   1.00 s  52.1%
+///   ...
+std::string table_text(std::span<const ProfiledAction> profile);
+
+/// Prints table_text() when the run ends, if TrainerOptions::profiler asks for it. The stream must
+/// outlive it; DataError when it fails.
+class ProfileTable final : public Listener {
+ public:
+  explicit ProfileTable(std::ostream& out) : out_(out) {}
+  void on_run_end(const RunReport& report) override;
+
+ private:
+  std::ostream& out_;
+};
+
+}  // namespace lockstep

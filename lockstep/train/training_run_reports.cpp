@@ -1,0 +1,101 @@
+#include <lockstep/train/training_run.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/summarize.h>
+
+namespace lockstep {
+namespace {
+
+torch::Device device_of(const torch::nn::Module& module) {
+  const auto parameters = module.parameters();
+  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
+}
+
+// Nothing for a tensor that has no histogram.
+std::optional<RunHistogram> histogram_of(std::string name, const torch::Tensor& tensor) {
+  if (tensor.layout() != torch::kStrided || !tensor.is_floating_point()) return std::nullopt;
+  const torch::Tensor values = tensor.detach().to(torch::kCPU, torch::kFloat32).contiguous();
+  Histogram histogram = make_histogram(std::span<const float>(
+      values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel())));
+  if (histogram.counts.empty()) return std::nullopt;
+  return RunHistogram{.name = std::move(name), .histogram = std::move(histogram)};
+}
+
+}  // namespace
+
+// Called before the loader is where training begins. All ranks run the model, because a task's
+// evaluation may be collective.
+void TrainingRun::summarize_module() {
+  if (options_.model_summary_depth == 0) return;
+  torch::nn::Module& module = task_.module();
+  const torch::Device device = device_of(module);
+  const std::int64_t skipped = train_loader_.skipped_images();
+  train_loader_.set_epoch(loader_epoch());
+  Batch batch;
+  const bool there = train_loader_.next(batch);
+  LOCKSTEP_CHECK(there, "the training loader gives no batch");
+  batch.images = batch.images.to(device);
+  batch.labels = batch.labels.to(device);
+  summary_ = summarize(module, options_.model_summary_depth, [&] {
+    const AutocastScope autocast(options_.precision, device.type());
+    if (auto* const with_output = dynamic_cast<OutputTask*>(&task_)) {
+      return with_output->forward(module, batch.images);
+    }
+    Metrics ignored(task_.metrics());
+    task_.evaluation_step(batch, ignored);
+    return torch::Tensor();
+  });
+  skipped_by_summary_ = train_loader_.skipped_images() - skipped;
+}
+
+void TrainingRun::require_whole_module() const {
+  if (options_.log_histograms_every_n_steps == 0 || strategy_.module_is_current()) return;
+  throw ConfigError(
+      lockstep::str("Trainer: log_histograms_every_n_steps looks at the whole model on "
+                    "rank 0, but strategy ",
+                    strategy_.name(),
+                    " divides it among the ranks; leave it out, or use --strategy ddp "
+                    "or a pipeline in one process"));
+}
+
+// Called when a step has been counted: the parameters are new, and the gradients those that the
+// optimizer has used.
+void TrainingRun::tell_histograms() const {
+  const std::int64_t every = options_.log_histograms_every_n_steps;
+  if (every == 0 || position_.total % every != 0) return;
+  if (strategy_.group().rank() != 0 || options_.listeners.empty()) return;
+  HistogramReport report = {
+      .epoch = position_.epoch, .step = position_.step, .steps_per_epoch = steps_per_epoch()};
+  const auto add = [&](std::string name, const torch::Tensor& tensor) {
+    auto found = histogram_of(std::move(name), tensor);
+    if (found) report.histograms.push_back(*std::move(found));
+  };
+  for (const auto& [name, parameter] : trainable_parameters(task_.module())) {
+    add("parameters/" + name, parameter);
+    const bool has_gradient = strategy_.module_has_gradients() && parameter.grad().defined();
+    if (has_gradient) add("gradients/" + name, parameter.grad());
+  }
+  tell([&](Listener& listener) { listener.on_histograms(report); });
+}
+
+// What this run has done since fit() was called, on rank 0.
+std::vector<ProfiledAction> TrainingRun::profile() const {
+  std::vector<ProfiledAction> actions = {
+      {.name = "data", .calls = batches_trained_, .seconds = all_phases_.data},
+      {.name = "forward", .calls = batches_trained_, .seconds = all_phases_.forward},
+      {.name = "backward", .calls = batches_trained_, .seconds = all_phases_.backward},
+      {.name = "communication", .calls = batches_trained_, .seconds = all_phases_.communication},
+      {.name = "optimizer", .calls = steps_trained_, .seconds = all_phases_.optimizer},
+      {.name = "evaluation", .calls = evaluations_.calls, .seconds = evaluations_.seconds},
+      {.name = "checkpoint", .calls = checkpoints_.calls, .seconds = checkpoints_.seconds}};
+  double rest = seconds_since(start_);
+  for (const ProfiledAction& action : actions) rest -= action.seconds;
+  actions.push_back({.name = "other", .calls = 1, .seconds = std::max(rest, 0.0)});
+  return actions;
+}
+
+}  // namespace lockstep

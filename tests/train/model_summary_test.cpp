@@ -1,0 +1,255 @@
+// What a model is made of: counts of known nets, shapes that are seen from outside.
+#include <lockstep/train/summarize.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/models/resnet.h>
+#include <tests/support/messages.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing_support::message_of;
+
+std::map<std::string, OutputShape> shapes_by_name(const ModelSummary& summary) {
+  std::map<std::string, OutputShape> shapes;
+  for (const ModuleSummary& module : summary.modules) shapes[module.name] = module.output_shape;
+  return shapes;
+}
+
+ModelSummary summary_of(ResNet net, std::int64_t image_size, int max_depth) {
+  const torch::Tensor x = torch::zeros({2, 3, image_size, image_size});
+  return summarize(*net, max_depth, [&] { return net->forward(x); });
+}
+
+// The numbers of torchvision's nets, and of PyTorch's MNIST example.
+TEST(ModelSummary, CountsTheParametersOfKnownNets) {
+  struct Case {
+    const char* name;
+    std::shared_ptr<torch::nn::Module> net;
+    std::int64_t parameters;
+    std::int64_t buffers;  // scalars of running statistics, and counts of batches
+  };
+  const Case cases[] = {{"MNIST", MnistNet().ptr(), 21840, 0},
+                        {"ResNet-18", resnet18().ptr(), 11689512, 9600 * 4 + 20 * 8},
+                        {"ResNet-18 for CIFAR-10", resnet18(ResNetStem::kCifar, 10).ptr(), 11173962,
+                         9600 * 4 + 20 * 8},
+                        {"ResNet-50", resnet50().ptr(), 25557032, 53120 * 4 + 53 * 8}};
+  for (const Case& c : cases) {
+    const ModelSummary summary = summarize(*c.net);
+    EXPECT_EQ(summary.trainable, c.parameters) << c.name;
+    EXPECT_EQ(summary.frozen, 0) << c.name;
+    EXPECT_EQ(summary.parameter_bytes, 4 * c.parameters) << c.name;
+    EXPECT_EQ(summary.buffer_bytes, c.buffers) << c.name;
+    std::int64_t of_children = 0;
+    for (const ModuleSummary& module : summary.modules) {
+      EXPECT_THAT(module.output_shape, IsEmpty()) << "nothing has run";
+      if (module.depth == 1) of_children += module.trainable;
+    }
+    EXPECT_EQ(of_children, c.parameters) << c.name;
+  }
+}
+
+TEST(ModelSummary, HasARowForEachModuleDownToItsDepth) {
+  const ModelSummary summary = summary_of(resnet18(ResNetStem::kCifar, 10), 32, 1);
+  std::vector<std::tuple<std::string, std::string, std::int64_t, OutputShape>> rows;
+  for (const ModuleSummary& module : summary.modules) {
+    rows.emplace_back(module.name, module.type, module.trainable, module.output_shape);
+  }
+  using Shape = OutputShape;
+  EXPECT_THAT(rows, ElementsAre(std::tuple("", "ResNet", 11173962, Shape{2, 10}),
+                                std::tuple("conv1", "Conv2d", 1728, Shape{2, 64, 32, 32}),
+                                std::tuple("bn1", "BatchNorm2d", 128, Shape{2, 64, 32, 32}),
+                                std::tuple("layer1", "Sequential", 147968, Shape{2, 64, 32, 32}),
+                                std::tuple("layer2", "Sequential", 525568, Shape{2, 128, 16, 16}),
+                                std::tuple("layer3", "Sequential", 2099712, Shape{2, 256, 8, 8}),
+                                std::tuple("layer4", "Sequential", 8393728, Shape{2, 512, 4, 4}),
+                                std::tuple("fc", "Linear", 5130, Shape{2, 10})));
+  EXPECT_EQ(summary_of(resnet18(ResNetStem::kCifar, 10), 32, 0).modules.size(), 1U);
+}
+
+TEST(ModelSummary, SeesTheModulesOfSequentialsAndLayersAtAnyDepth) {
+  const auto shapes = shapes_by_name(summary_of(resnet18(ResNetStem::kCifar, 10), 32, -1));
+  EXPECT_THAT(shapes.at("layer2.0"), ElementsAre(2, 128, 16, 16)) << "a block of our own class";
+  EXPECT_THAT(shapes.at("layer2.0.conv1"), ElementsAre(2, 128, 16, 16));
+  EXPECT_THAT(shapes.at("layer2.0.downsample"), ElementsAre(2, 128, 16, 16));
+  EXPECT_THAT(shapes.at("layer4.1.bn2"), ElementsAre(2, 512, 4, 4));
+}
+
+TEST(ModelSummary, LeavesOpenWhatCannotBeSeen) {
+  const torch::Tensor images = torch::zeros({2, 1, 28, 28});
+  const auto shapes_of_net = [&](bool fused) {
+    MnistNet net(MnistNetOptions{.fused_kernels = fused});
+    return shapes_by_name(summarize(*net, 1, [&] { return net->forward(images); }));
+  };
+  const auto plain = shapes_of_net(false);
+  EXPECT_THAT(plain.at("conv1"), ElementsAre(2, 10, 24, 24));
+  EXPECT_THAT(plain.at("conv2"), ElementsAre(2, 20, 8, 8));
+  EXPECT_THAT(plain.at("conv2_drop"), IsEmpty()) << "has no parameters and is in no Sequential";
+  EXPECT_THAT(plain.at("fc1"), ElementsAre(2, 50));
+  EXPECT_THAT(plain.at(""), ElementsAre(2, 10));
+  EXPECT_THAT(shapes_of_net(true).at("conv1"), IsEmpty()) << "a kernel of ours has its weights";
+}
+
+// A Sequential takes another one only if its forward() is no template.
+struct SummaryBlockImpl : torch::nn::SequentialImpl {
+  using SequentialImpl::SequentialImpl;
+  torch::Tensor forward(torch::Tensor x) { return SequentialImpl::forward(std::move(x)); }
+};
+TORCH_MODULE(SummaryBlock);
+
+// A Sequential in a Sequential; dropout, flattening and activations, which have no parameters.
+TEST(ModelSummary, LeavesTheModelAsItWas) {
+  namespace nn = torch::nn;
+  nn::Sequential net(SummaryBlock(nn::Conv2d(1, 3, 3), nn::BatchNorm2d(3), nn::ReLU()),
+                     nn::Dropout(0.5), nn::Flatten(), nn::Linear(3 * 4 * 4, 2));
+  net->ptr(1)->eval();
+  const torch::Tensor x = torch::ones({5, 1, 6, 6});
+  const torch::Tensor mean = net->named_buffers()["0.1.running_mean"].clone();
+  const ModelSummary summary = summarize(*net, -1, [&] { return net->forward(x); });
+  const auto shapes = shapes_by_name(summary);
+  EXPECT_THAT(shapes.at("0"), ElementsAre(5, 3, 4, 4));
+  EXPECT_THAT(shapes.at("0.2"), ElementsAre(5, 3, 4, 4));
+  EXPECT_THAT(shapes.at("1"), ElementsAre(5, 3, 4, 4));
+  EXPECT_THAT(shapes.at("2"), ElementsAre(5, 48));
+  EXPECT_THAT(shapes.at("3"), ElementsAre(5, 2));
+  EXPECT_TRUE(net->is_training());
+  EXPECT_TRUE(net->ptr(0)->is_training());
+  EXPECT_FALSE(net->ptr(1)->is_training());
+  EXPECT_TRUE(mean.equal(net->named_buffers()["0.1.running_mean"])) << "it ran in eval mode";
+  EXPECT_EQ(net->parameters().size(), 6U);
+  EXPECT_EQ(std::dynamic_pointer_cast<nn::LinearImpl>(net->ptr(3))->weight.size(0), 2)
+      << "the modules of the Sequential are its own again";
+  EXPECT_FALSE(net->forward(x).equal(net->forward(x.mul(2))));
+}
+
+struct SummaryPairImpl : torch::nn::Module {
+  std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x) { return {x, x}; }
+};
+TORCH_MODULE(SummaryPair);
+struct SummaryAdderImpl : torch::nn::Module {
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(3, 4));
+  torch::Tensor forward(const std::tuple<torch::Tensor, torch::Tensor>& pair) {
+    return linear->forward(std::get<0>(pair) + std::get<1>(pair));
+  }
+};
+TORCH_MODULE(SummaryAdder);
+
+TEST(ModelSummary, KnowsLayersWhereASequentialPassesOnMoreThanATensor) {
+  torch::nn::Sequential net(SummaryPair{}, SummaryAdder{});
+  const torch::Tensor x = torch::ones({5, 3});
+  int calls = 0;
+  const auto shapes = shapes_by_name(summarize(*net, -1, [&] {
+    ++calls;
+    return net->forward(x);
+  }));
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(shapes.at("1.linear"), ElementsAre(5, 4));
+  EXPECT_THAT(shapes.at("0"), IsEmpty());
+  EXPECT_THAT(shapes.at(""), ElementsAre(5, 4));
+  EXPECT_THAT(net->forward(x).sizes(), ElementsAre(5, 4));
+}
+
+// The embedding's weight is also the model's own, as that of its last layer.
+struct SummaryTiedWords : torch::nn::Module {
+  torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(7, 3));
+  torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(3, 3));
+  torch::nn::Linear linear =
+      register_module("linear", torch::nn::Linear(torch::nn::LinearOptions(3, 5).bias(false)));
+  torch::nn::Linear back = register_module("back", torch::nn::Linear(5, 3));
+  torch::nn::LayerNorm norm =
+      register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({3})));
+  torch::Tensor output = register_parameter("output", embedding->weight);
+  torch::Tensor forward(const torch::Tensor& words) {
+    const auto [states, last] = lstm->forward(embedding->forward(words));
+    return norm->forward(back->forward(linear->forward(states))).matmul(output.t());
+  }
+};
+
+TEST(ModelSummary, CountsTiedAndFrozenParameters) {
+  SummaryTiedWords net;
+  net.norm->bias.set_requires_grad(false);
+  const auto words = torch::zeros({4, 2}, torch::kInt64);
+  const ModelSummary summary = summarize(net, 1, [&] { return net.forward(words); });
+  const std::int64_t of_lstm = 4 * (3 * 3 + 3 * 3 + 3 + 3);
+  const std::int64_t of_linear = 3 * 5 + (5 * 3 + 3);
+  EXPECT_EQ(summary.trainable, 7 * 3 + of_lstm + of_linear + 3) << "a tied weight counts once";
+  EXPECT_EQ(summary.frozen, 3);
+  EXPECT_EQ(summary.parameter_bytes, 4 * (7 * 3 + of_lstm + of_linear + 3 + 3));
+  const auto shapes = shapes_by_name(summary);
+  EXPECT_THAT(shapes.at("embedding"), ElementsAre(4, 2, 3));
+  EXPECT_THAT(shapes.at("lstm"), ElementsAre(4, 2, 3));
+  EXPECT_THAT(shapes.at("linear"), ElementsAre(4, 2, 5)) << "without a bias";
+  EXPECT_THAT(shapes.at("back"), ElementsAre(4, 2, 3)) << "with one, of more than two dimensions";
+  EXPECT_THAT(shapes.at("norm"), ElementsAre(4, 2, 3));
+  EXPECT_THAT(shapes.at(""), ElementsAre(4, 2, 7));
+}
+
+TEST(ModelSummary, PassesOnWhatTheForwardThrows) {
+  MnistNet net;
+  EXPECT_EQ(message_of<ConfigError>([&] { summarize(*net, -2); }),
+            "summarize: max_depth must be -1 (all modules) or more, got -2");
+  EXPECT_EQ(message_of<DataError>([&] {
+              summarize(*net, 1, []() -> torch::Tensor { throw DataError("no batch"); });
+            }),
+            "no batch");
+  EXPECT_TRUE(net->is_training());
+}
+
+struct SummaryListener : Listener {
+  void on_run_begin(const RunInfo&) override { begun = true; }
+  void on_model_summary(const ModelSummary& got) override {
+    EXPECT_TRUE(begun);
+    summary = got;
+  }
+  bool begun = false;
+  ModelSummary summary{};
+};
+
+TEST(TrainerModelSummary, ReachesListenersWithoutAChangeOfTraining) {
+  SummaryListener listener;
+  TrainerOptions run = options(1);
+  run.listeners = {&listener};
+  const StateDict plain = train(run).state;
+  EXPECT_THAT(listener.summary.modules, IsEmpty()) << "it is off by default";
+  run.model_summary_depth = 1;
+  const Outcome outcome = train(run);
+  expect_equal_bits(outcome.state, plain);
+  EXPECT_EQ(outcome.report.skipped_images, 0);
+  EXPECT_EQ(listener.summary.trainable, 21840);
+  EXPECT_THAT(shapes_by_name(listener.summary).at("fc2"), ElementsAre(20, 10));
+  EXPECT_THAT(shapes_by_name(listener.summary).at(""), ElementsAre(20, 10));
+  run.model_summary_depth = -2;
+  EXPECT_THROW(train(run), ConfigError);
+}
+
+// All ranks run the model: a task may communicate.
+TEST(TrainerModelSummary, IsMadeOnRanksAndStages) {
+  TrainerOptions run = options(1);
+  run.model_summary_depth = -1;
+  run.max_steps = 2;
+  SummaryListener listener;
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    TrainerOptions own = run;
+    if (group.rank() == 0) own.listeners = {&listener};
+    train(own, group, /*dropout=*/false);
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  EXPECT_THAT(shapes_by_name(listener.summary).at("fc1"), ElementsAre(10, 50));
+}
+
+}  // namespace
+}  // namespace lockstep
