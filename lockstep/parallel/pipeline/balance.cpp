@@ -18,48 +18,95 @@
 namespace lockstep {
 namespace {
 
-constexpr int kRepeats = 8;  // the first warms up
+constexpr int kPasses = 6;  // the first warms up
 
-// Times forward and backward of a layer, whose gradients are added nowhere. The layer gets a tensor
-// that it may change in place.
-double seconds_of_layer(torch::nn::AnyModule& layer, const torch::Tensor& input,
-                        torch::Tensor& output) {
-  const torch::AutoGradMode grad(true);
-  const Tensors parameters = distinct(layer.ptr()->parameters());
-  torch::Tensor x = input.clone();
-  const bool differentiable = x.is_floating_point();
-  pipeline::GradientSink sink;
-  if (differentiable) sink = pipeline::GradientSink::attach(x);
-  const Clock::time_point start = Clock::now();
-  const torch::Tensor y = layer.forward(x);
-  pipeline::StageBackward backward({y}, {sink}, parameters);
-  backward.backward({torch::ones_like(y)});
-  output = y.detach();
-  // Reading an element waits for a GPU's kernels.
+struct TimedLayer {
+  Tensors parameters{};
+  Tensors sums{};  // of the parameters' gradients, over the passes
+  pipeline::StageBackward backward{};
+  torch::Tensor output{};
+  double seconds = 0;                                         // of this pass
+  double shortest = std::numeric_limits<double>::infinity();  // of all but the first
+};
+
+// Reading an element waits for a GPU's kernels.
+double seconds_of_work(Clock::time_point start, const torch::Tensor& output) {
   if (!output.is_cpu()) output.flatten().narrow(0, 0, 1).cpu();
   return seconds_since(start);
 }
 
-double bytes_of_layer(torch::nn::AnyModule& layer, const torch::Tensor& input,
-                      torch::Tensor& output) {
-  const torch::NoGradGuard no_grad;
-  output = layer.forward(input.clone());
-  double bytes = static_cast<double>(output.nbytes());
-  for (const torch::Tensor& parameter : distinct(layer.ptr()->parameters())) {
-    bytes += static_cast<double>(parameter.nbytes()) * (parameter.requires_grad() ? 2 : 1);
-  }
-  return bytes;
+void time_forward(torch::nn::AnyModule& layer, const torch::Tensor& input, TimedLayer& timed) {
+  const torch::AutoGradMode grad(true);
+  torch::Tensor x = input.detach();
+  pipeline::GradientSink sink;
+  if (x.is_floating_point()) sink = pipeline::GradientSink::attach(x);
+  const Clock::time_point start = Clock::now();
+  const torch::Tensor y = layer.forward(x);
+  timed.output = y.detach();
+  timed.seconds = seconds_of_work(start, timed.output);
+  timed.backward = pipeline::StageBackward({y}, {sink}, timed.parameters);
 }
 
-double cost_of(torch::nn::AnyModule& layer, const torch::Tensor& input, BalanceBy by,
-               torch::Tensor& output) {
-  if (by == BalanceBy::kBytes) return bytes_of_layer(layer, input, output);
-  double shortest = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    const double seconds = seconds_of_layer(layer, input, output);
-    if (repeat > 0) shortest = std::min(shortest, seconds);
+// Adds up the gradients as a pipeline does from micro-batch to micro-batch, but not in .grad.
+void time_backward(TimedLayer& timed) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor gradient = torch::ones_like(timed.output);
+  const Clock::time_point start = Clock::now();
+  timed.backward.backward({gradient});
+  const std::vector<Tensors> gradients = timed.backward.take_tied_gradients();
+  timed.sums.resize(gradients.size());
+  for (std::size_t k = 0; k < gradients.size(); ++k) {
+    for (const torch::Tensor& each : gradients[k]) {
+      torch::Tensor& sum = timed.sums[k];
+      if (sum.defined()) {
+        sum.add_(each);
+      } else {
+        sum = each.clone();
+      }
+    }
   }
-  return shortest;
+  timed.seconds += seconds_of_work(start, timed.output);
+  timed.backward = {};
+}
+
+// Each pass goes forward through all layers and then backward, as a micro-batch does: a layer by
+// itself would find its weights and activations in the processor's caches.
+std::vector<double> times_of_layers(torch::nn::Sequential& net, const torch::Tensor& sample) {
+  std::vector<TimedLayer> layers;
+  for (torch::nn::AnyModule& layer : *net) {
+    layers.push_back({.parameters = distinct(layer.ptr()->parameters())});
+  }
+  for (int pass = 0; pass < kPasses; ++pass) {
+    torch::Tensor x = sample.clone();  // a layer may change its input in place
+    auto timed = layers.begin();
+    for (torch::nn::AnyModule& layer : *net) {
+      time_forward(layer, x, *timed);
+      x = (timed++)->output;
+    }
+    for (auto each = layers.rbegin(); each != layers.rend(); ++each) {
+      time_backward(*each);
+      each->output = torch::Tensor();
+      if (pass > 0) each->shortest = std::min(each->shortest, each->seconds);
+    }
+  }
+  std::vector<double> times;
+  for (const TimedLayer& each : layers) times.push_back(each.shortest);
+  return times;
+}
+
+std::vector<double> bytes_of_layers(torch::nn::Sequential& net, const torch::Tensor& sample) {
+  const torch::NoGradGuard no_grad;
+  std::vector<double> bytes_of_each;
+  torch::Tensor x = sample.clone();
+  for (torch::nn::AnyModule& layer : *net) {
+    x = layer.forward(x);
+    double bytes = static_cast<double>(x.nbytes());
+    for (const torch::Tensor& parameter : distinct(layer.ptr()->parameters())) {
+      bytes += static_cast<double>(parameter.nbytes()) * (parameter.requires_grad() ? 2 : 1);
+    }
+    bytes_of_each.push_back(bytes);
+  }
+  return bytes_of_each;
 }
 
 std::string with_digits(double value) {
@@ -87,12 +134,8 @@ Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stag
   Balance result{.by = by};
   try {
     const pipeline::RandomScope random(sample.device(), {.cpu = true, .device = true}, 0);
-    torch::Tensor x = sample.detach();
-    for (torch::nn::AnyModule& layer : *net) {
-      torch::Tensor output;
-      result.of_layers.push_back(cost_of(layer, x, by, output));
-      x = output;
-    }
+    result.of_layers = by == BalanceBy::kTime ? times_of_layers(net, sample.detach())
+                                              : bytes_of_layers(net, sample.detach());
   } catch (...) {
     buffers.restore();
     throw;

@@ -17,8 +17,11 @@
 namespace lockstep {
 
 enum class BalanceBy {
-  kTime,   ///< a layer's forward and backward, measured: the shortest of a few
-  kBytes,  ///< a layer's parameters, their gradients, and its outputs for the sample
+  /// A layer's forward and backward, measured with the others' in a few passes through the net: the
+  /// shortest.
+  kTime,
+  /// A layer's parameters, their gradients, and its outputs for the sample.
+  kBytes,
 };
 
 struct Balance {
@@ -34,8 +37,9 @@ struct Balance {
 
 /// Cuts `net` so that the costliest of `stages` stages costs as little as it can. `sample` is an
 /// input of `net`, of the size of a micro-batch, on the module's device. Parameters, gradients,
-/// buffers and the default generators of random numbers stay as they are. ConfigError for fewer
-/// layers than stages.
+/// buffers and the default generators of random numbers stay as they are. By time it takes memory
+/// for the activations of `sample` and one gradient of each parameter while it measures.
+/// ConfigError for fewer layers than stages.
 Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
                 BalanceBy by = BalanceBy::kTime);
 
