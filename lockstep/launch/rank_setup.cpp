@@ -13,12 +13,13 @@ namespace lockstep {
 namespace {
 
 // A training step allocates and frees the same activations over and over. With its defaults glibc
-// returns them to the kernel and faults them in again: 600 to 1,265 page faults, 1 to 3 ms a step of
-// the MNIST net. Whatever the threshold, blocks above 32 MiB have mappings of their own and are given
-// back at once, unless mappings are forbidden: ResNet-50 on 128 images of 128x128 takes 3.0 s a step
-// in the place of 4.2 s then. The heap's gaps between blocks of many sizes cost a third more memory.
-// All threads share the one heap that can grow without bound: glibc's others have parts of 64 MiB, map
-// what is larger, and unmap parts that become empty (two replicas on threads: 3.0 s instead of 3.6 s).
+// returns them to the kernel and faults them in again: 600 to 1,265 page faults, 1 to 3 ms a step
+// of the MNIST net. Whatever the threshold, blocks above 32 MiB have mappings of their own and are
+// given back at once, unless mappings are forbidden: ResNet-50 on 128 images of 128x128 takes 3.0 s
+// a step in the place of 4.2 s then. The heap's gaps between blocks of many sizes cost a third more
+// memory. All threads share the one heap that can grow without bound: glibc's others have parts of
+// 64 MiB, map what is larger, and unmap parts that become empty (two replicas on threads: 3.0 s
+// instead of 3.6 s).
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);
