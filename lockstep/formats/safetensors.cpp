@@ -67,7 +67,7 @@ std::string checksum_text(std::span<const std::byte> bytes) {
   return text;
 }
 
-// The checksum covers what the header says, not its spelling, so that another program may write it anew.
+// The checksum covers what the header says, not its spelling: another program may write it anew.
 std::string header_checksum(Json header) {
   header[kMetadataKey].erase(kHeaderChecksum);
   const std::string text = header.dump();

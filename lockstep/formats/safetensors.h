@@ -8,11 +8,11 @@
 // nothing to them:
 //
 //   "lockstep.xxh3_64:NAME"  of the bytes of tensor NAME
-//   "lockstep.xxh3_64"       of the header: of its JSON without this entry, with sorted keys, without
-//                            blanks, and with only those characters escaped that must be
+//   "lockstep.xxh3_64"       of the header: of its JSON without this entry, with sorted keys,
+//                            without blanks, and with only those characters escaped that must be
 //
-// as 16 hexadecimal digits of XXH3 (checksum.h). A program that reads such a file and writes the same
-// tensors and metadata again keeps them right.
+// as 16 hexadecimal digits of XXH3 (checksum.h). A program that reads such a file and writes the
+// same tensors and metadata again keeps them right.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,7 @@ std::string serialize_safetensors(const TensorViews& tensors,
 /// The same content in pieces, without a copy of the tensors.
 struct SafetensorsPieces {
   std::string head{};  ///< the length of the header and the header
-  std::vector<std::span<const std::byte>> data{};  ///< those of the views, in their order in the file
+  std::vector<std::span<const std::byte>> data{};  ///< of the views, in their order in the file
 };
 SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
                                      const SafetensorsMetadata& metadata = {});
