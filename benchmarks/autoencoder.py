@@ -90,7 +90,8 @@ def table(rounds, choices, versions, options):
         f"{len(rounds)} rounds in turn;", "ratios are medians over the rounds, with their range.", "", *lines, "",
         f"- {datetime.date.today()}, {machine()}; commit {commit()}.",
         f"- PyTorch: {versions}, the fastest of 0 and 1 workers, NCHW and channels_last ({used}).",
-        f"- Made by `python3 benchmarks/autoencoder.py --runs {options.runs} --max-epochs {options.max_epochs}`."])
+        f"- Made by `python3 benchmarks/autoencoder.py --runs {options.runs} --max-epochs {options.max_epochs}"
+        f"{'' if options.workers is None else f' --workers {options.workers}'}`."])
 
 
 def main():
