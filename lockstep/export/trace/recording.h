@@ -30,10 +30,10 @@ struct Recording {
 };
 
 /// Calls forward() with copies of `inputs`, without gradients, and records it. ConfigError when an
-/// output is not computed from inputs or parameters by operations of LibTorch, when forward() uses a
-/// tensor that requires a gradient and is no parameter, or an operation that the tracer cannot
-/// record. What else forward() throws passes
-/// through. Uses the calling thread's tracer.
+/// output is not computed from inputs or parameters by operations of LibTorch, when forward() uses
+/// a tensor that requires a gradient and is no parameter, or an operation that the tracer cannot
+/// record.
+/// What else forward() throws passes through. Uses the calling thread's tracer.
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters);
 
 /// Computes the outputs that the recorded operations give for `inputs`.

@@ -123,7 +123,7 @@ void LoggingListener::log(std::int64_t step, std::span<const NamedValue> values)
   for (const auto& logger : loggers_) logger->log_scalars(moment, values);
 }
 
-// Ends all of them, also behind one that fails: a full disk must not leave the run open at a server.
+// Ends all of them, also behind one that fails: a full disk must leave no run open at a server.
 void LoggingListener::finish(bool success) {
   if (std::exchange(finished_, true)) return;
   std::exception_ptr failure;

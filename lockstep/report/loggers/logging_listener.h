@@ -14,14 +14,14 @@ namespace lockstep {
 /// Gives every logger the run's hyper-parameters, then
 ///   train/loss, train/learning_rate                     at each optimizer step: rank 0's own loss
 ///   train/momentum                                      with it, where the schedule moves it
-///   parameters/NAME, gradients/NAME                     histograms, every so many steps, to loggers
-///                                                       that take them
-///                                                       (TrainerOptions::log_histograms_every_n_steps)
+///   parameters/NAME, gradients/NAME                     histograms, to loggers that take them, as
+///                                                       TrainerOptions'
+///                                                       log_histograms_every_n_steps says
 ///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
 ///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
 ///   test/loss and test/NAME of every other metric       where it was evaluated, also in mid-epoch
-///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that take
-///                                                       images
+///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that
+///                                                       take images
 ///   memory/peak_rss_bytes, run/seconds_total,           at the end
 ///   run/seconds_to_first_step
 /// The step is that of the run: a resumed run goes on counting where it was. For one thread at a
