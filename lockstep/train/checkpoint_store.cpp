@@ -52,16 +52,6 @@ bool leads_to(const fs::path& link, const fs::path& target) {
   return fs::read_symlink(link, error) == target && !error;
 }
 
-// A file system without links loses a convenience: what is read goes by the manifests.
-void turn_link(const fs::path& link, const fs::path& target) {
-  if (leads_to(link, target)) return;
-  try {
-    replace_link(link, target);
-  } catch (const DataError& error) {
-    log_warning(error.what(), "; the checkpoints are whole without it");
-  }
-}
-
 }  // namespace
 
 struct CheckpointStore::Stored {
@@ -126,7 +116,7 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
 }
 
 void CheckpointStore::write(const std::vector<CheckpointFile>& files,
-                            const CheckpointMoment& moment, const fs::path& folder) const {
+                            const CheckpointMoment& moment, const fs::path& folder) {
   CheckpointManifest manifest{.epoch = moment.epoch,
                               .step = moment.step,
                               .sequence = next_sequence_,
@@ -187,7 +177,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored
   return stored;
 }
 
-void CheckpointStore::remove_others() const {
+void CheckpointStore::remove_others() {
   std::vector<Stored> stored = of_this_run();
   std::vector<fs::path> kept;
   for (const Stored& best : best_of(stored)) kept.push_back(best.folder);
@@ -199,7 +189,18 @@ void CheckpointStore::remove_others() const {
   }
 }
 
-void CheckpointStore::turn_links(const fs::path& latest) const {
+// A file system without links loses a convenience: what is found goes by the manifests.
+void CheckpointStore::turn_link(const fs::path& link, const fs::path& target) {
+  if (!has_links_ || leads_to(link, target)) return;
+  try {
+    replace_link(link, target);
+  } catch (const DataError& error) {
+    has_links_ = false;
+    log_warning(error.what(), "; the run goes on without links to its checkpoints");
+  }
+}
+
+void CheckpointStore::turn_links(const fs::path& latest) {
   turn_link(options_.directory / kLatestLink, latest.filename());
   if (options_.link.empty()) return;
   const fs::path weights = options_.directory / kLatestLink / kModelFile;

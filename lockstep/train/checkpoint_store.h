@@ -58,15 +58,17 @@ class CheckpointStore {
 
   void begin_run();
   void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
-             const std::filesystem::path& folder) const;
+             const std::filesystem::path& folder);
   std::vector<Stored> of_this_run() const;
   std::vector<Stored> best_of(std::vector<Stored> stored) const;
-  void remove_others() const;
-  void turn_links(const std::filesystem::path& latest) const;
+  void remove_others();
+  void turn_links(const std::filesystem::path& latest);
+  void turn_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
   CheckpointOptions options_;
   std::int64_t first_sequence_ = 0;  // 0: the run has not begun
   std::int64_t next_sequence_ = 0;
+  bool has_links_ = true;  // false once the file system has refused one
   // Damaged, or written after the checkpoint that the run has gone on from. They go with the next
   // one.
   std::vector<std::filesystem::path> left_behind_{};

@@ -222,6 +222,17 @@ TEST_F(CheckpointStoreTest, KeepsALinkToTheWeights) {
   EXPECT_EQ(testing_support::read_text(options.link), StepContent(2).model());
 }
 
+// Folders in place of the links stand for a file system that has no links.
+TEST_F(CheckpointStoreTest, GoesOnWithoutLinks) {
+  fs::create_directories(directory / "latest/in the way");
+  CheckpointStore first = store({.save_top_k = 1});
+  const testing_support::CapturedLog log;
+  for (const std::int64_t step : {1, 2}) save_step(first, step, {{"loss", 0.5}});
+  EXPECT_THAT(log.lines(),
+              ElementsAre(HasSubstr("; the run goes on without links to its checkpoints")));
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+}
+
 TEST_F(CheckpointStoreTest, GoesOnFromTheFileOfAnEarlierVersion) {
   const CheckpointOptions options = {.link = scratch / "checkpoint.safetensors"};
   scratch.write("checkpoint.safetensors", "an old checkpoint");
