@@ -66,6 +66,7 @@ build 02_communication communication
 build 04_loading_data loading
 build 06_sgd_by_hand sgd
 build 08_resnet50_on_two_devices resnet50
+build 09_trainer trainer
 if [[ -f $build/lockstep_download.so ]]; then build_downloader; fi
 wait "$others"
 "$work/loading/loading_data" | grep 'are as the guide says'
@@ -130,6 +131,12 @@ parallel=$work/parallel/data_parallel
 "$work/prefix/bin/lockstep" run --nproc-per-node 2 "$parallel" | grep -x 'group of 2 over shm: all results are right'
 by_hand 3 "$work/parallel-gloo" "$parallel" gloo
 grep -x 'group of 3 over gloo: all results are right' "$work/parallel-gloo-0.txt"
+
+trainer=$work/trainer/trainer
+"$trainer" | grep -x 'group of 1 over single: all results are right'
+"$work/prefix/bin/lockstep" run --nproc-per-node 2 "$trainer" | grep -x 'group of 2 over shm: all results are right'
+by_hand 2 "$work/trainer-gloo" "$trainer" gloo
+grep -x 'group of 2 over gloo: all results are right' "$work/trainer-gloo-0.txt"
 
 small=("$work/resnet50/resnet50" --image-size 64 --steps 1)
 "${small[@]}" | grep -x 'group of 1 over single: all results are right'

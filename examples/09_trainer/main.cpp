@@ -1,0 +1,153 @@
+// A net, a data set and a metric of one's own, trained by the Trainer: which of two spirals is a
+// point on? The run has a one-cycle schedule with momentum, averaged weights, early stopping, a
+// checkpoint, loggers, a summary of the model and a profile. Runs on any number of ranks, one too.
+// Argument: the backend ("auto" where there is none).
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include <lockstep/lockstep.h>
+#include <lockstep/report/console.h>
+#include <lockstep/report/loggers/logger_table.h>
+#include <lockstep/report/loggers/logging_listener.h>
+#include <lockstep/report/model_summary_table.h>
+#include <lockstep/report/profile_table.h>
+#include <lockstep/train/trainer.h>
+#include <torch/torch.h>
+
+namespace {
+
+namespace nn = torch::nn;
+
+// The points of two spirals around each other, 2,000 to train on and 500 between these to test.
+struct Spirals final : lockstep::BatchDataset<lockstep::Batch> {
+  explicit Spirals(bool is_train_) : is_train(is_train_) {}
+  std::int64_t size() const override { return is_train ? 2000 : 500; }
+  void get(const lockstep::BatchRequest& request, lockstep::Batch& batch) const override {
+    const std::vector<std::int64_t> indices(request.indices.begin(), request.indices.end());
+    const torch::Tensor index = torch::tensor(indices, torch::kInt64);
+    batch.labels = index.remainder(2);
+    const torch::Tensor place = (index.to(torch::kFloat32) + (is_train ? 0 : 0.25)) / size();
+    const torch::Tensor radius = 0.1 + 0.9 * place;
+    const torch::Tensor angle = std::numbers::pi * (3 * place + batch.labels);
+    batch.images = torch::stack({radius * angle.cos(), radius * angle.sin()}, 1);
+  }
+  bool is_train;
+};
+
+struct NetImpl : nn::Module {
+  nn::Sequential layers{nn::Linear(2, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh(),
+                        nn::Linear(64, 2)};
+  NetImpl() { register_module("layers", layers); }
+  torch::Tensor forward(const torch::Tensor& points) { return layers->forward(points); }
+};
+TORCH_MODULE(Net);
+
+// The F1 score of class 1, over all ranks: their counts are added up, not their scores.
+struct F1 final : lockstep::Metric {
+  const std::string& name() const override { return name_; }
+  void reset() override {
+    hits = torch::zeros({}, torch::kInt64);
+    errors = torch::zeros({}, torch::kInt64);
+  }
+  void update(const torch::Tensor& output, const torch::Tensor& target) override {
+    const torch::Tensor found = output.argmax(1);
+    hits += (found * target).sum();
+    errors += (found != target).sum();
+  }
+  std::vector<torch::Tensor> state() const override { return {hits, errors}; }
+  std::vector<lockstep::MetricValue> values() const override {
+    const double twice = 2 * hits.item<double>();
+    return {{.name = name_, .value = twice / (twice + errors.item<double>())}};
+  }
+  const std::string name_ = "f1";
+  torch::Tensor hits, errors;
+};
+
+void require(bool holds, const char* what) {
+  if (!holds) throw lockstep::Error(std::string("wrong result: ") + what);
+}
+
+// Trains in `folder`, or goes on with the run there.
+lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::path& folder,
+                          bool resume) {
+  torch::manual_seed(0);
+  lockstep::ClassificationTask task(Net(), lockstep::ClassificationLoss::kCrossEntropy);
+  task.add_metric(std::make_shared<F1>());
+  const auto points = std::make_shared<const Spirals>(/*is_train=*/true);
+  lockstep::Loader loader(points,
+                          lockstep::DistributedSampler(
+                              points->size(), {.rank = group.rank(), .world_size = group.size()}),
+                          {.batch_size = 40 / group.size()});
+  const auto test_loader = [&] {
+    const auto tests = std::make_shared<const Spirals>(/*is_train=*/false);
+    return std::make_unique<lockstep::Loader>(
+        tests, lockstep::EvaluationSampler(tests->size(), group.rank(), group.size()),
+        lockstep::LoaderOptions{.batch_size = 100});
+  };
+
+  std::vector<std::unique_ptr<lockstep::Listener>> listeners;
+  if (group.rank() == 0) {  // the Trainer calls them there only
+    listeners.push_back(lockstep::make_console_listener(std::cout, {}));
+    listeners.push_back(std::make_unique<lockstep::ModelSummaryTable>(std::cout));
+    listeners.push_back(std::make_unique<lockstep::ProfileTable>(std::cout));
+    listeners.push_back(std::make_unique<lockstep::LoggingListener>(lockstep::make_loggers(
+        {"csv", "tensorboard"}, {.directory = folder / "logs", .run_name = "spirals"})));
+  }
+  lockstep::TrainerOptions options{.max_epochs = 30};
+  options.optimizer = lockstep::AdamWOptions{.lr = 0.01};
+  options.schedule = {.kind = lockstep::ScheduleKind::kOneCycle, .cycle_momentum = true};
+  options.gradient_clip_norm = 1.0;
+  options.ema_decay = 0.98;
+  options.early_stopping = lockstep::EarlyStoppingOptions{
+      .metric = "f1", .goal = lockstep::MetricGoal::kMax, .patience = 10};
+  options.checkpoints = {.directory = folder / "checkpoints",
+                         .save_top_k = 1,
+                         .monitor = "f1",
+                         .mode = lockstep::MetricGoal::kMax};
+  options.resume = resume;
+  options.model_summary_depth = -1;  // all modules
+  options.log_histograms_every_n_steps = 500;
+  options.profiler.kind = lockstep::Profiler::kSimple;
+  options.info.recipe = "spirals";
+  for (const auto& listener : listeners) options.listeners.push_back(listener.get());
+  lockstep::Trainer trainer(options,
+                            lockstep::make_strategy(group.size() == 1 ? "single" : "ddp", group));
+  return trainer.fit(task, loader, test_loader);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  lockstep::ProcessGroupOptions options;
+  if (argc > 1) options.backend = argv[1];
+  auto group = lockstep::init_process_group(options);
+  torch::set_num_threads(1);
+  const std::string id = group.broadcast_object(std::to_string(getpid()), 0);
+  const auto folder = std::filesystem::temp_directory_path() / ("lockstep-trainer-" + id);
+  std::filesystem::create_directories(folder / "logs");
+
+  const lockstep::RunReport report = train(group, folder, /*resume=*/false);
+  require(report.test && report.test->value_of("f1").value_or(0) > 0.95,
+          "the net has learnt the spirals");
+  require(!report.profile.empty(), "the run has a profile");
+  const lockstep::RunReport again = train(group, folder, /*resume=*/true);
+  require(again.already_complete, "the checkpoint is that of a complete run");
+  require(again.test->value_of("f1") == report.test->value_of("f1"), "it has the averaged weights");
+
+  group.barrier();
+  if (group.rank() != 0) return 0;
+  std::filesystem::remove_all(folder);
+  std::printf("group of %d over %s: all results are right\n", group.size(),
+              group.backend().c_str());
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return lockstep::exit_code(error);
+}
