@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include <lockstep/comm/connect.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/environment.h>
+#include <lockstep/core/strings.h>
 #include <tests/comm/tensors.h>
 #include <tests/support/groups.h>
 #include <tests/support/tcp_store.h>
@@ -50,6 +52,19 @@ TEST_P(SubgroupFailures, NameTheRanksOfTheWorld) {
 
 class SubgroupFootprint : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, SubgroupFootprint, all_backends, name_of_backend);
+
+// How many descriptors of each kind are open, such as "anon_inode:[eventfd] 3, socket 12".
+std::string open_descriptors() {
+  std::map<std::string, int> kinds;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    const std::string target = std::filesystem::read_symlink(entry.path(), closed).string();
+    ++kinds[target.substr(0, target.find(":["))];
+  }
+  std::vector<std::string> texts;
+  for (const auto& [kind, count] : kinds) texts.push_back(lockstep::str(kind, " ", count));
+  return lockstep::join(texts, ", ");
+}
 
 struct Footprint {
   std::size_t descriptors = 0;
@@ -110,6 +125,8 @@ TEST_P(SubgroupFootprint, LeavesNothingBehind) {
   const int fd = levels ? listen_on("127.0.0.1", 0) : -1;
   Footprint before;
   Footprint after;
+  std::string kinds_before;
+  std::string kinds_after;
   std::int64_t keys_before = 0;
   std::int64_t keys_after = 0;
   const auto errors = run_threads(size, [&](int rank) {
@@ -134,16 +151,19 @@ TEST_P(SubgroupFootprint, LeavesNothingBehind) {
     };
     make(levels ? 5 : 20);
     if (rank == 0) before = footprint();
+    if (rank == 0) kinds_before = open_descriptors();
     if (rank == 0) keys_before = store->getNumKeys();
     world.barrier();
     make(groups);
     if (rank == 0) after = settled_footprint(most_after(before));
+    if (rank == 0) kinds_after = open_descriptors();
     if (rank == 0) keys_after = store->getNumKeys();
     world.barrier();
   });
   EXPECT_EQ(errors, no_errors(size));
   const Footprint most = most_after(before);
-  EXPECT_LE(after.descriptors, most.descriptors);
+  EXPECT_LE(after.descriptors, most.descriptors)
+      << "before: " << kinds_before << "\nafter: " << kinds_after;
   EXPECT_LE(after.threads, most.threads);
   EXPECT_LE(after.maps, most.maps);
   EXPECT_LE(after.rss_kib, most.rss_kib);
