@@ -195,6 +195,9 @@ void CheckpointStore::turn_link(const fs::path& link, const fs::path& target) {
   try {
     replace_link(link, target);
   } catch (const DataError& error) {
+    // Where there is a link already, something else is wrong, and it would lead to an old one.
+    std::error_code ignored;
+    if (fs::is_symlink(link, ignored)) throw;
     has_links_ = false;
     log_warning(error.what(), "; the run goes on without links to its checkpoints");
   }

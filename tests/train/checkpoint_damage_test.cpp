@@ -2,6 +2,7 @@
 // what is whole is found, and what is not is named.
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -183,15 +184,17 @@ int in_child(const std::function<int()>& run) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// Mounts a file system of that size, which exists in the process's own namespace only.
+bool mount_small_disk(const fs::path& path, const char* size) {
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", path.c_str(), "tmpfs", 0, size) == 0;
+}
+
 TEST(FullDisk, LeavesTheCheckpointsBeforeWhole) {
   const testing_support::TemporaryDirectory scratch;
   const int code = in_child([&] {
-    // The file system exists in the child's own namespace only.
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("tmpfs", scratch.path().c_str(), "tmpfs", 0, "size=700k") != 0) {
-      return kNoMount;
-    }
+    if (!mount_small_disk(scratch.path(), "size=700k")) return kNoMount;
     return fill(scratch / "checkpoints");
   });
   if (code == kNoMount) GTEST_SKIP() << "cannot mount a file system here";
@@ -213,14 +216,21 @@ TEST(FullDisk, OfAProcessLeavesTheCheckpointsBeforeWhole) {
 // --- A process that is killed ---
 
 // Writes checkpoints for ever, from the one that it finds on, and reports each that is complete.
+// Those that do not fit on the disk it leaves out.
 [[noreturn]] void write_for_ever(const fs::path& directory, int reports) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   CheckpointStore store({.directory = directory, .save_top_k = 1});
   const auto path = store.resume();
   std::int64_t step = path ? read_manifest(*path).step : 0;
   store.prepare();
   for (;;) {
     ++step;
-    save_step(store, step, {{"loss", 1.0 / static_cast<double>(step % 7 + 1)}}, 200'000);
+    try {
+      save_step(store, step, {{"loss", 1.0 / static_cast<double>(step % 7 + 1)}}, 200'000);
+    } catch (const CheckpointError& error) {
+      if (std::string(error.what()).find("No space left") == std::string::npos) throw;
+      continue;
+    }
     if (write(reports, &step, sizeof(step)) != sizeof(step)) _exit(1);
   }
 }
@@ -233,15 +243,20 @@ std::int64_t last_report(int pipe) {
   return last;
 }
 
-TEST(KilledProcess, LeavesItsNewestCheckpointWhole) {
-  const testing_support::TemporaryDirectory scratch;
-  const fs::path directory = scratch / "checkpoints";
+struct Kills {
+  std::int64_t reported = 0;  // the last step that was reported as complete
+  int unfinished = 0;         // kills that left something unfinished
+};
+
+// Kills a process that writes checkpoints into `directory`, again and again, and expects after each
+// kill that the newest complete one is found, whole. For the process itself, or a child of it:
+// throws what it does not find.
+Kills kill_again_and_again(const fs::path& directory, int times) {
   std::mt19937 random(7);
-  std::int64_t reported = 0;
-  int unfinished = 0;
-  for (int kills = 0; kills < 40; ++kills) {
+  Kills kills;
+  for (int i = 0; i < times; ++i) {
     int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
+    LOCKSTEP_CHECK(pipe(ends) == 0, "no pipe");
     const pid_t child = fork();
     if (child == 0) {
       try {
@@ -256,26 +271,45 @@ TEST(KilledProcess, LeavesItsNewestCheckpointWhole) {
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
-    reported = std::max(reported, last_report(ends[0]));
+    LOCKSTEP_CHECK(WIFSIGNALED(status), "the child ended by itself");
+    kills.reported = std::max(kills.reported, last_report(ends[0]));
     close(ends[0]);
     const testing_support::CapturedLog log;
     const FoundCheckpoint found = find_checkpoint(directory);
-    EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+    LOCKSTEP_CHECK(log.lines().empty(), log.lines().front());
     if (fs::exists(directory)) {
       for (const auto& entry : fs::directory_iterator(directory)) {
-        unfinished += entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
+        kills.unfinished += entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
       }
     }
     if (found.folder.empty()) {
-      EXPECT_EQ(reported, 0);
+      LOCKSTEP_CHECK(kills.reported == 0, "step ", kills.reported, " is gone");
       continue;
     }
-    EXPECT_GE(found.manifest.step, reported);
-    EXPECT_TRUE(holds_step(found.folder, found.manifest.step, 200'000)) << found.folder;
+    LOCKSTEP_CHECK(found.manifest.step >= kills.reported, "found step ", found.manifest.step,
+                   " after step ", kills.reported);
+    LOCKSTEP_CHECK(holds_step(found.folder, found.manifest.step, 200'000), found.folder);
   }
-  EXPECT_GT(reported, 10) << "each process goes on where the one before it was killed";
-  EXPECT_GT(unfinished, 5) << "kills fell into the writing";
+  return kills;
+}
+
+TEST(KilledProcess, LeavesItsNewestCheckpointWhole) {
+  const testing_support::TemporaryDirectory scratch;
+  const Kills kills = kill_again_and_again(scratch / "checkpoints", 40);
+  EXPECT_GT(kills.reported, 10) << "each process goes on where the one before it was killed";
+  EXPECT_GT(kills.unfinished, 5) << "kills fell into the writing";
+}
+
+// Three checkpoints fit, and with the best one three are kept: the next one does not fit.
+TEST(KilledProcess, LeavesItsNewestCheckpointWholeOnAFullDisk) {
+  const testing_support::TemporaryDirectory scratch;
+  const int code = in_child([&] {
+    if (!mount_small_disk(scratch.path(), "size=1400k")) return kNoMount;
+    const Kills kills = kill_again_and_again(scratch / "checkpoints", 30);
+    return kills.reported > 2 && kills.unfinished > 2 ? 0 : 1;
+  });
+  if (code == kNoMount) GTEST_SKIP() << "cannot mount a file system here";
+  EXPECT_EQ(code, 0);
 }
 
 }  // namespace
