@@ -1,0 +1,208 @@
+// What Trainer::fit() costs beside the loop that a user would write: loader, forward, backward,
+// optimizer, the loss of each step.
+//
+//   trainer_overhead [--rounds 9] [--net mnist|resnet18|all] [--threads 1] [--listener] [--cpu]
+//
+// Each round trains an epoch of the same net by hand and one by the Trainer, the first of them in
+// turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
+// --listener adds a listener that is told of each step. --cpu takes the processor time of the training
+// thread in place of the time that passes: other programs disturb it less.
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <lockstep/data/random_sampler.h>
+#include <lockstep/data/tensor_dataset.h>
+#include <lockstep/models/mnist_net.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/train/memory_format.h>
+#include <lockstep/train/trainer.h>
+
+namespace {
+
+using lockstep::Batch;
+using Times = std::vector<double>;  // of steps, in seconds
+
+clockid_t clock_of_steps = CLOCK_MONOTONIC;
+
+double now_seconds() {
+  timespec time{};
+  clock_gettime(clock_of_steps, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double median(Times values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// What is trained.
+struct Work {
+  std::string name{};
+  std::unique_ptr<lockstep::ClassificationTask> task{};
+  lockstep::ImageDataset images;
+  lockstep::Augmentation augmentation{};
+  std::int64_t batch = 0;
+  lockstep::SgdOptions optimizer{};
+};
+
+lockstep::Loader loader_of(const Work& work) {
+  return lockstep::Loader(work.images, lockstep::RandomSampler(work.images.size(), {.seed = 1}),
+                          work.augmentation, {.batch_size = work.batch, .threads = 1});
+}
+
+// Random images: how long a step takes does not depend on them.
+lockstep::ImageDataset images_of(std::int64_t count, std::int64_t channels, std::int64_t side) {
+  torch::manual_seed(0);
+  return lockstep::image_dataset(torch::randint(256, {count, channels, side, side}, torch::kUInt8),
+                                 torch::randint(10, {count}, torch::kInt64), /*num_classes=*/10);
+}
+
+Work mnist_work() {
+  return {.name = "mnist",
+          .task = std::make_unique<lockstep::ClassificationTask>(
+              lockstep::MnistNet(), lockstep::ClassificationLoss::kNegativeLogLikelihood),
+          .images = images_of(64 * 150, 1, 28),
+          .augmentation = {lockstep::Normalize{{0.13}, {0.31}}},
+          .batch = 64,
+          .optimizer = {.lr = 0.01, .momentum = 0.9}};
+}
+
+Work resnet_work() {
+  lockstep::ResNet net = lockstep::resnet18(lockstep::ResNetStem::kCifar, 10);
+  lockstep::to_channels_last(*net);
+  return {
+      .name = "resnet18",
+      .task = std::make_unique<lockstep::ClassificationTask>(
+          net, lockstep::ClassificationLoss::kCrossEntropy),
+      .images = images_of(8 * 12, 3, 32),
+      .augmentation = {lockstep::Pad{4}, lockstep::RandomCrop{32}, lockstep::RandomHorizontalFlip{},
+                       lockstep::Normalize{{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}},
+      .batch = 8,
+      .optimizer = {.lr = 0.01, .momentum = 0.9}};
+}
+
+// An epoch as a user writes it. Both ways measure from the end of a step to that of the next one.
+Times train_by_hand(Work& work, lockstep::Loader& loader) {
+  torch::nn::Module& net = work.task->module();
+  lockstep::Optimizer optimizer(net, work.optimizer);
+  net.train();
+  Times times;
+  double sum = 0;
+  double last = now_seconds();
+  for (const Batch& batch : loader) {
+    optimizer.zero_grad();
+    const torch::Tensor loss = work.task->training_step(batch);
+    loss.backward();
+    optimizer.step();
+    sum += loss.item<double>() * static_cast<double>(batch.size);
+    const double now = now_seconds();
+    times.push_back(now - last);
+    last = now;
+  }
+  if (!(sum > 0)) std::fprintf(stderr, "error: the loss is %f\n", sum);
+  return times;
+}
+
+// Takes the time of each step without the Trainer's own clock, from within the task: from the end
+// of a forward to that of the next one lies one whole step.
+class TimedTask final : public lockstep::Task {
+ public:
+  explicit TimedTask(lockstep::Task& task) : task_(task) {}
+  torch::nn::Module& module() override { return task_.module(); }
+  torch::Tensor training_step(const Batch& batch) override {
+    const double now = now_seconds();
+    if (steps_++ > 0) times.push_back(now - last_);
+    last_ = now;
+    return task_.training_step(batch);
+  }
+  void evaluation_step(const Batch& batch, lockstep::Metrics& metrics) override {
+    task_.evaluation_step(batch, metrics);
+  }
+  Times times;
+
+ private:
+  lockstep::Task& task_;
+  double last_ = 0;
+  int steps_ = 0;
+};
+
+struct StepListener final : lockstep::Listener {
+  void on_step(const lockstep::StepReport& report) override { sum += report.loss; }
+  double sum = 0;
+};
+
+Times train_by_trainer(Work& work, lockstep::Loader& loader, bool with_listener) {
+  StepListener listener;
+  lockstep::TrainerOptions options{.optimizer = work.optimizer};
+  if (with_listener) options.listeners.push_back(&listener);
+  lockstep::Trainer trainer(
+      options,
+      lockstep::make_strategy(
+          "single", lockstep::init_process_group({.environment = lockstep::WorkerEnvironment{}})));
+  TimedTask task(*work.task);
+  trainer.fit(task, loader);
+  return task.times;
+}
+
+void compare(Work work, int rounds, bool with_listener) {
+  lockstep::Loader loader = loader_of(work);
+  Times by_hand, by_trainer, ratios;
+  for (int round = -1; round < rounds; ++round) {  // the first one prepares memory
+    Times hand, trainer;
+    const auto run_hand = [&] {
+      loader.set_epoch(0);
+      hand = train_by_hand(work, loader);
+    };
+    const auto run_trainer = [&] { trainer = train_by_trainer(work, loader, with_listener); };
+    if (round % 2 == 0) run_hand();
+    run_trainer();
+    if (round % 2 != 0) run_hand();
+    if (round < 0) continue;
+    by_hand.push_back(median(hand));
+    by_trainer.push_back(median(trainer));
+    ratios.push_back(by_trainer.back() / by_hand.back());
+  }
+  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+  std::printf(
+      "%-9s batch %lld: by hand %8.3f ms, Trainer %8.3f ms a step; Trainer / by hand %.4f "
+      "(%.4f to %.4f)\n",
+      work.name.c_str(), static_cast<long long>(work.batch), 1e3 * median(by_hand),
+      1e3 * median(by_trainer), median(ratios), *least, *most);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int rounds = 9;
+  int threads = 1;
+  std::string net = "all";
+  bool with_listener = false;
+  for (int i = 1; i < argc; ++i) {
+    const bool has_value = i + 1 < argc;
+    if (!std::strcmp(argv[i], "--listener"))
+      with_listener = true;
+    else if (!std::strcmp(argv[i], "--cpu"))
+      clock_of_steps = CLOCK_THREAD_CPUTIME_ID;
+    else if (!std::strcmp(argv[i], "--rounds") && has_value)
+      rounds = std::atoi(argv[++i]);
+    else if (!std::strcmp(argv[i], "--threads") && has_value)
+      threads = std::atoi(argv[++i]);
+    else if (!std::strcmp(argv[i], "--net") && has_value)
+      net = argv[++i];
+    else
+      return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
+  }
+  at::set_num_threads(threads);
+  if (net != "resnet18") compare(mnist_work(), rounds, with_listener);
+  if (net != "mnist") compare(resnet_work(), rounds, with_listener);
+}
