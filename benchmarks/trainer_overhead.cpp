@@ -5,8 +5,8 @@
 //
 // Each round trains an epoch of the same net by hand and one by the Trainer, the first of them in
 // turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
-// --listener adds a listener that is told of each step. --cpu takes the processor time of the training
-// thread in place of the time that passes: other programs disturb it less.
+// --listener adds a listener that is told of each step. --cpu takes the processor time of the
+// training thread in place of the time that passes: other programs disturb it less.
 #include <time.h>
 
 #include <algorithm>
