@@ -36,13 +36,13 @@ void call_in_the_style_of_the_guides() {
        ImageDecoderOptions{.tolerate_damage = true}, SyntheticDigitsOptions{.count = 10},
        RandomImagesOptions{.count = 10}, CorruptImage{.index = 1}, ImagesCheck{.images = 1},
        PackedSize{.images = 1});
-  take(Augmentation{Pad{4}, RandomCrop{32}, CenterCrop{32},
-                    Resize{.size = 64, .shorter_side = true}, RandomResizedCrop{.size = 32},
-                    RandomHorizontalFlip{}, RandomRotation{15}, ColorJitter{0.4},
-                    ColorJitter{.hue = 0.1}, RandomErasing{.probability = 0.5}, Cutout{8},
-                    Normalize{.mean = {0.5}, .std = {0.5}}},
-       MixUp{.alpha = 0.2}, CutMix{.alpha = 1}, RandomMix{.cutmix = {.alpha = 0.5}},
-       RandomMix{.mixup = {.alpha = 0.2}});
+  take(
+      Augmentation{Pad{4}, RandomCrop{32}, CenterCrop{32}, Resize{.size = 64, .shorter_side = true},
+                   RandomResizedCrop{.size = 32}, RandomHorizontalFlip{}, RandomRotation{15},
+                   ColorJitter{0.4}, ColorJitter{.hue = 0.1}, RandomErasing{.probability = 0.5},
+                   Cutout{8}, Normalize{.mean = {0.5}, .std = {0.5}}},
+      MixUp{.alpha = 0.2}, CutMix{.alpha = 1}, RandomMix{.cutmix = {.alpha = 0.5}},
+      RandomMix{.mixup = {.alpha = 0.2}});
   take(DataParallelOptions{.weights = {2, 1}});
   take(DdpOptions{.static_graph = true}, SgdOptions{.lr = 0.1}, AdamOptions{.lr = 0.1},
        AdamWOptions{.lr = 0.1}, GradScalerOptions{.init_scale = 1024},
@@ -54,14 +54,13 @@ void call_in_the_style_of_the_guides() {
        pipeline::Interval{.begin = 1}, pipeline::Timeline{.end = 1},
        pipeline::TableFacts{.bubble = 0.5});
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
-       ProfilerOptions{.kind = Profiler::kSimple},
-       StrategyOptions{.stages = 4}, StepSettings{.precision = Precision::k32},
-       DataShare{.size = 2}, StepPart{.weight = 0.5},
+       ProfilerOptions{.kind = Profiler::kSimple}, StrategyOptions{.stages = 4},
+       StepSettings{.precision = Precision::k32}, DataShare{.size = 2}, StepPart{.weight = 0.5},
        ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},
-       EarlyStoppingOptions{.metric = "accuracy"}, CheckpointInfo{.epoch = 2},
-       RunInfo{.world_size = 2}, EpochReport{.epoch = 1}, EvaluationReport{.step = 1},
-       Evaluation{.loss = 1}, MetricValue{.name = "psnr"}, MetricTable{.name = "confusion"},
-       RunReport{.seconds_total = 1});
+       EarlyStoppingOptions{.metric = "accuracy"}, CheckpointOptions{.keep_last = 3},
+       CheckpointInfo{.epoch = 2}, RunInfo{.world_size = 2}, EpochReport{.epoch = 1},
+       EvaluationReport{.step = 1}, Evaluation{.loss = 1}, MetricValue{.name = "psnr"},
+       MetricTable{.name = "confusion"}, RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
        RecipeDataOptions{.may_download = false}, TaskOptions{.num_classes = 10});
   take(OnnxExportOptions{.opset = 17}, OnnxExport{.nodes = 1});
