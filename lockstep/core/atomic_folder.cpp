@@ -13,13 +13,18 @@
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Before the names of folders that are being made, and after it before those that are on their way
+// out.
 constexpr std::string_view kUnfinished = ".tmp-";
+constexpr std::string_view kRemoved = "removed-";
+constexpr std::string_view kSetAside = "replaced-";
 
 fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -40,19 +45,35 @@ void remove_tree(const fs::path& path) {
   if (error) refuse_folder("remove", path, error.message());
 }
 
-// Writes the folder's list of names to the disk. Some network file systems cannot, and keep it in
-// order themselves.
-void flush_names(const fs::path& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) refuse_folder("flush", folder, errno_text(errno));
-  const int failure = fsync(fd) == 0 ? 0 : errno;
-  close(fd);
-  if (failure != 0 && failure != EINVAL) refuse_folder("flush", folder, errno_text(failure));
+// Gives the folder `fresh` the name of the folder `path`, and returns the name that the old one has
+// then.
+fs::path change_places(const fs::path& fresh, const fs::path& path) {
+  if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+    return fresh;
+  }
+  // A file system without an exchange says one of these; all else is a failure.
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
+    refuse_folder("write", path, errno_text(errno));
+  }
+  fs::path aside = unfinished(path, kSetAside);
+  remove_tree(aside);
+  if (rename(path.c_str(), aside.c_str()) != 0) refuse_folder("write", path, errno_text(errno));
+  if (rename(fresh.c_str(), path.c_str()) == 0) return aside;
+  const int failure = errno;
+  // When this fails, too, recover_folders() tries it again.
+  static_cast<void>(rename(aside.c_str(), path.c_str()));
+  refuse_folder("write", path, errno_text(failure));
 }
 
-// False where the file system cannot let two names change places.
-bool swap_names(const fs::path& one, const fs::path& other) {
-  return renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
+// The name of the folder that AtomicFolder or remove_folder() has left as `left`; empty for the
+// names of others.
+std::string name_behind(const std::string& left) {
+  if (!left.starts_with(kUnfinished)) return {};
+  const std::string name = left.substr(kUnfinished.size());
+  for (const std::string_view what : {kRemoved, kSetAside}) {
+    if (name.starts_with(what)) return name.substr(what.size());
+  }
+  return name;
 }
 
 }  // namespace
@@ -83,38 +104,53 @@ void AtomicFolder::write(const std::string& name, const BytePieces& pieces) cons
 
 void AtomicFolder::commit() {
   flush_names(temporary_);
-  bool replaced = false;
+  fs::path old;
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) refuse_folder("write", path_, errno_text(errno));
-    replaced = swap_names(temporary_, path_);
-    if (!replaced) {
-      remove_folder(path_);
-      if (rename(temporary_.c_str(), path_.c_str()) != 0) {
-        refuse_folder("write", path_, errno_text(errno));
-      }
-    }
+    old = change_places(temporary_, path_);
   }
-  const fs::path old = std::exchange(temporary_, fs::path());
+  temporary_.clear();
   flush_names(parent_of(path_));
-  if (replaced) remove_tree(old);
+  if (old.empty()) return;
+  std::error_code error;
+  fs::remove_all(old, error);
+  if (error) log_warning("cannot remove ", old.string(), ": ", error.message());
 }
 
 void remove_folder(const fs::path& path) {
-  const fs::path doomed = unfinished(path, "removed-");
+  const fs::path doomed = unfinished(path, kRemoved);
   remove_tree(doomed);
   if (rename(path.c_str(), doomed.c_str()) != 0) refuse_folder("remove", path, errno_text(errno));
   remove_tree(doomed);
 }
 
-void remove_unfinished_folders(const fs::path& parent) {
+void recover_folders(const fs::path& parent,
+                     const std::function<bool(const std::string&)>& is_ours) {
   std::error_code error;
   std::vector<fs::path> left;
   for (fs::directory_iterator entry(parent, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(kUnfinished)) left.push_back(entry->path());
+    if (is_ours(name_behind(entry->path().filename().string()))) left.push_back(entry->path());
   }
-  std::error_code ignored;
-  for (const fs::path& path : left) fs::remove_all(path, ignored);
+  for (const fs::path& path : left) {
+    const std::string name = name_behind(path.filename().string());
+    const bool is_aside = path == unfinished(parent / name, kSetAside);
+    std::error_code ignored;
+    if (is_aside && !fs::exists(fs::symlink_status(parent / name, ignored))) {
+      fs::rename(path, parent / name, ignored);
+    } else {
+      fs::remove_all(path, ignored);
+    }
+  }
+}
+
+// Some network file systems cannot flush a folder, and keep it in order themselves.
+void flush_names(const fs::path& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) refuse_folder("flush", folder, errno_text(errno));
+  const int failure = fsync(fd) == 0 ? 0 : errno;
+  close(fd);
+  if (failure != 0 && failure != EINVAL) refuse_folder("flush", folder, errno_text(failure));
 }
 
 void replace_link(const fs::path& link, const fs::path& target) {

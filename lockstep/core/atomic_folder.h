@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,8 +38,10 @@ class AtomicFolder {
   void write(const std::string& name, const BytePieces& pieces) const;
 
   /// Flushes the folder to the disk, gives it its name, and flushes the name. A folder that has the
-  /// name already is exchanged for it, so that there is one at any moment (on file systems without
-  /// an exchange: but for a moment), and removed. DataError when that fails.
+  /// name already is exchanged for it, so that there is one at any moment, and removed. On file
+  /// systems without an exchange it is set aside for a moment; recover_folders() gives it back its
+  /// name when the process is killed then. DataError when that fails; what was there before has the
+  /// name. The log has a warning when only the old folder cannot be removed.
   void commit();
 
  private:
@@ -51,9 +54,15 @@ class AtomicFolder {
 /// meanwhile leaves no part of it under the name. DataError when that fails.
 void remove_folder(const std::filesystem::path& path);
 
-/// Removes what AtomicFolder and remove_folder() have left in `parent` because their process was
-/// killed, and what is being made there now: no other process may be at work. Does not throw.
-void remove_unfinished_folders(const std::filesystem::path& parent);
+/// Mends what AtomicFolder and remove_folder() have left in `parent`, for folders whose name
+/// `is_ours` accepts, because their process was killed or could not remove it. A folder that
+/// commit() has set aside gets its name back where nothing has it; all else is removed, also what
+/// is being made there now: no other process may be at work. Does not throw.
+void recover_folders(const std::filesystem::path& parent,
+                     const std::function<bool(const std::string& name)>& is_ours);
+
+/// Flushes the folder's list of names to the disk. DataError when that fails.
+void flush_names(const std::filesystem::path& folder);
 
 /// Makes `link` a symbolic link to `target`, a path from the link's folder, in place of a link or
 /// file of that name, and flushes that to the disk. Readers see the old one or the new one.

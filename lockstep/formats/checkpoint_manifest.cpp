@@ -134,9 +134,9 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& name
     }
     const auto format = json["format"].get<std::string>();
     if (format != kManifestFormat) {
-      throw CheckpointError(str(name, " has the format '", printable(format),
-                                "', which this version does not know; it reads '", kManifestFormat,
-                                "'"));
+      throw UnknownManifestError(str(name, " has the format '", printable(format),
+                                     "', which this version does not know; it reads '",
+                                     kManifestFormat, "'"));
     }
     const CheckpointManifest manifest = reader.read();
     // What JSON does not care about, such as a blank, is damage as well.

@@ -19,6 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/core/error.h>
+
 namespace lockstep {
 
 /// 16 hexadecimal digits, as checksums stand in files and messages.
@@ -44,8 +46,15 @@ struct CheckpointManifest {
 /// The text of the file.
 std::string serialize_manifest(const CheckpointManifest& manifest);
 
+/// A manifest that is whole, but of a format that this version does not know.
+class UnknownManifestError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 /// The inverse. CheckpointError, beginning with `name`, for every text that serialize_manifest()
-/// does not write, whichever bit of it differs. Names of files have no folder in them.
+/// does not write, whichever bit of it differs; UnknownManifestError when another version has
+/// written it. Names of files have no folder in them.
 CheckpointManifest parse_manifest(std::string_view text, const std::string& name);
 
 }  // namespace lockstep

@@ -59,7 +59,7 @@ Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
 std::string serialize_safetensors(const TensorViews& tensors,
                                   const SafetensorsMetadata& metadata = {});
 
-/// The same content in pieces, without a copy of the tensors.
+/// The content of serialize_safetensors() in pieces, without a copy of the tensors.
 struct SafetensorsPieces {
   std::string head{};  ///< the length of the header and the header
   std::vector<std::span<const std::byte>> data{};  ///< of the views, in their order in the file

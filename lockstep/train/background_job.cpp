@@ -1,7 +1,11 @@
 #include <lockstep/train/background_job.h>
 
 #include <csignal>
+#include <system_error>
 #include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
@@ -24,18 +28,31 @@ class BlockedSignals {
 
 }  // namespace
 
-BackgroundJob::~BackgroundJob() { join(); }
+BackgroundJob::~BackgroundJob() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log_warning("in the background: ", first_line(error));
+  } catch (...) {
+    log_warning("in the background: an exception that is no std::exception");
+  }
+}
 
 void BackgroundJob::start(std::function<void()> job) {
   wait();
   const BlockedSignals blocked;
-  thread_ = std::thread([this, job = std::move(job)]() noexcept {
-    try {
-      job();
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  });
+  try {
+    thread_ = std::thread([this, job = std::move(job)]() noexcept {
+      try {
+        job();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    });
+  } catch (const std::system_error& error) {
+    throw Error(str("cannot start a thread that works in the background: ", error.what(),
+                    "; raise the limit of threads, or leave out --background-checkpoints"));
+  }
 }
 
 void BackgroundJob::wait() {

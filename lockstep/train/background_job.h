@@ -12,12 +12,13 @@ namespace lockstep {
 class BackgroundJob {
  public:
   BackgroundJob() = default;
-  /// Waits for the job, whose error is lost.
+  /// Waits for the job. Its error goes to the log as a warning.
   ~BackgroundJob();
   BackgroundJob(const BackgroundJob&) = delete;
   BackgroundJob& operator=(const BackgroundJob&) = delete;
 
-  /// Waits for the job before. Throws what it has thrown, and then does not begin `job`.
+  /// Waits for the job before. Throws what it has thrown, and then does not begin `job`. Error when
+  /// there can be no further thread.
   void start(std::function<void()> job);
   /// Waits for the job. Throws what it has thrown, once.
   void wait();

@@ -113,11 +113,27 @@ std::string remembered(const StateDict& state) {
   return kinds.empty() ? "nothing" : join(std::vector<std::string>(kinds.begin(), kinds.end()));
 }
 
+// The folder of the Trainer's checkpoint whose weights are the file `path`, such as the link
+// DIR/checkpoint.safetensors; empty for another file.
+std::filesystem::path folder_of_weights(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::weakly_canonical(path, error);
+  if (file.filename() != kModelFile) return {};
+  const std::filesystem::path folder = file.parent_path();
+  return std::filesystem::exists(folder / kManifestFile, error) ? folder : std::filesystem::path();
+}
+
 // Better than the names of tensors that are missing or unexpected.
 void check_optimizer(const StateDict& given, const StateDict& wanted, const std::string& path) {
   const std::string stored = remembered(given);
   const std::string own = remembered(wanted);
   if (stored == own) return;
+  if (const auto folder = folder_of_weights(path); !folder.empty()) {
+    throw CheckpointError(lockstep::str(path,
+                                        " holds the weights alone; give the folder of its "
+                                        "checkpoint, ",
+                                        folder.string()));
+  }
   throw CheckpointError(lockstep::str(path, " was written by a run whose optimizer remembers ",
                                       stored, ", this run's remembers ", own,
                                       "; give the same --optimizer and options, or another --out"));

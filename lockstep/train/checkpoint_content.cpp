@@ -31,14 +31,16 @@ void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
     to.copy_(from);
     return;
   }
-  if (to.dim() == 1) {
-    for (std::int64_t at = 0; at < to.numel(); at += kSerialElements) {
-      const std::int64_t size = std::min(kSerialElements, to.numel() - at);
-      to.narrow(0, at, size).copy_(from.narrow(0, at, size));
-    }
+  const std::int64_t row = to.numel() / to.size(0);
+  if (row > kSerialElements) {
+    for (std::int64_t i = 0; i < to.size(0); ++i) copy_in_this_thread(to[i], from[i]);
     return;
   }
-  for (std::int64_t i = 0; i < to.size(0); ++i) copy_in_this_thread(to[i], from[i]);
+  const std::int64_t rows = kSerialElements / row;
+  for (std::int64_t at = 0; at < to.size(0); at += rows) {
+    const std::int64_t size = std::min(rows, to.size(0) - at);
+    to.narrow(0, at, size).copy_(from.narrow(0, at, size));
+  }
 }
 
 torch::Tensor in_rows(const torch::Tensor& tensor) {

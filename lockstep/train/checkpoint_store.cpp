@@ -47,6 +47,23 @@ bool contains(const std::vector<fs::path>& paths, const fs::path& path) {
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
+// Whether `folder` holds a checkpoint, whole or damaged, that may be removed. One that cannot be
+// read now, or that another version has written, may be whole and newer than all others; a folder
+// without a manifest may be anybody's.
+bool may_remove(const fs::path& folder) {
+  try {
+    read_manifest(folder);
+    return true;
+  } catch (const UnknownManifestError&) {
+    return false;
+  } catch (const CheckpointError&) {
+    std::error_code error;
+    return fs::exists(folder / kManifestFile, error);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool leads_to(const fs::path& link, const fs::path& target) {
   std::error_code error;
   return fs::read_symlink(link, error) == target && !error;
@@ -62,6 +79,7 @@ struct CheckpointStore::Stored {
 CheckpointStore::CheckpointStore(CheckpointOptions options) : options_(std::move(options)) {}
 
 std::optional<fs::path> CheckpointStore::resume() {
+  recover_folders(options_.directory, is_checkpoint_name);
   FoundCheckpoint found = find_checkpoint(options_.directory);
   left_behind_ = std::move(found.damaged);
   if (!found.folder.empty()) {
@@ -84,7 +102,7 @@ void CheckpointStore::begin_run() {
   for (const fs::path& folder : checkpoint_folders(options_.directory)) {
     try {
       next_sequence_ = std::max(next_sequence_, read_manifest(folder).sequence + 1);
-    } catch (const Error&) {  // damaged: it has no number, and goes with the next save
+    } catch (const Error&) {  // damaged, or not to be read: its number is unknown
     }
   }
   first_sequence_ = next_sequence_;
@@ -92,12 +110,16 @@ void CheckpointStore::begin_run() {
 
 void CheckpointStore::prepare() const {
   std::error_code error;
-  fs::create_directories(options_.directory, error);
+  const bool is_new = fs::create_directories(options_.directory, error);
   if (error) {
     throw CheckpointError(str("cannot make the folder of the checkpoints ",
                               options_.directory.string(), ": ", error.message()));
   }
-  remove_unfinished_folders(options_.directory);
+  try {
+    if (is_new) flush_names(options_.directory / "..");
+  } catch (const DataError&) {  // a folder that may not be read
+  }
+  recover_folders(options_.directory, is_checkpoint_name);
 }
 
 void CheckpointStore::save(const std::vector<CheckpointFile>& files,
@@ -109,9 +131,11 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
     ++next_sequence_;
     std::erase(left_behind_, folder);
     turn_links(folder);
-    remove_others();
+    remove_others(folder);
   } catch (const DataError& error) {
-    throw CheckpointError(str("cannot write the checkpoint: ", error.what()));
+    throw CheckpointError(
+        str("cannot write the checkpoint: ", error.what(),
+            "; earlier checkpoints are whole; resume the run when this is mended"));
   }
 }
 
@@ -132,7 +156,13 @@ void CheckpointStore::write(const std::vector<CheckpointFile>& files,
   }
   const std::string text = serialize_manifest(manifest);
   unfinished.write(kManifestFile, {std::as_bytes(std::span(text.data(), text.size()))});
-  verify_checkpoint(unfinished.temporary());
+  try {
+    verify_checkpoint(unfinished.temporary());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(str("cannot write the checkpoint ", folder.string(),
+                              ": what was read back differs from what was written: ", error.what(),
+                              "; check the disk; earlier checkpoints are whole"));
+  }
   // The first one appears together with its links, which lead nowhere until it has its name:
   // whoever looks for a link finds a checkpoint if there is one. A file in place of the link is a
   // checkpoint.
@@ -151,7 +181,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
     try {
       Stored each{folder, read_manifest(folder)};
       if (each.manifest.sequence >= first_sequence_) stored.push_back(std::move(each));
-    } catch (const CheckpointError&) {  // damaged since: no reason to keep it
+    } catch (const Error&) {  // damaged since, or not to be read: may_remove() tells them apart
     }
   }
   std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
@@ -160,7 +190,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
   return stored;
 }
 
-// Of equal ones the older is the better: the metric has not improved since.
+// The older of two equal ones is the better: the metric has not improved since.
 std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
   std::erase_if(stored, [&](const Stored& each) {
     return !each.manifest.metrics.contains(options_.monitor);
@@ -177,15 +207,29 @@ std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored
   return stored;
 }
 
-void CheckpointStore::remove_others() {
+// Keeps `written` in any case.
+void CheckpointStore::remove_others(const fs::path& written) {
   std::vector<Stored> stored = of_this_run();
   std::vector<fs::path> kept;
   for (const Stored& best : best_of(stored)) kept.push_back(best.folder);
-  if (!kept.empty()) turn_link(options_.directory / kBestLink, kept.front().filename());
+  const fs::path best = options_.directory / kBestLink;
+  std::error_code ignored;
+  if (!kept.empty()) {
+    turn_link(best, kept.front().filename());
+  } else if (fs::is_symlink(best, ignored)) {
+    fs::remove(best, ignored);  // it would soon lead to a checkpoint that nobody has judged
+  }
+  kept.push_back(written);
   const std::size_t newest = std::min(stored.size(), static_cast<std::size_t>(options_.keep_last));
   for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
+  recover_folders(options_.directory, is_checkpoint_name);  // what could not be removed before
   for (const fs::path& folder : checkpoint_folders(options_.directory)) {
-    if (!contains(kept, folder)) remove_folder(folder);
+    if (contains(kept, folder) || !may_remove(folder)) continue;
+    try {
+      remove_folder(folder);
+    } catch (const DataError& error) {
+      log_warning(error.what(), "; the run goes on, and tries again at its next checkpoint");
+    }
   }
 }
 
@@ -195,9 +239,14 @@ void CheckpointStore::turn_link(const fs::path& link, const fs::path& target) {
   try {
     replace_link(link, target);
   } catch (const DataError& error) {
-    // Where there is a link already, something else is wrong, and it would lead to an old one.
+    // A link that is there would lead the next run to an old checkpoint. Without one, it takes the
+    // newest.
     std::error_code ignored;
-    if (fs::is_symlink(link, ignored)) throw;
+    if (fs::is_symlink(link, ignored)) {
+      if (!fs::remove(link, ignored)) throw;
+      log_warning(error.what(), "; the run goes on without it until its next checkpoint");
+      return;
+    }
     has_links_ = false;
     log_warning(error.what(), "; the run goes on without links to its checkpoints");
   }

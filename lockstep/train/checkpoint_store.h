@@ -33,7 +33,8 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(CheckpointOptions options);
 
-  /// The checkpoint or the file of an earlier version that the run goes on from. What save() writes
+  /// Mends what a killed run has left unfinished, and returns the checkpoint or the file of an
+  /// earlier version that the run goes on from. What save() writes
   /// then belongs to the same run: without this call it begins a new one, which removes the
   /// checkpoints of the one before. Nothing where there is none. CheckpointError when none is
   /// whole.
@@ -45,7 +46,10 @@ class CheckpointStore {
   /// Writes a checkpoint: into a temporary folder, every file and then the manifest flushed to the
   /// disk; reads it back and compares it with its checksums; renames it; turns `latest`, `best` and
   /// CheckpointOptions::link to it; and only then removes the checkpoints that are no longer kept.
-  /// CheckpointError when something fails: those that were there before are whole.
+  /// CheckpointError when something fails: those that were there before are whole. An old one that
+  /// cannot be removed, or a link that cannot be turned, makes a warning in the log instead; such a
+  /// link is removed, because it leads to an old checkpoint. Folders without a manifest, and those
+  /// whose manifest cannot be read or is of another version, are left alone.
   void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
 
   /// Checkpoints that are there at the same time while one is written, at most.
@@ -61,14 +65,14 @@ class CheckpointStore {
              const std::filesystem::path& folder);
   std::vector<Stored> of_this_run() const;
   std::vector<Stored> best_of(std::vector<Stored> stored) const;
-  void remove_others();
+  void remove_others(const std::filesystem::path& written);
   void turn_links(const std::filesystem::path& latest);
   void turn_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
   CheckpointOptions options_;
   std::int64_t first_sequence_ = 0;  // 0: the run has not begun
   std::int64_t next_sequence_ = 0;
-  bool has_links_ = true;  // false once the file system has refused one
+  bool has_links_ = true;  // false once the file system has refused to make one
   // Damaged, or written after the checkpoint that the run has gone on from. They go with the next
   // one.
   std::vector<std::filesystem::path> left_behind_{};

@@ -75,6 +75,9 @@ struct RunInfo {
   std::string precision{};  ///< "32", "bf16"
   std::string device{};     ///< "cpu", "cuda"
   std::string dataset{};    ///< what is trained on, in words
+  /// How the images were split at random into those to train and those to validate on, as a text to
+  /// compare: a run does not go on with another one. Empty: they were not, or nobody says.
+  std::string split{};
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
   int devices = 1;          ///< devices of this process: strategy dp has a replica on each

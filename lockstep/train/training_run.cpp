@@ -399,7 +399,7 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   RunReport report;
   report.info = info_;
   report.already_complete = epochs.empty();
-  writing_.wait();
+  end_all_if_it_throws([&] { writing_.wait(); });
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();

@@ -1,6 +1,7 @@
 // One call of Trainer::fit(): its state from the first step to the report. Internal to the room.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -90,6 +91,8 @@ class TrainingRun {
   void prepare_checkpoints();
   bool checkpoint_is_due(bool after_evaluation) const;
   void save();
+  void write_checkpoint(const NamedTensors& of_optimizer);
+  void end_all_if_it_throws(const std::function<void()>& function);
   CheckpointInfo checkpoint_info() const;
   StateDict training_state(NamedTensors of_optimizer) const;  // what remembers earlier steps
   std::map<std::string, std::string> settings() const;
@@ -144,7 +147,7 @@ class TrainingRun {
   std::int64_t skipped_by_summary_ = 0;  // images that the loader counts twice
   std::optional<StepTrace> trace_;       // on rank 0
 
-  // Of this run so far:
+  // What this run has done so far:
   PhaseSeconds all_phases_;  // without those of the current epoch
   std::int64_t batches_trained_ = 0;
   std::int64_t steps_trained_ = 0;
@@ -157,7 +160,7 @@ class TrainingRun {
   TensorSnapshot snapshot_;
   BackgroundJob writing_;  // reads the snapshot and writes to the store: ends before them
 
-  // Of the current epoch:
+  // The current epoch:
   Metrics sums_;
   std::int64_t images_ = 0;
   PhaseSeconds phases_;

@@ -10,6 +10,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/train/checkpoint_content.h>
 #include <lockstep/train/checkpoint_space.h>
+#include <lockstep/train/strategies/end_all.h>
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,8 @@ namespace {
 constexpr const char* kScheduleState = "schedule_state";
 constexpr const char* kStoppingState = "early_stopping_state";
 constexpr const char* kAverageUpdates = "ema_updates";
+
+constexpr const char* kSplit = "split";  // RunInfo::split
 
 constexpr const char* kLearningRate = "lr";  // among the optimizer's settings
 
@@ -50,6 +53,17 @@ std::vector<std::string> differing(const std::map<std::string, std::string>& bef
   return differences;
 }
 
+// CheckpointError where the run was trained with another split of the images than `now`. Nothing is
+// known of a checkpoint without one.
+void require_same_split(const CheckpointInfo& checkpoint, const std::string& now) {
+  const auto before = checkpoint.settings.find(kSplit);
+  if (before == checkpoint.settings.end() || before->second == now) return;
+  throw CheckpointError(
+      "the checkpoint was trained with another split of the images, so that some of those that it "
+      "was trained on would now be validated on; give the same --data, --seed and --val-fraction, "
+      "or begin a new run with --weights");
+}
+
 // Indices that all ranks had taken when the checkpoint was written; none from a checkpoint without
 // them, or when the samples have another order now.
 std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sampler& sampler) {
@@ -61,6 +75,15 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 
 }  // namespace
 
+// For what one rank alone does: the others, which wait for it in a collective, then hear why it
+// fails.
+void TrainingRun::end_all_if_it_throws(const std::function<void()>& function) {
+  const auto end_all = [this](const std::string& reason) {
+    if (strategy_.group().size() > 1) strategy_.group().abort(reason);
+  };
+  lockstep::end_all_if_it_throws(end_all, function);
+}
+
 // Rank 0 alone reads and writes checkpoints.
 void TrainingRun::open_checkpoints() {
   if (options_.checkpoints.directory.empty() || strategy_.group().rank() != 0) return;
@@ -71,30 +94,44 @@ void TrainingRun::open_checkpoints() {
 void TrainingRun::prepare_checkpoints() {
   if (!store_ || finished()) return;
   const CheckpointOptions& options = options_.checkpoints;
-  store_->prepare();
+  end_all_if_it_throws([&] { store_->prepare(); });
   const std::int64_t steps = steps_per_epoch();
   const std::int64_t left = total_steps() - position_.total;
   std::int64_t saves = (left + position_.step + steps - 1) / steps;
   if (options.every_n_train_steps > 0) saves += left / options.every_n_train_steps;
+  if (options.save_top_k > 0 && options_.val_check_interval) {
+    saves += left * options_.accumulate_grad_batches / *options_.val_check_interval;
+  }
   std::uint64_t bytes = checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer));
   if (ema_) {
     for (const auto& [name, tensor] : ema_->state()) bytes += tensor.nbytes();
   }
   const auto there = static_cast<std::int64_t>(checkpoint_folders(options.directory).size());
   const std::int64_t most = CheckpointStore::most_at_once(options);
-  require_checkpoint_space(options.directory, bytes,
-                           std::min(saves, std::max<std::int64_t>(most - there, 1)));
+  end_all_if_it_throws([&] {
+    require_checkpoint_space(options.directory, bytes,
+                             std::min(saves, std::max<std::int64_t>(most - there, 1)));
+  });
   if (!options.background) return;
   // So that the first checkpoint does not wait for the memory.
   const bool pinned = !options_.device.is_cpu();
-  writing_.start(
-      [this, bytes, pinned] { snapshot_.reserve(static_cast<std::int64_t>(bytes), pinned); });
+  writing_.start([this, bytes, pinned] {
+    try {
+      snapshot_.reserve(static_cast<std::int64_t>(bytes), pinned);
+    } catch (const std::exception& error) {
+      throw CheckpointError(lockstep::str("cannot keep ", bytes, " bytes",
+                                          pinned ? " of pinned memory" : "",
+                                          " for a copy of the checkpoint: ", first_line(error),
+                                          "; leave out --background-checkpoints"));
+    }
+  });
 }
 
 std::filesystem::path TrainingRun::resumed_path() {
   if (const auto path = store_->resume()) return *path;
   throw CheckpointError(lockstep::str("there is no checkpoint in ",
-                                      options_.checkpoints.directory.string(), " to resume from"));
+                                      options_.checkpoints.directory.string(),
+                                      " to resume from; leave out --resume to begin a run"));
 }
 
 // Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
@@ -103,15 +140,17 @@ NamedTensors TrainingRun::resume() {
   ProcessGroup& group = strategy_.group();
   CheckpointInfo checkpoint;
   NamedTensors of_optimizer;
-  if (group.rank() == 0) {
+  const auto read = [&] {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
     checkpoint =
         load_checkpoint(resumed_path(), task_.module(), training_state(of_optimizer), info_.recipe);
+    require_same_split(checkpoint, info_.split);
     // Older checkpoints lack these settings, which then had only one value.
     checkpoint.settings.merge(
         std::map<std::string, std::string>{{"loader", "native"},
                                            {"mix", "none"},
                                            {"fused_kernels", yes_or_no(info_.fused_kernels)},
+                                           {kSplit, info_.split},
                                            {"accumulate_grad_batches", "1"},
                                            {"batch_parts", "whole"},
                                            {"gradient_clip_value", "none"},
@@ -119,7 +158,8 @@ NamedTensors TrainingRun::resume() {
                                            {"limit_train_batches", "none"},
                                            {"overfit_batches", "0"}});
     warn_of_differences(checkpoint.settings);
-  }
+  };
+  if (group.rank() == 0) end_all_if_it_throws(read);
   std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
   if (group.size() > 1) {
     auto place =
@@ -236,6 +276,7 @@ std::map<std::string, std::string> TrainingRun::settings() const {
       {"fused_kernels", yes_or_no(info_.fused_kernels)},
       {"accumulate_grad_batches", std::to_string(options_.accumulate_grad_batches)},
       {"batch_parts", strategy_.batch_parts()}});
+  if (!info_.split.empty()) settings[kSplit] = info_.split;
   for (const auto& [name, value] : info_.recipe_options) {
     settings[std::string(kRecipeOption) + name] = value;
   }
@@ -269,7 +310,10 @@ void TrainingRun::save() {
   const SecondsScope scope(checkpoints_.seconds);
   strategy_.gather_module();
   const NamedTensors of_optimizer = optimizer_->state();
-  if (!store_) return;
+  if (store_) end_all_if_it_throws([&] { write_checkpoint(of_optimizer); });
+}
+
+void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   StateDict model = state_dict(task_.module());
   StateDict training = training_state(of_optimizer);
   CheckpointMoment moment{.epoch = position_.epoch, .step = position_.total};

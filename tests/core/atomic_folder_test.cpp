@@ -1,17 +1,41 @@
 #include <lockstep/core/atomic_folder.h>
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
 #include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+// What an exchange of two names does in place of the kernel's: returns an errno value.
+std::function<int(const char* fresh, const char* path)> exchange_instead;
+
+}  // namespace
+}  // namespace lockstep
+
+// In place of the C library's, for file systems that this host does not have.
+extern "C" int renameat2(int from, const char* old_name, int to, const char* new_name,
+                         unsigned int flags) noexcept {
+  if ((flags & RENAME_EXCHANGE) != 0 && lockstep::exchange_instead) {
+    errno = lockstep::exchange_instead(old_name, new_name);
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_renameat2, from, old_name, to, new_name, flags));
+}
 
 namespace lockstep {
 namespace {
@@ -67,6 +91,49 @@ TEST(AtomicFolder, TakesThePlaceOfAnother) {
   EXPECT_THAT(parent.names(), ElementsAre("a"));
 }
 
+class WithoutExchange : public ::testing::TestWithParam<int> {
+ protected:
+  ~WithoutExchange() override { exchange_instead = nullptr; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Errors, WithoutExchange, ::testing::Values(EINVAL, ENOSYS, EOPNOTSUPP));
+
+TEST_P(WithoutExchange, AFolderTakesThePlaceOfAnother) {
+  const TemporaryDirectory parent;
+  make_folder(parent / "a", "old");
+  bool asked = false;
+  exchange_instead = [&](const char*, const char*) {
+    asked = true;
+    return GetParam();
+  };
+  make_folder(parent / "a", "new");
+  EXPECT_TRUE(asked);
+  EXPECT_EQ(read_text(parent / "a/file"), "new");
+  EXPECT_THAT(parent.names(), ElementsAre("a"));
+}
+
+TEST_P(WithoutExchange, TheOldFolderGetsItsNameBackWhenTheNewOneCannotHaveIt) {
+  const TemporaryDirectory parent;
+  make_folder(parent / "a", "old");
+  exchange_instead = [&](const char* fresh, const char*) {
+    fs::remove_all(fresh);
+    return GetParam();
+  };
+  EXPECT_THROW(make_folder(parent / "a", "new"), DataError);
+  EXPECT_EQ(read_text(parent / "a/file"), "old");
+  EXPECT_THAT(parent.names(), ElementsAre("a"));
+}
+
+// What is no lack of the exchange is not answered by taking the old folder's name away.
+TEST_F(WithoutExchange, AnotherFailureLeavesTheOldFolder) {
+  const TemporaryDirectory parent;
+  make_folder(parent / "a", "old");
+  exchange_instead = [](const char*, const char*) { return EIO; };
+  EXPECT_THROW(make_folder(parent / "a", "new"), DataError);
+  EXPECT_EQ(read_text(parent / "a/file"), "old");
+  EXPECT_THAT(parent.names(), ElementsAre("a"));
+}
+
 TEST(AtomicFolder, IsLeftToTheProcessThatMadeIt) {
   const TemporaryDirectory parent;
   AtomicFolder folder(parent / "a");
@@ -90,15 +157,34 @@ TEST(AtomicFolder, SaysWhyItCannotBeMadeOrNamed) {
 
 TEST(AtomicFolder, IsCleanedUpAfterAKilledProcess) {
   const TemporaryDirectory parent;
+  const auto of_one_letter = [](const std::string& name) { return name.size() == 1; };
   parent.write(".tmp-a/file", "half");
   parent.write(".tmp-removed-b/file", "half");
+  parent.write(".tmp-replaced-c/file", "old");
   parent.write("c/file", "whole");
-  remove_unfinished_folders(parent.path());
-  EXPECT_THAT(parent.names(), ElementsAre("c"));
-  remove_unfinished_folders(parent / "nowhere");
+  for (const char* others : {".tmp-other/file", ".tmp-removed-other/file", ".tmp-", "other/file"}) {
+    parent.write(others, "of another program");
+  }
+  recover_folders(parent.path(), of_one_letter);
+  EXPECT_THAT(parent.names(),
+              ElementsAre(".tmp-", ".tmp-other", ".tmp-removed-other", "c", "other"));
+  EXPECT_EQ(read_text(parent / "c/file"), "whole");
+  recover_folders(parent / "nowhere", of_one_letter);
   parent.write(".tmp-a/file", "half");
   make_folder(parent / "a", "whole");
-  EXPECT_THAT(parent.names(), ElementsAre("a", "c"));
+  EXPECT_EQ(read_text(parent / "a/file"), "whole");
+  EXPECT_FALSE(fs::exists(parent / ".tmp-a"));
+}
+
+// As a process leaves it that was killed between the two renames of a file system without an
+// exchange.
+TEST(AtomicFolder, GivesAFolderThatWasSetAsideItsNameBack) {
+  const TemporaryDirectory parent;
+  parent.write(".tmp-replaced-a/file", "old");
+  parent.write(".tmp-a/file", "new");
+  recover_folders(parent.path(), [](const std::string& name) { return name == "a"; });
+  EXPECT_THAT(parent.names(), ElementsAre("a"));
+  EXPECT_EQ(read_text(parent / "a/file"), "old");
 }
 
 TEST(RemoveFolder, RemovesAllThatIsInIt) {

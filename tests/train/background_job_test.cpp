@@ -5,10 +5,12 @@
 #include <latch>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 
 namespace lockstep {
 namespace {
@@ -65,6 +67,7 @@ TEST(BackgroundJob, ThrowsAnErrorOnceInItsCaller) {
 }
 
 TEST(BackgroundJob, IsWaitedForAtItsEnd) {
+  const testing_support::CapturedLog log;
   std::latch may_end(1);
   std::atomic<bool> ended{false};
   std::thread helper;
@@ -73,11 +76,12 @@ TEST(BackgroundJob, IsWaitedForAtItsEnd) {
     job.start([&] {
       may_end.wait();
       ended = true;
-      throw Error("nobody hears of it");
+      throw Error("nobody waits for it");
     });
     helper = std::thread([&] { may_end.count_down(); });
   }
   EXPECT_TRUE(ended);
+  EXPECT_EQ(log.lines(), std::vector<std::string>{"warning: in the background: nobody waits for it"});
   helper.join();
 }
 

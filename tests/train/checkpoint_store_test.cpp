@@ -1,21 +1,25 @@
 // Which checkpoints are kept, when the others go, and what a run finds when it goes on.
 #include <lockstep/train/checkpoint_store.h>
 
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/formats/checksum.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/stored_checkpoints.h>
@@ -23,7 +27,35 @@
 namespace lockstep {
 namespace {
 
+bool refuses_links = false;  // as a disk without inodes does
+bool changes_bytes = false;  // of the next file that is flushed
+
+}  // namespace
+}  // namespace lockstep
+
+// In place of the C library's, for disks that fail.
+extern "C" int symlink(const char* target, const char* link) noexcept {
+  if (!lockstep::refuses_links) {
+    return static_cast<int>(syscall(SYS_symlinkat, target, AT_FDCWD, link));
+  }
+  errno = ENOSPC;
+  return -1;
+}
+
+extern "C" int fsync(int fd) {
+  struct stat info {};
+  if (lockstep::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    lockstep::changes_bytes = false;
+    if (pwrite(fd, "?!", 2, info.st_size / 2) != 2) return -1;
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+namespace lockstep {
+namespace {
+
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -256,53 +288,140 @@ TEST_F(CheckpointStoreTest, LeavesTheOthersWholeWhenItCannotWrite) {
   EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 3));
 }
 
-// A process that changes a byte of what is written, for as long as this object lives: what comes to
-// the disk is not what the checksum was made of.
-class ChangingBytes {
- public:
-  explicit ChangingBytes(std::size_t bytes) : bytes_(bytes) {
-    memory_ = static_cast<std::byte*>(
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    child_ = fork();
-    if (child_ != 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    std::atomic_ref<std::byte> changing(memory_[bytes_ / 2]);
-    for (unsigned char value = 0;; ++value) changing.store(std::byte{value});
-  }
-  ~ChangingBytes() {
-    kill(child_, SIGKILL);
-    waitpid(child_, nullptr, 0);
-    munmap(memory_, bytes_);
-  }
-  std::span<const std::byte> bytes() const { return {memory_, bytes_}; }
-
- private:
-  std::size_t bytes_;
-  std::byte* memory_ = nullptr;
-  pid_t child_ = -1;
-};
-
+// What comes to the disk is not what the checksum was made of.
 TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
   CheckpointStore run = store({.keep_last = 1});
   save_step(run, 1);
-  const ChangingBytes changing(std::size_t{4} << 20);
-  const std::string training = "training";
-  std::string message;
-  std::int64_t step = 1;
-  // By chance the byte may be the same twice; not each time.
-  for (int attempt = 0; attempt < 200 && message.empty(); ++attempt) {
-    try {
-      run.save({{kModelFile, {changing.bytes()}},
-                {kTrainingFile, {testing_support::as_bytes(training)}}},
-               {.epoch = 1, .step = step + 1});
-      ++step;
-    } catch (const CheckpointError& error) {
-      message = error.what();
-    }
+  changes_bytes = true;
+  EXPECT_THAT(
+      message_of_save(run, 2),
+      AllOf(HasSubstr("cannot write the checkpoint " + (directory / "step-00000002").string()),
+            HasSubstr("what was read back differs from what was written"),
+            HasSubstr("model.safetensors is damaged: its checksum is ")));
+  EXPECT_FALSE(changes_bytes) << "a file was flushed";
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001"));
+  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
+}
+
+// An old link would lead the next run to an old checkpoint, and the newer one would go.
+TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
+  CheckpointStore run = store();
+  save_step(run, 1);
+  const testing_support::CapturedLog log;
+  refuses_links = true;
+  save_step(run, 2);
+  refuses_links = false;
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the run goes on without it until its next")));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(directory / "latest")));
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+  save_step(run, 3);
+  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
+}
+
+// The ways to write the link that a shell, a person or a program has.
+TEST_F(CheckpointStoreTest, GoesBackHoweverTheLinkIsWritten) {
+  const std::string targets[] = {"step-00000001/", "./step-00000001",
+                                 "../checkpoints/step-00000001",
+                                 (directory / "step-00000001").string()};
+  for (const std::string& target : targets) {
+    fs::remove_all(directory);
+    CheckpointStore first = store();
+    for (const std::int64_t step : {1, 2}) save_step(first, step);
+    replace_link(directory / "latest", target);
+    const testing_support::CapturedLog log;
+    CheckpointStore second = store();
+    EXPECT_EQ(second.resume(), directory / "step-00000001") << target;
+    EXPECT_THAT(log.lines(), IsEmpty());
+    save_step(second, 3);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003")) << target;
+    EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
   }
-  EXPECT_THAT(message, HasSubstr("model.safetensors is damaged: its checksum is "));
-  EXPECT_THAT(names_in(directory), ElementsAre(checkpoint_name(step)));
-  EXPECT_EQ(find_checkpoint(directory).folder, directory / checkpoint_name(step));
+}
+
+TEST_F(CheckpointStoreTest, SaysWhenTheLinkLeadsToNoCheckpoint) {
+  CheckpointStore run = store();
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  fs::create_directory(scratch / "step-00000001");
+  for (const char* target : {"step-00000009", "../step-00000001"}) {
+    replace_link(directory / "latest", target);
+    const testing_support::CapturedLog log;
+    EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr(std::string(" leads to ") + target)));
+  }
+}
+
+TEST_F(CheckpointStoreTest, HasNoLinkToABestOneThatIsGone) {
+  CheckpointStore first = store({.save_top_k = 1});
+  save_step(first, 1, {{"loss", 0.5}});
+  EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001");
+  CheckpointStore second = store();
+  save_step(second, 2);
+  EXPECT_FALSE(fs::exists(fs::symlink_status(directory / "best")));
+}
+
+TEST_F(CheckpointStoreTest, LeavesFoldersOfOthersAlone) {
+  scratch.write("checkpoints/step-20240101/notes", "not of a run");
+  scratch.write("checkpoints/.tmp-upload/part", "not of a run");
+  CheckpointStore run = store({.keep_last = 1});
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-20240101"));
+  EXPECT_TRUE(fs::exists(directory / "step-20240101/notes"));
+  EXPECT_TRUE(fs::exists(directory / ".tmp-upload/part"));
+}
+
+// It may be whole, and newer than all others.
+TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
+  CheckpointStore first = store({.keep_last = 1});
+  save_step(first, 1);
+  CheckpointManifest manifest = read_manifest(directory / "step-00000001");
+  std::string newer = serialize_manifest(manifest);
+  newer.replace(newer.find("folder 1"), 8, "folder 2");
+  const fs::path unreadable = directory / "step-00000002" / kManifestFile;
+  struct Obstacle {
+    const char* message;
+    std::function<void()> make;
+  };
+  const Obstacle obstacles[] = {
+      {"not a plain file", [&] { fs::create_directories(unreadable); }},
+      {"which this version does not know", [&] {
+         const std::string body = newer.substr(0, newer.rfind(",\n  \"xxh3_64\"")) + "\n}\n";
+         const std::string sum = checksum_digits(checksum(testing_support::as_bytes(body)));
+         fs::create_directories(unreadable.parent_path());
+         std::ofstream(unreadable)
+             << body.substr(0, body.size() - 3) << ",\n  \"xxh3_64\": \"" << sum << "\"\n}\n";
+       }}};
+  for (const Obstacle& obstacle : obstacles) {
+    fs::remove_all(unreadable.parent_path());
+    obstacle.make();
+    replace_link(directory / "latest", unreadable.parent_path().filename());
+    try {
+      find_checkpoint(directory);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(obstacle.message), HasSubstr("may be whole")));
+    }
+    save_step(first, 3);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-00000003"));
+  }
+}
+
+// A run replaces the only checkpoint while somebody looks for it: here, as soon as a warning says
+// that the newest one is damaged.
+TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
+  CheckpointStore run = store();
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  fs::resize_file(directory / "step-00000002" / kModelFile, 10);
+  int warnings = 0;
+  set_log_sink([&](LogLevel, const std::string&) {
+    if (++warnings > 1) return;
+    CheckpointStore other({.directory = directory, .keep_last = 1});
+    save_step(other, 3);
+  });
+  const FoundCheckpoint found = find_checkpoint(directory);
+  set_log_sink(nullptr);
+  EXPECT_EQ(found.folder, directory / "step-00000003");
+  EXPECT_THAT(found.damaged, IsEmpty());
+  EXPECT_EQ(warnings, 1);
 }
 
 }  // namespace

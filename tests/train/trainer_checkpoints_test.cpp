@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/train/checkpoint.h>
@@ -108,7 +109,10 @@ TEST(TrainerCheckpoints, WithinAnEpochAreGoneOnFromExactly) {
       fs::remove_all(run.checkpoints.directory / checkpoint_name(step));
     }
     run.resume = true;
+    CountingListener listener;
+    run.listeners = {&listener};
     expect_equal_bits(train_ranks(way.ranks, "shm", way.strategy, run).state, whole);
+    EXPECT_EQ(listener.rates.size(), 3U) << "trains the steps 10, 11 and 12";
     EXPECT_EQ(checkpoint_names(run.checkpoints.directory).size(), 12U);
   }
 }
@@ -195,11 +199,17 @@ TEST(TrainerCheckpoints, GoOnFromAFileOfAnEarlierVersion) {
   save_checkpoint(run.checkpoints.link, *net, training, info);
   run.max_steps.reset();
   run.resume = true;
+  CountingListener listener;
+  run.listeners = {&listener};
   expect_equal_bits(train(run).state, whole);
+  EXPECT_EQ(listener.rates.size(), 4U) << "trains the steps 9 to 12";
   EXPECT_EQ(fs::read_symlink(run.checkpoints.link), "checkpoints/latest/model.safetensors");
   MnistNet weights;
   load_state_dict(*weights, load_state_dict_file(run.checkpoints.link));
   expect_equal_bits(state_dict(*weights), whole);
+  EXPECT_THAT(testing_support::message_of<CheckpointError>(
+                  [&] { load_checkpoint(run.checkpoints.link, *net, training, "digits"); }),
+              HasSubstr("holds the weights alone; give the folder of its checkpoint, "));
 }
 
 // The folder of the checkpoints becomes a file while the run goes on.
@@ -209,7 +219,11 @@ class BlockingListener : public CountingListener {
   void on_epoch_end(const EpochReport& report) override {
     CountingListener::on_epoch_end(report);
     if (report.epoch != 1) return;
-    while (!fs::exists(directory_ / "latest")) std::this_thread::yield();
+    const Clock::time_point begin = Clock::now();
+    while (!fs::exists(directory_ / "latest")) {
+      if (seconds_since(begin) > 60) throw Error("no checkpoint was completed");
+      std::this_thread::yield();
+    }
     fs::rename(directory_, directory_.string() + "-moved");
     std::ofstream(directory_) << "in the way";
   }
@@ -221,7 +235,7 @@ class BlockingListener : public CountingListener {
 TEST(TrainerCheckpoints, SayWhatHasGoneWrongInTheBackground) {
   for (const std::int64_t epochs : {2, 3}) {  // at the end of the run, with the next checkpoint
     const TemporaryDirectory directory;
-    TrainerOptions run = options_with(epochs, directory / "checkpoints");
+    TrainerOptions run = options_with(epochs, directory / "checkpoints", /*background=*/true);
     BlockingListener listener(run.checkpoints.directory);
     run.listeners = {&listener};
     EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { train(run); }),
@@ -229,6 +243,22 @@ TEST(TrainerCheckpoints, SayWhatHasGoneWrongInTheBackground) {
     run.checkpoints.directory = directory / "checkpoints-moved";
     const FoundCheckpoint found = find_checkpoint(run.checkpoints.directory);
     EXPECT_EQ(found.manifest.step, 6) << "the one before is whole";
+  }
+}
+
+// A disk that fails is rank 0's alone: the others hear why the run ends.
+TEST(TrainerCheckpoints, SayOnEveryRankWhyTheyCannotBeWritten) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options_with(3, directory / "checkpoints");
+  BlockingListener listener(run.checkpoints.directory);
+  run.listeners = {&listener};
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    train(run, group, /*dropout=*/false, "ddp");
+  });
+  ASSERT_EQ(errors.size(), 2U);
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("cannot write the checkpoint: cannot"));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer_runs.h>
 
@@ -123,6 +124,26 @@ TEST(TrainerResume, NamesEveryValueThatDiffers) {
                                   "0.1), schedule cosine to 0 over 3 epochs "
                                   "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
                                   "weight_decay 0 (now 0.001)"));
+}
+
+TEST(TrainerResume, RefusesAnotherSplitOfTheImages) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(3);
+  run.max_steps = 2;
+  run.checkpoints.directory = directory.path() / "checkpoints";
+  run.info.split = "5";
+  train(run);
+  run.resume = true;
+  run.max_steps = 4;
+  for (const char* other : {"17", ""}) {
+    run.info.split = other;
+    EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { train(run); }),
+                ::testing::HasSubstr("was trained with another split of the images"));
+  }
+  const testing_support::CapturedLog log;
+  run.info.split = "5";
+  train(run);
+  EXPECT_THAT(log.lines(), ::testing::IsEmpty());
 }
 
 // At the end of its last epoch, or where max_steps ended it.
