@@ -4,7 +4,10 @@ Usage: torchrun --nproc-per-node 2 benchmarks/peers/autoencoder.py --data FOLDER
 
 torchvision's ImageFolder resized to --image-size, random_split by --seed, DistributedSampler, DataLoader, DDP on
 Gloo, one thread a rank, Adam. --cache keeps the resized images as one uint8 tensor in each process, which is filled
-before the first epoch ("seconds_to_fill_cache"). --channels-last computes in that memory format.
+before the first epoch ("seconds_to_fill_cache"), and makes a batch by one index. --channels-last computes in that
+memory format. --pin gives each rank its own processors, as Lockstep's launcher does. With --compute-seconds N the ranks
+instead take steps on one batch of random images for N seconds at the same time, without data and communication; the
+JSON is then {"torch", "compute_images_per_second"}.
 
 The JSON has what `lockstep train --json` has: {"epochs": [{"epoch", "seconds", "train_loss", "images_per_second",
 "phases": {"data"}, "metrics": {"loss"}}], "test": {"loss"}}.
@@ -13,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import sys
 import time
 
@@ -21,7 +25,7 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, Subset, random_split
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate, random_split
 from torch.utils.data.distributed import DistributedSampler
 from torchvision import datasets, transforms
 
@@ -57,6 +61,20 @@ class Images(Dataset):
         pixels = self.resize(self.files[index][0]) if self.pixels is None else self.pixels[index]
         return self.to_float(pixels)
 
+    def __getitems__(self, indices):
+        return [self[i] for i in indices] if self.pixels is None else self.to_float(self.pixels[indices])
+
+
+def batch_of(images):
+    """What Images.__getitems__() has returned, as a batch."""
+    return images if torch.is_tensor(images) else default_collate(images)
+
+
+def pin(rank, ranks):
+    cpus = sorted(os.sched_getaffinity(0))
+    share = len(cpus) // ranks
+    os.sched_setaffinity(0, cpus[rank * share:(rank + 1) * share] if share else {cpus[rank % len(cpus)]})
+
 
 def seconds_in(batches, waited):
     """The batches, and in waited[0] the seconds that the caller waited for them."""
@@ -84,6 +102,34 @@ def evaluate(model, loader, memory_format):
     return mean_of_ranks(total, count)
 
 
+def leave(rank, args, report):
+    if rank == 0 and args.json:
+        pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
+    # Not destroy_process_group(): see ddp_mnist.py.
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def compute_rate(net, args, world, memory_format):
+    """Images per second of all ranks' steps: each rank's median. The first fifth of the time warms up."""
+    side = args.image_size
+    images = torch.rand(args.batch_size // world, 3, side, side).to(memory_format=memory_format)
+    optimizer = torch.optim.Adam(net.parameters(), lr=args.lr)
+    steps = []
+    dist.barrier()
+    begin = time.perf_counter()
+    while (start := time.perf_counter()) < begin + args.compute_seconds:
+        optimizer.zero_grad()
+        F.mse_loss(net(images), images).backward()
+        optimizer.step()
+        if time.perf_counter() > begin + args.compute_seconds / 5:
+            steps.append(time.perf_counter() - start)
+    rate = torch.tensor([len(images) / statistics.median(steps)], dtype=torch.float64)
+    dist.all_reduce(rate)
+    return rate.item()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", required=True)
@@ -96,14 +142,23 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", action="store_true")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--pin", action="store_true")
+    parser.add_argument("--compute-seconds", type=float, default=0)
     parser.add_argument("--json")
     args = parser.parse_args()
 
+    if args.pin:
+        pin(int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     memory_format = torch.channels_last if args.channels_last else torch.contiguous_format
+
+    if args.compute_seconds > 0:
+        net = Autoencoder().to(memory_format=memory_format)
+        leave(rank, args, {"torch": torch.__version__,
+                           "compute_images_per_second": compute_rate(net, args, world, memory_format)})
 
     begin = time.perf_counter()
     images = Images(args.data, args.image_size, args.cache)
@@ -112,10 +167,10 @@ def main():
     train_set, test_set = random_split(images, [len(images) - validated, validated],
                                        torch.Generator().manual_seed(args.seed))
     sampler = DistributedSampler(train_set, seed=args.seed)
-    options = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
+    options = {"num_workers": args.workers, "persistent_workers": args.workers > 0, "collate_fn": batch_of}
     train_loader = DataLoader(train_set, args.batch_size // world, sampler=sampler, **options)
     test_share = Subset(test_set, range(rank, len(test_set), world))
-    test_loader = DataLoader(test_share, args.batch_size // world, num_workers=args.workers)
+    test_loader = DataLoader(test_share, args.batch_size // world, num_workers=args.workers, collate_fn=batch_of)
 
     net = Autoencoder().to(memory_format=memory_format)
     model = DistributedDataParallel(net)
@@ -142,12 +197,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: {json.dumps(report['epochs'][-1])}", flush=True)
     report["test"] = report["epochs"][-1]["metrics"]
-    if rank == 0 and args.json:
-        pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
-    # Not destroy_process_group(): see ddp_mnist.py.
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)
+    leave(rank, args, report)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -20,6 +21,7 @@
 #include <lockstep/cli/train_data.h>
 #include <lockstep/cli/train_rank.h>
 #include <lockstep/cli/word_list.h>
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/launch/launcher.h>
@@ -84,6 +86,13 @@ std::vector<std::int64_t> parse_counts(const char* option, const std::string& te
   return counts;
 }
 
+// The threads of a rank in every row: its share of the processors among the most ranks. A rank that
+// had all processors to itself would make every other row look inefficient.
+int threads_of_all_rows(const std::vector<std::int64_t>& ranks) {
+  const auto processors = static_cast<std::int64_t>(available_cpus().size());
+  return static_cast<int>(std::max<std::int64_t>(processors / std::ranges::max(ranks), 1));
+}
+
 // A training of a row's own, which starts with processes of its own, and so with an empty cache.
 BenchTableRow measure_row(TrainArguments arguments, bool tells_of_data) {
   const ReportFile report;
@@ -113,6 +122,7 @@ void run_table(BenchTableArguments arguments) {
   const std::int64_t usual = find_recipe(arguments.train.recipe).defaults.global_batch;
   const auto batches = parse_counts("--batch-per-rank",
                                     arguments.batch_per_rank.value_or(std::to_string(usual)), 1e6);
+  if (arguments.train.threads == 0) arguments.train.threads = threads_of_all_rows(ranks);
   arguments.train.max_epochs = arguments.epochs;
   arguments.train.limits.limit_train_batches = arguments.max_steps;
   arguments.train.limits.limit_test_batches = 0;
@@ -167,7 +177,8 @@ void add_bench_table_command(CLI::App& bench) {
   command->add_option("--precision", to->train.precision, "32, bf16 or 16")->capture_default_str();
   command
       ->add_option("--threads", to->train.threads,
-                   "Compute threads per rank (default: its share of the processors)")
+                   "Compute threads per rank, the same in all rows (default: a rank's share of the "
+                   "processors among the most ranks)")
       ->transform(whole_number<int>());
   command->add_option("--timeout", to->train.timeout_seconds, "Deadline of every wait, in seconds")
       ->capture_default_str();

@@ -15,15 +15,16 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kTableColumnCount = 7;
+constexpr std::size_t kTableColumnCount = 8;
 constexpr std::array<const char*, kTableColumnCount> kTableTitles = {
-    "ranks", "batch per rank", "iterations per epoch", "seconds per epoch",
-    "img/s", "efficiency",     "first epoch, s"};
+    "ranks",             "threads", "batch per rank", "iterations per epoch",
+    "seconds per epoch", "img/s",   "efficiency",     "first epoch, s"};
 
 using TableCells = std::array<std::string, kTableColumnCount>;
 
 TableCells cells_of(const BenchTableRow& row) {
   return {std::to_string(row.ranks),
+          std::to_string(row.threads_per_rank),
           std::to_string(row.batch_per_rank),
           std::to_string(row.iterations_per_epoch),
           fixed_text(row.epoch_s, 3),

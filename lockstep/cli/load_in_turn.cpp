@@ -62,8 +62,9 @@ std::vector<std::string> await_first_loads(std::optional<FirstLoad>& own, Proces
 }
 
 void require_same_data(const RecipeData& data, ProcessGroup& group) {
-  const auto found = group.all_gather_object(
-      lockstep::str(data.description, " with ", data.train.size(), " images"));
+  std::string own = lockstep::str(data.description, " with ", data.train.size(), " images");
+  if (!data.fingerprint.empty()) own += " (names and split: " + data.fingerprint + ")";
+  const auto found = group.all_gather_object(own);
   for (std::size_t rank = 1; rank < found.size(); ++rank) {
     if (found[rank] != found[0]) {
       throw DataError(lockstep::str("the ranks found different data: rank 0 ", found[0], ", rank ",

@@ -36,6 +36,8 @@ RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& re
                                      .seed = settings.seed,
                                      .validation_fraction = settings.of_recipe.validation_fraction,
                                      .cache_bytes = cache_bytes(settings),
+                                     .local_processes =
+                                         settings.worker ? settings.worker->local_world_size : 1,
                                      .progress = progress,
                                      .message = message});
 }

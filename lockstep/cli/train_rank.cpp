@@ -143,6 +143,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                   .precision = {},
                   .device = {},
                   .dataset = data.description,
+                  .split = data.is_split_at_random ? data.fingerprint : std::string(),
                   .fused_kernels = uses_fused_kernels(settings, device),
                   .threads_per_rank = threads,
                   .global_batch = settings.global_batch,
@@ -201,8 +202,8 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     if (!settings.quiet) {
       listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
       listeners.push_back(std::make_unique<ModelSummaryTable>(std::cout));
-    listeners.push_back(std::make_unique<SummaryTable>(std::cout));
-    listeners.push_back(std::make_unique<ProfileTable>(std::cout));
+      listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+      listeners.push_back(std::make_unique<ProfileTable>(std::cout));
     }
     if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
     if (!settings.out.empty() && trainer.fast_dev_run == 0) {

@@ -35,7 +35,13 @@ bool has_sizes(const Recipe& recipe) { return static_cast<bool>(recipe.choose); 
 bool has_folder_split(const Recipe& recipe) { return recipe.splits_folder; }
 
 std::int64_t parse_cache(const std::string& text) {
-  return text == "none" ? 0 : parse_bytes("train: --cache", text);
+  if (text == "none") return 0;
+  try {
+    return parse_bytes("train: --cache", text);
+  } catch (const ConfigError&) {
+    throw ConfigError(lockstep::str(
+        "train: --cache must be a size such as 2GB, up to 1TiB, or none, got '", text, "'"));
+  }
 }
 
 std::filesystem::path existing_file(const std::string& path) {

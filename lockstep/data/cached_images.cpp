@@ -98,8 +98,14 @@ class CachedSource final : public ImageSource {
     const ImageShape shape = size_ ? ImageShape{channels, size_->height, size_->width}
                                    : ImageShape{channels, height, width};
     if (!has_room(shape)) return;
-    const ImageView made = make(reader, shape);
-    if (const auto stored = store(image, made)) reader.show(pixels_of(image, *stored));
+    try {
+      const ImageView made = make(reader, shape);
+      if (const auto stored = store(image, made)) reader.show(pixels_of(image, *stored));
+    } catch (const DataError&) {
+      // The file is damaged, but perhaps not in the part that the caller wants.
+      leave_out(image);
+      dataset_.read(index, reader);
+    }
   }
 
   void prefetch(std::int64_t index) const override {
@@ -140,22 +146,35 @@ class CachedSource final : public ImageSource {
                             shape.width);
   }
 
+  // From now on the image is read from the data set.
+  static void leave_out(CachedImage& image) {
+    std::int64_t empty = CachedImage::kEmpty;
+    image.place.compare_exchange_strong(empty, CachedImage::kTaken);
+  }
+
+  // The offset of bytes that are the caller's from now on, or nothing where there is no room. The
+  // counter never falls: bytes that one image gave back could lie below those of another.
+  std::optional<std::int64_t> take_room(std::int64_t bytes) const {
+    std::int64_t offset = used().load(std::memory_order_relaxed);
+    do {
+      if (offset + bytes > max_bytes_) return std::nullopt;
+    } while (!used().compare_exchange_weak(offset, offset + bytes, std::memory_order_relaxed));
+    return offset;
+  }
+
   // The place of the pixels, or nothing where another thread or process has been faster, or has
   // taken the last room.
   std::optional<std::int64_t> store(CachedImage& image, const ImageView& made) const {
     std::int64_t empty = CachedImage::kEmpty;
     if (!image.place.compare_exchange_strong(empty, CachedImage::kTaken)) return std::nullopt;
     const std::int64_t bytes = aligned(made.shape.elements());
-    const std::int64_t offset = used().fetch_add(bytes, std::memory_order_relaxed);
-    if (offset + bytes > max_bytes_) {
-      used().fetch_sub(bytes, std::memory_order_relaxed);
-      return std::nullopt;
-    }
-    copy_planar(made, pixels_at(offset));
+    const std::optional<std::int64_t> offset = take_room(bytes);
+    if (!offset) return std::nullopt;
+    copy_planar(made, pixels_at(*offset));
     image.channels = static_cast<std::int32_t>(made.shape.channels);
     image.height = static_cast<std::int32_t>(made.shape.height);
     image.width = static_cast<std::int32_t>(made.shape.width);
-    const std::int64_t place = offset + CachedImage::kStored;
+    const std::int64_t place = *offset + CachedImage::kStored;
     image.place.store(place, std::memory_order_release);
     return place;
   }

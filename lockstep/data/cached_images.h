@@ -25,7 +25,8 @@ struct CacheImagesOptions {
 };
 
 /// `dataset`, of which each image is stored in memory when it is read first, and read from there
-/// from then on. Images for which `max_bytes` leaves no room are read from `dataset` each time.
+/// from then on. Images for which `max_bytes` leaves no room are read from `dataset` each time, and
+/// so are those that cannot be decoded whole: a damaged file fails where it would without a cache.
 /// Batches are the same bytes as without a cache, if their list begins with the Resize to `size`.
 ///
 /// The memory is shared with processes that are forked after this call, whichever of them has read

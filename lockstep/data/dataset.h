@@ -29,6 +29,9 @@ class ImageSource {
     static_cast<void>(index);
     return false;
   }
+  /// A number that stands for the names of the images in their order: equal where they are equal. 0
+  /// from a source whose images have no names.
+  virtual std::uint64_t fingerprint() const { return 0; }
   /// Told of an image that will soon be read: a source in memory may ask the processor for it. In random
   /// order an image is in no cache.
   virtual void prefetch(std::int64_t index) const { static_cast<void>(index); }
@@ -77,6 +80,8 @@ class ImageDataset {
   }
   bool is_file(std::int64_t index) const { return state_->source->is_file(index); }
   void prefetch(std::int64_t index) const { state_->source->prefetch(index); }
+  /// ImageSource::fingerprint().
+  std::uint64_t fingerprint() const { return state_->source->fingerprint(); }
   /// Pixels of image `index` of a data set in memory; ConfigError for one of files.
   ImageView image(std::int64_t index) const;
   /// Class of image `index`, 0 to num_classes() - 1. DataError when the source gives another number.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +13,7 @@
 #include <lockstep/core/directory.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/formats/checksum.h>
 
 namespace lockstep {
 namespace {
@@ -27,11 +31,28 @@ struct ImagesOfFolder {
   std::vector<std::string> names;
 };
 
+// The checksum of the paths below a folder whose own path has `prefix` characters, with or without
+// a slash at its end.
+std::uint64_t fingerprint_of(std::size_t prefix, const std::vector<ImagesOfFolder>& folders) {
+  Checksum sum;
+  const auto add = [&sum](const std::string& text) {
+    sum.add(std::as_bytes(std::span(text)));
+    sum.add(std::as_bytes(std::span("", 1)));  // ends the text
+  };
+  for (const ImagesOfFolder& folder : folders) {
+    const std::size_t begin = folder.path.find_first_not_of('/', prefix);
+    add(folder.path.substr(std::min(begin, folder.path.size())));
+    for (const std::string& name : folder.names) add(name);
+  }
+  return sum.value();
+}
+
 // Names rather than paths: most fit into a string without memory of its own.
 class FolderSource final : public ImageSource {
  public:
-  FolderSource(std::vector<ImagesOfFolder> folders, const ImageFolderOptions& options)
-      : options_(options) {
+  FolderSource(const fs::path& directory, std::vector<ImagesOfFolder> folders,
+               const ImageFolderOptions& options)
+      : options_(options), fingerprint_(fingerprint_of(directory.string().size(), folders)) {
     for (ImagesOfFolder& folder : folders) {
       for (std::string& name : folder.names) files_.push_back({std::move(name), folders_.size()});
       folders_.push_back({std::move(folder.path), folder.label});
@@ -48,6 +69,7 @@ class FolderSource final : public ImageSource {
     return folders_[files_[static_cast<std::size_t>(index)].folder].label;
   }
   bool is_file(std::int64_t) const override { return true; }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
   struct File {
@@ -62,6 +84,7 @@ class FolderSource final : public ImageSource {
   std::vector<File> files_;
   std::vector<Folder> folders_;
   ImageFolderOptions options_;
+  std::uint64_t fingerprint_;
 };
 
 // ".jpg" of "a.JPG"; none of a name that only begins with a dot.
@@ -133,7 +156,8 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
   const fs::path shown = directory.filename().empty() ? directory.parent_path() : directory;
   return ImageDataset(str("images of ", shown.filename().string()), {3, 0, 0},
                       static_cast<std::int64_t>(classes.size()),
-                      std::make_shared<const FolderSource>(std::move(folders), options), classes);
+                      std::make_shared<const FolderSource>(directory, std::move(folders), options),
+                      classes);
 }
 
 }  // namespace lockstep

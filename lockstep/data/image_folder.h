@@ -21,7 +21,8 @@ struct ImageFolderOptions {
 /// torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the order of their
 /// names, their images all files below them that end in .jpg, .jpeg or .png, in the order of their paths;
 /// case does not matter, other files are ignored, links are followed. Each image has its own size and
-/// three channels; the classes are called as their folders.
+/// three channels; the classes are called as their folders. Its fingerprint stands for the paths below
+/// `directory`, and not for what the files hold.
 ///
 /// Reads names only. ConfigError when an option is out of range. DataError when a folder cannot be read
 /// (it is named), there is no class, a class has no image, or an image is of a kind that torchvision

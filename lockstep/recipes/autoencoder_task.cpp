@@ -1,5 +1,6 @@
 #include <lockstep/recipes/autoencoder_task.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/recipes/tensor_picture.h>
@@ -9,6 +10,17 @@ namespace lockstep {
 namespace {
 
 constexpr Color kWhite = {255, 255, 255};
+
+// `images`, whose longer side becomes `side` pixels where it has more; each pixel is a mean.
+torch::Tensor reduced_to(const torch::Tensor& images, std::int64_t side) {
+  const std::int64_t longer = std::max(images.size(2), images.size(3));
+  if (longer <= side) return images;
+  const auto reduced = [&](std::int64_t pixels) {
+    return std::max<std::int64_t>(pixels * side / longer, 1);
+  };
+  return at::adaptive_avg_pool2d(images.to(torch::kFloat32),
+                                 {reduced(images.size(2)), reduced(images.size(3))});
+}
 
 }  // namespace
 
@@ -34,14 +46,15 @@ void AutoencoderTask::evaluate(const torch::Tensor& output, const torch::Tensor&
 }
 
 std::optional<RunPicture> AutoencoderTask::picture(const Batch& samples) {
-  const torch::Tensor outputs = forward(*net_, samples.images);
-  const std::int64_t height = samples.images.size(2);
-  const std::int64_t width = samples.images.size(3);
+  const torch::Tensor images = reduced_to(samples.images, kPictureSide);
+  const torch::Tensor outputs = reduced_to(forward(*net_, samples.images), kPictureSide);
+  const std::int64_t height = images.size(2);
+  const std::int64_t width = images.size(3);
   Canvas canvas(2 * height + kPictureGap, samples.size * (width + kPictureGap) - kPictureGap,
                 kWhite);
   for (std::int64_t i = 0; i < samples.size; ++i) {
     const std::int64_t left = i * (width + kPictureGap);
-    canvas.draw({left, 0}, picture_of(samples.images[i], normalize_));
+    canvas.draw({left, 0}, picture_of(images[i], normalize_));
     canvas.draw({left, height + kPictureGap}, picture_of(outputs[i], normalize_));
   }
   const Picture& sheet = canvas.picture();

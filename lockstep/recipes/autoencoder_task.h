@@ -29,9 +29,11 @@ class AutoencoderTask final : public OutputTask {
   std::vector<MetricPtr> metrics() override { return {psnr_}; }
 
   /// "reconstructions": the images side by side, and below each what the net makes of it, with
-  /// kPictureGap pixels of white between them.
+  /// kPictureGap pixels of white between them. Images of more than kPictureSide pixels a side are
+  /// shown reduced to that.
   std::optional<RunPicture> picture(const Batch& samples) override;
   static constexpr std::int64_t kPictureGap = 4;
+  static constexpr std::int64_t kPictureSide = 256;
 
  private:
   std::shared_ptr<AutoencoderImpl> net_;

@@ -1,19 +1,24 @@
 #include <lockstep/recipes/folder_split.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/directory.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/memory.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/cached_images.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/random_split.h>
+#include <lockstep/formats/checksum.h>
 #include <lockstep/parallel/thread_share.h>
 #include <lockstep/report/text.h>
 
@@ -24,6 +29,9 @@ namespace fs = std::filesystem;
 
 // The part of the host's free memory that a cache takes unless the user gives it more.
 constexpr std::int64_t kCacheShare = 4;
+
+// Names of the folder beside train, the first that is there.
+constexpr std::array<const char*, 4> kValidationFolders = {"val", "valid", "validation", "test"};
 
 struct FolderParts {
   ImageDataset train;
@@ -45,29 +53,50 @@ ImageFolderOptions folder_options(const RecipeDataOptions& options) {
   return {.decoding = options.decoding, .max_image_pixels = options.max_image_pixels};
 }
 
+// DataError for the first class that `part` has and `other` lacks.
+void require_classes(const fs::path& directory, const char* part, const ImageDataset& images,
+                     const char* other, const ImageDataset& others) {
+  for (const std::string& name : images.class_names()) {
+    if (std::ranges::find(others.class_names(), name) != others.class_names().end()) continue;
+    throw DataError(lockstep::str(directory.string(), ": ", part, " has the class '", name,
+                                  "', which ", other, " lacks; give both a folder for each class"));
+  }
+}
+
 FolderParts load_parts(const fs::path& directory, const char* validation_name,
                        const ImageFolderOptions& options) {
   ImageDataset train = load_image_folder(directory / "train", options);
   ImageDataset validation = load_image_folder(directory / validation_name, options);
-  if (train.class_names() != validation.class_names()) {
-    throw DataError(lockstep::str(directory.string(), ": train has ", train.num_classes(),
-                                  " classes and ", validation_name, ' ', validation.num_classes(),
-                                  ", which must have the same names"));
-  }
+  require_classes(directory, "train", train, validation_name, validation);
+  require_classes(directory, validation_name, validation, "train", train);
   return {std::move(train), std::move(validation)};
-}
-
-// The name of the folder that validation images are in; null where the folder has no split.
-const char* validation_folder(const fs::path& directory) {
-  if (!has_folder(directory, "train")) return nullptr;
-  for (const char* name : {"val", "test"}) {
-    if (has_folder(directory, name)) return name;
-  }
-  return nullptr;
 }
 
 void tell(const RecipeDataOptions& options, const std::string& text) {
   if (options.message) options.message(text);
+}
+
+// The name of the folder that validation images are in; null where the folder has no split.
+const char* validation_folder(const RecipeDataOptions& options, const fs::path& directory,
+                              const std::string& recipe) {
+  if (!has_folder(directory, "train")) return nullptr;
+  std::vector<const char*> found;
+  for (const char* name : kValidationFolders) {
+    if (has_folder(directory, name)) found.push_back(name);
+  }
+  if (found.empty() && !list_directory(directory / "train").folders.empty()) {
+    throw ConfigError(lockstep::str(
+        recipe, ": ", directory.string(),
+        " has the folder train, which has folders of its own, but none of ",
+        lockstep::join(kValidationFolders), "; add one, or give --data ",
+        (directory / "train").string(), ", which is split at random"));
+  }
+  if (found.empty()) return nullptr;
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    tell(options, lockstep::str(directory.string(), ": the images in ", found[0],
+                                " are validated on, those in ", found[i], " are not used"));
+  }
+  return found[0];
 }
 
 std::string image_count(std::int64_t images) {
@@ -123,7 +152,58 @@ std::int64_t cache_limit(const RecipeDataOptions& options, const FolderSplitOpti
   if (options.cache_bytes) return *options.cache_bytes;
   const HostMemory memory = host_memory();
   if (memory.total == 0) return wanted.default_cache_bytes;
-  return std::min(wanted.default_cache_bytes, memory.left() / kCacheShare);
+  return std::min(wanted.default_cache_bytes,
+                  memory.left() / kCacheShare / std::max(options.local_processes, 1));
+}
+
+// Says so where the caches of all processes of this host would take more than there is.
+void tell_of_memory(const RecipeDataOptions& options, const FolderSplitOptions& wanted,
+                    std::int64_t images, std::int64_t limit) {
+  const HostMemory memory = host_memory();
+  if (memory.total == 0) return;
+  std::int64_t most = limit;
+  if (wanted.cached_size) {
+    const auto [height, width] = *wanted.cached_size;
+    most = std::min(most, images * cached_bytes(3, height, width));
+  }
+  const std::int64_t processes = std::max(options.local_processes, 1);
+  if (most <= memory.left() / processes) return;
+  tell(options, lockstep::str("the cache may grow to ", bytes_text(static_cast<double>(most)),
+                              processes > 1 ? " in each of the host's processes" : "",
+                              ", but the host has ", bytes_text(static_cast<double>(memory.left())),
+                              " of memory left; give a smaller --cache"));
+}
+
+// Stands for the names of the images in `parts`, and for `split`, which says what becomes of them.
+std::string fingerprint_text(const std::vector<std::uint64_t>& parts, const std::string& split) {
+  Checksum sum;
+  sum.add(std::as_bytes(std::span(parts)));
+  sum.add(std::as_bytes(std::span(split)));
+  return lockstep::str(sum.value());
+}
+
+// `images` with a cache, if there is to be one.
+ImageDataset cached(const ImageDataset& images, const RecipeDataOptions& options,
+                    const FolderSplitOptions& wanted) {
+  const std::int64_t limit = cache_limit(options, wanted);
+  if (limit == 0) return images;
+  tell_of_cache(options, wanted, images.size(), limit);
+  tell_of_memory(options, wanted, images.size(), limit);
+  return cache_images(images, {.max_bytes = limit, .size = wanted.cached_size});
+}
+
+// The folder's own split, whose parts share a cache.
+RecipeData load_own_split(const fs::path& directory, const char* validation_name,
+                          const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
+  const auto [train, validation] =
+      load_parts(directory, validation_name, folder_options(options));
+  const ImageDataset all = cached(concatenate({train, validation}), options, wanted);
+  const ImageDataset rest = range_of(all, train.size(), validation.size());
+  return {.description = name_of_folder(directory),
+          .train = range_of(all, 0, train.size()),
+          .load_test = [rest] { return rest; },
+          .fingerprint =
+              fingerprint_text({train.fingerprint(), validation.fingerprint()}, validation_name)};
 }
 
 }  // namespace
@@ -139,28 +219,21 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
     OptionCheck(wanted.recipe)
         .in_range("the validation fraction", *options.validation_fraction, 0, 1);
   }
-  const char* const own_split = validation_folder(directory);
+  const char* const own_split = validation_folder(options, directory, wanted.recipe);
   if (own_split != nullptr && options.validation_fraction) {
     throw ConfigError(lockstep::str(wanted.recipe, ": ", directory.string(),
                                     " has the folders train and ", own_split,
                                     ", which are the split; leave the validation fraction out"));
   }
-  const ImageFolderOptions folder = folder_options(options);
-  std::optional<FolderParts> own;
-  if (own_split != nullptr) own = load_parts(directory, own_split, folder);
-  ImageDataset all =
-      own ? concatenate({own->train, own->validation}) : load_image_folder(directory, folder);
-  if (const std::int64_t limit = cache_limit(options, wanted); limit > 0) {
-    tell_of_cache(options, wanted, all.size(), limit);
-    all = cache_images(all, {.max_bytes = limit, .size = wanted.cached_size});
-  }
-  const FolderParts parts =
-      own ? FolderParts{range_of(all, 0, own->train.size()),
-                        range_of(all, own->train.size(), own->validation.size())}
-          : split_at_random(all, options, wanted.recipe);
+  if (own_split != nullptr) return load_own_split(directory, own_split, options, wanted);
+  const ImageDataset all = load_image_folder(directory, folder_options(options));
+  const FolderParts parts = split_at_random(cached(all, options, wanted), options, wanted.recipe);
+  const std::string split = lockstep::str(options.seed, ' ', parts.validation.size());
   return {.description = name_of_folder(directory),
           .train = parts.train,
-          .load_test = [validation = parts.validation] { return validation; }};
+          .load_test = [validation = parts.validation] { return validation; },
+          .fingerprint = fingerprint_text({all.fingerprint()}, split),
+          .is_split_at_random = true};
 }
 
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe) {

@@ -20,13 +20,15 @@ struct FolderSplitOptions {
 };
 
 /// The images of RecipeDataOptions::directory, which has a folder for each class. Where it has the
-/// folders train and val (or test) instead, these are the split. Otherwise the images are split at
-/// random by RecipeDataOptions::seed, alike on all ranks, with random_split(); the message says how
-/// many images each part has. Both parts share one cache.
+/// folder train and one of val, valid, validation and test instead, the first of these is the other
+/// part of the split. Otherwise the images are split at random by RecipeDataOptions::seed, alike on
+/// all ranks, with random_split(). Both parts share one cache. Messages say how many images each
+/// part has, which folder is left out, and when the caches need more memory than the host has left.
 ///
-/// ConfigError without a directory, for a fraction that leaves one part without an image, and for a
-/// fraction where the folder has a split of its own. DataError as load_image_folder() throws it,
-/// and when train and val have other classes.
+/// ConfigError without a directory, for a fraction that leaves one part without an image, for a
+/// fraction where the folder has a split of its own, and for a folder train that has folders but no
+/// other part beside it. DataError as load_image_folder() throws it, and when train and val have
+/// other classes.
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted);
 
 /// The images of `directory`/train and `directory`/val, which must have the same classes.

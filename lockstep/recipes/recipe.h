@@ -42,9 +42,11 @@ struct RecipeDataOptions {
   /// Share of the images that are validated on, above 0 and below 1; absent: kValidationFraction,
   /// or the folder's own split (Recipe::splits_folder only).
   std::optional<double> validation_fraction{};
-  /// Memory for decoded images (cache_images()) in bytes, of all ranks together; 0: none; absent:
-  /// what the recipe finds useful (Recipe::splits_folder only).
+  /// Memory for decoded images (cache_images()) in bytes, of this process and those that it forks; 0:
+  /// none; absent: what the recipe finds useful (Recipe::splits_folder only).
   std::optional<std::int64_t> cache_bytes{};
+  /// Processes of this host that load the data, each for itself, and share the host's memory.
+  int local_processes = 1;
   DownloadProgress progress{};  ///< may be empty
   /// Told in one line what the user should know, such as a fall-back; may be empty.
   std::function<void(const std::string&)> message{};
@@ -54,6 +56,10 @@ struct RecipeData {
   std::string description{};  ///< what is trained on, in words
   ImageDataset train;
   std::function<ImageDataset()> load_test{};  ///< called when the test images are first needed
+  /// Stands for the names of the images and for how they are split into those to train and those to
+  /// validate on: equal where these are equal. Empty: the recipe does not tell.
+  std::string fingerprint{};
+  bool is_split_at_random = false;  ///< and not by the folder itself
 };
 
 struct TaskOptions {
@@ -76,8 +82,8 @@ struct RecipeChoices {
   std::optional<std::int64_t> image_size{};  ///< pixels of a side of the model's images
 };
 
-/// Immutable. load_data() uses no tensor, so that a launcher may call it before it forks; it throws
-/// ConfigError and DataError as find_data() does. make_task() draws the initial weights from
+/// Immutable. load_data() starts no thread of LibTorch's, so that a launcher may call it before it
+/// forks; it throws ConfigError and DataError as find_data() does. make_task() draws the initial weights from
 /// LibTorch's generator.
 struct Recipe {
   std::string name{};

@@ -142,7 +142,8 @@ Owners owners_of(const Modules& modules) {
   return owners;
 }
 
-// What the callbacks of this thread know. They are plain functions.
+// What the callbacks of this thread know. They are plain functions. LibTorch hands callbacks on to
+// threads that compute for this one, where there is no watch.
 struct LayerWatch {
   Owners owners{};
   std::vector<torch::Tensor> transposed{};  // weights, which `owners` has, too
@@ -156,6 +157,7 @@ struct WatchedLayer final : at::ObserverContext {
 };
 
 const torch::nn::Module* owner_of(const c10::IValue& value) {
+  if (layer_watch == nullptr) return nullptr;
   const auto owner = [](const torch::Tensor& tensor) -> const torch::nn::Module* {
     const auto found = layer_watch->owners.find(tensor.unsafeGetTensorImpl());
     return found == layer_watch->owners.end() ? nullptr : found->second;

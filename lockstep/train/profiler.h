@@ -19,7 +19,7 @@ enum class Profiler {
 struct ProfilerOptions {
   Profiler kind = Profiler::kNone;
   /// kTrace: a trace in Chrome's format, for https://ui.perfetto.dev, written on rank 0 when
-  /// `trace_steps` have been recorded or the run ends. A file that exists is replaced.
+  /// `trace_steps` have been recorded or the run ends. A file that exists is removed first.
   std::filesystem::path trace_file{};
   /// kTrace: the optimizer steps to record, from the second one of this run on: the first one
   /// prepares memory. They take longer than others.

@@ -8,6 +8,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
@@ -23,10 +24,12 @@ std::filesystem::path folder_of_trace(const std::filesystem::path& file) {
 StepTrace::StepTrace(const ProfilerOptions& options, bool on_gpu)
     : file_(options.trace_file), first_(1), end_(1 + options.trace_steps), on_gpu_(on_gpu) {
   make_writable_directory(folder_of_trace(file_));
+  std::error_code ignored;
+  std::filesystem::remove(file_, ignored);  // so that an old file does not pass for the new one
 }
 
 StepTrace::~StepTrace() {
-  if (!records_) return;
+  if (state_ != State::kRecording) return;
   try {
     torch::autograd::profiler::disableProfiler();
   } catch (const std::exception&) {  // the run has failed, and this would hide why
@@ -41,14 +44,17 @@ void StepTrace::begin_step(std::int64_t step) {
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);
   torch::autograd::profiler::prepareProfiler(config, activities);
   torch::autograd::profiler::enableProfiler(config, activities);
-  records_ = true;
+  state_ = State::kRecording;
 }
 
 void StepTrace::finish() {
-  if (!records_) return;
-  records_ = false;
+  if (state_ == State::kWaiting) {
+    log_warning("profiler: there is no trace ", file_.string(), ": the run ended before its step ",
+                first_ + 1, ", the first that is traced; run more steps");
+  }
+  if (state_ != State::kRecording) return;
+  state_ = State::kWritten;
   std::error_code error;
-  std::filesystem::remove(file_, error);  // so that an old file does not pass for the new one
   torch::autograd::profiler::disableProfiler()->save(file_.string());
   if (std::filesystem::file_size(file_, error) > 0 && !error) return;
   throw DataError(lockstep::str("profiler: LibTorch's profiler has not written the trace ",

@@ -13,7 +13,7 @@ namespace lockstep {
 /// gives up what is not yet written.
 class StepTrace {
  public:
-  /// ConfigError where the file's folder does not take files.
+  /// Removes the trace of an earlier run. ConfigError where the file's folder does not take files.
   StepTrace(const ProfilerOptions& options, bool on_gpu);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
@@ -21,8 +21,8 @@ class StepTrace {
 
   /// Call it before the batches of each step are read. `step` counts the steps of the run from 0.
   void begin_step(std::int64_t step);
-  /// Writes the file, if that has not been done and there is something to write. DataError when it
-  /// fails.
+  /// Writes the file, unless that has been done. Warns where the run was too short to record a
+  /// step. DataError when the file cannot be written.
   void finish();
 
  private:
@@ -30,7 +30,8 @@ class StepTrace {
   const std::int64_t first_;  // step
   const std::int64_t end_;    // step behind the last one
   const bool on_gpu_;
-  bool records_ = false;
+  enum class State { kWaiting, kRecording, kWritten };
+  State state_ = State::kWaiting;
 };
 
 }  // namespace lockstep

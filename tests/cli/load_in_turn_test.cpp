@@ -88,6 +88,22 @@ TEST(LoadInTurn, RefusesDifferentData) {
   }
 }
 
+TEST(LoadInTurn, RefusesTheSameImagesInAnotherSplit) {
+  const auto errors = run_ranks([&](ProcessGroup& group) {
+    load_in_turn(
+        [&](const LoadRequest&) {
+          RecipeData data = small_data("photos");
+          data.fingerprint = group.rank() == 1 ? "17" : "5";
+          return data;
+        },
+        group);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("rank 0 photos with 4 images (names and split: 5), rank 1 photos "
+                                 "with 4 images (names and split: 17)"));
+  }
+}
+
 TEST(LoadInTurn, GivesADownloadUpWhenTheGroupIsLost) {
   std::atomic<bool> stopped = false;
   const auto errors = run_ranks([&](ProcessGroup& group) {

@@ -2,14 +2,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/formats/png.h>
 #include <tests/cli/train_command.h>
 #include <tests/export/onnx_reader.h>
@@ -27,6 +30,18 @@ class TrainFolder : public TrainCommand {
  protected:
   void write_photos(const std::string& name, int count, int classes) {
     write_colours(scratch, name, count, classes);
+  }
+  // Images of random pixels, each of its own size.
+  void write_noise(const std::string& name, int count, int classes) {
+    std::mt19937 random(5);
+    for (int number = 0; number < count; ++number) {
+      const int width = 50 + 3 * number;
+      const int height = 90 - 2 * number;
+      std::vector<std::uint8_t> pixels(static_cast<std::size_t>(width * height * 3));
+      for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(random());
+      scratch.write(lockstep::str(name, "/class", number % classes, "/", number, ".png"),
+                    encode_png(pixels, width, height));
+    }
   }
   ProgramResult train_folder(const std::string& recipe, const std::string& folder,
                              const std::vector<std::string>& more) const {
@@ -141,21 +156,52 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   EXPECT_TRUE(model.initializers.contains("decoder.2.weight"));
 }
 
-// Whether images come from the cache or from their files is not to be seen in the weights.
+// Whether images come from the cache of both ranks or from their files is not to be seen in the
+// weights. 40 kB have room for some of the images.
 TEST_F(TrainFolder, TheCacheChangesNothing) {
-  write_photos("photos", 20, 2);
-  std::vector<double> losses;
-  for (const char* cache : {"none", "10kB", "1GB"}) {
-    const std::string json = in_scratch(std::string(cache) + ".json");
-    const ProgramResult result =
-        train_folder("autoencoder", "photos",
-                     {"--image-size", "40", "--batch-size", "8", "--threads", "1", "--max-epochs",
-                      "3", "--cache", cache, "--json", json});
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-    losses.push_back(record(std::string(cache) + ".json")["test"]["loss"]);
+  write_noise("photos", 16, 2);
+  for (const auto& [recipe, side] : {std::pair("autoencoder", "40"), {"classify", "64"}}) {
+    std::vector<std::string> weights;
+    for (const char* cache : {"none", "40kB", "1GB"}) {
+      const std::string run = lockstep::str(recipe, "-", cache);
+      const ProgramResult result = train_folder(
+          recipe, "photos",
+          {"--nproc-per-node", "2", "--image-size", side, "--batch-size", "4", "--threads", "1",
+           "--max-epochs", "2", "--cache", cache, "--out", in_scratch(run)});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      weights.push_back(read_text(scratch / run / "checkpoint.safetensors"));
+      ASSERT_GT(weights.back().size(), 10'000U) << run;
+    }
+    EXPECT_TRUE(weights[1] == weights[0]) << recipe << " with some images in memory";
+    EXPECT_TRUE(weights[2] == weights[0]) << recipe << " with all images in memory";
   }
-  EXPECT_EQ(losses[1], losses[0]);
-  EXPECT_EQ(losses[2], losses[0]);
+}
+
+// A split by other rules would validate on images that the run has trained on.
+TEST_F(TrainFolder, ResumesOnTheSameSplitOnly) {
+  write_photos("photos", 10, 2);
+  const auto resume = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--image-size", "40", "--batch-size", "4",
+                                      "--threads",    "1",  "--out",        in_scratch("run")};
+    words.insert(words.end(), more.begin(), more.end());
+    return train_folder("autoencoder", "photos", words);
+  };
+  ASSERT_EQ(resume({"--max-epochs", "1"}).exit_code, 0);
+  const ProgramResult same = resume({"--max-epochs", "2", "--resume"});
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("does not repeat")));
+  const auto expect_refused = [&](const std::vector<std::string>& more, const char* what) {
+    std::vector<std::string> words = {"--max-epochs", "3", "--resume"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult refused = resume(words);
+    EXPECT_NE(refused.exit_code, 0) << what;
+    EXPECT_EQ(refused.error_lines(), 1) << what << "\n" << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("was trained with another split of the images")) << what;
+  };
+  expect_refused({"--val-fraction", "0.5"}, "another fraction");
+  expect_refused({"--seed", "1"}, "another seed");
+  std::filesystem::rename(scratch / "photos/class0/000.png", scratch / "photos/class0/zzz.png");
+  expect_refused({}, "another order of the files");
 }
 
 TEST_F(TrainFolder, AClassifierAndItsWeightsForOtherClasses) {
@@ -228,7 +274,9 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
       {{"classify", "--data", photos, "--val-fraction", "0"},
        2,
        "each part needs at least 1 image"},
-      {{"classify", "--data", photos, "--cache", "much"}, 2, "--cache"},
+      {{"classify", "--data", photos, "--cache", "0"},
+       2,
+       "train: --cache must be a size such as 2GB, up to 1TiB, or none, got '0'"},
       {{"classify", "--data", photos, "--cache", "1GB", "--loader", "dali"},
        2,
        "train: --cache belongs to --loader native, got --loader dali"},
@@ -285,8 +333,16 @@ TEST_F(TrainFolder, TimesAnEpochForATable) {
              "--format", "markdown"});
   EXPECT_THAT(
       markdown.out,
-      AllOf(HasSubstr("| ranks | batch per rank | iterations per epoch | seconds per epoch"),
-            HasSubstr("| 1 | 4 | 2 |")));
+      AllOf(HasSubstr("| ranks | threads | batch per rank | iterations per epoch | seconds per"),
+            HasSubstr("| 1 | 1 | 4 | 2 |")));
+  // Without --threads a rank alone has no more of them than each of several.
+  const ProgramResult shares =
+      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1,2",
+             "--max-steps", "1", "--batch-per-rank", "4", "--epochs", "1", "--json",
+             in_scratch("shares.json")});
+  ASSERT_EQ(shares.exit_code, 0) << shares.err;
+  const nlohmann::json shared = record("shares.json");
+  EXPECT_EQ(shared[0]["threads_per_rank"], shared[1]["threads_per_rank"]);
   expect_one_error(table({"autoencoder"}), 2, "autoencoder: give --data DIR", "no folder");
   expect_one_error(table({"mnist", "--ranks", "1,x"}), 2,
                    "--ranks must be whole numbers with commas, as in 1,2,3, got '1,x'", "ranks");

@@ -6,9 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -148,6 +153,91 @@ TEST(CachedImages, AreReadByManyThreadsAtOnce) {
   for (std::int64_t i = 0; i < plain.size(); ++i) stored += is_cached(cached, i) ? 1 : 0;
   EXPECT_LE(stored, 17);
   EXPECT_GE(stored, 17 - kThreads) << "a thread that loses the last room leaves its image out";
+}
+
+// Images of many sizes, whose pixels are all the image's number.
+class ManySizes final : public ImageSource {
+ public:
+  static constexpr std::int64_t kImages = 400;
+  static constexpr std::int64_t kLargest = 40;
+
+  std::int64_t size() const override { return kImages; }
+  std::int64_t label(std::int64_t) const override { return 0; }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    const std::int64_t side = index % 2 == 0 ? 1 + index % 7 : kLargest - index % 5;
+    const std::uint8_t* const pixels = pixels_[static_cast<std::size_t>(index)].data();
+    reader.show(ImageView::planar(pixels, {3, side, side}));
+  }
+
+ private:
+  static std::vector<std::vector<std::uint8_t>> numbers() {
+    std::vector<std::vector<std::uint8_t>> all;
+    for (std::int64_t i = 0; i < kImages; ++i) {
+      all.emplace_back(3 * kLargest * kLargest, static_cast<std::uint8_t>(i % 251));
+    }
+    return all;
+  }
+  const std::vector<std::vector<std::uint8_t>> pixels_ = numbers();
+};
+
+// Whether all pixels of the image are its number.
+bool holds_its_number(const ImageDataset& dataset, std::int64_t index, ImageReader& reader) {
+  dataset.read(index, reader);
+  const auto [channels, height, width] = reader.shape();
+  const ImageView view = reader.pixels({0, 0, height, width});
+  const std::uint8_t* const begin = view.pixels;
+  return std::all_of(begin, begin + channels * height * width, [index](std::uint8_t pixel) {
+    return pixel == static_cast<std::uint8_t>(index % 251);
+  });
+}
+
+// Large and small images race for the last room again and again: no two may get the same bytes.
+TEST(CachedImages, NeverShareTheirRoom) {
+  const ImageDataset plain("sizes", {3, 0, 0}, 1, std::make_shared<const ManySizes>());
+  constexpr int kThreads = 4;
+  std::atomic<int> wrong = 0;
+  for (std::int64_t round = 0; round < 100; ++round) {
+    const ImageDataset cached = cache_images(plain, {.max_bytes = 40'000 + 192 * round});
+    std::barrier start(kThreads);
+    std::vector<std::thread> threads;
+    for (std::int64_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        ImageReader reader;
+        start.arrive_and_wait();
+        for (std::int64_t i = t; i < plain.size(); i += kThreads) cached.read(i, reader);
+        start.arrive_and_wait();
+        for (std::int64_t i = t; i < plain.size(); i += kThreads) {
+          if (!holds_its_number(cached, i, reader)) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+// The lower half of a JPEG is missing: crops of the upper half are there, with a cache as without.
+TEST(CachedImages, OfDamagedFilesAreReadFromThem) {
+  TemporaryDirectory folder;
+  const std::string whole = encode_jpeg({.width = 96, .height = 96});
+  folder.write("0/cut.jpg", whole.substr(0, whole.size() / 2));
+  const ImageDataset plain = load_image_folder(folder.path());
+  const Box upper{0, 0, 16, 16};
+  ImageReader reader;
+  plain.read(0, reader);
+  const ImageView view = reader.pixels(upper);
+  std::vector<std::uint8_t> expected;
+  for (std::int64_t x = 0; x < 16; ++x) expected.push_back(view.pixels[x * view.pixel_stride]);
+
+  const ImageDataset cached = cache_images(plain, {.max_bytes = kPlenty});
+  for (const char* pass : {"first", "second"}) {
+    cached.read(0, reader);
+    const ImageView again = reader.pixels(upper);
+    std::vector<std::uint8_t> found;
+    for (std::int64_t x = 0; x < 16; ++x) found.push_back(again.pixels[x * again.pixel_stride]);
+    EXPECT_EQ(found, expected) << pass;
+    EXPECT_THROW(reader.pixels({0, 0, 96, 96}), DataError) << pass;
+  }
 }
 
 TEST(CachedImages, RefuseOptionsThatCannotBe) {

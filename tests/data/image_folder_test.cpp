@@ -68,6 +68,25 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
 }
 
 // torchvision sorts the paths of folders as text, in which '-' comes before '/', and the names in each.
+TEST_F(ImageFolder, HasAFingerprintOfItsNames) {
+  const auto fingerprint = [](const std::filesystem::path& path) {
+    return load_image_folder(path).fingerprint();
+  };
+  write("here/cat/1.png", png(3, 3, 1));
+  write("here/dog/2.png", png(3, 3, 2));
+  write("in/another/place/cat/1.png", png(5, 3, 1));
+  write("in/another/place/dog/2.png", png(5, 3, 2));
+  const std::uint64_t here = fingerprint(folder.path() / "here");
+  EXPECT_NE(here, 0U);
+  EXPECT_EQ(fingerprint(folder.path() / "here/"), here);
+  EXPECT_EQ(fingerprint(folder.path() / "in/another/place"), here) << "the names are the same";
+  write("here/dog/3.png", png(3, 3, 3));
+  const std::uint64_t more = fingerprint(folder.path() / "here");
+  EXPECT_NE(more, here);
+  std::filesystem::rename(folder.path() / "here/dog/3.png", folder.path() / "here/cat/3.png");
+  EXPECT_NE(fingerprint(folder.path() / "here"), more) << "another class";
+}
+
 TEST_F(ImageFolder, FollowsLinksInTorchvisionsOrder) {
   const char* const names[] = {"b/a-z/2.png", "b/a-z/3.JPeG", "b/a/0.png", "b/a/z/1.png",
                                "link/4.png"};

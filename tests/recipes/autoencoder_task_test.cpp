@@ -83,6 +83,24 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   EXPECT_EQ(pixels[gap], 255) << "white between the rows";
 }
 
+TEST(AutoencoderTask, ShowsLargeImagesReduced) {
+  const torch::NoGradGuard no_grad;
+  AutoencoderTask task(Autoencoder(), kUnit);
+  Batch samples{
+      .images = torch::zeros({2, 3, 520, 1040}), .labels = torch::zeros({2}), .size = 2};
+  samples.images[1].narrow(2, 520, 520).fill_(1);  // the right half is white
+  const RunPicture sheet = task.picture(samples).value();
+  constexpr std::int64_t kGap = AutoencoderTask::kPictureGap;
+  ASSERT_EQ(sheet.width, 2 * 256 + kGap);
+  ASSERT_EQ(sheet.height, 2 * 128 + kGap);
+  const auto byte = [&](std::int64_t x) {
+    return static_cast<int>(sheet.rgb[static_cast<std::size_t>((64 * sheet.width + x) * 3)]);
+  };
+  EXPECT_EQ(byte(0), 0);
+  EXPECT_EQ(byte(256 + kGap + 100), 0);
+  EXPECT_EQ(byte(256 + kGap + 160), 255);
+}
+
 TEST(TensorPicture, UndoesNormalize) {
   const Normalize normalize = {.mean = {0.5, 0.25, 0}, .std = {0.5, 2, 1}};
   torch::Tensor image = torch::zeros({3, 1, 2});

@@ -19,9 +19,11 @@ namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class FolderSplit : public ::testing::Test {
  protected:
@@ -46,7 +48,7 @@ class FolderSplit : public ::testing::Test {
   std::vector<std::string> messages_;
 };
 
-TEST_F(FolderSplit, BySeedIsDisjointCompleteAndTheSameOnAllRanks) {
+TEST_F(FolderSplit, BySeedIsDisjointCompleteAndRepeatsItself) {
   write_colours(directory_, "photos", 20, 2);
   for (const char* recipe : {"classify", "autoencoder"}) {
     const RecipeData data = load(recipe, {.seed = 3});
@@ -62,7 +64,14 @@ TEST_F(FolderSplit, BySeedIsDisjointCompleteAndTheSameOnAllRanks) {
     const RecipeData again = load(recipe, {.seed = 3});
     EXPECT_EQ(reds_of(again.train), train);
     EXPECT_EQ(reds_of(again.load_test()), validation);
-    EXPECT_NE(reds_of(load(recipe, {.seed = 4}).load_test()), validation);
+    const RecipeData other = load(recipe, {.seed = 4});
+    EXPECT_NE(reds_of(other.load_test()), validation);
+
+    EXPECT_TRUE(data.is_split_at_random);
+    EXPECT_NE(data.fingerprint, "");
+    EXPECT_EQ(again.fingerprint, data.fingerprint);
+    EXPECT_NE(other.fingerprint, data.fingerprint);
+    EXPECT_NE(load(recipe, {.seed = 3, .validation_fraction = 0.3}).fingerprint, data.fingerprint);
   }
   EXPECT_THAT(messages_[0], "split by seed 3: 16 images to train on, 4 to validate on");
 }
@@ -81,7 +90,7 @@ TEST_F(FolderSplit, TakesTheShareThatItIsTold) {
 }
 
 TEST_F(FolderSplit, ByFoldersIsTheFolders) {
-  for (const std::string validation : {"val", "test"}) {
+  for (const std::string validation : {"val", "valid", "validation", "test"}) {
     std::filesystem::remove_all(directory_ / "photos");
     write_colours(directory_, "photos/train", 6, 2);
     write_colours(directory_, "photos/" + validation, 4, 2, /*first=*/10);
@@ -92,13 +101,53 @@ TEST_F(FolderSplit, ByFoldersIsTheFolders) {
       EXPECT_THAT(reds_of(data.load_test()),
                   ElementsAre(red_of(10), red_of(12), red_of(11), red_of(13)));
       EXPECT_EQ(data.load_test().num_classes(), 2);
+      EXPECT_FALSE(data.is_split_at_random);
+      EXPECT_NE(data.fingerprint, "");
     }
     EXPECT_THAT(message_of<ConfigError>([&] { load("classify", {.validation_fraction = 0.5}); }),
                 HasSubstr("has the folders train and " + validation + ", which are the split"));
   }
   write_colours(directory_, "photos/train", 1, 3, /*first=*/2);
   EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
-              HasSubstr("train has 3 classes and test 2"));
+              HasSubstr("photos: train has the class 'class2', which test lacks; give both a"));
+  std::filesystem::remove_all(directory_ / "photos/train/class0");
+  std::filesystem::remove_all(directory_ / "photos/train/class2");
+  EXPECT_THAT(message_of<DataError>([&] { load("classify"); }),
+              HasSubstr("photos: test has the class 'class0', which train lacks"));
+}
+
+TEST_F(FolderSplit, SaysWhichFolderItLeavesOut) {
+  write_colours(directory_, "photos/train", 6, 2);
+  write_colours(directory_, "photos/val", 2, 2, /*first=*/10);
+  write_colours(directory_, "photos/test", 4, 2, /*first=*/20);
+  EXPECT_THAT(reds_of(load("classify").load_test()), ElementsAre(red_of(10), red_of(11)));
+  EXPECT_THAT(messages_, ElementsAre(HasSubstr("photos: the images in val are validated on, those "
+                                               "in test are not used")));
+}
+
+TEST_F(FolderSplit, RefusesHalfOfASplit) {
+  write_colours(directory_, "photos/train", 6, 2);
+  EXPECT_THAT(message_of<ConfigError>([&] { load("autoencoder"); }),
+              AllOf(HasSubstr("has the folder train, which has folders of its own, but none of "
+                              "val, valid, validation, test"),
+                    HasSubstr("give --data " + (directory_ / "photos/train").string())));
+  // A class may be called so.
+  std::filesystem::remove_all(directory_ / "photos");
+  write_colours(directory_, "photos", 10, 2);
+  std::filesystem::rename(directory_ / "photos/class1", directory_ / "photos/train");
+  EXPECT_EQ(load("classify").train.class_names(), (std::vector<std::string>{"class0", "train"}));
+}
+
+TEST_F(FolderSplit, SaysThatTheCachesNeedMoreThanThereIs) {
+  write_colours(directory_, "photos", 20, 2);
+  constexpr std::int64_t kHundredGigabytes = 100'000'000'000;
+  load("classify", {.cache_bytes = kHundredGigabytes, .local_processes = 1000});
+  EXPECT_THAT(messages_, Contains(AllOf(HasSubstr("the cache may grow to 100"),
+                                        HasSubstr("in each of the host's processes"),
+                                        HasSubstr("give a smaller --cache"))));
+  messages_.clear();
+  load("autoencoder", {.cache_bytes = kHundredGigabytes});
+  EXPECT_THAT(messages_, Not(Contains(HasSubstr("give a smaller")))) << "20 images are 1.5 MB";
 }
 
 TEST_F(FolderSplit, KeepsDecodedImages) {

@@ -2,6 +2,8 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -148,7 +150,6 @@ TEST(TrainerDpBuffers, AreThoseOfTheFirstReplicasPart) {
   expect_statistics_of_first(kGlobalBatch * 3 / 4, shared);
 }
 
-// A run that goes on with other weights does not repeat the original, and says so.
 TEST_P(TrainerDp, RepeatsItsDropoutWhereItIsDeterministic) {
   TrainerOptions run = options(2);
   run.deterministic = true;
@@ -161,6 +162,42 @@ TEST_P(TrainerDp, RepeatsItsDropoutWhereItIsDeterministic) {
   EXPECT_GT(distance(first, state(false)), 1e-4);
 }
 
+// A classifier whose dropout begins with training forward `first`, counted from 0 over all replicas.
+struct LateDropoutNetImpl : torch::nn::Cloneable<LateDropoutNetImpl> {
+  explicit LateDropoutNetImpl(int first_)
+      : first(first_), forwards(std::make_shared<std::atomic<int>>(0)) {
+    LateDropoutNetImpl::reset();
+  }
+  void reset() override {
+    linear = register_module("linear", torch::nn::Linear(28 * 28, 10));
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    const bool draws = is_training() && (*forwards)++ >= first;
+    return linear->forward(torch::dropout(images.flatten(1), 0.5, draws));
+  }
+  int first;
+  std::shared_ptr<std::atomic<int>> forwards;  // the replicas share it
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(LateDropoutNet);
+
+// Two replicas: the third step begins with forward 4.
+TEST_P(TrainerDp, RefusesToBeDeterministicWhereAModuleDrawsLate) {
+  const auto train_with_dropout_from = [&](int forward, bool deterministic) {
+    ClassificationTask task(LateDropoutNet(forward), ClassificationLoss::kCrossEntropy);
+    TrainerOptions run = options(1);
+    run.deterministic = deterministic;
+    Loader loader = train_loader(group_of_one());
+    Trainer(run, make_strategy("dp", group_of_one(), two_cpus(GetParam()))).fit(task, loader);
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { train_with_dropout_from(4, true); }),
+              AllOf(HasSubstr("strategy dp: the module drew random numbers"),
+                    HasSubstr("not draw in its first forward")));
+  EXPECT_NO_THROW(train_with_dropout_from(4, false));
+  EXPECT_NO_THROW(train_with_dropout_from(0, true));
+}
+
+// A run that goes on with other weights does not repeat the original, and says so.
 TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
   StrategyOptions shared = two_cpus(DpLoss::kGathered);
   const auto equal = make_strategy("dp", group_of_one(), shared);

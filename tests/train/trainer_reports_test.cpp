@@ -2,6 +2,7 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer_runs.h>
@@ -20,6 +22,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing_support::CapturedLog;
 using testing_support::message_of;
 using testing_support::TemporaryDirectory;
 
@@ -199,6 +202,20 @@ TEST(TrainerProfiler, WritesATraceOfSomeSteps) {
   train(run);
   names = names_in_trace(run.profiler.trace_file);
   EXPECT_EQ(names.count("lockstep: optimizer"), 5U) << "of six steps all but the first";
+}
+
+TEST(TrainerProfiler, SaysThatARunIsTooShortForATrace) {
+  TemporaryDirectory directory;
+  directory.write("trace.json", "of an earlier run");
+  TrainerOptions run = options(1);
+  run.max_steps = 1;
+  run.profiler = {.kind = Profiler::kTrace, .trace_file = directory / "trace.json"};
+  const CapturedLog log;
+  train(run);
+  EXPECT_FALSE(std::filesystem::exists(run.profiler.trace_file));
+  const std::vector<std::string> lines = log.lines();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], HasSubstr("trace.json: the run ended before its step 2"));
 }
 
 TEST(TrainerProfiler, RefusesWhatCannotBeTraced) {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
@@ -29,6 +32,12 @@ std::vector<torch::Device> usual_devices(torch::Device device) {
   std::vector<torch::Device> devices;  // g++ 12 warns of a vector that is filled at once
   while (devices.size() < replicas) devices.push_back(device);
   return devices;
+}
+
+torch::Tensor cpu_generator_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  return generator.get_state();
 }
 
 class DataParallelStrategy final : public Strategy {
@@ -69,7 +78,7 @@ class DataParallelStrategy final : public Strategy {
     const bool shares_cpu = core_->has_replicas() && devices_.front().is_cpu();
     if (shares_cpu) alone_.emplace();
     takes_turns_ = shares_cpu && settings.deterministic;
-    drawn_.assign(devices_.size(), std::nullopt);
+    draws_.assign(devices_.size(), std::nullopt);
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
@@ -111,30 +120,45 @@ class DataParallelStrategy final : public Strategy {
   // What function(replica, its part of the batch) returns, for each replica that has a part.
   std::vector<torch::Tensor> run(const data_parallel::Step& step, const Function& function) {
     std::vector<torch::Tensor> of_all(devices_.size());
-    const bool in_turn = takes_turns_ && at::GradMode::is_enabled();
+    const bool trains = takes_turns_ && at::GradMode::is_enabled();
+    const bool in_turn = trains && may_draw(step);
+    const torch::Tensor before = trains && !in_turn ? cpu_generator_state() : torch::Tensor();
     step.run([&](std::size_t replica) {
       const auto compute = [&] { return function(core_->replica(replica), step.part(replica)); };
       of_all[replica] = in_turn ? computed_in_turn(replica, compute) : compute();
     });
+    if (before.defined() && !cpu_generator_state().equal(before)) refuse_late_draws();
     ++forward_;
     std::vector<torch::Tensor> of_active;
     for (const std::size_t replica : step.active()) of_active.push_back(of_all[replica]);
     return of_active;
   }
 
-  // Replicas on CPUs draw from one generator. One that draws has it to itself, seeded for this
-  // forward, so that the numbers do not depend on who comes first. The first forward of a replica
-  // tells whether it draws.
+  // Whether a replica has drawn random numbers in its first forward, or this is the first one of a
+  // replica that takes part in `step`.
+  bool may_draw(const data_parallel::Step& step) const {
+    if (std::ranges::find(draws_, std::optional(true)) != draws_.end()) return true;
+    return std::ranges::any_of(step.active(),
+                               [this](std::size_t replica) { return !draws_[replica]; });
+  }
+
+  // Replicas on CPUs draw from one generator. Each has it to itself, seeded for this forward, so
+  // that the numbers do not depend on who comes first.
   template <class Compute>
   torch::Tensor computed_in_turn(std::size_t replica, const Compute& compute) {
-    const auto generators = drawn_[replica].value_or(pipeline::Generators{.cpu = true});
-    if (!generators.any()) return compute();
     const pipeline::RandomScope scope(
-        devices_[replica], generators,
+        devices_[replica], {.cpu = true},
         pipeline::micro_batch_seed(step_seed_, static_cast<int>(replica), forward_));
     torch::Tensor output = compute();
-    if (!drawn_[replica]) drawn_[replica] = scope.drawn();
+    if (!draws_[replica]) draws_[replica] = scope.drawn().any();
     return output;
+  }
+
+  [[noreturn]] void refuse_late_draws() const {
+    throw ConfigError(lockstep::str(
+        "strategy ", name_, ": the module drew random numbers that it did not draw in its first "
+        "forward, so that this run would not repeat itself; leave deterministic out, let the first "
+        "forward draw, too, or use --strategy ddp"));
   }
 
   torch::Tensor forward(const torch::Tensor& images) {
@@ -166,7 +190,7 @@ class DataParallelStrategy final : public Strategy {
   std::optional<DataParallelCore> core_;
   std::optional<SingleThreadScope> alone_;  // the replicas have the processors
   bool takes_turns_ = false;                // replicas that draw random numbers
-  std::vector<std::optional<pipeline::Generators>> drawn_;  // of each replica, once it is known
+  std::vector<std::optional<bool>> draws_;  // each replica, once it is known
   std::uint64_t step_seed_ = 0;
   int forward_ = 0;  // of the step
 };
