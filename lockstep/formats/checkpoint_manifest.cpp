@@ -32,9 +32,10 @@ ManifestJson json_of(const CheckpointManifest& manifest) {
                        {"epoch", manifest.epoch},
                        {"step", manifest.step},
                        {"sequence", manifest.sequence},
-                       {"first_sequence", manifest.first_sequence},
-                       {"metrics", ManifestJson::object()},
-                       {"files", ManifestJson::object()}};
+                       {"first_sequence", manifest.first_sequence}};
+  if (manifest.parent != 0) json["parent"] = manifest.parent;
+  json["metrics"] = ManifestJson::object();
+  json["files"] = ManifestJson::object();
   for (const auto& [name, value] : manifest.metrics) json["metrics"][name] = value;
   for (const auto& [name, file] : manifest.files) {
     json["files"][name] = {{"bytes", file.bytes},
@@ -53,6 +54,11 @@ class ManifestReader {
                                 .step = number("step", 0),
                                 .sequence = number("sequence", 1),
                                 .first_sequence = number("first_sequence", 1)};
+    if (json_.contains("parent")) manifest.parent = number("parent", 1);
+    if (manifest.parent >= manifest.sequence) {
+      fail("its parent is ", manifest.parent, ", expected one below its sequence ",
+           manifest.sequence);
+    }
     for (const auto& [name, value] : json_.at("metrics").items()) {
       manifest.metrics[name] = value.get<double>();
     }

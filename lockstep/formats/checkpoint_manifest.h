@@ -6,12 +6,14 @@
 //     "step": 60,
 //     "sequence": 3,
 //     "first_sequence": 1,
+//     "parent": 2,
 //     "metrics": {"accuracy": 0.97, "loss": 0.1},
 //     "files": {"model.safetensors": {"bytes": 88920, "xxh3_64": "85e8aecd2ac6e2d9"}},
 //     "xxh3_64": "2d06800538d394c2"
 //   }
 //
-// The last entry is the checksum (checksum.h) of the text without it.
+// The last entry is the checksum (checksum.h) of the text without it. The first checkpoint of a run
+// has no parent, and none of an earlier version has.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +40,9 @@ struct CheckpointManifest {
   /// the largest number.
   std::int64_t sequence = 1;
   std::int64_t first_sequence = 1;  ///< that of the run's first checkpoint
+  /// The sequence of the checkpoint that the run has written before this one, or has gone on from
+  /// since: what lies between the two in the order is no longer the run's. 0: not known.
+  std::int64_t parent = 0;
   /// What the evaluation before the checkpoint has found, by name. Finite numbers.
   std::map<std::string, double> metrics{};
   std::map<std::string, ManifestFile> files{};  ///< by their names in the folder

@@ -85,15 +85,27 @@ std::optional<fs::path> CheckpointStore::resume() {
   if (!found.folder.empty()) {
     begin_run();
     first_sequence_ = found.manifest.first_sequence;
-    // Newer ones are there when the run was killed before `latest` led to them, or when its user
-    // has gone back.
-    for (const Stored& each : of_this_run()) {
-      if (each.manifest.sequence > found.manifest.sequence) left_behind_.push_back(each.folder);
-    }
+    parent_ = found.manifest.sequence;
+    leave_behind(found.manifest);
     return found.folder;
   }
   if (!options_.link.empty() && is_plain_file(options_.link)) return options_.link;
   return std::nullopt;
+}
+
+// Newer ones are there when the run was killed before `latest` led to them, or when its user has
+// gone back. Those between one of the run's line and its parent were left behind by an earlier
+// resume, and the run was killed before they had gone.
+void CheckpointStore::leave_behind(const CheckpointManifest& goes_on_from) {
+  std::int64_t newest_in_line = goes_on_from.sequence;
+  for (const Stored& each : of_this_run()) {
+    const CheckpointManifest& manifest = each.manifest;
+    if (manifest.sequence > newest_in_line) {
+      left_behind_.push_back(each.folder);
+    } else {
+      newest_in_line = manifest.parent > 0 ? manifest.parent : manifest.sequence - 1;
+    }
+  }
 }
 
 // Numbers the run's checkpoints behind all that are there.
@@ -128,7 +140,7 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
     if (first_sequence_ == 0) begin_run();
     const fs::path folder = options_.directory / checkpoint_name(moment.step);
     write(files, moment, folder);
-    ++next_sequence_;
+    parent_ = next_sequence_++;
     std::erase(left_behind_, folder);
     turn_links(folder);
     remove_others(folder);
@@ -144,7 +156,8 @@ void CheckpointStore::write(const std::vector<CheckpointFile>& files,
   CheckpointManifest manifest{.epoch = moment.epoch,
                               .step = moment.step,
                               .sequence = next_sequence_,
-                              .first_sequence = first_sequence_};
+                              .first_sequence = first_sequence_,
+                              .parent = parent_};
   for (const auto& [name, value] : moment.metrics) {
     if (std::isfinite(value)) manifest.metrics[name] = value;
   }
@@ -223,7 +236,11 @@ void CheckpointStore::remove_others(const fs::path& written) {
   const std::size_t newest = std::min(stored.size(), static_cast<std::size_t>(options_.keep_last));
   for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
   recover_folders(options_.directory, is_checkpoint_name);  // what could not be removed before
-  for (const fs::path& folder : checkpoint_folders(options_.directory)) {
+  std::vector<fs::path> folders = checkpoint_folders(options_.directory);
+  // Those that were left behind go first: a kill leaves the others, whose parents tell of them.
+  std::stable_partition(folders.begin(), folders.end(),
+                        [&](const fs::path& folder) { return contains(left_behind_, folder); });
+  for (const fs::path& folder : folders) {
     if (contains(kept, folder) || !may_remove(folder)) continue;
     try {
       remove_folder(folder);

@@ -61,6 +61,7 @@ class CheckpointStore {
   struct Stored;
 
   void begin_run();
+  void leave_behind(const CheckpointManifest& goes_on_from);
   void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
              const std::filesystem::path& folder);
   std::vector<Stored> of_this_run() const;
@@ -72,9 +73,10 @@ class CheckpointStore {
   CheckpointOptions options_;
   std::int64_t first_sequence_ = 0;  // 0: the run has not begun
   std::int64_t next_sequence_ = 0;
+  std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
   bool has_links_ = true;  // false once the file system has refused to make one
-  // Damaged, or written after the checkpoint that the run has gone on from. They go with the next
-  // one.
+  // Damaged, or written after a checkpoint that the run has gone on from. They count for nothing,
+  // and go with the next one.
   std::vector<std::filesystem::path> left_behind_{};
 };
 

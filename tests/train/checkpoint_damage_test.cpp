@@ -1,7 +1,6 @@
 // Checkpoints that were damaged, cut short by a full disk, or written by a process that was killed:
 // what is whole is found, and what is not is named.
 #include <poll.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -24,6 +23,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
+#include <tests/support/small_disk.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/stored_checkpoints.h>
 
@@ -33,6 +33,9 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing_support::in_child;
+using testing_support::kNoMount;
+using testing_support::mount_small_disk;
 using testing_support::read_text;
 
 class DamagedCheckpoint : public ::testing::Test {
@@ -167,36 +170,10 @@ int fill(const fs::path& directory) {
   return holds_step(find_checkpoint(directory).folder, 4, 1000) ? 0 : 6;
 }
 
-constexpr int kNoMount = 99;
-
-// The exit code of `run` in a process of its own.
-int in_child(const std::function<int()>& run) {
-  const pid_t child = fork();
-  if (child == 0) {
-    int code = 100;
-    try {
-      code = run();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-    }
-    _exit(code);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-// Mounts a file system of that size, which exists in the process's own namespace only.
-bool mount_small_disk(const fs::path& path, const char* size) {
-  return unshare(CLONE_NEWNS) == 0 &&
-         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("tmpfs", path.c_str(), "tmpfs", 0, size) == 0;
-}
-
 TEST(FullDisk, LeavesTheCheckpointsBeforeWhole) {
   const testing_support::TemporaryDirectory scratch;
   const int code = in_child([&] {
-    if (!mount_small_disk(scratch.path(), "size=700k")) return kNoMount;
+    if (!mount_small_disk(scratch.path(), "700k")) return kNoMount;
     return fill(scratch / "checkpoints");
   });
   if (code == kNoMount) GTEST_SKIP() << "cannot mount a file system here";
@@ -242,7 +219,7 @@ int keep_what_is_held(const fs::path& directory) {
 TEST(HeldCheckpoint, DoesNotEndTheRun) {
   const testing_support::TemporaryDirectory scratch;
   const int code = in_child([&] {
-    if (!mount_small_disk(scratch.path(), "size=700k")) return kNoMount;
+    if (!mount_small_disk(scratch.path(), "700k")) return kNoMount;
     return keep_what_is_held(scratch / "checkpoints");
   });
   if (code == kNoMount) GTEST_SKIP() << "cannot mount a file system here";
@@ -351,7 +328,7 @@ TEST(KilledProcess, LeavesItsNewestCheckpointWhole) {
 TEST(KilledProcess, LeavesItsNewestCheckpointWholeOnAFullDisk) {
   const testing_support::TemporaryDirectory scratch;
   const int code = in_child([&] {
-    if (!mount_small_disk(scratch.path(), "size=1400k")) return kNoMount;
+    if (!mount_small_disk(scratch.path(), "1400k")) return kNoMount;
     const Kills kills = kill_again_and_again(scratch / "checkpoints", 30, /*completes=*/false);
     return kills.reported > 0 && kills.unfinished > 0 ? 0 : 1;
   });

@@ -4,10 +4,14 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -29,12 +33,22 @@ namespace {
 
 bool refuses_links = false;  // as a disk without inodes does
 bool changes_bytes = false;  // of the next file that is flushed
+bool dies_at_removal = false;  // the process is killed when it takes a checkpoint's name away
+std::vector<std::string>* events = nullptr;  // what is done to the disk, one behind the other
+
+// "WHAT NAME", without the ending of a name that a file has while it is written.
+void note_event(const char* what, const std::filesystem::path& path) {
+  if (events == nullptr) return;
+  const std::string name = path.filename();
+  events->push_back(str(what, ' ', name.substr(0, name.find(".tmp-", 1))));
+}
 
 }  // namespace
 }  // namespace lockstep
 
 // In place of the C library's, for disks that fail.
 extern "C" int symlink(const char* target, const char* link) noexcept {
+  lockstep::note_event("link", link);
   if (!lockstep::refuses_links) {
     return static_cast<int>(syscall(SYS_symlinkat, target, AT_FDCWD, link));
   }
@@ -42,7 +56,17 @@ extern "C" int symlink(const char* target, const char* link) noexcept {
   return -1;
 }
 
+extern "C" int rename(const char* from, const char* to) noexcept {
+  const bool removes = std::filesystem::path(to).filename().string().starts_with(".tmp-removed-");
+  if (removes && lockstep::dies_at_removal) kill(getpid(), SIGKILL);
+  lockstep::note_event("name", to);
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
 extern "C" int fsync(int fd) {
+  std::error_code error;
+  lockstep::note_event(
+      "flush", std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
   struct stat info {};
   if (lockstep::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
     lockstep::changes_bytes = false;
@@ -177,6 +201,25 @@ TEST_F(CheckpointStoreTest, ReplacesTheRunBeforeWhenANewOneBegins) {
   EXPECT_EQ(found.manifest.first_sequence, 3);
 }
 
+// What a crash of the machine may leave is never named before it is on the disk, and what is
+// removed has been replaced there.
+TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
+  CheckpointStore run = store({.keep_last = 1});
+  save_step(run, 1);
+  std::vector<std::string> seen;
+  events = &seen;
+  save_step(run, 2);
+  events = nullptr;
+  EXPECT_THAT(seen,
+              ElementsAre("flush model.safetensors", "name model.safetensors",
+                          "flush training.safetensors", "name training.safetensors",
+                          "flush manifest.json", "name manifest.json",
+                          "flush .tmp-step-00000002",  // the names of these three
+                          "name step-00000002", "flush checkpoints",  //
+                          "link latest", "name latest", "flush checkpoints",
+                          "name .tmp-removed-step-00000001"));
+}
+
 // As where the steps of an epoch become fewer with a larger batch.
 TEST_F(CheckpointStoreTest, TakesTheOneWrittenLastForTheNewest) {
   CheckpointStore first = store();
@@ -199,6 +242,74 @@ TEST_F(CheckpointStoreTest, GoesBackToWhereItsUserTurnsLatest) {
   EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
   replace_link(directory / "latest", "step-00000009");
   EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000003") << "leads nowhere";
+}
+
+// In a process that is killed when it has turned `latest` to the new one and begins to remove others.
+void save_and_die(CheckpointStore& run, std::int64_t next) {
+  const pid_t child = fork();
+  if (child == 0) {
+    dies_at_removal = true;
+    save_step(run, next, {{"loss", 0.5}});
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "nothing was removed";
+}
+
+// The run's user goes back to step 1 from step 3, whose loss was the best.
+TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
+  const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
+  for (const int deaths : {1, 2}) {
+    fs::remove_all(directory);
+    CheckpointStore first = store({.keep_last = 3});
+    save_step(first, 1, {{"loss", 0.5}});
+    save_step(first, 2, {{"loss", 0.4}});
+    save_step(first, 3, {{"loss", 0.1}});
+    replace_link(directory / "latest", "step-00000001");
+    for (int death = 0; death < deaths; ++death) {
+      CheckpointStore killed = store(options);
+      ASSERT_TRUE(killed.resume());
+      save_and_die(killed, 4 + death);
+    }
+    const std::vector<std::string> names = names_in(directory);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "step-00000003"), 1) << "had not gone";
+    EXPECT_EQ(fs::read_symlink(directory / "latest"), checkpoint_name(3 + deaths));
+    CheckpointStore last = store(options);
+    EXPECT_EQ(last.resume(), directory / checkpoint_name(3 + deaths));
+    save_step(last, 10, {{"loss", 0.6}});
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000010")) << deaths;
+    EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001") << "the older of two";
+  }
+}
+
+// Earlier versions wrote none: what lies before it in the order is the run's.
+TEST_F(CheckpointStoreTest, GoesOnFromOnesWithoutAParent) {
+  CheckpointStore first = store({.keep_last = 3});
+  for (const std::int64_t step : {1, 2, 3}) {
+    save_step(first, step, {{"loss", static_cast<double>(step)}});
+    const fs::path file = directory / checkpoint_name(step) / kManifestFile;
+    CheckpointManifest manifest = read_manifest(file.parent_path());
+    EXPECT_EQ(manifest.parent, step - 1);
+    EXPECT_EQ(testing_support::read_text(file).find("parent") == std::string::npos, step == 1);
+    manifest.parent = 0;
+    std::ofstream(file) << serialize_manifest(manifest);
+  }
+  CheckpointStore second = store({.keep_last = 1, .save_top_k = 1});
+  EXPECT_EQ(second.resume(), directory / "step-00000003");
+  save_step(second, 4, {{"loss", 4}});
+  EXPECT_EQ(read_manifest(directory / "step-00000004").parent, 3);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000004"));
+}
+
+TEST_F(CheckpointStoreTest, RefusesAParentThatIsNotBefore) {
+  CheckpointManifest manifest{.sequence = 3, .parent = 3};
+  try {
+    parse_manifest(serialize_manifest(manifest), "m.json");
+    FAIL() << "nothing was thrown";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its parent is 3, expected one below its sequence 3"));
+  }
 }
 
 TEST_F(CheckpointStoreTest, RemovesWhatAKilledRunHasLeft) {
