@@ -60,6 +60,16 @@ Histogram histogram_of(std::span<const Number> values, int bins) {
 
 }  // namespace
 
+std::string LoggedTable::label(std::size_t i) const {
+  return i < labels.size() ? labels[i] : std::to_string(i);
+}
+
+std::size_t LoggedTable::width() const {
+  std::size_t longest = 0;
+  for (const std::vector<double>& row : rows) longest = std::max(longest, row.size());
+  return longest;
+}
+
 LogMoment moment_at(std::int64_t step) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return {.step = step, .time = std::chrono::duration<double>(now).count()};
@@ -84,6 +94,15 @@ void append_number(std::string& to, double value, const NumberWords& words) {
   to.append(text.data(), end);
 }
 
+void append_numbers(std::string& to, std::span<const double> numbers, const NumberWords& words) {
+  to += '[';
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) to += ',';
+    append_number(to, numbers[i], words);
+  }
+  to += ']';
+}
+
 void append_seconds(std::string& to, double seconds) {
   std::array<char, 400> text{};  // the largest double has 309 digits
   const auto end = std::to_chars(text.data(), text.data() + text.size(), seconds,
@@ -98,6 +117,23 @@ std::string json_value(const HyperParameter& parameter) {
         return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
       },
       parameter.value);
+}
+
+std::string json_value(const LoggedTable& table) {
+  std::string json = "{\"labels\":[";
+  const char* before = "";
+  for (const std::string& label : table.labels) {
+    json.append(before).append(json_string(label));
+    before = ",";
+  }
+  json += "],\"rows\":[";
+  before = "";
+  for (const std::vector<double>& row : table.rows) {
+    json += before;
+    append_numbers(json, row, kJsonNumberWords);
+    before = ",";
+  }
+  return json + "]}";
 }
 
 std::string json_string(std::string_view text) {

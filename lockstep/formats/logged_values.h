@@ -2,6 +2,7 @@
 // of TensorBoard and W&B write.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -54,6 +55,16 @@ struct LoggedImage {
   int height = 0;
 };
 
+/// Rows of numbers, such as a confusion matrix. What the spans show must outlive the call only.
+struct LoggedTable {
+  std::span<const std::string> labels{};        ///< of rows and columns alike; may be too few
+  std::span<const std::vector<double>> rows{};  ///< may differ in length
+
+  /// What stands before row `i` and above column `i`: its label, or its number where it has none.
+  std::string label(std::size_t i) const;
+  std::size_t width() const;  ///< the length of the longest row
+};
+
 /// How a format spells the numbers that are not finite.
 struct NumberWords {
   std::string_view not_a_number{};
@@ -64,6 +75,9 @@ struct NumberWords {
 /// Appends the shortest text that gives `value` back, or one of `words`.
 void append_number(std::string& to, double value, const NumberWords& words);
 
+/// Appends `numbers` as a list of JSON: "[0.5,1]".
+void append_numbers(std::string& to, std::span<const double> numbers, const NumberWords& words);
+
 /// Appends `seconds` with three decimals and a point, in every locale of the program.
 void append_seconds(std::string& to, double seconds);
 
@@ -72,6 +86,8 @@ inline constexpr NumberWords kJsonNumberWords{"null", "null", "null"};
 
 /// The value of `parameter` as JSON.
 std::string json_value(const HyperParameter& parameter);
+/// {"labels":["cat","dog"],"rows":[[7,1],[2,9]]}, with null for numbers that are not finite.
+std::string json_value(const LoggedTable& table);
 /// `text` as a JSON string, in quotes; bytes that are no UTF-8 are replaced.
 std::string json_string(std::string_view text);
 

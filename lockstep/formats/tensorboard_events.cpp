@@ -250,7 +250,7 @@ void TensorBoardFile::add_text(const LogMoment& moment, std::string_view name,
         Message dimension(shape, tb::kDimension);
         dimension.add_int64(tb::kSize, 1);
       }
-      tensor.add_bytes(tb::kStringValue, text.data(), text.size());
+      add_text_field(tensor, tb::kStringValue, text);
     }
     add_plugin(value, "text", "");
   }

@@ -39,6 +39,7 @@ class TensorBoardFile {
   /// `png` is the content of a PNG file of the given size in pixels.
   void add_image(const LogMoment& moment, std::string_view name, std::string_view png, int width,
                  int height);
+  /// `text` is Markdown, which may have tables.
   void add_text(const LogMoment& moment, std::string_view name, std::string_view text);
   /// What the tab HPARAMS shows: a row for this file, in the group `run`, with these parameters.
   /// TensorBoard adds the last values of all scalars, as long as no file says which it should.

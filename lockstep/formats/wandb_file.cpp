@@ -170,12 +170,14 @@ void WandbFile::add_history(const LogMoment& moment, std::span<const NamedValue>
   write_record(record_);
 }
 
-void WandbFile::add_summary(std::span<const NamedValue> numbers) {
+void WandbFile::add_summary(std::span<const NamedValue> numbers,
+                            std::span<const WandbValue> values) {
   {
     WandbMessage record(record_);
     record.add_int64(wandb::kNumber, next_number());
     WandbMessage summary(record, wandb::kSummary);
     for (const auto& [name, value] : numbers) add_wandb_number(summary, name, value);
+    for (const auto& [name, json] : values) add_wandb_item(summary, name, json);
   }
   write_record(record_);
 }

@@ -30,14 +30,14 @@ struct WandbRun {
   double start_time = 0;  ///< seconds since 1970
 };
 
-/// A value of a row that is more than a number, as the JSON that wandb's own client writes.
+/// A value that is more than a number, as the JSON that wandb's own client writes.
 struct WandbValue {
   std::string name{};
   std::string json{};
 };
 
 /// Every call writes one record, so that a run that is killed can be read up to the last of them;
-/// `wandb sync` takes a run without end_run() for one that failed. For one thread at a time;
+/// wandb 0.31 takes a run without end_run() for one that failed. For one thread at a time;
 /// DataError when the file exists, or the disk is full or fails.
 class WandbFile {
  public:
@@ -51,7 +51,7 @@ class WandbFile {
   void add_history(const LogMoment& moment, std::span<const NamedValue> numbers,
                    std::span<const WandbValue> values = {});
   /// What the table of runs shows; replaces what was said of these names before.
-  void add_summary(std::span<const NamedValue> numbers);
+  void add_summary(std::span<const NamedValue> numbers, std::span<const WandbValue> values = {});
   /// A file of the folder files/ beside this one, to be uploaded.
   void add_file(std::string_view path_in_files);
   void end_run(int exit_code, double time);

@@ -1,10 +1,8 @@
 #include <lockstep/formats/wandb_file.h>
 
 #include <gtest/gtest.h>
-#include <libdeflate.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -12,45 +10,10 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
+#include <tests/support/wandb_records.h>
 
 namespace lockstep::testing_support {
 namespace {
-
-constexpr std::size_t kBlock = 32768;
-
-// Reads the records by LevelDB's description of its log, independently of what wrote them.
-// Stops where the file ends within a record.
-std::vector<std::string> wandb_records(const std::string& file, std::size_t begin = 7) {
-  std::vector<std::string> records;
-  std::string open;
-  bool inside = false;  // of a record in pieces
-  for (std::size_t at = begin; at < file.size();) {
-    const std::size_t room = kBlock - at % kBlock;
-    if (room < 7) {
-      EXPECT_EQ(file.substr(at, room), std::string(std::min(room, file.size() - at), '\0'));
-      at += room;
-      continue;
-    }
-    if (at + 7 > file.size()) break;
-    std::uint32_t crc = 0;
-    std::uint16_t length = 0;
-    std::memcpy(&crc, file.data() + at, 4);
-    std::memcpy(&length, file.data() + at + 4, 2);
-    const int type = file[at + 6];
-    EXPECT_LE(7U + length, room) << "a piece crosses a block";
-    if (at + 7 + length > file.size()) break;
-    EXPECT_EQ(crc, libdeflate_crc32(0, file.data() + at + 6, 1U + length)) << "at byte " << at;
-    EXPECT_EQ(inside, type == 3 || type == 4) << "at byte " << at;
-    inside = type == 2 || type == 3;
-    open += file.substr(at + 7, length);
-    if (type == 1 || type == 4) {
-      records.push_back(open);
-      open.clear();
-    }
-    at += 7U + length;
-  }
-  return records;
-}
 
 TEST(WandbFrame, IsThatOfLevelDb) {
   EXPECT_EQ(wandb_frame("abc", 7), std::string("\xA9\x20\x9D\x53\x03\x00\x01"
@@ -59,10 +22,13 @@ TEST(WandbFrame, IsThatOfLevelDb) {
 }
 
 TEST(WandbFrame, CutsRecordsAtBlocks) {
-  for (const std::size_t offset : {std::size_t{7}, std::size_t{100}, kBlock - 10, kBlock - 8,
-                                   kBlock - 7, kBlock - 6, kBlock - 1, kBlock, 3 * kBlock - 20}) {
-    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{5}, kBlock - 14,
-                                   kBlock - 7, kBlock, kBlock * 2 - 14, std::size_t{100'000}}) {
+  for (const std::size_t offset :
+       {std::size_t{7}, std::size_t{100}, kWandbFileBlock - 10, kWandbFileBlock - 8,
+        kWandbFileBlock - 7, kWandbFileBlock - 6, kWandbFileBlock - 1, kWandbFileBlock,
+        3 * kWandbFileBlock - 20}) {
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{5}, kWandbFileBlock - 14, kWandbFileBlock - 7,
+          kWandbFileBlock, kWandbFileBlock * 2 - 14, std::size_t{100'000}}) {
       std::string record(size, '\0');
       for (std::size_t i = 0; i < size; ++i) record[i] = static_cast<char>(i * 7 + i / 251);
       const std::string file = std::string(offset, 'h') + wandb_frame(record, offset);
@@ -112,6 +78,19 @@ TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
     EXPECT_NE(row.find(each), std::string::npos) << each;
   }
   EXPECT_TRUE(row.ends_with(std::string("\x12\x03\x08\xAC\x02", 5))) << "step { num: 300 }";
+}
+
+TEST_F(WandbFileTest, SummarizesNumbersAndOtherValues) {
+  WandbFile file(directory_ / "run.wandb", run());
+  const NamedValue numbers[] = {{"loss", 0.25}};
+  const WandbValue values[] = {{"table", "{\"_type\":\"table-file\"}"}};
+  file.add_summary(numbers, values);
+  const std::string record = wandb_records(read_text(file.path())).back();
+  // number 3; summary { update { "loss", "0.25" } update { "table", {...} } }
+  EXPECT_EQ(record, std::string("\x08\x03\x1A\x31"
+                                "\x0A\x0D\x0A\x04loss\x82\x01\x04"
+                                "0.25\x0A\x20\x0A\x05table\x82\x01\x16"
+                                "{\"_type\":\"table-file\"}"));
 }
 
 TEST_F(WandbFileTest, WritesOnlyUtf8) {

@@ -2,9 +2,12 @@
 
 Usage: log_oracle.py WRITE_LOGS      (exit code 77: a package is missing, and its name)
 """
+import hashlib
+import html.parser
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,14 +19,19 @@ try:
     import tensorboard  # noqa: F401
     import wandb
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard import plugin_util
     from tensorboard.plugins.hparams import plugin_data_pb2
+    from tensorboard.util import tensor_util
     from wandb.proto import wandb_internal_pb2
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+import wandb_double
+
 STEPS = 300
-MARKED = [100, 200, 300]  # steps with an accuracy, a histogram and an image
+MARKED = [100, 200, 300]  # steps with an accuracy, a histogram, an image and a table
+LABELS = ["cat", 'a|b, "<i>*c*']
 FILE_LOGGERS = ["csv", "jsonl", "tensorboard", "wandb"]
 PARAMETERS = {"lr": 0.1, "global_batch": 128, "nesterov": True, "strategy": "ddp"}
 
@@ -62,6 +70,12 @@ def check_csv(logs):
     check_table(table, STEPS)
     assert (table["time"].diff().dropna() >= 0).all()
     assert json.loads((run_folder(logs) / "hyper_parameters.json").read_text()) == PARAMETERS
+    tables = pandas.read_csv(run_folder(logs) / "tables.csv")
+    assert sorted(set(tables["step"])) == MARKED and set(tables["name"]) == {"test/confusion"}, tables
+    for step in MARKED:
+        table = tables[tables["step"] == step].pivot(index="row", columns="column", values="value")
+        table = table.loc[LABELS, LABELS]
+        numpy.testing.assert_array_equal(table.to_numpy(), [[step, 0.25], [numpy.nan, 100000]])
 
 
 def check_jsonl(logs):
@@ -69,6 +83,9 @@ def check_jsonl(logs):
     check_table(table, STEPS)
     histogram = table["weights/conv1"].dropna().iloc[0]
     assert histogram == {"edges": [-1, -0.5, 0, 0.5, 1], "counts": [1, 1, 2, 3]}, histogram
+    tables = table["test/confusion"].dropna()
+    assert list(table.loc[tables.index, "step"]) == MARKED
+    assert list(tables) == [{"labels": LABELS, "rows": [[step, 0.25], [None, 100000]]} for step in MARKED], tables
 
 
 def accumulated(logs):
@@ -95,7 +112,43 @@ def check_tensorboard(logs):
     image = events.Images("bands")[0]
     assert (image.width, image.height) == (16, 16)
     assert image.encoded_image_string.startswith(b"\x89PNG\r\n\x1a\n")
+    check_markdown(events)
     check_hyper_parameters(events)
+
+
+class Cells(html.parser.HTMLParser):
+    """The texts of a page's cells, row by row."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.rows = []
+        self.inside = False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.inside = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        self.inside &= tag not in ("th", "td")
+
+    def handle_data(self, text):
+        if self.inside:
+            self.rows[-1][-1] += text
+
+
+def check_markdown(events):
+    """What TensorBoard's page TEXT makes of a table."""
+    texts = events.Tensors("test/confusion")
+    assert [each.step for each in texts] == MARKED
+    for step, text in zip(MARKED, texts):
+        markdown, = tensor_util.make_ndarray(text.tensor_proto).tolist()
+        page = plugin_util.markdown_to_safe_html(markdown)
+        assert Cells(page).rows == [["test/confusion", *LABELS], [LABELS[0], str(step), "0.25"],
+                                    [LABELS[1], "nan", "100000"]], page
 
 
 def check_hyper_parameters(events):
@@ -130,9 +183,24 @@ def wandb_records(logs):
     return records
 
 
+def values_of(items):
+    """The values by name. wandb's own client writes what is more than a number in several items: a key for each level."""
+    values = {}
+    for item in items:
+        *outer, last = item.nested_key or [item.key]
+        into = values
+        for key in outer:
+            into = into.setdefault(key, {})
+        into[last] = json.loads(item.value_json)
+    return values
+
+
 def rows_of(records):
-    return [{item.key: json.loads(item.value_json) for item in record.history.item}
-            for record in records if record.WhichOneof("record_type") == "history"]
+    return [values_of(record.history.item) for record in records if record.WhichOneof("record_type") == "history"]
+
+
+def summary_of(records):
+    return {name: value for record in records for name, value in values_of(record.summary.update).items()}
 
 
 def check_wandb(logs):
@@ -153,21 +221,58 @@ def check_wandb(logs):
     image = last["bands"]
     assert image["_type"] == "image-file" and (folder / "files" / image["path"]).stat().st_size == image["size"]
     assert image["path"] in [each.path for record in records for each in record.files.files]
-    summary = {}
-    for record in records:
-        summary.update({item.key: json.loads(item.value_json) for item in record.summary.update})
-    assert summary == {"train/loss": 1 / STEPS, "train/learning_rate": 0.1, "test/accuracy": 0.75}, summary
+    summary = summary_of(records)
+    assert summary == {"train/loss": 1 / STEPS, "train/learning_rate": 0.1, "test/accuracy": 0.75,
+                       "test/confusion": last["test/confusion"]}, summary
     assert records[-3].exit.exit_code == 0
-    check_wandb_sync(folder)
+    check_wandb_table(folder, last["test/confusion"], [each.path for record in records for each in record.files.files])
+    for command in ("sync", "beta sync"):
+        check_wandb_sync(command, folder, rows, summary)
 
 
-def check_wandb_sync(folder):
-    """`wandb sync` takes the folder for an offline run that was not yet uploaded; nothing is sent."""
-    with tempfile.TemporaryDirectory() as home:
-        result = subprocess.run([sys.executable, "-m", "wandb", "beta", "sync", "--dry-run", str(folder)],
-                                env={**os.environ, "HOME": home, "WANDB_MODE": "offline"}, capture_output=True, text=True)
-    text = result.stdout + result.stderr
-    assert result.returncode == 0 and "Would sync 1 run(s)" in text and next(folder.glob("*.wandb")).name in text, text
+def wandb_own_table(columns, data):
+    """What wandb.Table makes of these in an offline run: the value of the row, and the file."""
+    with tempfile.TemporaryDirectory() as name:
+        settings = wandb.Settings(console="off", silent=True)
+        with wandb.init(mode="offline", dir=name, project="lockstep", settings=settings) as run:
+            run.log({"test/confusion": wandb.Table(columns=columns, data=data)})
+        logs = pathlib.Path(name)
+        records = wandb_records(logs)
+        value = rows_of(records)[-1]["test/confusion"]
+        assert summary_of(records)["test/confusion"] == value, "the summary has the table, too"
+        return value, json.loads((wandb_folder(logs) / "files" / value["path"]).read_text())
+
+
+def check_wandb_table(folder, value, uploads):
+    """The table is as wandb's own client would have written it, but for the artifact that it adds."""
+    content = (folder / "files" / value["path"]).read_bytes()
+    assert value["size"] == len(content) and value["sha256"] == hashlib.sha256(content).hexdigest(), value
+    assert value["path"] in uploads, uploads
+    file = json.loads(content)
+    assert file == {"columns": ["test/confusion", *LABELS],
+                    "data": [[LABELS[0], STEPS, 0.25], [LABELS[1], None, 100000]]}, file
+    own_value, own_file = wandb_own_table(file["columns"], file["data"])
+    assert own_file == file, own_file
+    named = set(own_value) - {"artifact_path", "_latest_artifact_path"}
+    assert set(value) == named, own_value
+    same = named - {"path", "sha256", "size"}
+    assert {name: value[name] for name in same} == {name: own_value[name] for name in same}, own_value
+    assert pathlib.Path(value["path"]).parent == pathlib.Path(own_value["path"]).parent, own_value
+
+
+def check_wandb_sync(command, folder, rows, summary):
+    """The server gets all rows, the summary and the files of a run that is uploaded."""
+    with tempfile.TemporaryDirectory() as name:
+        copy = pathlib.Path(shutil.copytree(folder, pathlib.Path(name) / folder.name))  # sync leaves a mark
+        server = wandb_double.sync(command, copy)
+    assert server.rows() == rows, f"{len(server.rows())} rows have arrived"
+    assert {name: server.summary[name] for name in summary} == summary, server.summary
+    assert server.exit_code == 0 and server.run["project"] == "lockstep", server.run
+    config = json.loads(server.run["config"])
+    assert {name: config[name]["value"] for name in PARAMETERS} == PARAMETERS, config
+    for key, media in ((key, row[key]) for row in rows for key in ("bands", "test/confusion") if key in row):
+        assert server.files[media["path"]] == (folder / "files" / media["path"]).read_bytes(), key
+    print(f"wandb {command}: the server has {len(rows)} rows and {len(server.files)} files")
 
 
 def check_killed(program):
@@ -187,6 +292,9 @@ def check_killed(program):
         records = wandb_records(logs)
         assert rows_of(records)[-1]["_step"] >= logged - 1, "the last row waits for more values"
         assert not any(record.HasField("exit") for record in records)
+        for command, exit_code in (("sync", 0), ("beta sync", 1)):  # as docs/logging.md says
+            server = wandb_double.sync(command, wandb_folder(logs))
+            assert server.rows() == rows_of(records) and server.exit_code == exit_code, (command, server.exit_code)
         print(f"killed after step {logged}: all readers find it")
 
 

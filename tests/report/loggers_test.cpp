@@ -82,6 +82,36 @@ TEST(CsvLogger, AddsColumnsToAllRows) {
   EXPECT_THAT(folder.names(), ElementsAre("metrics.csv"));
 }
 
+// Rows of different lengths, a label that every format must quote, and one too few of them.
+struct AwkwardTable {
+  std::vector<std::string> labels{"cat", "a|b, \"<i>\""};
+  std::vector<std::vector<double>> rows{{7, 0.5}, {kLogNan, 100'000, -2}, {}};
+  LoggedTable table{.labels = labels, .rows = rows};
+};
+
+void log_table(Logger& logger, std::int64_t step, const LoggedTable& table) {
+  logger.log_table({.step = step, .time = 1000.5 + static_cast<double>(step)}, "test/confusion",
+                   table);
+}
+
+TEST(CsvLogger, WritesTablesNumberByNumber) {
+  const TemporaryDirectory folder;
+  CsvLogger logger(folder.path());
+  EXPECT_TRUE(folder.names().empty()) << "a run without tables has no file for them";
+  const std::vector<std::vector<double>> rows{{1}};
+  log_table(logger, 1, {.rows = rows});
+  log_table(logger, 2, AwkwardTable().table);
+  EXPECT_THAT(lines_of(read_text(folder / "tables.csv")),
+              ElementsAre("step,time,name,row,column,value", "1,1001.500,test/confusion,0,0,1",
+                          "2,1002.500,test/confusion,cat,cat,7",
+                          "2,1002.500,test/confusion,cat,\"a|b, \"\"<i>\"\"\",0.5",
+                          "2,1002.500,test/confusion,\"a|b, \"\"<i>\"\"\",cat,nan",
+                          "2,1002.500,test/confusion,\"a|b, \"\"<i>\"\"\","
+                          "\"a|b, \"\"<i>\"\"\",1e+05",
+                          "2,1002.500,test/confusion,\"a|b, \"\"<i>\"\"\",2,-2"));
+  EXPECT_THAT(folder.names(), ElementsAre("tables.csv"));
+}
+
 TEST(CsvLogger, WritesTheHyperParametersBeside) {
   const TemporaryDirectory folder;
   const std::vector<HyperParameter> parameters{
@@ -108,6 +138,41 @@ TEST(JsonlLogger, WritesAnObjectALine) {
   EXPECT_EQ(read_text(folder / "metrics.jsonl"),
             "{\"step\":1,\"time\":1001.500,\"loss\":0.5,\"a\\\"\\n\":null}\n"
             "{\"step\":2,\"time\":3.000,\"weights\":{\"edges\":[-1,0,1],\"counts\":[7,9]}}\n");
+}
+
+TEST(JsonlLogger, WritesATableInALine) {
+  const TemporaryDirectory folder;
+  JsonlLogger logger(folder.path());
+  log_table(logger, 2, AwkwardTable().table);
+  log_table(logger, 3, {});
+  EXPECT_EQ(read_text(folder / "metrics.jsonl"),
+            "{\"step\":2,\"time\":1002.500,\"test/confusion\":{\"labels\":[\"cat\","
+            "\"a|b, \\\"<i>\\\"\"],\"rows\":[[7,0.5],[null,1e+05,-2],[]]}}\n"
+            "{\"step\":3,\"time\":1003.500,\"test/confusion\":{\"labels\":[],\"rows\":[]}}\n");
+}
+
+TEST(TensorBoardLogger, WritesATableAsMarkdown) {
+  const TemporaryDirectory folder;
+  TensorBoardLogger logger(folder.path(), "run");
+  log_table(logger, 2, AwkwardTable().table);
+  const std::string content = read_text(folder / folder.names().at(0));
+  EXPECT_NE(content.find("| test/confusion | cat | a\\|b, \"&lt;i\\>\" | 2 |\n"
+                         "|---|---:|---:|---:|\n"
+                         "| cat | 7 | 0.5 | |\n"
+                         "| a\\|b, \"&lt;i\\>\" | nan | 100000 | -2 |\n"
+                         "| 2 | | | |"),
+            std::string::npos)
+      << content;
+}
+
+TEST(TensorBoardLogger, WritesATableOfOneLineForEachLabel) {
+  const TemporaryDirectory folder;
+  TensorBoardLogger logger(folder.path(), "run");
+  const std::vector<std::string> labels{"a\nb\xFF"};
+  const std::vector<std::vector<double>> rows{{1}};
+  log_table(logger, 2, {.labels = labels, .rows = rows});
+  const std::string content = read_text(folder / folder.names().at(0));
+  EXPECT_NE(content.find("| a b\xEF\xBF\xBD | 1 |"), std::string::npos) << content;
 }
 
 TEST(RunFolder, HasANameOfItsOwn) {
@@ -221,6 +286,11 @@ class KeptLog final : public Logger {
     events.push_back(std::to_string(moment.step) + " " + std::string(name) + " of " +
                      std::to_string(histogram.counts.size()) + " bins");
   }
+  void log_table(const LogMoment& moment, std::string_view name,
+                 const LoggedTable& table) override {
+    events.push_back(std::to_string(moment.step) + " " + std::string(name) + "=" +
+                     json_value(table));
+  }
   void flush() override { events.push_back("flush"); }
   void finish(bool success) override {
     events.push_back(success ? "finished" : "failed");
@@ -302,8 +372,28 @@ TEST(LoggingListener, LogsMomentumAndHistogramsWhereThereAreSome) {
        .steps_per_epoch = 469,
        .histograms = {{.name = "parameters/fc.bias", .histogram = {.counts = {1, 2}}},
                       {.name = "gradients/fc.bias", .histogram = {.counts = {3}}}}});
-  EXPECT_THAT(run.take_events(), ElementsAre("473 parameters/fc.bias of 2 bins",
-                                             "473 gradients/fc.bias of 1 bins"));
+  EXPECT_THAT(run.take_events(),
+              ElementsAre("473 parameters/fc.bias of 2 bins", "473 gradients/fc.bias of 1 bins"));
+}
+
+TEST(LoggingListener, LogsTablesOfEveryEvaluation) {
+  const Evaluation test = {
+      .has_loss = false,
+      .tables = {{.name = "confusion", .labels = {"a", "b"}, .rows = {{1, 2}, {3, 4}}},
+                 {.name = "counts", .rows = {{5}}}}};
+  const std::string confusion =
+      "472 test/confusion={\"labels\":[\"a\",\"b\"],\"rows\":[[1,2],[3,4]]}";
+  const std::string counts = "472 test/counts={\"labels\":[],\"rows\":[[5]]}";
+  Listening run;
+  run.listener->on_evaluation({.epoch = 2, .step = 3, .steps_per_epoch = 469, .test = test});
+  EXPECT_THAT(run.take_events(), ElementsAre(confusion, counts));
+  EpochReport epoch = sample_epoch(2);
+  epoch.test = test;
+  run.listener->on_epoch_end(epoch);
+  const std::vector<std::string> events = run.take_events();
+  ASSERT_GE(events.size(), 3U);
+  EXPECT_THAT(std::vector<std::string>(events.end() - 3, events.end()),
+              ElementsAre(confusion, counts, "flush"));
 }
 
 TEST(LoggingListener, SaysThatARunFailed) {
@@ -366,8 +456,7 @@ TEST(WandbLogger, DescribesImagesInEveryLocale) {
   };
   const TemporaryDirectory logs;
   const std::vector<std::uint8_t> pixels(3 * 12 * 10, 9);
-  const std::locale before =
-      std::locale::global(std::locale(std::locale::classic(), new Grouping));
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouping));
   WandbLogger logger(
       {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
   logger.log_image({.step = 12, .time = 2}, "x", {.rgb = pixels, .width = 12, .height = 10});
@@ -382,9 +471,37 @@ TEST(WandbLogger, DescribesImagesInEveryLocale) {
   EXPECT_EQ(image["width"], 12);
   EXPECT_EQ(image["height"], 10);
   EXPECT_THAT(image["path"].get<std::string>(), MatchesRegex("media/images/x_12_[0-9a-f]+\\.png"));
-  EXPECT_EQ(image["size"],
-            fs::file_size(logs / ("wandb/offline-run-20261124_183000-abc/files/" +
-                                  image["path"].get<std::string>())));
+  EXPECT_EQ(image["size"], fs::file_size(logs / ("wandb/offline-run-20261124_183000-abc/files/" +
+                                                 image["path"].get<std::string>())));
+}
+
+TEST(WandbLogger, KeepsATableInAFileAndTheLastOneInTheSummary) {
+  const TemporaryDirectory logs;
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  log_table(logger, 3, {});
+  log_table(logger, 4, AwkwardTable().table);
+  logger.finish(true);
+  const std::string folder = "wandb/offline-run-20261124_183000-abc/";
+  const std::string content = read_text(logs / (folder + "run-abc.wandb"));
+  std::vector<nlohmann::json> records;
+  for (std::size_t at = 0;
+       (at = content.find("{\"_type\":\"table-file\"", at)) != std::string::npos; ++at) {
+    records.push_back(nlohmann::json::parse(content.substr(at, content.find('}', at) + 1 - at)));
+  }
+  ASSERT_EQ(records.size(), 3U) << "two rows and the summary";
+  EXPECT_EQ(records[2], records[1]);
+  const nlohmann::json& record = records[1];
+  EXPECT_EQ(record["ncols"], 4);
+  EXPECT_EQ(record["nrows"], 3);
+  const std::string path = record["path"];
+  EXPECT_THAT(path, MatchesRegex("media/table/test/confusion_4_[0-9a-f]+\\.table\\.json"));
+  const std::string file = read_text(logs / (folder + "files/" + path));
+  EXPECT_EQ(record["size"], file.size());
+  EXPECT_TRUE(path.find(record["sha256"].get<std::string>().substr(0, 20)) != std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json::parse(R"({
+      "columns": ["test/confusion", "cat", "a|b, \"<i>\"", "2"],
+      "data": [["cat", 7, 0.5, null], ["a|b, \"<i>\"", null, 100000.0, -2], ["2", null, null, null]]})"));
 }
 
 TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {

@@ -127,6 +127,33 @@ TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
   EXPECT_TRUE(log_.lines().empty());
 }
 
+TEST_F(MlflowLoggerTest, SendsTheLastTableOfEachNameAsATag) {
+  MlflowLogger logger(options());
+  const std::vector<std::string> labels{"cat"};
+  const std::vector<std::vector<double>> first{{7}};
+  const std::vector<std::vector<double>> second{{9}};
+  logger.log_table({.step = 1, .time = 2}, "test/confusion@1", {.labels = labels, .rows = first});
+  logger.log_table({.step = 2, .time = 3}, "test/confusion@1", {.labels = labels, .rows = second});
+  logger.finish(true);
+  const json tag = bodies_of("runs/log-batch").back()["tags"].back();
+  EXPECT_EQ(tag, json({{"key", "test/confusion_1"},
+                       {"value", "{\"step\":2,\"labels\":[\"cat\"],\"rows\":[[9]]}"}}));
+}
+
+TEST_F(MlflowLoggerTest, LeavesOutATableThatNoTagTakes) {
+  MlflowLogger logger(options());
+  const std::vector<std::vector<double>> rows(50, std::vector<double>(50, 1));
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    logger.log_table({.step = step, .time = 2}, "test/confusion", {.rows = rows});
+  }
+  log(logger, 3);
+  logger.finish(true);
+  for (const json& body : bodies_of("runs/log-batch")) EXPECT_FALSE(body.contains("tags"));
+  EXPECT_THAT(sent_steps(), ElementsAre(3));
+  EXPECT_THAT(log_.lines(), ElementsAre("warning: mlflow: the table test/confusion is left out: it "
+                                        "has 5131 bytes as JSON, and a tag takes 5000"));
+}
+
 TEST_F(MlflowLoggerTest, SaysThatARunFailed) {
   MlflowLogger logger(options());
   log(logger, 1);

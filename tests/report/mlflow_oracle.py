@@ -5,6 +5,7 @@ Usage: mlflow_oracle.py WRITE_LOGS      (exit code 77: MLflow is missing)
 Run by a Python that has MLflow. The server listens on a free port of the loopback interface, keeps its runs in a
 temporary folder, and is ended with all that it started.
 """
+import json
 import os
 import pathlib
 import signal
@@ -94,6 +95,8 @@ def check_run(client):
     history = sorted(client.get_metric_history(run.info.run_id, "train/loss"), key=lambda metric: metric.step)
     assert [metric.step for metric in history] == list(range(1, STEPS + 1))
     assert all(metric.value == 1 / metric.step for metric in history)
+    table = json.loads(run.data.tags["test/confusion"])
+    assert table == {"step": 300, "labels": ["cat", 'a|b, "<i>*c*'], "rows": [[300, 0.25], [None, 100000]]}, table
     accuracy = client.get_metric_history(run.info.run_id, "test/accuracy")
     assert sorted((metric.step, metric.value) for metric in accuracy) == [(100, 0.25), (200, 0.5), (300, 0.75)]
 

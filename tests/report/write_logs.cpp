@@ -3,11 +3,13 @@
 // Usage: write_logs FOLDER (once | endless | MLFLOW_URI) LOGGER...
 //
 // A run of 300 steps logs "train/loss" 1/step and "train/learning_rate" 0.1; every hundredth step
-// also "test/accuracy", a histogram and an image. With `endless` it goes on, prints each step when
-// it is logged, and waits to be killed.
+// also "test/accuracy", a histogram, an image and a table. With `endless` it goes on, prints each
+// step when it is logged, and waits to be killed.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,10 @@ void log_step(Logger& logger, std::int64_t step) {
   logger.log_histogram(moment, "weights/conv1", make_histogram(std::span<const float>(weights), 4));
   const std::vector<std::uint8_t> pixels = bands();
   logger.log_image(moment, "bands", {.rgb = pixels, .width = kSide, .height = kSide});
+  const std::vector<std::string> labels{"cat", "a|b, \"<i>*c*"};
+  const std::vector<std::vector<double>> rows{{static_cast<double>(step), 0.25},
+                                              {std::numeric_limits<double>::quiet_NaN(), 100'000}};
+  logger.log_table(moment, "test/confusion", {.labels = labels, .rows = rows});
   logger.flush();
 }
 

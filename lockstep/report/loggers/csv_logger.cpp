@@ -75,6 +75,30 @@ void CsvLogger::log_scalars(const LogMoment& moment, std::span<const NamedValue>
   file_->append(row_);
 }
 
+void CsvLogger::log_table(const LogMoment& moment, std::string_view name,
+                          const LoggedTable& table) {
+  std::string begin = std::to_string(moment.step) + ',';
+  append_seconds(begin, moment.time);
+  begin += ',' + csv_cell(name) + ',';
+  std::vector<std::string> labels;
+  for (std::size_t i = 0; i < std::max(table.rows.size(), table.width()); ++i) {
+    labels.push_back(csv_cell(table.label(i)));
+  }
+  std::string rows;
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    for (std::size_t column = 0; column < table.rows[row].size(); ++column) {
+      rows.append(begin).append(labels[row]).append(",").append(labels[column]).append(",");
+      append_number(rows, table.rows[row][column], kCsvNumberWords);
+      rows += '\n';
+    }
+  }
+  if (!tables_) {
+    tables_.emplace(folder_ / "tables.csv", AppendMode::kCreate);
+    tables_->append("step,time,name,row,column,value\n");
+  }
+  tables_->append(rows);
+}
+
 void CsvLogger::add_columns(std::span<const NamedValue> values) {
   std::vector<std::string> columns = columns_;
   for (const NamedValue& value : values) {

@@ -22,6 +22,10 @@ namespace lockstep {
 /// A name that comes later adds a column: the file is then written anew, in one step, with the
 /// column in all rows. Hyper-parameters go to FOLDER/hyper_parameters.json. No histograms, no
 /// images.
+///
+/// Tables go to FOLDER/tables.csv, which has a line for each number: step, time, name, row, column,
+/// value. In pandas, pivot(index="row", columns="column", values="value") makes a table of those of
+/// one step and name.
 class CsvLogger final : public Logger {
  public:
   /// The folder must exist.
@@ -30,6 +34,7 @@ class CsvLogger final : public Logger {
   std::string place() const override { return path_.string(); }
   void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
   void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+  void log_table(const LogMoment& moment, std::string_view name, const LoggedTable& table) override;
 
  private:
   void add_columns(std::span<const NamedValue> values);
@@ -38,7 +43,8 @@ class CsvLogger final : public Logger {
   std::filesystem::path path_;
   std::vector<std::string> columns_;  // behind step and time
   std::map<std::string, std::size_t, std::less<>> places_;
-  std::optional<AppendFile> file_;  // none until the first row, which gives it its columns
+  std::optional<AppendFile> file_;    // none until the first row, which gives it its columns
+  std::optional<AppendFile> tables_;  // none until the first table
   // What the call in progress writes. They are members to keep their memory between calls.
   std::vector<const NamedValue*> cells_;
   std::string row_;

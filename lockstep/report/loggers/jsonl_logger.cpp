@@ -13,15 +13,6 @@ bool needs_no_escape(std::string_view name) {
   });
 }
 
-void append_list(std::string& to, std::span<const double> numbers) {
-  to += '[';
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (i > 0) to += ',';
-    append_number(to, numbers[i], kJsonNumberWords);
-  }
-  to += ']';
-}
-
 }  // namespace
 
 JsonlLogger::JsonlLogger(const std::filesystem::path& folder)
@@ -45,10 +36,18 @@ void JsonlLogger::log_histogram(const LogMoment& moment, std::string_view name,
   begin_line(moment);
   add_key(name);
   line_ += "{\"edges\":";
-  append_list(line_, histogram.edges);
+  append_numbers(line_, histogram.edges, kJsonNumberWords);
   line_ += ",\"counts\":";
-  append_list(line_, histogram.counts);
+  append_numbers(line_, histogram.counts, kJsonNumberWords);
   line_ += '}';
+  end_line();
+}
+
+void JsonlLogger::log_table(const LogMoment& moment, std::string_view name,
+                            const LoggedTable& table) {
+  begin_line(moment);
+  add_key(name);
+  line_ += json_value(table);
   end_line();
 }
 

@@ -13,6 +13,7 @@ namespace lockstep {
 /// Writes FOLDER/metrics.jsonl, a line for each call:
 ///   {"step":100,"time":1795545000.123,"train/loss":0.25,"learning_rate":0.1}
 ///   {"step":469,"time":1795545003.5,"weights":{"edges":[-1,0,1],"counts":[7,9]}}
+///   {"step":469,"time":1795545003.5,"confusion":{"labels":["cat","dog"],"rows":[[7,1],[2,9]]}}
 /// Numbers that are not finite become null. Hyper-parameters go to FOLDER/hyper_parameters.json. No
 /// images.
 class JsonlLogger final : public Logger {
@@ -25,6 +26,7 @@ class JsonlLogger final : public Logger {
   void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
   void log_histogram(const LogMoment& moment, std::string_view name,
                      const Histogram& histogram) override;
+  void log_table(const LogMoment& moment, std::string_view name, const LoggedTable& table) override;
 
  private:
   void begin_line(const LogMoment& moment);

@@ -46,6 +46,8 @@ class Logger {
   virtual bool takes_images() const { return false; }
   /// Does nothing where the format has no images.
   virtual void log_image(const LogMoment&, std::string_view /*name*/, const LoggedImage&) {}
+  /// Does nothing where the format has no tables.
+  virtual void log_table(const LogMoment&, std::string_view /*name*/, const LoggedTable&) {}
   /// A good moment to write what is only worth writing now and then: the end of an epoch.
   virtual void flush() {}
   /// The run is over; nothing may be logged after it.

@@ -68,6 +68,7 @@ void LoggingListener::on_evaluation(const EvaluationReport& report) {
   std::vector<std::string> names;
   add_evaluation(values, report.test, names);
   log(step_, values);
+  log_tables(step_, report.test);
 }
 
 bool LoggingListener::takes_pictures() const {
@@ -95,6 +96,7 @@ void LoggingListener::on_epoch_end(const EpochReport& report) {
   std::vector<std::string> names;
   if (report.test) add_evaluation(values, *report.test, names);
   log(step_, values);
+  if (report.test) log_tables(step_, *report.test);
   for (const auto& logger : loggers_) logger->flush();
 }
 
@@ -121,6 +123,15 @@ void LoggingListener::run_failed() noexcept {
 void LoggingListener::log(std::int64_t step, std::span<const NamedValue> values) {
   const LogMoment moment = moment_at(step);
   for (const auto& logger : loggers_) logger->log_scalars(moment, values);
+}
+
+void LoggingListener::log_tables(std::int64_t step, const Evaluation& test) {
+  const LogMoment moment = moment_at(step);
+  for (const MetricTable& each : test.tables) {
+    const std::string name = "test/" + each.name;
+    const LoggedTable table = {.labels = each.labels, .rows = each.rows};
+    for (const auto& logger : loggers_) logger->log_table(moment, name, table);
+  }
 }
 
 // Ends all of them, also behind one that fails: a full disk must leave no run open at a server.

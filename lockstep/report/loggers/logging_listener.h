@@ -20,6 +20,8 @@ namespace lockstep {
 ///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
 ///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
 ///   test/loss and test/NAME of every other metric       where it was evaluated, also in mid-epoch
+///   test/NAME of every table, such as a confusion       with these, to loggers that take tables
+///   matrix
 ///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that
 ///                                                       take images
 ///   memory/peak_rss_bytes, run/seconds_total,           at the end
@@ -47,6 +49,7 @@ class LoggingListener final : public Listener {
 
  private:
   void log(std::int64_t step, std::span<const NamedValue> values);
+  void log_tables(std::int64_t step, const Evaluation& test);
   void finish(bool success);
 
   std::vector<std::unique_ptr<Logger>> loggers_;

@@ -58,6 +58,17 @@ std::string text_in(const std::string& url, const HttpAnswer& answer, const std:
   return json[place].get<std::string>();
 }
 
+// {"key": ..., "value": ...} of each.
+template <class Text>
+void append_texts(std::string& json, const std::vector<Text>& texts) {
+  const char* before = "";
+  for (const Text& text : texts) {
+    json.append(before).append("{\"key\":").append(json_string(mlflow_key(text.key)));
+    json.append(",\"value\":").append(json_string(text.value)).append("}");
+    before = ",";
+  }
+}
+
 }  // namespace
 
 struct MlflowClient::Call {
@@ -100,11 +111,10 @@ std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id) 
     before = ",";
   }
   json += "],\"params\":[";
-  before = "";
-  for (const MlflowParameter& parameter : batch.parameters) {
-    json.append(before).append("{\"key\":").append(json_string(mlflow_key(parameter.key)));
-    json.append(",\"value\":").append(json_string(parameter.value)).append("}");
-    before = ",";
+  append_texts(json, batch.parameters);
+  if (!batch.tags.empty()) {
+    json += "],\"tags\":[";
+    append_texts(json, batch.tags);
   }
   return json + "]}";
 }

@@ -36,15 +36,26 @@ struct MlflowParameter {
   std::string value{};
 };
 
-/// What one request may hold: 1000 metrics and 100 parameters, at most 1000 things together.
+/// A text of the run, of which the last one of each key is kept.
+struct MlflowTag {
+  static constexpr std::size_t kMostBytes = 5000;  ///< of the value, which every server takes
+
+  std::string key{};
+  std::string value{};
+};
+
+/// What one request may hold: 1000 metrics, 100 parameters and 100 tags, at most 1000 things
+/// together.
 struct MlflowBatch {
   static constexpr std::size_t kMostMetrics = 900;
   static constexpr std::size_t kMostParameters = 100;
+  static constexpr std::size_t kMostTags = 100;
 
   std::vector<MlflowMetric> metrics{};
   std::vector<MlflowParameter> parameters{};
+  std::vector<MlflowTag> tags{};
 
-  bool empty() const { return metrics.empty() && parameters.empty(); }
+  bool empty() const { return metrics.empty() && parameters.empty() && tags.empty(); }
 };
 
 /// `name` as a key of MLflow, which has letters, digits and "_-. :/" only; others become "_".

@@ -89,6 +89,25 @@ void MlflowLogger::log_scalars(const LogMoment& moment, std::span<const NamedVal
   keep(batch);
 }
 
+void MlflowLogger::log_table(const LogMoment& moment, std::string_view name,
+                             const LoggedTable& table) {
+  std::string value = "{\"step\":" + std::to_string(moment.step) + ',';
+  value += json_value(table).substr(1);
+  if (value.size() > MlflowTag::kMostBytes) {
+    if (std::exchange(told_of_table_, true)) return;
+    log_warning("mlflow: the table ", name, " is left out: it has ", value.size(),
+                " bytes as JSON, and a tag takes ", MlflowTag::kMostBytes);
+    return;
+  }
+  const std::scoped_lock lock(mutex_);
+  const auto same = std::ranges::find(tags_, name, &MlflowTag::key);
+  if (same != tags_.end()) {  // was not sent, and is of no use any more
+    same->value = std::move(value);
+  } else {
+    tags_.push_back({.key = std::string(name), .value = std::move(value)});
+  }
+}
+
 void MlflowLogger::finish(bool success) {
   if (!thread_.joinable()) return;
   end(success);
@@ -140,8 +159,7 @@ void MlflowLogger::wait_for_work(bool has_batch) {
   std::unique_lock lock(mutex_);
   const auto interval_end = Clock::now() + options_.interval;
   const auto until = has_batch ? next_attempt_ : std::max(interval_end, next_attempt_);
-  const std::size_t many =
-      failures_ > 0 || has_batch ? half_of_queue() : MlflowBatch::kMostMetrics;
+  const std::size_t many = failures_ > 0 || has_batch ? half_of_queue() : MlflowBatch::kMostMetrics;
   wake_.wait_until(lock, until, [&] { return ended_.has_value() || metrics_.size() >= many; });
 }
 
@@ -150,6 +168,7 @@ MlflowBatch MlflowLogger::take_batch() {
   if (!parameters_.empty()) {
     return {.parameters = take_front(parameters_, MlflowBatch::kMostParameters)};
   }
+  if (!tags_.empty()) return {.tags = take_front(tags_, MlflowBatch::kMostTags)};
   return {.metrics = take_front(metrics_, MlflowBatch::kMostMetrics)};
 }
 

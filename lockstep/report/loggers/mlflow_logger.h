@@ -40,8 +40,12 @@ struct MlflowLoggerOptions {
 /// {"path": "runs/log-batch", "body": {...}}. So is what exceeds the queue's capacity, and the end
 /// of the run ("runs/update"). The log says so once. No histograms, no images.
 ///
-/// Hyper-parameters have batches of their own: a server that refuses one, such as a text that is
-/// too long for it, refuses its whole batch.
+/// The last table of each name is a tag of the run, as {"step":469,"labels":[...],"rows":[...]},
+/// because MLflow's other place for a table is an artifact, whose store need not be the server's. A
+/// table of more than MlflowTag::kMostBytes is left out, and the log says so once.
+///
+/// Hyper-parameters and tags have batches of their own: a server that refuses one, such as a text
+/// that is too long for it, refuses its whole batch.
 ///
 /// finish() waits until all is sent, at most `finish_timeout` and a second. The destructor waits
 /// for no server: what is left then goes to the file, and without finish() the server goes on to
@@ -58,6 +62,7 @@ class MlflowLogger final : public Logger {
   std::string place() const override { return options_.server.tracking_uri; }
   void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
   void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
+  void log_table(const LogMoment& moment, std::string_view name, const LoggedTable& table) override;
   void finish(bool success) override;
 
  private:
@@ -84,6 +89,7 @@ class MlflowLogger final : public Logger {
   std::condition_variable done_;
   std::deque<MlflowMetric> metrics_;
   std::deque<MlflowParameter> parameters_;
+  std::deque<MlflowTag> tags_;
   std::optional<bool> ended_;  // and how, once finish() is called
   bool is_done_ = false;
 
@@ -91,6 +97,7 @@ class MlflowLogger final : public Logger {
   std::atomic<bool> abandoned_{false};  // destroyed without finish()
   int failures_ = 0;                    // in a row; the thread's own
   Clock::time_point next_attempt_{};    // the thread's own
+  bool told_of_table_ = false;          // the caller's own
 
   std::mutex unsent_mutex_;  // of what follows
   std::optional<AppendFile> unsent_;

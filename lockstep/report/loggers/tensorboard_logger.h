@@ -1,4 +1,4 @@
-// Scalars, histograms, images and hyper-parameters for TensorBoard.
+// Scalars, histograms, images, tables and hyper-parameters for TensorBoard.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace lockstep {
 
 /// Writes one event file into a folder: `tensorboard --logdir FOLDER`, or a folder above it for
 /// several runs beside each other. Scalars are kept as floats. The tab HPARAMS shows the run with
-/// its hyper-parameters and the last values of what it logged.
+/// its hyper-parameters and the last values of what it logged, the tab TEXT shows tables.
 class TensorBoardLogger final : public Logger {
  public:
   /// The folder must exist. `run` is the run's name in the tab HPARAMS.
@@ -25,6 +25,7 @@ class TensorBoardLogger final : public Logger {
                      const Histogram& histogram) override;
   bool takes_images() const override { return true; }
   void log_image(const LogMoment& moment, std::string_view name, const LoggedImage& image) override;
+  void log_table(const LogMoment& moment, std::string_view name, const LoggedTable& table) override;
   void finish(bool success) override;
 
  private:

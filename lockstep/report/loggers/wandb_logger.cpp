@@ -40,20 +40,36 @@ std::string media_name(std::string_view name) {
     if (!is_kept) letter = '_';
   }
   const std::size_t begin = text.find_first_not_of('/');
-  return begin == std::string::npos ? "image" : text.substr(begin);
+  return begin == std::string::npos ? "unnamed" : text.substr(begin);
 }
 
 std::string histogram_json(const Histogram& histogram) {
-  const auto list = [](const std::vector<double>& numbers) {
-    std::string text = "[";
-    for (const double number : numbers) {
-      if (text.size() > 1) text += ',';
-      append_number(text, number, kJsonNumberWords);
+  std::string json = "{\"_type\":\"histogram\",\"values\":";
+  append_numbers(json, histogram.counts, kJsonNumberWords);
+  json += ",\"bins\":";
+  append_numbers(json, histogram.edges, kJsonNumberWords);
+  return json + '}';
+}
+
+// The content of a table's file: the labels of the rows are its first column, and all rows have as
+// many cells as there are columns.
+std::string table_file(std::string_view name, const LoggedTable& table) {
+  const std::size_t width = table.width();
+  std::string json = "{\"columns\":[" + json_string(name);
+  for (std::size_t column = 0; column < width; ++column) {
+    json += ',' + json_string(table.label(column));
+  }
+  json += "],\"data\":[";
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    json += (row == 0 ? "[" : ",[") + json_string(table.label(row));
+    for (const double number : table.rows[row]) {
+      json += ',';
+      append_number(json, number, kJsonNumberWords);
     }
-    return text + ']';
-  };
-  return "{\"_type\":\"histogram\",\"values\":" + list(histogram.counts) +
-         ",\"bins\":" + list(histogram.edges) + "}";
+    for (std::size_t i = table.rows[row].size(); i < width; ++i) json += ",null";
+    json += ']';
+  }
+  return json + "]}";
 }
 
 }  // namespace
@@ -102,21 +118,21 @@ void WandbLogger::log_image(const LogMoment& moment, std::string_view name,
                             const LoggedImage& image) {
   begin_row(moment);
   const std::string png = encode_png(image.rgb, image.width, image.height);
-  const std::string sha256 = sha256_hex(png);
-  const std::string path =
-      "media/images/" + media_name(name) + '_' + std::to_string(moment.step) + '_' +
-      sha256.substr(0, 20) + ".png";
-  const fs::path file = folder_ / "files" / path;
-  make_folder(file.parent_path());
-  write_file_atomically(file, png);
-  file_->add_file(path);
-  // Not by str(), which groups digits where the program's locale does.
-  set_value(std::string(name), "{\"_type\":\"image-file\",\"path\":" + json_string(path) +
-                                   ",\"sha256\":\"" + sha256 +
-                                   "\",\"size\":" + std::to_string(png.size()) +
-                                   ",\"width\":" + std::to_string(image.width) +
-                                   ",\"height\":" + std::to_string(image.height) +
-                                   ",\"format\":\"png\"}");
+  const std::string file = add_media("images", name, ".png", png);
+  set_value(std::string(name),
+            "{\"_type\":\"image-file\"," + file + ",\"width\":" + std::to_string(image.width) +
+                ",\"height\":" + std::to_string(image.height) + ",\"format\":\"png\"}");
+}
+
+void WandbLogger::log_table(const LogMoment& moment, std::string_view name,
+                            const LoggedTable& table) {
+  begin_row(moment);
+  const std::string file = add_media("table", name, ".table.json", table_file(name, table));
+  std::string json =
+      "{\"_type\":\"table-file\"," + file + ",\"ncols\":" + std::to_string(1 + table.width()) +
+      ",\"nrows\":" + std::to_string(table.rows.size()) + ",\"log_mode\":\"IMMUTABLE\"}";
+  tables_.insert_or_assign(std::string(name), json);
+  set_value(std::string(name), std::move(json));
 }
 
 void WandbLogger::flush() { write_summary(); }
@@ -131,6 +147,23 @@ void WandbLogger::begin_row(const LogMoment& moment) {
   if (row_begun_ && moment.step != moment_.step) write_row();
   moment_ = moment;
   row_begun_ = true;
+}
+
+// Writes a file of the row and returns what its value's JSON says of it. Numbers are not made by
+// str(), which groups digits where the program's locale does.
+std::string WandbLogger::add_media(std::string_view kind, std::string_view name,
+                                   std::string_view extension, std::string_view content) {
+  const std::string sha256 = sha256_hex(content);
+  std::string path = "media/";
+  path.append(kind).append("/").append(media_name(name));
+  path += '_' + std::to_string(moment_.step) + '_' + sha256.substr(0, 20);
+  path += extension;
+  const fs::path file = folder_ / "files" / path;
+  make_folder(file.parent_path());
+  write_file_atomically(file, content);
+  file_->add_file(path);
+  return "\"path\":" + json_string(path) + ",\"sha256\":\"" + sha256 +
+         "\",\"size\":" + std::to_string(content.size());
 }
 
 void WandbLogger::set_value(std::string name, std::string json) {
@@ -153,10 +186,12 @@ void WandbLogger::write_row() {
 }
 
 void WandbLogger::write_summary() {
-  if (summary_.empty()) return;
-  std::vector<NamedValue> values;
-  for (const auto& [name, value] : summary_) values.push_back({name, value});
-  file_->add_summary(values);
+  if (summary_.empty() && tables_.empty()) return;
+  std::vector<NamedValue> numbers;
+  for (const auto& [name, value] : summary_) numbers.push_back({name, value});
+  std::vector<WandbValue> values;
+  for (const auto& [name, json] : tables_) values.push_back({name, json});
+  file_->add_summary(numbers, values);
 }
 
 }  // namespace lockstep

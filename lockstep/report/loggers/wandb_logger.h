@@ -22,13 +22,13 @@ struct WandbLoggerOptions {
   RunName run{};               ///< its id is the run's id on the server
 };
 
-/// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, and images beside it in files/.
-/// Nothing touches the network: `wandb sync DIRECTORY/wandb/offline-run-*` does that, and takes a
-/// run that was broken off for one that failed.
+/// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, and images and tables beside it in
+/// files/.
+/// Nothing touches the network: `wandb sync DIRECTORY/wandb/offline-run-*` does that.
 ///
 /// The server wants one row for each step, so the row of the current step waits for more values of
 /// the step and is written when the next step or the run's end comes: a kill loses that row. The
-/// summary, the last value of each name, is written by flush() and finish().
+/// summary, the last number and the last table of each name, is written by flush() and finish().
 class WandbLogger final : public Logger {
  public:
   /// DataError when the run's folder cannot be created.
@@ -41,6 +41,7 @@ class WandbLogger final : public Logger {
                      const Histogram& histogram) override;
   bool takes_images() const override { return true; }
   void log_image(const LogMoment& moment, std::string_view name, const LoggedImage& image) override;
+  void log_table(const LogMoment& moment, std::string_view name, const LoggedTable& table) override;
   void flush() override;
   void finish(bool success) override;
 
@@ -51,6 +52,8 @@ class WandbLogger final : public Logger {
   };
 
   void begin_row(const LogMoment& moment);
+  std::string add_media(std::string_view kind, std::string_view name, std::string_view extension,
+                        std::string_view content);
   void set_value(std::string name, std::string json);
   void write_row();
   void write_summary();
@@ -60,9 +63,10 @@ class WandbLogger final : public Logger {
   LogMoment moment_{};
   bool row_begun_ = false;
   std::vector<Number> numbers_;     // of the row, in the order in which they came
-  std::vector<WandbValue> values_;  // of the row: histograms and images
+  std::vector<WandbValue> values_;  // of the row: histograms, images and tables
   std::vector<NamedValue> row_;     // numbers_ as the file wants them; kept for its memory
   std::map<std::string, double, std::less<>> summary_;
+  std::map<std::string, std::string> tables_;  // the summary's, as JSON
 };
 
 }  // namespace lockstep
