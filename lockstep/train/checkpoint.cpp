@@ -179,17 +179,17 @@ struct LoadedFile {
 
 // The file `path`, or those of the checkpoint `path`, or those of the newest one in the folder
 // `path`. The first has the metadata that counts.
-std::vector<LoadedFile> files_of(const std::filesystem::path& path) {
+std::vector<LoadedFile> files_of(const std::filesystem::path& path, FolderCheck check) {
   std::filesystem::path folder = path;
   if (!std::filesystem::is_directory(path)) {
     std::vector<LoadedFile> files;
     files.emplace_back(path);
     return files;
   }
-  if (is_checkpoint(path)) {
-    verify_checkpoint(path);
-  } else {
+  if (!is_checkpoint(path)) {
     folder = find_checkpoint(path).folder;
+  } else if (check == FolderCheck::kVerify) {
+    verify_checkpoint(path);
   }
   if (folder.empty()) {
     throw CheckpointError("there is no checkpoint in " + path.string() + " to resume from");
@@ -216,13 +216,14 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 }
 
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
-                               const StateDict& training, const std::string& recipe) {
+                               const StateDict& training, const std::string& recipe,
+                               FolderCheck check) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     throw CheckpointError(lockstep::str("there is no checkpoint ", path.string(), " to resume from",
                                         error ? ": " + error.message() : ""));
   }
-  const std::vector<LoadedFile> files = files_of(path);
+  const std::vector<LoadedFile> files = files_of(path, check);
   const CheckpointInfo info = info_of(files.front().content.metadata, files.front().name);
   check_recipe(info, recipe, path.string());
   bool verified = true;

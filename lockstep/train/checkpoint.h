@@ -48,6 +48,13 @@ inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
                      const StateDict& training, const CheckpointInfo& info);
 
+/// Whether load_checkpoint() compares the files of a folder with their manifest, which reads them
+/// whole.
+enum class FolderCheck {
+  kVerify,
+  kVerified,  ///< the caller has done so: find_checkpoint() gave the folder
+};
+
 /// Copies a checkpoint into `module` and the tensors of `training` and returns its metadata. `path`
 /// is a file of save_checkpoint(), a checkpoint of a Trainer ("run/checkpoints/step-00000060"), or
 /// a folder of these, of which the newest whole one is taken (find_checkpoint()). CheckpointError,
@@ -59,8 +66,10 @@ void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module&
 ///
 /// A file without checksums, of an earlier version or of another program, is loaded with a warning
 /// in the log. So are parameters that are not finite and were saved that way: a run that has
-/// diverged goes on as it was, for its user to judge.
+/// diverged goes on as it was, for its user to judge. The tensors that are copied are compared with
+/// the checksums in their file, whatever `check` says.
 CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
-                               const StateDict& training, const std::string& recipe);
+                               const StateDict& training, const std::string& recipe,
+                               FolderCheck check = FolderCheck::kVerify);
 
 }  // namespace lockstep

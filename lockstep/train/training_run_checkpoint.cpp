@@ -143,7 +143,8 @@ NamedTensors TrainingRun::resume() {
   const auto read = [&] {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
     checkpoint =
-        load_checkpoint(resumed_path(), task_.module(), training_state(of_optimizer), info_.recipe);
+        load_checkpoint(resumed_path(), task_.module(), training_state(of_optimizer), info_.recipe,
+                        FolderCheck::kVerified);
     require_same_split(checkpoint, info_.split);
     // Older checkpoints lack these settings, which then had only one value.
     checkpoint.settings.merge(
