@@ -5,31 +5,27 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/existing_device.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/parallel/require_on_device.h>
 
 namespace lockstep {
 
 ModelParallel::ModelParallel(std::vector<pipeline::StageModule> stages,
                              std::vector<torch::Device> devices)
-    : stages_(std::move(stages)), devices_(pipeline::with_indices(std::move(devices))) {
+    : stages_(std::move(stages)), devices_(std::move(devices)) {
   if (stages_.empty() || stages_.size() != devices_.size()) {
     throw ConfigError(
-        lockstep::str("ModelParallel: needs a stage at least and a device for each, got ",
+        lockstep::str("ModelParallel: needs at least one stage and a device for each, got ",
                       stages_.size(), " and ", devices_.size()));
   }
+  for (torch::Device& device : devices_) device = existing_device(device, "ModelParallel: ");
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     pipeline::move_to(stages_[s], devices_[s]);
     register_module(lockstep::str("stage", s), stages_[s].module().shared_from_this());
   }
-  // Moving a later stage has taken a shared parameter away from an earlier one.
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    for (const auto& item : stages_[s].module().named_parameters()) {
-      if (item.value().device() == devices_[s]) continue;
-      throw ConfigError(lockstep::str("ModelParallel: parameter '", item.key(), "' of stage ", s,
-                                      " belongs to a stage on ", item.value().device(),
-                                      ", too; stages on different devices cannot share a "
-                                      "parameter"));
-    }
+    require_on_device(stages_[s].module(), s, devices_[s], "ModelParallel: ");
   }
 }
 

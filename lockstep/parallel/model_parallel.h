@@ -22,13 +22,16 @@ namespace lockstep {
 
 /// A module like any other: autograd, optimizers and hooks see one graph. It shares the stages'
 /// modules and registers them as "stage0", "stage1" and so on. If the stages share their layers
-/// with an unsplit module, save that module: its names, and so its checkpoints, are unchanged. Not
-/// thread-safe.
+/// with an unsplit module, save that module: its names, and so its checkpoints, are unchanged. Do
+/// not move a ModelParallel: to(device) would move all of its stages to one device. Where stages
+/// share a layer, parameters() lists its tensors once for each of them; give LibTorch's optimizers
+/// `distinct(model.parameters())` (lockstep/optim/distinct.h). Activations are copied on the
+/// current streams, because there is nothing that the copy could run beside. Not thread-safe.
 class ModelParallel : public torch::nn::Module {
  public:
-  /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError unless there is
-  /// at least one stage and a device for each, and for a parameter that stages on different devices
-  /// share.
+  /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError if there is no
+  /// stage, if the numbers of stages and devices differ, if a device does not exist, or if stages
+  /// on different devices share a parameter or a buffer.
   ModelParallel(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices);
 
   /// Moves `x` to the first device and returns the output of the last stage, on the last device.

@@ -1,8 +1,11 @@
 #include <lockstep/parallel/model_parallel.h>
 
+#include <memory>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/cuda.h>
 #include <torch/nn.h>
 
 #include <lockstep/core/error.h>
@@ -13,6 +16,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::message_of;
 
@@ -74,6 +78,47 @@ TEST(ModelParallel, RefusesAParameterOnTwoDevices) {
   EXPECT_NO_THROW(ModelParallel({shared, shared}, {kOnCpu, kOnCpu}));
   EXPECT_NO_THROW(ModelParallel({shared, testing_support::WeightOnMeta()},
                                 {kOnCpu, torch::Device(torch::kMeta)}));
+}
+
+struct CounterImpl : torch::nn::Module {
+  explicit CounterImpl(torch::Device device) { register_buffer("count", torch::ones({2}, device)); }
+};
+
+// Its counter is new on each device, because LibTorch's to() cannot move a buffer to "meta".
+struct BufferOnMetaImpl : torch::nn::Module {
+  BufferOnMetaImpl() { register_module("counter", std::make_shared<CounterImpl>(kOnCpu)); }
+  torch::Tensor forward(const torch::Tensor& x) { return x; }
+  using torch::nn::Module::to;
+  void to(torch::Device device, bool /*non_blocking*/) override {
+    replace_module("counter", std::make_shared<CounterImpl>(device));
+  }
+};
+TORCH_MODULE(BufferOnMeta);
+
+TEST(ModelParallel, RefusesABufferOnTwoDevices) {
+  const BufferOnMeta shared;
+  EXPECT_EQ(
+      message_of<ConfigError>([&] {
+        ModelParallel({shared, shared}, {kOnCpu, torch::Device(torch::kMeta)});
+      }),
+      "ModelParallel: buffer 'counter.count' of stage 0 belongs to a stage on meta, too; stages on "
+      "different devices cannot share a buffer");
+  EXPECT_NO_THROW(ModelParallel({shared, shared}, {kOnCpu, kOnCpu}));
+  // Buffers that are registered and undefined.
+  const torch::nn::BatchNorm2d without(
+      torch::nn::BatchNorm2dOptions(2).affine(false).track_running_stats(false));
+  EXPECT_NO_THROW(ModelParallel({without, without}, {kOnCpu, torch::Device(torch::kMeta)}));
+}
+
+TEST(ModelParallel, RefusesInOneLineAGpuThatIsNotThere) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
+  const torch::nn::Linear linear(4, 4);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ModelParallel({linear, linear}, {kOnCpu, torch::Device("cuda:1")});
+              }),
+              AllOf(testing::StartsWith("ModelParallel: cuda:1 "), HasSubstr("use "),
+                    testing::Not(HasSubstr("\n"))));
+  EXPECT_TRUE(linear->weight.is_cpu());
 }
 
 TEST(ModelParallel, NeedsADeviceForEachStage) {
