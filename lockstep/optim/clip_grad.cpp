@@ -28,6 +28,16 @@ Tensors values_of_gradients(const Tensors& parameters) {
   return values;
 }
 
+// Each of `tensors` once; of a sparse one the values of its coalesced form, or of the form that it
+// has: all uses of a row are there scaled alike.
+Tensors distinct_values(const Tensors& tensors, bool coalesced) {
+  Tensors values = distinct(tensors);
+  for (torch::Tensor& tensor : values) {
+    if (tensor.is_sparse()) tensor = (coalesced ? tensor.coalesce() : tensor)._values();
+  }
+  return values;
+}
+
 // Of each tensor, in at least float32: in float16 a norm beyond 65,504 would be infinite, and the
 // gradients zero. The types of PyTorch's norms otherwise.
 Tensors norms_of(const Tensors& tensors, double norm_type) {
@@ -49,7 +59,7 @@ Tensors norms_of(const Tensors& tensors, double norm_type) {
 
 torch::Tensor get_total_norm(const Tensors& given, double norm_type, bool error_if_nonfinite) {
   const torch::NoGradGuard no_grad;
-  const Tensors tensors = distinct(given);
+  const Tensors tensors = distinct_values(given, /*coalesced=*/true);
   if (tensors.empty()) return torch::zeros({});
   Tensors norms = norms_of(tensors, norm_type);
   for (auto& norm : norms) norm = norm.to(tensors[0].device());
@@ -68,7 +78,7 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
   const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
   // A pass over all gradients to multiply by one; on a GPU it costs less than to look.
   if (coefficient.is_cpu() && coefficient.item<double>() == 1.0) return;
-  at::_foreach_mul_(distinct(gradients), coefficient);
+  at::_foreach_mul_(distinct_values(gradients, /*coalesced=*/false), coefficient);
 }
 
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type,

@@ -21,8 +21,9 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double
                               bool error_if_nonfinite = false);
 
 /// The two halves, for gradients that lie elsewhere or that several ranks hold parts of: the norm
-/// of all `tensors` together (zero for none), and the scaling of dense gradients given the norm of
-/// all.
+/// of all `tensors` together (zero for none), and the scaling of gradients given the norm of all.
+/// The norm of a sparse gradient is that of its coalesced form. Neither function coalesces the
+/// gradient itself.
 torch::Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
                              bool error_if_nonfinite = false);
 void clip_grads_with_norm_(const Tensors& gradients, double max_norm,

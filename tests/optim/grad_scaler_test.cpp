@@ -100,6 +100,19 @@ TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
   EXPECT_EQ(clip_grad_norm_({without}, 1).item<double>(), 0);
 }
 
+// The halves scale a gradient that is not coalesced, which remains so.
+TEST(ClipGradNorm, TakesSparseGradientsInItsHalves) {
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
+  (embedding->forward(torch::tensor({2, 2})).sum() * 1.5).backward();
+  const torch::Tensor sparse = embedding->weight.grad();
+  const torch::Tensor dense = torch::tensor({0.0F, 4.0F});
+  const torch::Tensor norm = get_total_norm({sparse, dense, sparse});
+  EXPECT_FLOAT_EQ(norm.item<float>(), 5);
+  clip_grads_with_norm_({sparse, dense, sparse}, 1, norm);
+  EXPECT_NEAR(sparse.to_dense()[2].item<double>(), 0.6, 1e-6);
+  EXPECT_NEAR(dense[1].item<double>(), 0.8, 1e-6);
+}
+
 // The first gradient's type must not be that of the norm, nor float16 at all.
 TEST(ClipGradNorm, OfFloat16GradientsDoesNotOverflow) {
   struct Case {

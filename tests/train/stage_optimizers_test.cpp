@@ -1,13 +1,16 @@
-// One optimizer of those of several ranks' stages, where one of them fails.
+// One optimizer of those of several stages: sparse gradients, and a rank that fails.
 #include <lockstep/train/strategies/stage_optimizers.h>
 
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
@@ -17,6 +20,7 @@ namespace {
 
 using testing::Each;
 using testing::HasSubstr;
+using testing_support::no_errors;
 using testing_support::run_group;
 
 // An optimizer without parameters, whose state cannot be read or written on some ranks.
@@ -58,6 +62,43 @@ std::vector<std::string> errors_of_broken(const Use& use) {
                    .end_all = [group](const std::string& reason) mutable { group.abort(reason); }});
     use(*optimizer, group);
   });
+}
+
+// The gradient of a row that occurs twice is 1.5 + 1.5, another stage's is 4, the norm is 5.
+TEST(StageOptimizers, ClipSparseGradientsByTheNormOfAll) {
+  for (const int ranks : {1, 2}) {
+    const auto errors = run_group(ranks, "shm", [&](ProcessGroup group) {
+      torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
+      (embedding->forward(torch::tensor({2, 2})).sum() * 1.5).backward();
+      const torch::Tensor dense = torch::zeros({1}, torch::requires_grad());
+      (dense * 4).sum().backward();
+      const OptimizerOptions options = SgdOptions{.lr = 1};
+      ProcessGroup alone = group.split(group.rank()).value();
+      std::vector<StageOptimizer> stages;
+      for (const NamedTensors& parameters : {NamedTensors{{"embedding.weight", embedding->weight}},
+                                             NamedTensors{{"dense", dense}}}) {
+        const int owner = ranks == 1 ? 0 : static_cast<int>(parameters[0].first == "dense");
+        if (owner != group.rank()) continue;
+        stages.push_back({.optimizer = make_replicated_optimizer(parameters, options, alone),
+                          .parameters = parameters});
+      }
+      std::optional<StageRanks> coupled;
+      if (ranks > 1) coupled = StageRanks{.pipeline = group, .all = group};
+      const auto optimizer = make_stage_optimizers(std::move(stages), options, coupled);
+      const double before = embedding->weight[2].item<double>();
+      optimizer->clip_grad_norm(1);
+      optimizer->step();
+      if (group.rank() == 0) {
+        const double step = before - embedding->weight[2].item<double>();
+        LOCKSTEP_CHECK(std::abs(step - 0.6) < 1e-5, step);
+      }
+      if (group.rank() == ranks - 1) {
+        LOCKSTEP_CHECK(std::abs(dense.item<double>() + 0.8) < 1e-5, dense);
+      }
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(ranks));
+  }
 }
 
 TEST(StageOptimizerFailures, EndTheRanksThatWaitForTheState) {
