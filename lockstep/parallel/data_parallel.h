@@ -32,17 +32,18 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
+#include <lockstep/parallel/wrapped_module.h>
 
 namespace lockstep {
 
 /// `Module` is what users hold: a ModuleHolder such as Net or torch::nn::Sequential, or a
 /// shared_ptr. The module must be on the first device, and it must be possible to clone it: it and
 /// its submodules derive from torch::nn::Cloneable<T> and register everything in reset(), as
-/// LibTorch's own do. With one device there are no replicas: forward() is the module's.
+/// LibTorch's own do. With one device there are no replicas: forward() is the module's own, which
+/// gets the arguments with their tensors moved to that device, and nothing is cloned.
 ///
 /// Arguments: all tensors in them that have dimensions are scattered, and must agree in the first
 /// one. Tensors without dimensions, numbers, strings and other values go to every replica as they
@@ -72,14 +73,14 @@ namespace lockstep {
 /// A tensor that requires a gradient and that the replicas get in another way, such as a weight of
 /// the criterion or what a lambda captures, would lose its gradient. So would a parameter of the
 /// module itself in a criterion: `mse(...) + 1e-4 * net->weight.square().sum()`; add such a term to
-/// the result of loss(). Where two replicas have samples, forward() and loss() throw a ConfigError
-/// for a tensor that both use in this way.
+/// the result of loss(). forward() and loss() throw a ConfigError for a tensor that the first two
+/// replicas with samples both use in this way. Other such uses are not noticed.
 ///
 /// Threads: calls come from one thread at a time. forward() and the criterion run on several at
 /// once, in the caller's gradient and inference mode, autocast and current streams. On CPUs each
 /// has its part of the at::get_num_threads() that the constructor found, at least 1. Random numbers
-/// come from the generator of the device: replicas on CPUs share one, so that which replica draws
-/// which number differs from run to run. Make a DataParallel after fork(), not before.
+/// come from the generator of the device. Replicas on CPUs share one generator, and which replica
+/// draws which number differs from run to run. Make a DataParallel after fork(), not before.
 ///
 /// Failure: what a replica throws is an Error (a ConfigError if it was one) that begins with
 /// "replica 1 on cuda:1: ", thrown when the others have ended; the wrapper can be used further. On
@@ -91,10 +92,11 @@ class DataParallel {
  public:
   /// One replica on each of `devices`, GPUs of one type or CPUs, which may occur several times.
   /// ConfigError for a device that does not exist, for weights that do not fit, and for a module
-  /// that cannot be cloned or is not on the first device. Draws no random numbers.
+  /// that is null, is not on the first device, or cannot be cloned for several. Draws no random
+  /// numbers.
   DataParallel(Module module, std::vector<torch::Device> devices,
                const DataParallelOptions& options = {})
-      : module_(std::move(module)), core_(*module_, std::move(devices), options) {}
+      : module_(std::move(module)), core_(module_in(module_, kName), std::move(devices), options) {}
 
   /// The same with names of devices: {"cuda:0", "cuda:1"}.
   DataParallel(Module module, std::initializer_list<const char*> devices,
@@ -107,15 +109,18 @@ class DataParallel {
     using Output = std::decay_t<decltype(std::declval<Contained&>().forward(
         std::forward<Arguments>(arguments)...))>;
     static_assert(!std::is_void_v<Output>, "forward() must return what can be joined");
-    require_same_module();
-    if (!core_.has_replicas()) {
-      return Output(module_->forward(std::forward<Arguments>(arguments)...));
-    }
-    std::tuple<std::decay_t<Arguments>...> batch(std::forward<Arguments>(arguments)...);
-    const data_parallel::Step step = core_.begin(data_parallel::flattened(batch).tensors);
-    auto outputs = run<Output>(step, batch, [](Contained& replica, auto& part) -> Output {
+    require_same_module(module_, wrapped_, kName);
+    const auto output_of = [](Contained& replica, auto& part) -> Output {
       return std::apply([&](auto&... each) -> Output { return replica.forward(each...); }, part);
-    });
+    };
+    std::tuple<std::decay_t<Arguments>...> batch(std::forward<Arguments>(arguments)...);
+    const auto tensors = data_parallel::flattened(batch).tensors;
+    if (!core_.has_replicas()) {
+      data_parallel::replace_tensors(batch, core_.on_first_device(tensors));
+      return output_of(*module_, batch);
+    }
+    const data_parallel::Step step = core_.begin(tensors);
+    auto outputs = run<Output>(step, batch, output_of);
     std::vector<data_parallel::Flattened> parts;
     for (const std::size_t r : step.active()) {
       parts.push_back(data_parallel::flattened(*outputs[r]));
@@ -140,13 +145,14 @@ class DataParallel {
   requires(sizeof...(Arguments) >= 2)
   torch::Tensor loss(Criterion&& criterion, Arguments&&... arguments) {
     constexpr auto kInputs = std::make_index_sequence<sizeof...(Arguments) - 1>();
-    require_same_module();
-    if (!core_.has_replicas()) {
-      auto all = std::tie(arguments...);
-      return loss_of(*module_, criterion, all, kInputs);
-    }
+    require_same_module(module_, wrapped_, kName);
     std::tuple<std::decay_t<Arguments>...> batch(std::forward<Arguments>(arguments)...);
-    const data_parallel::Step step = core_.begin(data_parallel::flattened(batch).tensors);
+    const auto tensors = data_parallel::flattened(batch).tensors;
+    if (!core_.has_replicas()) {
+      data_parallel::replace_tensors(batch, core_.on_first_device(tensors));
+      return loss_of(*module_, criterion, batch, kInputs);
+    }
+    const data_parallel::Step step = core_.begin(tensors);
     const auto outputs = run<torch::Tensor>(step, batch, [&](Contained& replica, auto& part) {
       return loss_of(replica, criterion, part, kInputs);
     });
@@ -161,11 +167,7 @@ class DataParallel {
   const std::vector<torch::Device>& devices() const { return core_.devices(); }
 
  private:
-  void require_same_module() {
-    if (&*module_ != &*wrapped_) {
-      throw ConfigError("DataParallel: module() is another module now; wrap it again");
-    }
-  }
+  static constexpr const char* kName = "DataParallel";
 
   // What function(replica, its part of the batch) returns, for each active replica.
   template <class Output, class Batch, class Function>

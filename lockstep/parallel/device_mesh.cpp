@@ -38,7 +38,7 @@ std::string why_not_a_mesh(const std::vector<MeshDimension>& dimensions, int ran
     if (product > ranks) break;  // before it overflows
   }
   if (product == ranks) return "";
-  return str(shape_text(dimensions), " does not make up the group, which has ",
+  return str(shape_text(dimensions), " cannot be the shape of a group of ",
              amount_of(ranks, "rank"));
 }
 

@@ -29,6 +29,7 @@
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/reducer.h>
 #include <lockstep/parallel/sync_batch_norm.h>
+#include <lockstep/parallel/wrapped_module.h>
 #include <lockstep/parallel/wrapped_parameters.h>
 
 namespace lockstep {
@@ -128,15 +129,13 @@ class DdpCore {
 template <class Module>
 class DistributedDataParallel {
  public:
-  /// Collective.
+  /// Collective. ConfigError for a module that is null.
   DistributedDataParallel(Module module, ProcessGroup group, const DdpOptions& options = {})
-      : module_(std::move(module)), core_(*module_, std::move(group), options) {}
+      : module_(std::move(module)), core_(module_in(module_, kName), std::move(group), options) {}
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    if (&*module_ != &*wrapped_) {
-      throw ConfigError("DistributedDataParallel: module() is another module now; wrap it again");
-    }
+    require_same_module(module_, wrapped_, kName);
     core_.before_forward();
     const AfterForward after(core_);
     return module_->forward(std::forward<Arguments>(arguments)...);
@@ -157,6 +156,8 @@ class DistributedDataParallel {
   DdpCore& core() { return core_; }
 
  private:
+  static constexpr const char* kName = "DistributedDataParallel";
+
   struct AfterForward {
     explicit AfterForward(DdpCore& wrapper) : core(wrapper) {}
     ~AfterForward() { core.after_forward(); }

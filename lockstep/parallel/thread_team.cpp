@@ -99,7 +99,8 @@ void ThreadTeam::work(const std::shared_ptr<State>& state, std::size_t member) {
 void ThreadTeam::refuse_members() const {
   if (own_team != state_.get()) return;
   throw ConfigError(
-      "a thread called the DataParallel or Pipeline that it works for, which would wait for itself");
+      "a replica or stage called the DataParallel or Pipeline that it belongs to, which would wait "
+      "for itself");
 }
 
 void ThreadTeam::run(const Task& task) {

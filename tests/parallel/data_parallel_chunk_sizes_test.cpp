@@ -42,6 +42,13 @@ TEST(ChunkSizes, TheFirstIsEmptyOnlyWithoutSamples) {
   EXPECT_EQ(chunk_sizes(2, {1, 100, 100}), (Sizes{1, 0, 1}));
 }
 
+TEST(ChunkSizes, MayComeFromWeightsWhoseSumIsInfinite) {
+  EXPECT_EQ(chunk_sizes(6, {1e308, 1e308}), (Sizes{3, 3}));
+  EXPECT_EQ(chunk_sizes(6, {1.5e308, 0.75e308}), (Sizes{4, 2}));
+  EXPECT_EQ(chunk_sizes(6, {1e308, 1e-308}), (Sizes{6, 0}));
+  EXPECT_EQ(chunk_sizes(6, {1e-320, 1e-320}), (Sizes{3, 3}));
+}
+
 TEST(ChunkSizes, AddUpToTheBatch) {
   const std::vector<double> weights = {0.3, 1e-6, 7, 1.0 / 3, 2};
   for (std::int64_t samples = 0; samples < 500; ++samples) {

@@ -14,6 +14,7 @@
 
 #include <lockstep/core/error.h>
 #include <tests/parallel/data_parallel_nets.h>
+#include <tests/parallel/weight_on_meta.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::data_parallel {
@@ -26,6 +27,7 @@ using testing_support::message_of;
 using testing_support::ProbedNet;
 using testing_support::SmallNet;
 using testing_support::squared_error;
+using testing_support::WeightOnMeta;
 using torch::Tensor;
 
 // Four samples, of which the last two, those of the second replica, begin with `last`.
@@ -122,9 +124,8 @@ TEST_F(DataParallelFailure, OfAReplicaThatRunsTheWrapperIsNoDeadlock) {
   inside = [&](const Tensor& x) { dp.forward(x.abs()); };
   expect_failure(
       dp, [&] { dp.forward(batch_ending_with(-1)); },
-      "replica 1 on cpu: a thread called the DataParallel or Pipeline that it works for, which "
-      "would "
-      "wait for itself");
+      "replica 1 on cpu: a replica or stage called the DataParallel or Pipeline that it belongs "
+      "to, which would wait for itself");
 }
 
 // --- What is refused
@@ -234,11 +235,39 @@ TEST(DataParallelModules, ThatCannotBeClonedAreRefusedInOneLine) {
 TEST(DataParallelModules, ThatWereReplacedAreRefused) {
   SmallNet net;
   DataParallel dp(net, cpus(2));
-  dp.module() = SmallNet();
-  EXPECT_EQ(message_of<ConfigError>([&] {
-              dp.forward(torch::ones({2, 4}));
-            }),
-            "DataParallel: module() is another module now; wrap it again");
+  for (const SmallNet& another : {SmallNet(), SmallNet(nullptr)}) {
+    dp.module() = another;
+    EXPECT_EQ(message_of<ConfigError>([&] {
+                dp.forward(torch::ones({2, 4}));
+              }),
+              "DataParallel: module() is another module now; wrap it again");
+  }
+}
+
+TEST(DataParallelModules, ThatAreNullAreRefused) {
+  const char* const text = "DataParallel: the module is null; make the module before you wrap it";
+  for (const std::size_t replicas : {1, 2}) {
+    EXPECT_EQ(message_of<ConfigError>([&] {
+                DataParallel dp(std::shared_ptr<torch::nn::LinearImpl>(), cpus(replicas));
+              }),
+              text);
+    EXPECT_EQ(message_of<ConfigError>([&] { DataParallel dp(SmallNet(nullptr), cpus(replicas)); }),
+              text);
+  }
+}
+
+// With a single device, too, where nothing is cloned.
+TEST(DataParallelModules, ThatAreElsewhereAreRefused) {
+  const torch::Device meta(torch::kMeta);
+  WeightOnMeta net;
+  EXPECT_EQ(message_of<ConfigError>([&] { DataParallel dp(net, {meta}); }),
+            "DataParallel: parameter 'weight' is on cpu, expected on meta, the first device; move "
+            "the module there: module->to(device)");
+  net->to(meta, /*non_blocking=*/false);
+  for (const std::size_t replicas : {1, 2}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { DataParallel dp(net, cpus(replicas)); }),
+                HasSubstr("parameter 'weight' is on meta, expected on cpu"));
+  }
 }
 
 }  // namespace

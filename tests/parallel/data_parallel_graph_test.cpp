@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/data_parallel/gradient_sum.h>
 #include <tests/parallel/data_parallel_nets.h>
 #include <tests/support/messages.h>
 
@@ -113,6 +114,54 @@ TEST(DataParallelGraph, GivesSharedInputsTheSumOfTheirGradients) {
   dp.forward(x, scale).sum().backward();
   EXPECT_NEAR(scale.grad().item<double>(), x.sum().item<double>(), 1e-4);
   EXPECT_TRUE(net->bias.grad().equal(torch::full({4}, 5.0)));
+}
+
+struct DecoderImpl : torch::nn::Cloneable<DecoderImpl> {
+  DecoderImpl() { DecoderImpl::reset(); }
+  void reset() override { weight = register_parameter("weight", torch::ones({11, 6})); }
+  void tie_to(const Tensor& other) { parameters_["weight"] = weight = other; }
+  Tensor forward(const Tensor& x) { return torch::linear(x, weight); }
+  Tensor weight;
+};
+TORCH_MODULE(Decoder);
+
+// Ties its weights outside of reset(), so that its clones have two. The embedding's gradient is
+// sparse, the decoder's is dense.
+struct SparselyTiedNetImpl : torch::nn::Cloneable<SparselyTiedNetImpl> {
+  SparselyTiedNetImpl() { SparselyTiedNetImpl::reset(); }
+  void reset() override {
+    embedding = register_module(
+        "embedding", torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 6).sparse(true)));
+    decoder = register_module("decoder", Decoder());
+  }
+  Tensor forward(const Tensor& tokens) { return decoder(torch::tanh(embedding(tokens))); }
+  torch::nn::Embedding embedding{nullptr};
+  Decoder decoder{nullptr};
+};
+TORCH_MODULE(SparselyTiedNet);
+
+TEST(DataParallelGraph, AddsSparseAndDenseGradientsOfATiedWeight) {
+  SparselyTiedNet net, oracle;
+  copy_state(*oracle, *net);
+  for (SparselyTiedNet each : {net, oracle}) each->decoder->tie_to(each->embedding->weight);
+  DataParallel dp(net, cpus(2));
+  const Tensor tokens = testing_support::classes(6, 11, 7);
+  dp.forward(tokens).square().sum().backward();
+  oracle->forward(tokens).square().sum().backward();
+  EXPECT_LE(difference(net->embedding->weight.grad(), oracle->embedding->weight.grad()), 1e-5);
+}
+
+// A replica may use a parameter otherwise than the one before.
+TEST(GradientSum, TakesSparseAndDenseGradientsInAnyOrder) {
+  const Tensor dense = normal({4, 3}, 8);
+  const Tensor sparse =
+      torch::sparse_coo_tensor(torch::tensor({{1, 1}}), normal({2, 3}, 9), {4, 3});
+  const Tensor expected = dense + sparse.to_dense();
+  EXPECT_TRUE(sum_gradients({{dense}, {sparse}}, torch::kCPU)[0].equal(expected));
+  EXPECT_TRUE(sum_gradients({{sparse}, {dense}}, torch::kCPU)[0].equal(expected));
+  const Tensor twice = sum_gradients({{sparse}, {sparse}}, torch::kCPU)[0];
+  EXPECT_TRUE(twice.is_sparse());
+  EXPECT_LE(difference(twice.to_dense(), 2 * sparse.to_dense()), 1e-6);
 }
 
 TEST(DataParallelGraph, LeavesOutWhatNoReplicaUses) {

@@ -14,6 +14,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <tests/parallel/autocast_here.h>
 #include <tests/parallel/data_parallel_nets.h>
+#include <tests/parallel/weight_on_meta.h>
 
 namespace lockstep::data_parallel {
 namespace {
@@ -242,6 +243,16 @@ TEST(DataParallelOneDevice, IsThePlainModule) {
   EXPECT_EQ(net->calls, 4);
   EXPECT_EQ(dp.forward(torch::ones({0, 4})).size(0), 0) << "also for what could not be shared out";
   EXPECT_EQ(dp.devices(), std::vector<torch::Device>{torch::Device(torch::kCPU)});
+}
+
+TEST(DataParallelOneDevice, GetsTheBatchThere) {
+  const torch::Device meta(torch::kMeta);
+  testing_support::WeightOnMeta net;
+  net->to(meta, /*non_blocking=*/false);
+  DataParallel dp(net, {meta});
+  const Tensor x = normal({5, 2}, 10), y = normal({5, 2}, 11);
+  EXPECT_EQ(dp.forward(x).device(), meta);
+  EXPECT_EQ(dp.loss(squared_error, x, y).device(), meta);
 }
 
 }  // namespace

@@ -87,9 +87,9 @@ TEST(DeviceMesh, RefusesInOneLineWhatIsNoMesh) {
       {{{"data", 2}, {"pipeline", 0}},
        "dimension 'pipeline' must have a size of at least 1, got 0"},
       {{{"data", 2}, {"pipeline", 3}},
-       "data 2 x pipeline 3 does not make up the group, which has 2"},
-      {{{"data", 1}}, "data 1 does not make up the group"},
-      {{{"a", 1 << 30}, {"b", 1 << 30}, {"c", 1 << 30}}, "does not make up the group"},
+       "data 2 x pipeline 3 cannot be the shape of a group of 2 ranks"},
+      {{{"data", 1}}, "data 1 cannot be the shape of a group of 2 ranks"},
+      {{{"a", 1 << 30}, {"b", 1 << 30}, {"c", 1 << 30}}, "cannot be the shape of a group"},
   };
   for (const Case& c : cases) {
     const auto errors =

@@ -291,6 +291,13 @@ TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
   EXPECT_EQ(log.lines().size(), 2U);  // once a rank
 }
 
+TEST(DdpErrors, RefusesAModuleThatIsNull) {
+  const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
+    DistributedDataParallel ddp(torch::nn::Linear(nullptr), group);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("DistributedDataParallel: the module is null"));
+}
+
 TEST(DdpErrors, NamesAModuleThatWasExchanged) {
   const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
     DistributedDataParallel ddp(torch::nn::Linear(2, 2), group);

@@ -96,8 +96,8 @@ TEST(ThreadTeam, RefusesAMemberThatRunsIt) {
                 if (member == 1) team.run([](std::size_t) {});
               });
             }),
-            "b: a thread called the DataParallel or Pipeline that it works for, which would wait "
-            "for itself");
+            "b: a replica or stage called the DataParallel or Pipeline that it belongs to, which "
+            "would wait for itself");
   EXPECT_NO_THROW(team.refuse_members());
 }
 

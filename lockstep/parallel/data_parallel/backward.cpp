@@ -184,7 +184,7 @@ variable_list DataParallelBackward::combined(std::vector<ReplicaTask>& tasks) co
       if (!result.defined()) continue;
       const std::size_t target = task.targets[i];
       torch::Tensor& place = (graph_.targets[target].is_scattered ? rows : summands).back()[target];
-      place = place.defined() ? place + result : std::move(result);
+      place = place.defined() ? gradient_sum(place, result) : std::move(result);
     }
   }
   variable_list gradients = sum_gradients(std::move(summands), devices_.front());

@@ -8,12 +8,18 @@
 namespace lockstep::data_parallel {
 
 std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<double>& weights) {
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  // Divided by a power of two, which is exact, the largest weight is below 1. The sum of large
+  // weights would be infinite.
+  int exponent = 0;
+  if (!weights.empty()) std::frexp(*std::max_element(weights.begin(), weights.end()), &exponent);
+  const auto scaled = [&](double weight) { return std::ldexp(weight, -exponent); };
+  double total = 0;
+  for (const double weight : weights) total += scaled(weight);
   std::vector<std::int64_t> sizes;
   std::vector<double> remainders;
   std::int64_t left = samples;
   for (const double weight : weights) {
-    const double share = static_cast<double>(samples) * weight / total;
+    const double share = static_cast<double>(samples) * scaled(weight) / total;
     const auto size = std::min(left, static_cast<std::int64_t>(std::floor(share)));
     sizes.push_back(size);
     remainders.push_back(share - static_cast<double>(size));

@@ -9,6 +9,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/process_owned.h>
 #include <lockstep/parallel/data_parallel/devices.h>
+#include <lockstep/parallel/data_parallel/module_parts.h>
 #include <lockstep/parallel/thread_share.h>
 
 namespace lockstep {
@@ -41,9 +42,23 @@ DataParallelCore::DataParallelCore(torch::nn::Module& module, std::vector<torch:
                                    const DataParallelOptions& options)
     : devices_(data_parallel::checked_devices(std::move(devices))),
       weights_(checked_weights(options.weights, devices_.size())) {
-  if (devices_.size() == 1) return;
+  if (devices_.size() == 1) {
+    data_parallel::require_place(module, data_parallel::parts_of(module), devices_.front());
+    return;
+  }
   replicas_.emplace(module, devices_);
   team_ = make_team(devices_);
+}
+
+std::vector<torch::Tensor> DataParallelCore::on_first_device(
+    std::vector<torch::Tensor> tensors) const {
+  const torch::Device device = devices_.front();
+  for (torch::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.device() == device) continue;
+    // A copy to the CPU that does not wait could be read before it has arrived.
+    tensor = tensor.to(tensor.options().device(device), /*non_blocking=*/!device.is_cpu());
+  }
+  return tensors;
 }
 
 data_parallel::Step DataParallelCore::begin(const std::vector<torch::Tensor>& batch) {

@@ -28,10 +28,13 @@ class DataParallelCore {
   DataParallelCore(torch::nn::Module& module, std::vector<torch::Device> devices,
                    const DataParallelOptions& options);
 
-  /// With one device there are no replicas and no threads, and nothing else may be called.
+  /// With one device there are no replicas and no threads: begin() and replica() must not be
+  /// called.
   bool has_replicas() const { return replicas_.has_value(); }
   const std::vector<torch::Device>& devices() const { return devices_; }
 
+  /// `tensors`, of which autograd copies to the first device those that are elsewhere.
+  std::vector<torch::Tensor> on_first_device(std::vector<torch::Tensor> tensors) const;
   /// Makes the replicas equal to the module and shares out `batch`, the tensors of all arguments.
   data_parallel::Step begin(const std::vector<torch::Tensor>& batch);
   torch::nn::Module& replica(std::size_t index) const { return replicas_->replica(index); }

@@ -39,6 +39,10 @@ void move_together(std::vector<torch::Tensor>& tensors, torch::Device device) {
 
 }  // namespace
 
+torch::Tensor gradient_sum(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.is_sparse() && !b.is_sparse() ? b + a : a + b;
+}
+
 std::vector<torch::Tensor> sum_gradients(std::vector<std::vector<torch::Tensor>> of_replicas,
                                          torch::Device device) {
   std::vector<torch::Tensor> sums;
@@ -55,6 +59,10 @@ std::vector<torch::Tensor> sum_gradients(std::vector<std::vector<torch::Tensor>>
       if (!gradients[i].defined()) continue;
       if (!sums[i].defined()) {
         sums[i] = std::move(gradients[i]);
+        continue;
+      }
+      if (sums[i].is_sparse() || gradients[i].is_sparse()) {
+        sums[i] = gradient_sum(sums[i], gradients[i]);
         continue;
       }
       places.push_back(i);

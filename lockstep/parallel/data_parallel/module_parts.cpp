@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep::data_parallel {
@@ -39,6 +40,22 @@ ModuleParts parts_of(torch::nn::Module& module) {
   ModuleParts parts;
   collect_parts(module, parts);
   return parts;
+}
+
+void require_place(const torch::nn::Module& module, const ModuleParts& parts,
+                   torch::Device device) {
+  const auto require = [&](const std::vector<torch::Tensor>& tensors, const char* what,
+                           auto name_of) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].device() == device) continue;
+      throw ConfigError(lockstep::str("DataParallel: ", what, " '", name_of(module, i), "' is on ",
+                                      tensors[i].device(), ", expected on ", device,
+                                      ", the first device; move the module there: "
+                                      "module->to(device)"));
+    }
+  };
+  require(parts.parameters, "parameter", parameter_name);
+  require(parts.buffers, "buffer", buffer_name);
 }
 
 std::string parameter_name(const torch::nn::Module& module, std::size_t index) {

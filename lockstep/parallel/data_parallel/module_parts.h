@@ -23,6 +23,9 @@ struct ModuleParts {
 
 ModuleParts parts_of(torch::nn::Module& module);
 
+/// ConfigError unless `parts`, those of `module`, are on `device`, a DataParallel's first one.
+void require_place(const torch::nn::Module& module, const ModuleParts& parts, torch::Device device);
+
 /// The name of parts_of(module).parameters[index], for texts.
 std::string parameter_name(const torch::nn::Module& module, std::size_t index);
 /// The name of parts_of(module).buffers[index].

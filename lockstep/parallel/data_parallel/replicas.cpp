@@ -74,21 +74,6 @@ Replicas::Replicas(torch::nn::Module& module, std::vector<torch::Device> devices
   follow();
 }
 
-void Replicas::require_place(const ModuleParts& parts) const {
-  const auto require = [&](const std::vector<torch::Tensor>& tensors, const char* what,
-                           auto name_of) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].device() == devices_.front()) continue;
-      throw ConfigError(
-          lockstep::str("DataParallel: ", what, " '", name_of(*module_, i), "' is on ",
-                        tensors[i].device(), ", expected on ", devices_.front(),
-                        ", the first device; move the module there: module->to(device)"));
-    }
-  };
-  require(parts.parameters, "parameter", parameter_name);
-  require(parts.buffers, "buffer", buffer_name);
-}
-
 Replicas::Copy Replicas::copy_on(torch::Device device) const {
   Copy copy;
   try {
@@ -192,7 +177,7 @@ void Replicas::follow() {
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
   ModuleParts now = parts_of(*module_);
-  require_place(now);
+  require_place(*module_, now, devices_.front());
   if (copies_.empty() || !now.same_as(parts_)) make(std::move(now));
   for (std::size_t r = 0; r < copies_.size(); ++r) {
     const ModuleParts& mine = copies_[r].parts;

@@ -58,7 +58,6 @@ class Replicas {
   void make(ModuleParts parts);
   Copy copy_on(torch::Device device) const;
   void check(const Copy& copy, const ModuleParts& parts) const;
-  void require_place(const ModuleParts& parts) const;
   bool shares_parameters(std::size_t replica) const {
     return devices_[replica] == devices_.front();
   }

@@ -341,7 +341,7 @@ TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   const torch::Tensor x = torch::ones({4, 4});
   inside = [&] { pipe.forward(x); };
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(sum, x, torch::Tensor()); }),
-              HasSubstr("a thread called the DataParallel or Pipeline that it works for"));
+              HasSubstr("a replica or stage called the DataParallel or Pipeline that it belongs to"));
   inside = [] {};
   EXPECT_NO_THROW(pipe.step(sum, x, torch::Tensor()));
 }

@@ -1,0 +1,25 @@
+// What the wrappers of a module, such as DataParallel, ask of the holder that they are given.
+#pragma once
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+/// The module in `holder`, a ModuleHolder or a shared_ptr. ConfigError, which begins with `owner`,
+/// if there is none.
+template <class Holder>
+auto& module_in(Holder& holder, const char* owner) {
+  if (!holder) {
+    throw ConfigError(str(owner, ": the module is null; make the module before you wrap it"));
+  }
+  return *holder;
+}
+
+/// ConfigError, which begins with `owner`, unless `now` holds the module that `wrapped` holds.
+template <class Holder>
+void require_same_module(const Holder& now, const Holder& wrapped, const char* owner) {
+  if (now && &*now == &*wrapped) return;
+  throw ConfigError(str(owner, ": module() is another module now; wrap it again"));
+}
+
+}  // namespace lockstep
