@@ -24,7 +24,6 @@ class WandbDouble:
         self.lines = {}  # of wandb-history.jsonl, by number
         self.summary = {}
         self.run = {}
-        self.config = {}
         self.files = {}
         self.exit_code = None
         self.unknown = []
@@ -47,14 +46,11 @@ class WandbDouble:
                 self.answer(200, b"")
 
             def do_GET(self):
-                self.refuse()
-
-            do_CONNECT = do_HEAD = do_GET
-
-            def refuse(self):
                 with double.lock:
                     double.unknown.append(f"{self.command} {self.path}")
                 self.answer(404, b"")
+
+            do_CONNECT = do_HEAD = do_GET
 
             def answer(self, status, content):
                 self.send_response(status)
@@ -86,7 +82,7 @@ class WandbDouble:
     def reply_to_post(self, path, body):
         if path == "/graphql":
             return self.reply_to_query(body["query"], body.get("variables") or {})
-        if path.endswith("/file_stream"):
+        if path.startswith(f"/files/{ENTITY}/") and path.endswith("/file_stream"):
             self.take_stream(body)
             return {}
         self.unknown.append(f"POST {path}")
