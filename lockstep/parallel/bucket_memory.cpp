@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 namespace {
@@ -105,6 +106,18 @@ void check_parameter_memory(ProcessGroup& group, ParameterMemory memory) {
   if (!group.peer_views(probe).empty()) return;
   throw ConfigError(lockstep::str("DistributedDataParallel: parameter_memory kShared needs ranks that share "
                                   "memory, backend ", group.backend(), " does not; use kFlat"));
+}
+
+void leave_shared_memory(GradBucket& bucket) noexcept {
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : bucket.parameters) {
+    if (!parameter.is_alias_of(bucket.flat_parameters)) continue;  // its owner has moved it
+    try {
+      parameter.set_data(parameter.clone());
+    } catch (const std::exception& error) {
+      log_warning("a parameter stays in shared memory: ", first_line(error));
+    }
+  }
 }
 
 void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemory memory) {

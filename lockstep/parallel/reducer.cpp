@@ -357,7 +357,9 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, const std::vector<bool>
 }
 
 Reducer::~Reducer() {
-  if (state_) state_->remove_hooks();
+  if (!state_) return;
+  state_->remove_hooks();
+  state_->leave_shared_memory();
 }
 Reducer::Reducer(Reducer&&) noexcept = default;
 Reducer& Reducer::operator=(Reducer&& other) noexcept {

@@ -116,6 +116,11 @@ void Reducer::State::remove_hooks() {
   }
 }
 
+void Reducer::State::leave_shared_memory() noexcept {
+  if (options_.parameter_memory != ParameterMemory::kShared) return;
+  for (GradBucket& bucket : buckets) lockstep::leave_shared_memory(bucket);
+}
+
 void Reducer::State::register_comm_hook(CommHook hook) {
   if (!hook) throw ConfigError("register_comm_hook: the hook is empty");
   if (comm_hook_) throw ConfigError("register_comm_hook: there is a hook already; one can be registered");

@@ -39,6 +39,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
 
   void add_hooks();
   void remove_hooks();
+  void leave_shared_memory() noexcept;  // when the reducer ends
   void register_comm_hook(CommHook hook);
   void require_idle() const;
   void expect_backward();
