@@ -5,6 +5,7 @@
 //
 // Each round trains an epoch of the same net by hand and one by the Trainer, the first of them in
 // turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
+// Both ways keep freed memory, as ranks of `lockstep train` do (prepare_rank()).
 // --listener adds a listener that is told of each step. --cpu takes the processor time of the
 // training thread in place of the time that passes: other programs disturb it less.
 #include <time.h>
@@ -21,6 +22,7 @@
 
 #include <lockstep/data/random_sampler.h>
 #include <lockstep/data/tensor_dataset.h>
+#include <lockstep/launch/rank_setup.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
@@ -113,8 +115,8 @@ Times train_by_hand(Work& work, lockstep::Loader& loader) {
   return times;
 }
 
-// Takes the time of each step without the Trainer's own clock, from within the task: from the end
-// of a forward to that of the next one lies one whole step.
+// Takes the time of each step without the Trainer's own clock, from within the task: from the
+// beginning of a forward to that of the next one lies one whole step.
 class TimedTask final : public lockstep::Task {
  public:
   explicit TimedTask(lockstep::Task& task) : task_(task) {}
@@ -202,7 +204,7 @@ int main(int argc, char** argv) {
     else
       return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
   }
-  at::set_num_threads(threads);
+  at::set_num_threads(lockstep::prepare_rank(lockstep::WorkerEnvironment{}, threads));
   if (net != "resnet18") compare(mnist_work(), rounds, with_listener);
   if (net != "mnist") compare(resnet_work(), rounds, with_listener);
 }

@@ -55,6 +55,7 @@
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/state_dict_file.h>
 #include <lockstep/train/step_seed.h>
+#include <lockstep/train/sum_metric.h>
 #include <lockstep/train/summarize.h>
 
 #endif

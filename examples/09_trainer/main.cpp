@@ -10,14 +10,13 @@
 #include <memory>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/lockstep.h>
 #include <lockstep/report/console.h>
 #include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/loggers/logging_listener.h>
-#include <lockstep/report/model_summary_table.h>
-#include <lockstep/report/profile_table.h>
 #include <lockstep/train/trainer.h>
 #include <torch/torch.h>
 
@@ -49,29 +48,30 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The F1 score of class 1, over all ranks: their counts are added up, not their scores.
-struct F1 final : lockstep::Metric {
-  const std::string& name() const override { return name_; }
-  void reset() override {
-    hits = torch::zeros({}, torch::kInt64);
-    errors = torch::zeros({}, torch::kInt64);
-  }
-  void update(const torch::Tensor& output, const torch::Tensor& target) override {
-    const torch::Tensor found = output.argmax(1);
-    hits += (found * target).sum();
-    errors += (found != target).sum();
-  }
-  std::vector<torch::Tensor> state() const override { return {hits, errors}; }
-  std::vector<lockstep::MetricValue> values() const override {
-    const double twice = 2 * hits.item<double>();
-    return {{.name = name_, .value = twice / (twice + errors.item<double>())}};
-  }
-  const std::string name_ = "f1";
-  torch::Tensor hits, errors;
-};
+// The F1 score of class 1 over all ranks: a function of its hits and of all errors.
+std::shared_ptr<lockstep::Metric> make_f1() {
+  return std::make_shared<lockstep::SumMetric>(
+      "f1", /*num_sums=*/2,
+      [](const torch::Tensor& output, const torch::Tensor& target) {
+        const torch::Tensor found = output.argmax(1);
+        return torch::stack({(found * target).sum(), found.ne(target).sum()});
+      },
+      [](const std::vector<double>& sums) { return 2 * sums[0] / (2 * sums[0] + sums[1]); });
+}
 
 void require(bool holds, const char* what) {
   if (!holds) throw lockstep::Error(std::string("wrong result: ") + what);
+}
+
+lockstep::Loader load(bool is_train, const lockstep::ProcessGroup& group) {
+  const auto points = std::make_shared<const Spirals>(is_train);
+  const int rank = group.rank(), size = group.size();
+  if (!is_train) {
+    return {points, lockstep::EvaluationSampler(points->size(), rank, size), {.batch_size = 100}};
+  }
+  return {points,
+          lockstep::DistributedSampler(points->size(), {.rank = rank, .world_size = size}),
+          {.batch_size = 20 / size}};
 }
 
 // Trains in `folder`, or goes on with the run there.
@@ -79,47 +79,36 @@ lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::
                           bool resume) {
   torch::manual_seed(0);
   lockstep::ClassificationTask task(Net(), lockstep::ClassificationLoss::kCrossEntropy);
-  task.add_metric(std::make_shared<F1>());
-  const auto points = std::make_shared<const Spirals>(/*is_train=*/true);
-  lockstep::Loader loader(points,
-                          lockstep::DistributedSampler(
-                              points->size(), {.rank = group.rank(), .world_size = group.size()}),
-                          {.batch_size = 40 / group.size()});
-  const auto test_loader = [&] {
-    const auto tests = std::make_shared<const Spirals>(/*is_train=*/false);
-    return std::make_unique<lockstep::Loader>(
-        tests, lockstep::EvaluationSampler(tests->size(), group.rank(), group.size()),
-        lockstep::LoaderOptions{.batch_size = 100});
-  };
-
-  std::vector<std::unique_ptr<lockstep::Listener>> listeners;
-  if (group.rank() == 0) {  // the Trainer calls them there only
-    listeners.push_back(lockstep::make_console_listener(std::cout, {}));
-    listeners.push_back(std::make_unique<lockstep::ModelSummaryTable>(std::cout));
-    listeners.push_back(std::make_unique<lockstep::ProfileTable>(std::cout));
-    listeners.push_back(std::make_unique<lockstep::LoggingListener>(lockstep::make_loggers(
+  task.add_metric(make_f1());
+  task.add_metric(std::make_shared<lockstep::ConfusionMatrix>(2));
+  lockstep::Loader loader = load(/*is_train=*/true, group);
+  lockstep::Loader test_loader = load(/*is_train=*/false, group);
+  const auto best = lockstep::MetricGoal::kMax;
+  lockstep::TrainerOptions options{
+      .max_epochs = 30,
+      .early_stopping = lockstep::EarlyStoppingOptions{.monitor = "f1", .mode = best, .patience = 20},
+      .accumulate_grad_batches = 2,
+      .val_check_interval = 50,
+      .num_sanity_val_steps = 1,
+      .optimizer = lockstep::AdamWOptions{.lr = 0.01},
+      .gradient_clip_norm = 1.0,
+      .schedule = {.kind = lockstep::ScheduleKind::kOneCycle, .cycle_momentum = true},
+      .ema_decay = 0.98,
+      .deterministic = true,
+      .checkpoints = {.directory = folder / "checkpoints", .save_top_k = 1, .monitor = "f1",
+                      .mode = best, .background = true},
+      .resume = resume,
+      .model_summary_depth = -1,  // all modules
+      .log_histograms_every_n_steps = 500,
+      .profiler = {.kind = lockstep::Profiler::kSimple},
+      .info = {.recipe = "spirals"}};
+  if (group.rank() == 0) {  // the Trainer calls listeners there only
+    options.listeners = lockstep::make_terminal_listeners(std::cout, {});
+    options.listeners.push_back(std::make_unique<lockstep::LoggingListener>(lockstep::make_loggers(
         {"csv", "tensorboard"}, {.directory = folder / "logs", .run_name = "spirals"})));
   }
-  lockstep::TrainerOptions options{.max_epochs = 30};
-  options.optimizer = lockstep::AdamWOptions{.lr = 0.01};
-  options.schedule = {.kind = lockstep::ScheduleKind::kOneCycle, .cycle_momentum = true};
-  options.gradient_clip_norm = 1.0;
-  options.ema_decay = 0.98;
-  options.early_stopping = lockstep::EarlyStoppingOptions{
-      .metric = "f1", .goal = lockstep::MetricGoal::kMax, .patience = 10};
-  options.checkpoints = {.directory = folder / "checkpoints",
-                         .save_top_k = 1,
-                         .monitor = "f1",
-                         .mode = lockstep::MetricGoal::kMax};
-  options.resume = resume;
-  options.model_summary_depth = -1;  // all modules
-  options.log_histograms_every_n_steps = 500;
-  options.profiler.kind = lockstep::Profiler::kSimple;
-  options.info.recipe = "spirals";
-  for (const auto& listener : listeners) options.listeners.push_back(listener.get());
-  lockstep::Trainer trainer(options,
-                            lockstep::make_strategy(group.size() == 1 ? "single" : "ddp", group));
-  return trainer.fit(task, loader, test_loader);
+  auto strategy = lockstep::make_strategy(group.size() == 1 ? "single" : "ddp", group);
+  return lockstep::Trainer(options, std::move(strategy)).fit(task, loader, test_loader);
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ void run_table(BenchTableArguments arguments) {
   if (arguments.train.threads == 0) arguments.train.threads = threads_of_all_rows(ranks);
   arguments.train.max_epochs = arguments.epochs;
   arguments.train.limits.limit_train_batches = arguments.max_steps;
-  arguments.train.limits.limit_test_batches = 0;
+  arguments.train.limits.limit_val_batches = 0;
   std::vector<BenchTableRow> rows;
   for (const std::int64_t batch : batches) {
     for (const std::int64_t count : ranks) {

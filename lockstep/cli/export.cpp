@@ -34,6 +34,7 @@ struct ExportArguments {
   bool dynamic_batch = false;
   bool half = false;
   bool no_fold_batch_norm = false;
+  bool no_average = false;
 };
 
 // What a checkpoint says of the network that was trained.
@@ -79,15 +80,17 @@ std::int64_t classes_in(const StateDict& state) {
 
 void run_export(const ExportArguments& arguments) {
   const Recipe recipe = recipe_of(arguments);
-  const StateDict state = load_weights_file(arguments.checkpoint);
+  const WeightsOfFile weights = load_weights_file(
+      arguments.checkpoint,
+      arguments.no_average ? WeightsKind::kTrained : WeightsKind::kEvaluated);
   const std::unique_ptr<Task> task =
-      recipe.make_task({.fused_kernels = false, .num_classes = classes_in(state)});
+      recipe.make_task({.fused_kernels = false, .num_classes = classes_in(weights.state)});
   auto* const model = dynamic_cast<OutputTask*>(task.get());
   if (model == nullptr) {
     throw ConfigError(lockstep::str("recipe ", recipe.name, ": its task has no single output"));
   }
   torch::nn::Module& module = model->module();
-  load_state_dict(module, state);
+  load_state_dict(module, weights.state);
   module.eval();
   const torch::Tensor images = torch::randn(
       {arguments.batch_size, recipe.input.channels, recipe.input.height, recipe.input.width});
@@ -103,7 +106,7 @@ void run_export(const ExportArguments& arguments) {
             << amount_of(written.nodes, "node") << ", opset " << arguments.opset << ", input ["
             << (arguments.dynamic_batch ? "batch" : std::to_string(arguments.batch_size)) << ", "
             << recipe.input.channels << ", " << recipe.input.height << ", " << recipe.input.width
-            << "]\n";
+            << "]" << (weights.averaged ? ", averaged weights" : "") << '\n';
 }
 
 }  // namespace
@@ -140,6 +143,9 @@ void add_export_command(CLI::App& app) {
                     "Store parameters and compute in float16; input and output stay float32");
   command->add_flag("--no-fold-batch-norm", to->no_fold_batch_norm,
                     "Keep batch normalisation apart from the convolutions before it");
+  command->add_flag("--no-average", to->no_average,
+                    "Export the weights of the last step of a run with --ema-decay, not the "
+                    "average, which the run evaluated");
   for (const char* name : {"CHECKPOINT", "--onnx", "--recipe", "--model"}) {
     command->get_option(name)->check(not_empty());
   }

@@ -21,7 +21,7 @@ void add_count(CLI::App& command, const char* name, OptionalCount& to, const cha
 }
 
 void add_evaluation_options(CLI::App& command, LimitArguments& to) {
-  add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_test_batches,
+  add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
             "Most batches of each rank to evaluate on; 0: do not evaluate");
   add_count(command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
             "Epochs from one evaluation to the next (default 1); the last epoch always has one");
@@ -103,7 +103,7 @@ void resolve_length(const LimitArguments& arguments, TrainerOptions& options) {
         parse_watched_value("--early-stopping", *arguments.early_stopping);
     check.at_least("the patience of --early-stopping", static_cast<double>(watched.number), 1);
     options.early_stopping = EarlyStoppingOptions{
-        .metric = watched.metric, .goal = watched.goal, .patience = watched.number};
+        .monitor = watched.metric, .mode = watched.goal, .patience = watched.number};
   }
 }
 
@@ -164,7 +164,7 @@ void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {
   take_count(arguments.limit_train_batches, "--limit-train-batches", 1,
              options.limit_train_batches);
   take_count(arguments.overfit_batches, "--overfit-batches", 1, options.overfit_batches);
-  take_count(arguments.limit_test_batches, "--limit-test-batches", 0, options.limit_test_batches);
+  take_count(arguments.limit_val_batches, "--limit-test-batches", 0, options.limit_val_batches);
   take_count(arguments.check_val_every_n_epoch, "--check-val-every-n-epoch", 1,
              options.check_val_every_n_epoch);
   take_count(arguments.val_check_interval, "--val-check-interval", 1, options.val_check_interval);

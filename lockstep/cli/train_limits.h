@@ -21,7 +21,7 @@ struct LimitArguments {
   std::optional<std::int64_t> fast_dev_run;
   std::optional<std::int64_t> limit_train_batches;
   std::optional<std::int64_t> overfit_batches;
-  std::optional<std::int64_t> limit_test_batches;
+  std::optional<std::int64_t> limit_val_batches;
   std::optional<std::int64_t> check_val_every_n_epoch;
   std::optional<std::int64_t> val_check_interval;
   std::optional<std::int64_t> num_sanity_val_steps;

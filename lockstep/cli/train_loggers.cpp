@@ -23,7 +23,6 @@ HyperParameter parameter_from_text(const std::string& name, const std::string& t
 }  // namespace
 
 std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings) {
-  if (settings.loggers.empty()) return nullptr;
   auto loggers = make_loggers(settings.loggers, settings.logger_setup);
   for (std::size_t i = 0; i < loggers.size(); ++i) {
     std::cerr << "note: logger " << settings.loggers[i] << ": " << loggers[i]->place() << std::endl;

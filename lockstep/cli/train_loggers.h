@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// What --logger names; null where it is not given. Opens their files, below --log-dir or --out,
+/// Makes the loggers that --logger names, of which there must be one. Opens their files, below --log-dir or --out,
 /// and says on standard error where they are. DataError where they cannot be created, ConfigError
 /// where a module is missing.
 std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings);

@@ -22,10 +22,7 @@
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/console.h>
 #include <lockstep/report/json_report.h>
-#include <lockstep/report/model_summary_table.h>
-#include <lockstep/report/profile_table.h>
 #include <lockstep/report/picture_file.h>
-#include <lockstep/report/summary_table.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/train/memory_format.h>
 #include <lockstep/train/pretrained.h>
@@ -124,7 +121,7 @@ void load_weights(const TrainSettings& settings, torch::nn::Module& module, int 
   const std::filesystem::path& file = settings.of_recipe.weights;
   if (file.empty()) return;
   const PretrainedWeights loaded =
-      load_pretrained(module, load_weights_file(file), file.string());
+      load_pretrained(module, load_weights_file(file).state, file.string());
   const std::string summary = loaded.summary();
   if (rank == 0 && !summary.empty()) std::cerr << "note: " << summary << std::endl;
 }
@@ -195,29 +192,19 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   };
 
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
-  std::vector<std::unique_ptr<Listener>> listeners;
-  std::unique_ptr<LoggingListener> logging;
   if (group.rank() == 0) {
-    logging = make_logging_listener(settings);
     if (!settings.quiet) {
-      listeners.push_back(make_console_listener(std::cout, detect_terminal(STDOUT_FILENO)));
-      listeners.push_back(std::make_unique<ModelSummaryTable>(std::cout));
-      listeners.push_back(std::make_unique<SummaryTable>(std::cout));
-      listeners.push_back(std::make_unique<ProfileTable>(std::cout));
+      trainer.listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
     }
-    if (!settings.json.empty()) listeners.push_back(std::make_unique<JsonReport>(settings.json));
+    if (!settings.json.empty()) {
+      trainer.listeners.push_back(std::make_unique<JsonReport>(settings.json));
+    }
     if (!settings.out.empty() && trainer.fast_dev_run == 0) {
-      listeners.push_back(std::make_unique<PictureFile>(settings.out));
+      trainer.listeners.push_back(std::make_unique<PictureFile>(settings.out));
     }
+    if (!settings.loggers.empty()) trainer.listeners.push_back(make_logging_listener(settings));
   }
-  for (const auto& listener : listeners) trainer.listeners.push_back(listener.get());
-  if (logging) trainer.listeners.push_back(logging.get());
-  try {
-    Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
-  } catch (...) {
-    if (logging) logging->run_failed();
-    throw;
-  }
+  Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
 }
 
 }  // namespace lockstep

@@ -63,9 +63,9 @@ void resolve_plateau(const ScheduleArguments& arguments, PlateauOptions& plateau
   }
   if (!arguments.plateau) return;
   const WatchedValue watched = parse_watched_value("--plateau", *arguments.plateau);
-  plateau.metric = watched.metric;
+  plateau.monitor = watched.metric;
   plateau.patience = watched.number;
-  plateau.goal = watched.goal;
+  plateau.mode = watched.goal;
 }
 
 }  // namespace

@@ -1,13 +1,21 @@
 #include <lockstep/report/console.h>
 
 #include <lockstep/report/line_log.h>
+#include <lockstep/report/model_summary_table.h>
+#include <lockstep/report/profile_table.h>
 #include <lockstep/report/progress_bar.h>
+#include <lockstep/report/summary_table.h>
 
 namespace lockstep {
 
 std::unique_ptr<Listener> make_console_listener(std::ostream& out, const Terminal& terminal) {
   if (terminal.interactive) return std::make_unique<ProgressBar>(out, terminal);
   return std::make_unique<LineLog>(out);
+}
+
+std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out, const Terminal& terminal) {
+  return {make_console_listener(out, terminal), std::make_unique<ModelSummaryTable>(out),
+          std::make_unique<SummaryTable>(out), std::make_unique<ProfileTable>(out)};
 }
 
 }  // namespace lockstep

@@ -4,10 +4,14 @@
 // by a listener ends the run.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <exception>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/formats/logged_values.h>
@@ -92,7 +96,7 @@ struct RunInfo {
   int micro_batches = 0;    ///< of a pipeline
   std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
   bool recompute = false;   ///< of a pipeline: forwards run again before the backward
-  int threads_per_rank = 1;
+  int threads_per_rank = 0;  ///< of compute
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
   /// The optimizer's, which the schedule multiplies. Of a schedule plateau that goes on in a resumed
@@ -213,6 +217,29 @@ class Listener {
   virtual void on_picture(const PictureReport&) {}
   virtual void on_epoch_end(const EpochReport&) {}
   virtual void on_run_end(const RunReport&) {}
+  /// The run has failed on rank 0: Trainer::fit() throws `error` next. May come before
+  /// on_run_begin(); comes after on_run_end() only where that of another listener has thrown.
+  virtual void on_exception(const std::exception& /*error*/) noexcept {}
+};
+
+/// A reference to a listener, or a listener that the handle owns. Copies share it.
+///
+///   options.listeners = {&listener};                                        // must outlive fit()
+///   options.listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+class ListenerHandle {
+ public:
+  ListenerHandle(Listener* listener) : listener_(listener, [](Listener*) {}) {}
+  template <std::derived_from<Listener> Kind>
+  ListenerHandle(std::unique_ptr<Kind> listener) : listener_(std::move(listener)) {}
+  template <std::derived_from<Listener> Kind>
+  ListenerHandle(std::shared_ptr<Kind> listener) : listener_(std::move(listener)) {}
+
+  Listener& operator*() const { return *listener_; }
+  Listener* operator->() const { return listener_.get(); }
+  explicit operator bool() const { return listener_ != nullptr; }
+
+ private:
+  std::shared_ptr<Listener> listener_;
 };
 
 }  // namespace lockstep

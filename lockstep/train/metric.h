@@ -1,6 +1,7 @@
 // A metric with a state of its own, such as a confusion matrix: the interface, for a user's own
 // metrics, too. standard_metrics.h has those that come with Lockstep. A mean over samples needs no
-// class: see Metrics::add().
+// class: see Metrics::add(). A function of sums over all
+// samples needs none either: see sum_metric.h.
 //
 //   class MaxError final : public lockstep::Metric { ... };   // docs/training_loop.md
 //   task.add_metric(std::make_shared<lockstep::ConfusionMatrix>(10));

@@ -50,7 +50,7 @@ MetricGoal parse_metric_goal(const std::string& name) {
 
 void validate(const PlateauOptions& options) {
   const OptionCheck check("schedule");
-  if (options.metric.empty()) throw ConfigError("schedule: the metric of a plateau has no name");
+  if (options.monitor.empty()) throw ConfigError("schedule: the metric of a plateau has no name");
   check.positive("factor", options.factor);
   if (options.factor >= 1) {
     throw ConfigError(lockstep::str("schedule: factor must be below 1, got ", options.factor));
@@ -63,11 +63,11 @@ void validate(const PlateauOptions& options) {
 }
 
 PlateauSchedule::PlateauSchedule(const PlateauOptions& options, double lr)
-    : options_(options), lr_(lr), best_(worst_of(options.goal)) {}
+    : options_(options), lr_(lr), best_(worst_of(options.mode)) {}
 
 bool PlateauSchedule::is_better(double value) const {
   const bool relative = options_.threshold_mode == ThresholdMode::kRelative;
-  if (options_.goal == MetricGoal::kMin) {
+  if (options_.mode == MetricGoal::kMin) {
     return value <
            (relative ? best_ * (1.0 - options_.threshold) : best_ - options_.threshold);
   }
@@ -108,17 +108,17 @@ void PlateauSchedule::restore(const std::string& state) {
 
 void validate(const EarlyStoppingOptions& options) {
   const OptionCheck check("early stopping");
-  if (options.metric.empty()) throw ConfigError("early stopping: the metric has no name");
+  if (options.monitor.empty()) throw ConfigError("early stopping: the metric has no name");
   check.at_least("patience", static_cast<double>(options.patience), 1);
   check.at_least("min_delta", options.min_delta, 0);
 }
 
 EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
-    : options_(options), best_(worst_of(options.goal)) {}
+    : options_(options), best_(worst_of(options.mode)) {}
 
 void EarlyStopping::step(double value) {
   last_ = value;
-  const bool better = options_.goal == MetricGoal::kMin ? value < best_ - options_.min_delta
+  const bool better = options_.mode == MetricGoal::kMin ? value < best_ - options_.min_delta
                                                         : value > best_ + options_.min_delta;
   if (better) {
     best_ = value;
@@ -135,9 +135,9 @@ bool EarlyStopping::stopped() const {
 
 std::string EarlyStopping::reason() const {
   if (options_.check_finite && !std::isfinite(last_)) {
-    return lockstep::str(options_.metric, " is ", last_);
+    return lockstep::str(options_.monitor, " is ", last_);
   }
-  return lockstep::str(options_.metric, " has not improved on ", best_, " in ", bad_values_,
+  return lockstep::str(options_.monitor, " has not improved on ", best_, " in ", bad_values_,
                        bad_values_ == 1 ? " evaluation" : " evaluations");
 }
 

@@ -26,8 +26,8 @@ enum class ThresholdMode {
 /// torch.optim.lr_scheduler.ReduceLROnPlateau's arguments and defaults, and the value to watch.
 struct PlateauOptions {
   /// A value of the evaluations ("loss", "accuracy"), or "train_loss", the mean of an epoch.
-  std::string metric = "loss";
-  MetricGoal goal = MetricGoal::kMin;
+  std::string monitor = "loss";
+  MetricGoal mode = MetricGoal::kMin;
   double factor = 0.1;         ///< of the learning rate; below 1
   std::int64_t patience = 10;  ///< evaluations without improvement that change nothing
   double threshold = 1e-4;     ///< the least change that is an improvement
@@ -69,8 +69,8 @@ class PlateauSchedule {
 
 /// Ends a run whose value no longer improves. Lightning's EarlyStopping.
 struct EarlyStoppingOptions {
-  std::string metric = "loss";  ///< as PlateauOptions::metric
-  MetricGoal goal = MetricGoal::kMin;
+  std::string monitor = "loss";  ///< as PlateauOptions::monitor
+  MetricGoal mode = MetricGoal::kMin;
   std::int64_t patience = 3;  ///< evaluations in a row without improvement that end the run
   double min_delta = 0;       ///< only a change of more than this is an improvement
   bool check_finite = true;   ///< a value that is not finite ends the run at once

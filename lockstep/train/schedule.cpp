@@ -80,8 +80,8 @@ std::string over_epochs(std::int64_t max_epochs) {
 }
 
 std::string plateau_text(const PlateauOptions& plateau) {
-  std::string text = lockstep::str("times ", plateau.factor, " when ", plateau.metric,
-                                   plateau.goal == MetricGoal::kMin ? " does not fall by "
+  std::string text = lockstep::str("times ", plateau.factor, " when ", plateau.monitor,
+                                   plateau.mode == MetricGoal::kMin ? " does not fall by "
                                                                     : " does not rise by ",
                                    plateau.threshold);
   if (plateau.threshold_mode == ThresholdMode::kRelative) text += " of itself";

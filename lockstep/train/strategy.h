@@ -61,13 +61,23 @@ class Strategy {
   /// Checkpoints keep the text, and a resumed run compares it.
   virtual std::string batch_parts() const { return "whole"; }
 
+  /// Ends every group in which other ranks may wait for this one: their waits throw `reason`. The
+  /// first reason wins. Does not block.
+  virtual void end_all(const std::string& reason) {
+    if (group().size() > 1) group().abort(reason);
+  }
+
   /// Moves the task's module to where its state is to be loaded. That is `device`, unless attach()
   /// moves the module.
   virtual void place(torch::nn::Module& module, torch::Device device) { module.to(device); }
-  /// Collective. Called once, after place() and when rank 0 has loaded its state. Afterwards all
-  /// ranks hold rank 0's parameters and buffers, as far as they need them. The task must outlive
-  /// the strategy's use. ConfigError for a task that the strategy cannot train.
+  /// Collective. Called once for each run, after place() and when rank 0 has loaded its state: a
+  /// strategy may serve several runs, one after the other. Afterwards all ranks hold rank 0's
+  /// parameters and buffers, as far as they need them. The task must outlive the strategy's use.
+  /// ConfigError for a task that the strategy cannot train.
   virtual void attach(Task& task, const StepSettings& settings) = 0;
+  /// Whether its threads have all processors, so that the caller computes alone while the run
+  /// lasts. Known after attach().
+  virtual bool has_all_processors() const { return false; }
   /// Called after attach(). The strategy must outlive the optimizer.
   virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
 
@@ -119,8 +129,9 @@ DpLoss parse_dp_loss(const std::string& name);
 
 /// What some of the strategies need to know; the others ignore it.
 struct StrategyOptions {
-  /// dp: a replica on each. GPUs of one type, or CPUs, which may occur several times. Empty: the
-  /// run's device, or where that is the CPU a replica for each processor, at most 8.
+  /// dp: a replica on each. GPUs of one type, or CPUs, which may occur several times. The first one
+  /// is TrainerOptions::device. Empty: the run's device, or where that is the CPU a replica for
+  /// each processor, at most 8.
   std::vector<torch::Device> devices{};
   /// dp: how much of a batch each device gets, in proportion; a positive number for each device.
   /// Empty: equal parts.

@@ -1,10 +1,13 @@
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <utility>
 #include <variant>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/train/training_run.h>
 
@@ -29,8 +32,8 @@ void validate_batches(const TrainerOptions& options, const OptionCheck& check) {
   check.at_least("overfit_batches", static_cast<double>(options.overfit_batches), 0);
   check.in_range("accumulate_grad_batches", static_cast<double>(options.accumulate_grad_batches),
                  1, 1e9);
-  if (options.limit_test_batches) {
-    check.at_least("limit_test_batches", static_cast<double>(*options.limit_test_batches), 0);
+  if (options.limit_val_batches) {
+    check.at_least("limit_val_batches", static_cast<double>(*options.limit_val_batches), 0);
   }
   check.at_least("check_val_every_n_epoch", static_cast<double>(options.check_val_every_n_epoch),
                  1);
@@ -46,6 +49,10 @@ void validate_reports(const TrainerOptions& options, const OptionCheck& check) {
   check.at_least("log_histograms_every_n_steps",
                  static_cast<double>(options.log_histograms_every_n_steps), 0);
   validate(options.profiler);
+  const auto is_there = [](const ListenerHandle& listener) { return bool(listener); };
+  if (!std::ranges::all_of(options.listeners, is_there)) {
+    throw ConfigError("Trainer: a listener is a null pointer");
+  }
 }
 
 void validate_schedule(const TrainerOptions& options) {
@@ -84,8 +91,8 @@ void validate_trainer(const TrainerOptions& options) {
 TrainerOptions with_trial_options(TrainerOptions options) {
   if (options.overfit_batches > 0) {
     options.limit_train_batches = options.overfit_batches;
-    options.limit_test_batches =
-        std::min(options.limit_test_batches.value_or(options.overfit_batches),
+    options.limit_val_batches =
+        std::min(options.limit_val_batches.value_or(options.overfit_batches),
                  options.overfit_batches);
   }
   if (options.fast_dev_run > 0) {
@@ -93,7 +100,7 @@ TrainerOptions with_trial_options(TrainerOptions options) {
     options.max_epochs = 1;
     options.min_epochs = 0;
     options.limit_train_batches = std::min(options.limit_train_batches.value_or(batches), batches);
-    options.limit_test_batches = std::min(options.limit_test_batches.value_or(batches), batches);
+    options.limit_val_batches = std::min(options.limit_val_batches.value_or(batches), batches);
     options.num_sanity_val_steps = 0;
     options.val_check_interval.reset();
     options.early_stopping.reset();
@@ -113,12 +120,37 @@ Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
   }
 }
 
-RunReport Trainer::fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader) {
+// The listeners come first: when the other ranks end, a launcher ends this one, too.
+void Trainer::run_failed(const std::exception& error) noexcept {
+  if (strategy_->group().rank() == 0) {
+    for (const ListenerHandle& listener : options_.listeners) listener->on_exception(error);
+  }
+  try {
+    strategy_->end_all(first_line(error));
+  } catch (const std::exception& failure) {
+    log_warning("the other ranks could not be told that the run failed: ", first_line(failure));
+  }
+}
+
+RunReport Trainer::fit(Task& task, Loader& train_loader,
+                       const LoaderFactory& make_test_loader) try {
   averaged_state_.clear();
-  TrainingRun run(options_, *strategy_, task, train_loader, test_loader);
+  TrainingRun run(options_, *strategy_, task, train_loader, make_test_loader);
   RunReport report = run.run();
   averaged_state_ = run.averaged_state();
   return report;
+} catch (const std::exception& error) {
+  run_failed(error);
+  throw;
+} catch (...) {
+  run_failed(Error("an exception that is no std::exception"));
+  throw;
+}
+
+RunReport Trainer::fit(Task& task, Loader& train_loader, Loader& test_loader) {
+  return fit(task, train_loader, [&] {
+    return std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &test_loader);
+  });
 }
 
 }  // namespace lockstep

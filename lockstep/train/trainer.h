@@ -2,7 +2,7 @@
 //
 //   Trainer trainer({.max_epochs = 10, .optimizer = AdamWOptions{.lr = 1e-3}},
 //                   make_strategy("ddp", group));
-//   RunReport report = trainer.fit(task, train_loader, [&] { return make_test_loader(); });
+//   RunReport report = trainer.fit(task, train_loader, test_loader);
 #pragma once
 
 #include <lockstep/core/cpp20.h>
@@ -10,6 +10,7 @@
 #if LOCKSTEP_HAS_CPP20
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,7 +40,7 @@ struct TrainerOptions {
   std::int64_t max_epochs = 1;  ///< at most 1e9
   /// Epochs to train in any case, whatever max_time_seconds and early_stopping say.
   std::int64_t min_epochs = 0;
-  /// Ends the run after so many optimizer steps in all. The schedule goes by max_epochs alone, so
+  /// Ends the run after this many optimizer steps in all. The schedule goes by max_epochs alone, so
   /// that a run may be stopped so and resumed.
   std::optional<std::int64_t> max_steps{};
   /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run for
@@ -64,9 +65,8 @@ struct TrainerOptions {
   /// epoch has what is left. A step's loss is the mean of its batches' losses. Steps, schedule and
   /// checkpoints count optimizer steps. At most 1e9.
   std::int64_t accumulate_grad_batches = 1;
-  /// Batches of each rank in an evaluation, at most; 0: no evaluation. Lightning's
-  /// limit_val_batches.
-  std::optional<std::int64_t> limit_test_batches{};
+  /// Batches of each rank in an evaluation, at most; 0: no evaluation.
+  std::optional<std::int64_t> limit_val_batches{};
   /// Epochs from one evaluation to the next. The last epoch of a run is evaluated in any case.
   std::int64_t check_val_every_n_epoch = 1;
   /// Batches of each rank from one evaluation in an epoch to the next, with the step that reaches
@@ -94,8 +94,8 @@ struct TrainerOptions {
   Precision precision = Precision::k32;
   GradScalerOptions grad_scaler{};  ///< of Precision::kFp16
   torch::Device device = torch::kCPU;
-  /// Of dropout and whatever else draws from LibTorch's generators: they are seeded anew for each
-  /// step from (seed, epoch, step, rank), so that a resumed run draws the same numbers.
+  /// LibTorch's generators, which dropout draws from, are seeded anew for each step from (seed,
+  /// epoch, step, rank), so that a resumed run draws the same numbers.
   std::uint64_t seed = 0;
   /// Operations without a deterministic implementation throw (global_modes.h). With strategy dp on
   /// CPUs the forwards of replicas that draw random numbers, as for dropout, take turns, so that they
@@ -110,8 +110,8 @@ struct TrainerOptions {
   /// is evaluated and reported as such (RunReport::already_complete).
   bool resume = false;
 
-  /// Told about the run on rank 0; they must outlive fit().
-  std::vector<Listener*> listeners{};
+  /// Told about the run on rank 0.
+  std::vector<ListenerHandle> listeners{};
   /// Steps of an epoch from one Listener::on_step() to the next; the last one is always told.
   std::int64_t log_every_n_steps = 1;
   /// Runs the model once on a batch before training and tells the listeners what it is made of: 1
@@ -121,27 +121,31 @@ struct TrainerOptions {
   /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0: off.
   std::int64_t log_histograms_every_n_steps = 0;
   ProfilerOptions profiler{};
-  /// For the run's record: recipe, loader, dataset, threads_per_rank, global_batch. The Trainer
-  /// fills in the rest.
+  /// For the run's record: recipe, dataset, and where the caller knows better than the loader and
+  /// LibTorch loader, threads_per_rank and global_batch. The Trainer fills in the rest.
   RunInfo info{};
   /// Seconds since the user started the command; since the constructor where absent.
   std::function<double()> command_seconds{};
 };
 
-/// Not thread-safe. After an exception the run is over, and so is its group. The Strategy decides
+/// Not thread-safe. After an exception of fit() the run is over, and so is its group, whose other
+/// ranks get the reason. The Strategy decides
 /// how a step is computed: see strategy.h.
 class Trainer {
  public:
-  using LoaderFactory = std::function<std::unique_ptr<Loader>()>;
+  using LoaderFactory = std::function<std::shared_ptr<Loader>()>;
 
   /// ConfigError for options that cannot be.
   Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy);
 
-  /// Collective. Trains `task` and evaluates it after each epoch on what `test_loader` returns,
-  /// which is called when it is first needed (none: no evaluation). Each rank's loaders give its
+  /// Collective. Trains `task` and evaluates it after each epoch. Each rank's loaders give its
   /// share of the data (Strategy::data_share()); the training loaders of all ranks must have the
   /// same number of steps. The task's module is moved to the device, or to the strategy's.
-  RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& test_loader = {});
+  /// Afterwards it is the trained model: on every rank, or with a pipeline on ranks on rank 0.
+  RunReport fit(Task& task, Loader& train_loader, Loader& test_loader);
+  /// As above, but with a test loader that `make_test_loader` makes before the first epoch, if the
+  /// run evaluates at all. Without the function it does not.
+  RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_test_loader = {});
 
   /// With ema_decay, the averaged parameters of the last fit() and the buffers of its module, under
   /// the names of state_dict(): for load_state_dict(). Otherwise empty. A copy, which takes the
@@ -149,6 +153,8 @@ class Trainer {
   const StateDict& averaged_state() const { return averaged_state_; }
 
  private:
+  void run_failed(const std::exception& error) noexcept;
+
   TrainerOptions options_;
   std::unique_ptr<Strategy> strategy_;
   StateDict averaged_state_;

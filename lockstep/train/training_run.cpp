@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
 #include <lockstep/core/cpu.h>
@@ -39,21 +40,31 @@ void add_phases(const PhaseSeconds& phases, PhaseSeconds& to) {
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task,
-                         Loader& train_loader, const Trainer::LoaderFactory& test_loader)
+                         Loader& train_loader, const Trainer::LoaderFactory& make_test_loader)
     : options_(options),
       strategy_(strategy),
       task_(task),
       train_loader_(train_loader),
-      make_test_loader_(test_loader),
+      make_test_loader_(make_test_loader),
       base_lr_(std::visit([](const auto& each) { return each.lr; }, options.optimizer)),
       share_(strategy.data_share()),
       info_(options.info),
-      start_(Clock::now()) {
+      start_(Clock::now()),
+      skipped_elsewhere_(train_loader.skipped_images()) {
+  complete_info();
   if (options.precision == Precision::kFp16) scaler_.emplace(options.grad_scaler, options.device);
   if (options.schedule.kind == ScheduleKind::kPlateau) {
     plateau_.emplace(options.schedule.plateau, base_lr_);
   }
   if (options.early_stopping) early_stopping_.emplace(*options.early_stopping);
+}
+
+// What a caller has left out that the loader and LibTorch know.
+void TrainingRun::complete_info() {
+  const LoaderOptions& of_loader = train_loader_.options();
+  if (info_.global_batch == 0) info_.global_batch = of_loader.batch_size * share_.size;
+  if (info_.loader.empty()) info_.loader = to_string(of_loader.engine);
+  if (info_.threads_per_rank == 0) info_.threads_per_rank = at::get_num_threads();
 }
 
 // The last step of an epoch has what is left of its batches.
@@ -91,7 +102,7 @@ std::int64_t TrainingRun::total_steps() const {
 }
 
 std::int64_t TrainingRun::test_batches() const {
-  return options_.limit_test_batches.value_or(std::numeric_limits<std::int64_t>::max());
+  return options_.limit_val_batches.value_or(std::numeric_limits<std::int64_t>::max());
 }
 
 bool TrainingRun::all_steps_done() const { return position_.total >= total_steps(); }
@@ -134,7 +145,10 @@ void TrainingRun::prepare() {
   }
   require_val_check_interval();
   // What its engine cannot do is told before the first epoch, not after it.
-  if (make_test_loader_ && test_batches() > 0) test_loader_ = make_test_loader_();
+  if (make_test_loader_ && test_batches() > 0) {
+    test_loader_ = make_test_loader_();
+    skipped_elsewhere_ += test_loader_ ? test_loader_->skipped_images() : 0;
+  }
   require_watched_values();
   require_whole_module();
   if (options_.profiler.kind == Profiler::kTrace && strategy_.group().rank() == 0) {
@@ -150,6 +164,7 @@ void TrainingRun::prepare() {
                            .precision = options_.precision,
                            .scaler = scaler_ ? &*scaler_ : nullptr,
                            .deterministic = options_.deterministic});
+  if (strategy_.has_all_processors()) alone_.emplace();
   optimizer_ = strategy_.make_optimizer(options_.optimizer);
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
@@ -382,8 +397,8 @@ void TrainingRun::note_time() {
 // The sum over all ranks' loaders, where ranks that share their data count once. Collective.
 std::int64_t TrainingRun::skipped_images() const {
   const std::int64_t own =
-      train_loader_.skipped_images() - skipped_by_summary_ +
-      (test_loader_ ? test_loader_->skipped_images() : 0);
+      train_loader_.skipped_images() +
+      (test_loader_ ? test_loader_->skipped_images() : 0) - skipped_elsewhere_;
   torch::Tensor sum = torch::tensor({share_.counts ? own : 0}, torch::kInt64).to(options_.device);
   strategy_.group().all_reduce(sum);
   return sum.item<std::int64_t>();
@@ -407,6 +422,7 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   if (options_.profiler.kind != Profiler::kNone) report.profile = profile();
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();
+  strategy_.gather_module();  // for the caller; a run without checkpoints has not done so yet
   // Nobody leaves while others still evaluate or save: this waits for all.
   report.skipped_images = skipped_images();
   report.seconds_total = command_seconds();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/background_job.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/checkpoint_store.h>
@@ -25,7 +26,7 @@ namespace lockstep {
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
-              const Trainer::LoaderFactory& test_loader);
+              const Trainer::LoaderFactory& make_test_loader);
   RunReport run();
   /// See Trainer::averaged_state().
   StateDict averaged_state();
@@ -51,6 +52,7 @@ class TrainingRun {
     double seconds = 0;
   };
 
+  void complete_info();
   void prepare();
   void prepare_average();
   void require_val_check_interval() const;
@@ -120,7 +122,7 @@ class TrainingRun {
   template <class Event>
   void tell(Event&& event) const {
     if (strategy_.group().rank() != 0) return;
-    for (Listener* listener : options_.listeners) event(*listener);
+    for (const ListenerHandle& listener : options_.listeners) event(*listener);
   }
 
   const TrainerOptions& options_;
@@ -128,7 +130,8 @@ class TrainingRun {
   Task& task_;
   Loader& train_loader_;
   const Trainer::LoaderFactory& make_test_loader_;
-  std::unique_ptr<Loader> test_loader_;
+  std::shared_ptr<Loader> test_loader_;
+  std::optional<SingleThreadScope> alone_;  // where the strategy has all processors
   std::unique_ptr<RunOptimizer> optimizer_;
   const double base_lr_;
   std::optional<GradScaler> scaler_;  // of float16
@@ -144,7 +147,7 @@ class TrainingRun {
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
   std::optional<ModelSummary> summary_;
-  std::int64_t skipped_by_summary_ = 0;  // images that the loader counts twice
+  std::int64_t skipped_elsewhere_;  // images that the loaders count beside this run's
   std::optional<StepTrace> trace_;       // on rank 0
 
   // What this run has done so far:

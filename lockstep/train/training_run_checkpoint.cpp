@@ -78,9 +78,7 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 // For what one rank alone does: the others, which wait for it in a collective, then hear why it
 // fails.
 void TrainingRun::end_all_if_it_throws(const std::function<void()>& function) {
-  const auto end_all = [this](const std::string& reason) {
-    if (strategy_.group().size() > 1) strategy_.group().abort(reason);
-  };
+  const auto end_all = [this](const std::string& reason) { strategy_.end_all(reason); };
   lockstep::end_all_if_it_throws(end_all, function);
 }
 
@@ -329,6 +327,7 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   StateDict copies = snapshot_.take(model);
   writing_.start([this, parameters, copies = std::move(copies), info = checkpoint_info(),
                   moment = std::move(moment)] {
+    CheckpointStore::give_way();
     const auto middle = copies.begin() + parameters;
     const CheckpointContent content(StateDict(copies.begin(), middle),
                                     StateDict(middle, copies.end()), info);

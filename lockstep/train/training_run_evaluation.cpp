@@ -49,8 +49,8 @@ std::optional<double> watched_value(const char* owner, const std::string& metric
 
 std::vector<TrainingRun::WatchedName> TrainingRun::watched_names() const {
   std::vector<WatchedName> names;
-  if (plateau_) names.push_back({kPlateauOwner, options_.schedule.plateau.metric});
-  if (early_stopping_) names.push_back({kStoppingOwner, options_.early_stopping->metric});
+  if (plateau_) names.push_back({kPlateauOwner, options_.schedule.plateau.monitor});
+  if (early_stopping_) names.push_back({kStoppingOwner, options_.early_stopping->monitor});
   if (options_.checkpoints.save_top_k > 0 && !options_.checkpoints.directory.empty()) {
     names.push_back({kBestOwner, options_.checkpoints.monitor});
   }
@@ -111,7 +111,7 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
 }
 
 bool TrainingRun::takes_pictures() const {
-  const auto takes = [](const Listener* listener) { return listener->takes_pictures(); };
+  const auto takes = [](const ListenerHandle& listener) { return listener->takes_pictures(); };
   return strategy_.group().rank() == 0 && strategy_.module_is_current() &&
          std::ranges::any_of(options_.listeners, takes);
 }
@@ -168,12 +168,12 @@ void TrainingRun::evaluate_in_epoch() {
 void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<double> train_loss) {
   if (plateau_) {
     const auto value =
-        watched_value(kPlateauOwner, options_.schedule.plateau.metric, test, train_loss);
+        watched_value(kPlateauOwner, options_.schedule.plateau.monitor, test, train_loss);
     if (value) plateau_->step(*value);
   }
   if (early_stopping_) {
     const auto value =
-        watched_value(kStoppingOwner, options_.early_stopping->metric, test, train_loss);
+        watched_value(kStoppingOwner, options_.early_stopping->monitor, test, train_loss);
     if (value) early_stopping_->step(*value);
   }
   watched_values_ = values_of(test, train_loss);

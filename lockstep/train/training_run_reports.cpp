@@ -49,7 +49,7 @@ void TrainingRun::summarize_module() {
     task_.evaluation_step(batch, ignored);
     return torch::Tensor();
   });
-  skipped_by_summary_ = train_loader_.skipped_images() - skipped;
+  skipped_elsewhere_ += train_loader_.skipped_images() - skipped;
 }
 
 void TrainingRun::require_whole_module() const {

@@ -1,4 +1,8 @@
 // `lockstep export` as its users meet it.
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +16,7 @@ namespace lockstep::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ExportCommand : public TrainCommand {
  protected:
@@ -48,6 +53,24 @@ TEST_F(ExportCommand, WritesTheNetOfACheckpoint) {
   EXPECT_EQ(other.opset, 17);
   constexpr std::int32_t kFloat16 = 10;
   EXPECT_EQ(other.initializers.at("conv1.weight"), kFloat16);
+}
+
+// The net that was evaluated is the one that is exported.
+TEST_F(ExportCommand, TakesTheAverageOfTheWeights) {
+  const ProgramResult trained =
+      train({"mnist", "--max-steps", "3", "--batch-size", "16", "--limit-val-batches", "0",
+             "--threads", "1", "--ema-decay", "0.5", "--out", in_scratch("run")});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProgramResult averaged = export_to("averaged.onnx");
+  EXPECT_THAT(averaged.out, HasSubstr("averaged weights")) << averaged.err;
+  const ProgramResult last = export_to("last.onnx", {"--no-average"});
+  EXPECT_THAT(last.out, Not(HasSubstr("averaged weights"))) << last.err;
+
+  const auto content_of = [&](const char* name) {
+    std::ifstream file(scratch / name, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_NE(content_of("averaged.onnx"), content_of("last.onnx"));
 }
 
 TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {

@@ -92,9 +92,9 @@ TEST(TrainSettings, GiveTheTrainerItsLimits) {
   TrainerOptions trainer = resolve(arguments).trainer;
   EXPECT_EQ(trainer.max_epochs, 10) << "the recipe's";
   EXPECT_EQ(trainer.max_time_seconds, 3723);
-  EXPECT_EQ(trainer.early_stopping->metric, "accuracy");
+  EXPECT_EQ(trainer.early_stopping->monitor, "accuracy");
   EXPECT_EQ(trainer.early_stopping->patience, 4);
-  EXPECT_EQ(trainer.early_stopping->goal, MetricGoal::kMax);
+  EXPECT_EQ(trainer.early_stopping->mode, MetricGoal::kMax);
   EXPECT_EQ(trainer.limit_train_batches, 7);
   EXPECT_EQ(trainer.gradient_clip_norm, 0.5);
   EXPECT_EQ(trainer.check_val_every_n_epoch, 1);
@@ -119,9 +119,9 @@ TEST(TrainSettings, GiveTheTrainerItsSchedule) {
   EXPECT_EQ(schedule.gamma, 0.2);
   arguments.schedule = {.schedules = {"plateau"}, .gamma = 0.5, .plateau = "accuracy:2:max"};
   schedule = resolve(arguments).trainer.schedule;
-  EXPECT_EQ(schedule.plateau.metric, "accuracy");
+  EXPECT_EQ(schedule.plateau.monitor, "accuracy");
   EXPECT_EQ(schedule.plateau.patience, 2);
-  EXPECT_EQ(schedule.plateau.goal, MetricGoal::kMax);
+  EXPECT_EQ(schedule.plateau.mode, MetricGoal::kMax);
   EXPECT_EQ(schedule.plateau.factor, 0.5);
   arguments.schedule = {
       .schedules = {"one-cycle"}, .cycle_momentum = true, .base_momentum = 0.8};

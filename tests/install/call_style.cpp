@@ -57,7 +57,7 @@ void call_in_the_style_of_the_guides() {
        ProfilerOptions{.kind = Profiler::kSimple}, StrategyOptions{.stages = 4},
        StepSettings{.precision = Precision::k32}, DataShare{.size = 2}, StepPart{.weight = 0.5},
        ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},
-       EarlyStoppingOptions{.metric = "accuracy"}, CheckpointOptions{.keep_last = 3},
+       EarlyStoppingOptions{.monitor = "accuracy"}, CheckpointOptions{.keep_last = 3},
        CheckpointInfo{.epoch = 2}, RunInfo{.world_size = 2}, EpochReport{.epoch = 1},
        EvaluationReport{.step = 1}, Evaluation{.loss = 1}, MetricValue{.name = "psnr"},
        MetricTable{.name = "confusion"}, RunReport{.seconds_total = 1});

@@ -131,11 +131,11 @@ TEST(GoldenTraining, PlateausAreThoseOfPyTorch) {
         .cooldown = 6,
         .min_lr = 0.02}},
       {"plateau, rising",
-       {.goal = MetricGoal::kMax, .factor = 0.7, .patience = 3, .threshold = 0.01, .eps = 0.01}},
+       {.mode = MetricGoal::kMax, .factor = 0.7, .patience = 3, .threshold = 0.01, .eps = 0.01}},
   };
   for (const Case& c : cases) {
     validate(c.options);
-    const double sign = c.options.goal == MetricGoal::kMax ? -1 : 1;
+    const double sign = c.options.mode == MetricGoal::kMax ? -1 : 1;
     PlateauSchedule schedule(c.options, 0.5);
     Numbers rates;
     for (std::int64_t step = 0; step < kGoldenSteps; ++step) {

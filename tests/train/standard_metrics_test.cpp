@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/train/sum_metric.h>
 #include <tests/support/messages.h>
 #include <tests/train/staged_net.h>
 #include <tests/train/trainer_runs.h>
@@ -84,6 +85,41 @@ TEST(StandardMetrics, RefuseWhatTheyCannotTake) {
               HasSubstr("got outputs [4, 3] and targets [4]; expected one shape"));
 }
 
+// The F1 score of class 2.
+MetricPtr make_f1() {
+  return std::make_shared<SumMetric>(
+      "f1", 2,
+      [](const torch::Tensor& output, const torch::Tensor& target) {
+        const torch::Tensor found = output.argmax(1).eq(2), wanted = target.eq(2);
+        return torch::stack({found.logical_and(wanted).sum(), found.ne(wanted).sum()});
+      },
+      [](const std::vector<double>& sums) { return 2 * sums[0] / (2 * sums[0] + sums[1]); },
+      MetricUnit::kFraction);
+}
+
+TEST(SumMetric, IsAFunctionOfTheSumsOfAllBatches) {
+  const MetricPtr f1 = make_f1();
+  EXPECT_TRUE(std::isnan(f1->values()[0].value)) << "no samples";
+  f1->update(kOutputs.slice(0, 0, 3), kTargets.slice(0, 0, 3));
+  f1->update(kOutputs.slice(0, 3), kTargets.slice(0, 3));
+  EXPECT_EQ(f1->values()[0].name, "f1");
+  EXPECT_EQ(f1->values()[0].unit, MetricUnit::kFraction);
+  EXPECT_DOUBLE_EQ(f1->values()[0].value, 2.0 / 3) << "one hit, one miss";
+  EXPECT_TRUE(f1->state().at(0).equal(torch::tensor({1.0, 1.0}, torch::kFloat64)));
+  f1->reset();
+  EXPECT_TRUE(std::isnan(f1->values()[0].value));
+}
+
+TEST(SumMetric, RefusesAnotherNumberOfSums) {
+  const auto one = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
+  const auto value = [](const std::vector<double>& sums) { return sums[0]; };
+  EXPECT_EQ(message_of<ConfigError>([&] { SumMetric("total", 0, one, value); }),
+            "metric total: num_sums must be at least 1, got 0");
+  SumMetric total("total", 1, one, value);
+  EXPECT_EQ(message_of<ConfigError>([&] { total.update(kOutputs, kTargets); }),
+            "metric total: the sums of a batch have shape [], expected [1]");
+}
+
 // A metric of a user's own: how sure the net is of its answers, in tenths.
 class Certainty final : public Metric {
  public:
@@ -117,8 +153,8 @@ Judged judge(ProcessGroup group, const std::string& strategy,
   ClassificationTask task = make_staged_task(make_staged_net());
   const auto confusion = std::make_shared<ConfusionMatrix>(10);
   const auto certainty = std::make_shared<Certainty>();
-  for (const MetricPtr& metric :
-       {MetricPtr(std::make_shared<TopKAccuracy>(3)), MetricPtr(confusion), MetricPtr(certainty)}) {
+  for (const MetricPtr& metric : {MetricPtr(std::make_shared<TopKAccuracy>(3)),
+                                  MetricPtr(confusion), MetricPtr(certainty), make_f1()}) {
     task.add_metric(metric);
   }
   TrainerOptions still = options(1);
@@ -142,9 +178,9 @@ void expect_same(const Judged& a, const Judged& b, const std::string& name) {
   EXPECT_TRUE(a.confusion.equal(b.confusion)) << name << a.confusion << b.confusion;
   EXPECT_TRUE(a.certainty.equal(b.certainty)) << name;
   EXPECT_NEAR(a.test.loss, b.test.loss, 1e-5) << name;
-  ASSERT_EQ(a.test.values.size(), 4U) << name;
-  ASSERT_EQ(b.test.values.size(), 4U) << name;
-  for (std::size_t i = 0; i < 4; ++i) {
+  ASSERT_EQ(a.test.values.size(), 5U) << name;
+  ASSERT_EQ(b.test.values.size(), 5U) << name;
+  for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(a.test.values[i].name, b.test.values[i].name) << name;
     EXPECT_EQ(a.test.values[i].value, b.test.values[i].value) << name << a.test.values[i].name;
   }

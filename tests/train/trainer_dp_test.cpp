@@ -78,7 +78,7 @@ TEST_P(TrainerDp, ClipsGradientsByTheirNorm) {
   clipped.schedule = {};
   clipped.gradient_clip_norm = 0.01;
   clipped.max_steps = 1;
-  clipped.limit_test_batches = 0;
+  clipped.limit_val_batches = 0;
   EXPECT_NEAR(distance(train_dp(clipped, GetParam()).state, initial_state()), 0.5 * 0.01, 1e-5);
 }
 
@@ -100,7 +100,7 @@ TEST_P(TrainerDp, InFloat16SkipsTheStepsThatOverflow) {
   TrainerOptions half = options(1);
   half.precision = Precision::kFp16;
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
-  half.limit_test_batches = 0;
+  half.limit_val_batches = 0;
   half.max_steps = 1;
   expect_equal_bits(train_dp(half, GetParam()).state, initial_state());
   half.max_steps = 2;
@@ -216,6 +216,18 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
   });
   EXPECT_THAT(errors,
               testing::Each(HasSubstr("strategy dp trains in one process, but there are 2")));
+
+  EXPECT_EQ(message_of<ConfigError>([] {
+              make_strategy("dp", group_of_one(), {.sync_batchnorm = true});
+            }),
+            "strategy dp: sync_batchnorm belongs to ddp and zero1");
+  ClassificationTask digits(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Loader images = train_loader(group_of_one());
+  Trainer elsewhere(options(1),
+                    make_strategy("dp", group_of_one(), {.devices = {torch::Device("cuda:0")}}));
+  EXPECT_EQ(message_of<ConfigError>([&] { elsewhere.fit(digits, images); }),
+            "strategy dp: the run's device is cpu, but the first replica is on cuda:0; set "
+            "TrainerOptions::device to cuda:0");
 
   // A task that is no OutputTask: it does not say what the loss of an output is.
   class OwnTask final : public Task {

@@ -138,7 +138,7 @@ TEST(TrainerGuide, ATaskHasItsOwnMetricsOnAllRanks) {
     lockstep::TrainerOptions options{.max_epochs = 3};
     options.min_epochs = 2;
     options.early_stopping = lockstep::EarlyStoppingOptions{
-        .metric = "psnr", .goal = lockstep::MetricGoal::kMax, .patience = 2};
+        .monitor = "psnr", .mode = lockstep::MetricGoal::kMax, .patience = 2};
     options.limit_train_batches = 4;
     options.gradient_clip_norm = 1.0;
     options.schedule = {.kind = lockstep::ScheduleKind::kOneCycle};

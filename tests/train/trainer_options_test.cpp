@@ -133,7 +133,7 @@ TEST(TrainerLimits, CountEvaluationsAsNoTimeOfTraining) {
   task.in_evaluation = [] { std::this_thread::sleep_for(std::chrono::milliseconds(40)); };
   TrainerOptions run = options(1);
   run.val_check_interval = 1;
-  run.limit_test_batches = 1;
+  run.limit_val_batches = 1;
   const RunReport report = fit_spied(run, task);
   EXPECT_EQ(task.evaluated, 6);
   EXPECT_LT(report.epochs[0].seconds, report.seconds_total - 6 * 0.040);
@@ -153,7 +153,7 @@ TEST(TrainerClipping, ClampsEachElement) {
   run.schedule = {};
   run.gradient_clip_value = 0.002;
   run.max_steps = 1;
-  run.limit_test_batches = 0;
+  run.limit_val_batches = 0;
   const StateDict before = initial_state();
   const auto largest_change = [&](const StateDict& after) {
     double largest = 0;

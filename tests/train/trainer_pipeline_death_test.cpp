@@ -103,7 +103,7 @@ ClassificationTask task_without_room() {
 void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
                          const std::function<ClassificationTask()>& make_task, const Moment& moment,
                          Survivors& survivors, const OptimizerOptions& optimizer = SgdOptions(),
-                         int stages = 2) {
+                         int stages = 2, Listener* listener = nullptr) {
   at::set_num_threads(1);
   ClassificationTask task = make_task();
   auto strategy = make_strategy(strategy_name, group, {.stages = stages, .micro_batches = 2});
@@ -113,6 +113,7 @@ void train_until_the_end(const ProcessGroup& group, const std::string& strategy_
                 kNormalize, {.batch_size = kGlobalBatch / share.size});
   TrainerOptions many_epochs = options(1'000'000);
   many_epochs.optimizer = optimizer;
+  if (listener != nullptr) many_epochs.listeners = {listener};
   Trainer trainer(many_epochs, std::move(strategy));
   try {
     trainer.fit(task, loader);
@@ -227,6 +228,41 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));
+}
+
+// Rank 0 fails between two steps, when the others have begun the next one: they wait for its
+// messages, or for its stages' gradients.
+struct TrainerListenerFailure {
+  const char* strategy;
+  int ranks;
+};
+
+void PrintTo(const TrainerListenerFailure& failure, std::ostream* out) { *out << failure.strategy; }
+
+class TrainerListenerFailures : public testing::TestWithParam<TrainerListenerFailure> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, TrainerListenerFailures,
+                         testing::Values(TrainerListenerFailure{"ddp", 2},
+                                         TrainerListenerFailure{"pipeline", 2},
+                                         TrainerListenerFailure{"hybrid", 4}),
+                         [](const auto& info) { return std::string(info.param.strategy); });
+
+TEST_P(TrainerListenerFailures, AreToldToAllRanks) {
+  Moment failed;
+  struct Failing final : Listener {
+    explicit Failing(Moment& moment) : failed(moment) {}
+    void on_step(const StepReport& report) override {
+      if (report.step != 3) return;
+      failed.mark();
+      throw DataError("the disk is full");
+    }
+    Moment& failed;
+  } listener(failed);
+  Survivors all(GetParam().ranks);
+  const auto errors = run_group(GetParam().ranks, "shm", [&](const ProcessGroup& group) {
+    train_until_the_end(group, GetParam().strategy, whole_task, failed, all, SgdOptions(),
+                        /*stages=*/2, &listener);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("the disk is full"), HasSubstr(" in time"))));
 }
 
 // The first stage's last backward of a step fails. The last stage then waits for it in the group of

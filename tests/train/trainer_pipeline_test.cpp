@@ -105,7 +105,7 @@ StateDict untrained() {
   TrainerOptions still = options(1);
   still.optimizer = SgdOptions{.lr = 0};
   still.max_steps = 1;
-  still.limit_test_batches = 0;
+  still.limit_val_batches = 0;
   return run_way(kSingle, still).state;
 }
 
@@ -144,6 +144,45 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
   }
 }
 
+// Without checkpoints, and once more with the same strategy: rank 0's module is the trained model,
+// and nothing of the first run is left in the second one.
+StateDict trained_twice(const Way& way) {
+  StateDict state;
+  const auto train_rank = [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    const torch::nn::Sequential net = make_staged_net(way.run.net);
+    ClassificationTask task = make_staged_task(net, way.run.net);
+    auto strategy = make_strategy(way.run.strategy, group, way.run.options);
+    const DataShare share = strategy->data_share();
+    Loader loader(train_images(),
+                  DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+                  kNormalize, {.batch_size = kGlobalBatch / share.size});
+    Trainer trainer(options(1), std::move(strategy));
+    trainer.fit(task, loader);
+    trainer.fit(task, loader);
+    if (group.rank() == 0) state = state_dict(*net);
+  };
+  if (way.ranks == 1) {
+    train_rank(group_of_one());
+  } else {
+    EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
+  }
+  return state;
+}
+
+TEST_P(TrainerPipelines, TrainTwice) {
+  EXPECT_LE(greatest_difference(trained_twice(GetParam()), trained_twice(kSingle)), 1e-5);
+}
+
+TEST(TrainerReplicas, TrainTwice) {
+  const StateDict single = trained_twice(kSingle);
+  for (const char* strategy : {"ddp", "zero1"}) {
+    EXPECT_LE(greatest_difference(trained_twice({strategy, 2, {.strategy = strategy}}), single),
+              1e-5)
+        << strategy;
+  }
+}
+
 TEST_P(TrainerPipelines, AccumulateGradients) {
   Way way = GetParam();
   way.run.global_batch = kGlobalBatch / 2;
@@ -157,7 +196,7 @@ TEST_P(TrainerPipelines, ClipByTheNormOfAllStages) {
   clipped.optimizer = SgdOptions{.lr = 0.5};
   clipped.schedule = {};
   clipped.gradient_clip_norm = 0.01;
-  clipped.limit_test_batches = 0;
+  clipped.limit_val_batches = 0;
   clipped.max_steps = 1;
   EXPECT_NEAR(distance(run_way(GetParam(), clipped).state, untrained()), 0.5 * 0.01, 1e-5);
   clipped.max_steps.reset();
@@ -169,7 +208,7 @@ TEST_P(TrainerPipelines, ClipByTheNormOfAllStages) {
 TEST_P(TrainerPipelines, ScaleTheLossInFloat16) {
   TrainerOptions half = options(1);
   half.precision = Precision::kFp16;
-  half.limit_test_batches = 0;
+  half.limit_val_batches = 0;
   half.optimizer = SgdOptions{.lr = 0.05};
   // The first step overflows on some ranks, and is skipped on all of them.
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
@@ -370,6 +409,8 @@ TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
       {"hybrid", 2, staged(3, Schedule::kZbV), "the schedule zbv has 2 stages on each worker"},
       {"pipeline", 2, {.stages = 2, .shard_optimizer = true}, "belongs to strategy hybrid"},
       {"pipeline", 2, {.stages = 2, .micro_batches = 0}, "micro_batches must be at least 1"},
+      {"pipeline", 1, {.stages = 2, .sync_batchnorm = true}, "belongs to ddp and zero1"},
+      {"hybrid", 4, {.stages = 2, .sync_batchnorm = true}, "belongs to ddp and zero1"},
       {"pipeline", 1, {.devices = {torch::Device(torch::kCPU)}, .stages = 2}, "2 workers, got 1"},
       {"pipeline",
        1,

@@ -43,7 +43,7 @@ TEST(EarlyStopping, CountsEvaluationsWithoutImprovement) {
       {"equal is no improvement", {.patience = 1}, {3, 3}, 2},
       {"too little", {.patience = 2, .min_delta = 0.5}, {3, 2.6, 2.51}, 3},
       {"enough in all", {.patience = 2, .min_delta = 0.5}, {3, 2.6, 2.4}, 0},
-      {"an accuracy", {.goal = MetricGoal::kMax, .patience = 2}, {0.1, 0.2, 0.15, 0.2}, 4},
+      {"an accuracy", {.mode = MetricGoal::kMax, .patience = 2}, {0.1, 0.2, 0.15, 0.2}, 4},
       {"no number", {.patience = 5}, {3, nan}, 2},
       {"no number is only bad", {.patience = 2, .check_finite = false}, {3, nan, nan}, 3},
       {"infinite", {.patience = 5}, {infinity}, 1},
@@ -62,13 +62,13 @@ TEST(EarlyStopping, CountsEvaluationsWithoutImprovement) {
     }
     EXPECT_EQ(stopped_after, c.stops_after) << c.name;
   }
-  EXPECT_THROW(validate(EarlyStoppingOptions{.metric = ""}), ConfigError);
+  EXPECT_THROW(validate(EarlyStoppingOptions{.monitor = ""}), ConfigError);
   EXPECT_THROW(validate(EarlyStoppingOptions{.min_delta = -1}), ConfigError);
 }
 
 TEST(Plateau, RefusesWhatCannotBe) {
   for (const PlateauOptions& options :
-       {PlateauOptions{.metric = ""}, PlateauOptions{.factor = 1}, PlateauOptions{.factor = 0},
+       {PlateauOptions{.monitor = ""}, PlateauOptions{.factor = 1}, PlateauOptions{.factor = 0},
         PlateauOptions{.patience = -1}, PlateauOptions{.threshold = -1},
         PlateauOptions{.cooldown = -1}, PlateauOptions{.min_lr = -1}, PlateauOptions{.eps = -1}}) {
     EXPECT_THROW(validate(options), ConfigError);
@@ -93,8 +93,8 @@ TEST(TrainerStops, WhenTheLossNoLongerImproves) {
   EXPECT_TRUE(report.test);
   run.min_epochs = 5;
   EXPECT_EQ(train(run).report.epochs.size(), 5U);
-  run.early_stopping->metric = "accuracy";
-  run.early_stopping->goal = MetricGoal::kMax;
+  run.early_stopping->monitor = "accuracy";
+  run.early_stopping->mode = MetricGoal::kMax;
   run.min_epochs = 0;
   EXPECT_EQ(train(run).report.epochs.size(), 3U);
 }
@@ -102,7 +102,7 @@ TEST(TrainerStops, WhenTheLossNoLongerImproves) {
 TEST(TrainerStops, OnAllRanksAndWhenALossIsNoNumber) {
   TrainerOptions diverging = options(9);
   diverging.optimizer = SgdOptions{.lr = 1e30};
-  diverging.early_stopping = EarlyStoppingOptions{.metric = "train_loss", .patience = 5};
+  diverging.early_stopping = EarlyStoppingOptions{.monitor = "train_loss", .patience = 5};
   std::vector<Outcome> outcomes(2);
   const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
@@ -142,17 +142,17 @@ TEST(TrainerStops, NameAValueThatThereIsNot) {
   CountingListener before;
   TrainerOptions run = standing_still(2);
   run.listeners = {&before};
-  run.early_stopping = EarlyStoppingOptions{.metric = "psnr"};
+  run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
   EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
             "early stopping: the evaluation has no value 'psnr'; it has loss, accuracy, "
             "train_loss");
   EXPECT_EQ(before.events, "b") << "the name costs no step";
-  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.metric = "acuracy"}};
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.monitor = "acuracy"}};
   EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
               testing::StartsWith("schedule plateau: the evaluation has no value 'acuracy'"));
   EXPECT_EQ(before.events, "bb");
   run.schedule = {};
-  run.limit_test_batches = 0;
+  run.limit_val_batches = 0;
   CountingListener listener;
   run.listeners = {&listener};
   EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
@@ -161,13 +161,13 @@ TEST(TrainerStops, NameAValueThatThereIsNot) {
   run.early_stopping.reset();
   run.schedule = {.kind = ScheduleKind::kPlateau};
   EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("schedule plateau"));
-  run.schedule.plateau.metric = "train_loss";
+  run.schedule.plateau.monitor = "train_loss";
   train(run);
 }
 
 TEST(TrainerStops, NameAValueThatThereIsNotOnAllRanks) {
   TrainerOptions run = options(2);
-  run.early_stopping = EarlyStoppingOptions{.metric = "psnr"};
+  run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
   std::vector<std::string> messages(2);
   const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);

@@ -41,7 +41,7 @@ TEST(TrainerRanks, ClipGradientsOfTheirTrueSize) {
   clipped.precision = Precision::kFp16;
   clipped.grad_scaler = {.init_scale = 1024};
   clipped.max_steps = 1;
-  clipped.limit_test_batches = 0;
+  clipped.limit_val_batches = 0;
   for (const char* strategy : {"ddp", "zero1"}) {
     const Outcome outcome = train_ranks(kRanks, "shm", strategy, clipped);
     EXPECT_NEAR(distance(outcome.state, initial_state()), 0.5 * 0.01, 1e-5) << strategy;
@@ -264,7 +264,7 @@ TEST_P(TrainerChangeOfRanks, TakesEachImageThatIsLeftOfTheEpoch) {
   const ChangeOfRanks change = GetParam();
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions run = options(2);
-  run.limit_test_batches = 0;
+  run.limit_val_batches = 0;
   run.checkpoints.directory = directory / "checkpoints";
   run.max_steps = (kImages + kGlobalBatch - 1) / kGlobalBatch + change.taken / kGlobalBatch;
   train_ranks(2, "shm", "ddp", run);

@@ -140,7 +140,7 @@ inline double distance(const StateDict& a, const StateDict& b) {
 
 inline StateDict after_steps(TrainerOptions trainer_options, std::int64_t steps) {
   trainer_options.max_steps = steps;
-  trainer_options.limit_test_batches = 0;
+  trainer_options.limit_val_batches = 0;
   return train(trainer_options, group_of_one(), /*dropout=*/false).state;
 }
 

@@ -70,9 +70,9 @@ TEST(Trainer, MaxStepsEndsInTheMiddleOfAnEpoch) {
 
 TEST(Trainer, LimitsTheEvaluation) {
   TrainerOptions some = options(1);
-  some.limit_test_batches = 2;
+  some.limit_val_batches = 2;
   EXPECT_EQ(train(some).report.test->samples, 16);
-  some.limit_test_batches = 0;
+  some.limit_val_batches = 0;
   EXPECT_FALSE(train(some).report.test);
 }
 
@@ -87,6 +87,64 @@ TEST(Trainer, TellsAtStartThatThereCanBeNoTestLoader) {
   EXPECT_THROW(trainer.fit(task, loader, []() -> std::unique_ptr<Loader> { throw ConfigError("no"); }),
                ConfigError);
   EXPECT_EQ(listener.events, "");
+}
+
+TEST(Trainer, KnowsWhatTheLoaderSaysOfTheRun) {
+  TrainerOptions bare = options(1);
+  bare.info = {};
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    const RunInfo info = train(bare, group).report.info;
+    EXPECT_EQ(info.global_batch, kGlobalBatch);
+    EXPECT_EQ(info.loader, "native");
+    EXPECT_EQ(info.threads_per_rank, 1);
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+}
+
+TEST(Trainer, RefusesAListenerThatIsNotThere) {
+  TrainerOptions one = options(1);
+  one.listeners = {std::unique_ptr<Listener>()};
+  EXPECT_THROW(Trainer(one, make_strategy("single", group_of_one())), ConfigError);
+}
+
+TEST(Trainer, TakesATestLoaderAsItIs) {
+  const ProcessGroup group = group_of_one();
+  Loader loader = train_loader(group);
+  const std::unique_ptr<Loader> tests = test_loader(group);
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Trainer trainer(options(2), make_strategy("single", group));
+  const RunReport report = trainer.fit(task, loader, *tests);
+  ASSERT_EQ(report.epochs.size(), 2U);
+  for (const EpochReport& epoch : report.epochs) EXPECT_TRUE(epoch.test);
+  EXPECT_EQ(trainer.fit(task, loader, *tests).epochs.size(), 2U) << "the loader is still there";
+}
+
+struct Ended final : Listener {
+  explicit Ended(std::vector<std::string>& ends) : ends_(ends) {}
+  ~Ended() override { ends_.push_back("gone"); }
+  void on_step(const StepReport& report) override {
+    if (report.step == 3) throw Error("the listener failed");
+  }
+  void on_run_end(const RunReport&) override { ends_.push_back("the run has ended"); }
+  void on_exception(const std::exception& error) noexcept override {
+    ends_.push_back(error.what());
+  }
+
+ private:
+  std::vector<std::string>& ends_;
+};
+
+TEST(Trainer, TellsItsListenersThatTheRunFailed) {
+  std::vector<std::string> ends;
+  CountingListener others;
+  {
+    TrainerOptions one = options(1);
+    one.listeners = {&others, std::make_unique<Ended>(ends)};
+    EXPECT_THROW(train(one), Error);
+    EXPECT_EQ(ends, std::vector<std::string>{"the listener failed"}) << "the options keep it";
+  }
+  EXPECT_EQ(ends, (std::vector<std::string>{"the listener failed", "gone"}));
 }
 
 TEST(ClassificationTask, TakesProbabilitiesAsAMixedBatchHasThem) {
@@ -128,6 +186,11 @@ TEST(Trainer, CountsTheImagesThatAreSkipped) {
       Trainer(options(2), make_strategy("single", group_of_one())).fit(task, loader);
   EXPECT_EQ(report.skipped_images, 2 * 10);
   EXPECT_THAT(log.lines(), ::testing::SizeIs(10));
+  EXPECT_EQ(Trainer(options(1), make_strategy("single", group_of_one()))
+                .fit(task, loader)
+                .skipped_images,
+            10)
+      << "those of the run before do not count";
   const EpochReport& last = report.epochs.back();
   EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
 }
@@ -246,7 +309,7 @@ TEST(TrainerZero, ClipsWithTheOthers) {
   clipped.schedule = {};
   clipped.gradient_clip_norm = 0.01;
   clipped.max_steps = 1;
-  clipped.limit_test_batches = 0;
+  clipped.limit_val_batches = 0;
   const Outcome outcome = train_ranks(2, "shm", "zero1", clipped);
   EXPECT_NEAR(distance(outcome.state, initial_state()), 0.5 * 0.01, 1e-5);
 }

@@ -247,7 +247,7 @@ TEST_P(TrainerTies, CountOnceInTheNormThatClips) {
   clipped.optimizer = SgdOptions{.lr = 0.5};
   clipped.schedule = {};
   clipped.gradient_clip_norm = 0.01;
-  clipped.limit_test_batches = 0;
+  clipped.limit_val_batches = 0;
   const TiedOutcome single = train_with_tie(kTiedSingle, clipped);
   EXPECT_GT(length_of_difference(single.weights, untrained_with_tie()), 0.01);
   EXPECT_LE(greatest_gap(train_with_tie(GetParam(), clipped), single), 1e-5);
@@ -276,7 +276,7 @@ TrainerOptions in_scaled_float16() {
   half.schedule = {};
   half.precision = Precision::kFp16;
   half.grad_scaler = {.init_scale = 1024};
-  half.limit_test_batches = 0;
+  half.limit_val_batches = 0;
   return half;
 }
 
@@ -317,7 +317,7 @@ TEST(TrainerTiesOfThreeReplicas, TrainAsOneProcessOverGloo) {
   single.global_batch = 18;
   TrainerOptions run = options(1);
   run.max_steps = 4;
-  run.limit_test_batches = 0;
+  run.limit_val_batches = 0;
   EXPECT_LE(greatest_gap(train_with_tie(hybrid, run), train_with_tie(single, run)), 1e-5);
 }
 

@@ -14,9 +14,9 @@
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
-#include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
+#include <lockstep/train/strategies/refuse_sync_batchnorm.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
 namespace lockstep {
@@ -47,6 +47,7 @@ class DataParallelStrategy final : public Strategy {
         devices_(options.devices),
         weights_(options.device_weights),
         dp_loss_(options.dp_loss) {
+    refuse_sync_batchnorm(name_, options);
     if (group_.size() == 1) return;
     throw ConfigError(lockstep::str("strategy dp trains in one process, but there are ",
                                     group_.size(), "; use --strategy ddp"));
@@ -67,19 +68,19 @@ class DataParallelStrategy final : public Strategy {
 
   void place(torch::nn::Module& module, torch::Device device) override {
     if (devices_.empty()) devices_ = usual_devices(device);
+    require_first_device(device);
     module.to(devices_.front());
   }
 
   void attach(Task& task, const StepSettings& settings) override {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
-    alone_.reset();
     core_.emplace(task.module(), devices_, DataParallelOptions{.weights = weights_});
-    const bool shares_cpu = core_->has_replicas() && devices_.front().is_cpu();
-    if (shares_cpu) alone_.emplace();
-    takes_turns_ = shares_cpu && settings.deterministic;
+    has_all_processors_ = core_->has_replicas() && devices_.front().is_cpu();
+    takes_turns_ = has_all_processors_ && settings.deterministic;
     draws_.assign(devices_.size(), std::nullopt);
   }
+  bool has_all_processors() const override { return has_all_processors_; }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
     return make_replicated_optimizer(task_->module(), options, group_);
@@ -116,6 +117,16 @@ class DataParallelStrategy final : public Strategy {
  private:
   using Part = std::vector<torch::Tensor>;
   using Function = std::function<torch::Tensor(torch::nn::Module& replica, const Part& part)>;
+
+  // Batches, labels and the precision are those of the run's device. "cuda" is its first GPU here.
+  void require_first_device(torch::Device run) const {
+    const torch::Device first = devices_.front();
+    const bool same_index = !run.has_index() || !first.has_index() || run.index() == first.index();
+    if (first.type() == run.type() && (first.is_cpu() || same_index)) return;
+    throw ConfigError(lockstep::str("strategy ", name_, ": the run's device is ", run,
+                                    ", but the first replica is on ", first,
+                                    "; set TrainerOptions::device to ", first));
+  }
 
   // What function(replica, its part of the batch) returns, for each replica that has a part.
   std::vector<torch::Tensor> run(const data_parallel::Step& step, const Function& function) {
@@ -157,8 +168,9 @@ class DataParallelStrategy final : public Strategy {
   [[noreturn]] void refuse_late_draws() const {
     throw ConfigError(lockstep::str(
         "strategy ", name_, ": the module drew random numbers that it did not draw in its first "
-        "forward, so that this run would not repeat itself; leave deterministic out, let the first "
-        "forward draw, too, or use --strategy ddp"));
+        "forward, or a data set drew some on the loader's threads, so that this run would not "
+        "repeat itself; leave deterministic out, let the first forward draw, too, and the data set "
+        "from its SampleKey, or use --strategy ddp"));
   }
 
   torch::Tensor forward(const torch::Tensor& images) {
@@ -188,7 +200,7 @@ class DataParallelStrategy final : public Strategy {
   OutputTask* task_ = nullptr;
   StepSettings settings_;
   std::optional<DataParallelCore> core_;
-  std::optional<SingleThreadScope> alone_;  // the replicas have the processors
+  bool has_all_processors_ = false;
   bool takes_turns_ = false;                // replicas that draw random numbers
   std::vector<std::optional<bool>> draws_;  // each replica, once it is known
   std::uint64_t step_seed_ = 0;

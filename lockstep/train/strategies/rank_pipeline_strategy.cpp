@@ -76,8 +76,10 @@ class RankPipelineStrategy final : public StagedStrategy {
     });
     add_phases(pipe_->timeline(), 1, phases);
     const SecondsScope scope(phases.communication);
-    if (copies_ && part.is_last) end_all_if_it_throws([&] { reduce_with_copies(); });
-    return told_to_all(criterion.mean());
+    return end_all_if_it_throws([&] {
+      if (copies_ && part.is_last) reduce_with_copies();
+      return told_to_all(criterion.mean());
+    });
   }
 
   void train(bool on) override { pipe_->train(on); }
@@ -93,6 +95,18 @@ class RankPipelineStrategy final : public StagedStrategy {
       const Tensors outputs = pipe_->forward(Tensors{batch.images}, batch.size);
       if (has_last_stage()) task().evaluate(outputs.at(0), task().targets(batch), metrics);
     });
+  }
+
+  // A pipeline that fails has already aborted its messages. Its other ranks may also wait for this
+  // one in a collective of the pipeline, those with copies of a weight or the same stages in a
+  // reduction or where its core is made, and all ranks in a collective of the loop. The other
+  // pipelines' ranks then abort in the same way.
+  void end_all(const std::string& reason) override {
+    if (pipe_) pipe_->abort(reason);
+    if (copies_) copies_->abort(reason);
+    mesh_.group(kPipeline).abort(reason);
+    mesh_.group(kData).abort(reason);
+    group().abort(reason);
   }
 
   bool module_is_current() const override { return false; }
@@ -136,18 +150,6 @@ class RankPipelineStrategy final : public StagedStrategy {
   int last_worker() const { return worker_of().back(); }
   bool has_last_stage() const { return mesh_.local_rank(kPipeline) == last_worker(); }
 
-  // A pipeline that fails has already aborted its messages. Its other ranks may also wait for this
-  // one in a collective of the pipeline, those with copies of a weight or the same stages in a
-  // reduction or where its core is made, and all ranks in a collective of the loop. The other
-  // pipelines' ranks then abort in the same way.
-  void end_all(const std::string& reason) {
-    if (pipe_) pipe_->abort(reason);
-    if (copies_) copies_->abort(reason);
-    mesh_.group(kPipeline).abort(reason);
-    mesh_.group(kData).abort(reason);
-    group().abort(reason);
-  }
-
   template <class Function>
   auto end_all_if_it_throws(const Function& function) -> std::invoke_result_t<const Function&> {
     return lockstep::end_all_if_it_throws([this](const std::string& reason) { end_all(reason); },
@@ -157,6 +159,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   // Moves and couples this rank's stages, and makes the pipeline of them; the whole model stays on
   // the CPU. Other ranks wait for that in several groups.
   void make_stages(Task& task, const StepSettings& settings) {
+    forget_last_run();
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
     refuse_to_share_buffers(stages, worker_of(), name());
     broadcast_module(task.module(), group(), settings.device);
@@ -182,6 +185,15 @@ class RankPipelineStrategy final : public StagedStrategy {
       };
     }
     pipe_.emplace(std::move(modules), mesh_.group(kPipeline), settings.device, options);
+  }
+
+  void forget_last_run() {
+    pipe_.reset();
+    frozen_stages_buffers_.clear();
+    unit_of_.clear();
+    units_.clear();
+    own_stages_.clear();
+    copies_.reset();
   }
 
   // A module whose children are this rank's stages.

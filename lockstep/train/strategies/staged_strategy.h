@@ -10,6 +10,7 @@
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/output_task_of.h>
+#include <lockstep/train/strategies/refuse_sync_batchnorm.h>
 #include <lockstep/train/strategy.h>
 
 namespace lockstep {
@@ -38,7 +39,9 @@ class StagedStrategy : public Strategy {
         options_(options),
         workers_(workers_for(options.schedule, options.stages)),
         table_(pipeline::make_table(pipeline_options(), options.stages, workers_,
-                                    options.micro_batches)) {}
+                                    options.micro_batches)) {
+    refuse_sync_batchnorm(name_, options);
+  }
 
   /// For attach(): keeps the task and the settings, and returns the task's module in stages.
   std::vector<NamedStage> cut_into_stages(Task& task, const StepSettings& settings) {

@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
-#include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
@@ -30,6 +30,14 @@ std::map<std::string, std::int64_t> bytes_of_states(const NamedTensors& optimize
     bytes[parameter_of_state(name)] += bytes_of_tensor(tensor);
   }
   return bytes;
+}
+
+// Precision and batches are those of the run's device.
+void require_devices_of_run(const std::vector<torch::Device>& devices, torch::Device run) {
+  if (devices.front().type() == run.type()) return;
+  throw ConfigError(lockstep::str("strategy pipeline: the run's device is ", run,
+                                  ", but the first stage is on ", devices.front(),
+                                  "; set TrainerOptions::device to ", devices.front()));
 }
 
 class ThreadPipelineStrategy final : public StagedStrategy {
@@ -54,13 +62,13 @@ class ThreadPipelineStrategy final : public StagedStrategy {
     for (const NamedStage& stage : stages_) modules.push_back(stage.module);
     std::vector<torch::Device> devices = options().devices;
     if (devices.empty()) devices.assign(static_cast<std::size_t>(workers()), settings.device);
-    alone_.reset();
+    require_devices_of_run(devices, settings.device);
     PipelineOptions pipe_options = pipeline_options();
     pipe_options.measure_memory = options().measure_memory;
-    const bool on_cpus = devices.size() > 1 && devices.front().is_cpu();
+    has_all_processors_ = devices.size() > 1 && devices.front().is_cpu();
     pipe_.emplace(std::move(modules), std::move(devices), std::move(pipe_options));
-    if (on_cpus) alone_.emplace();
   }
+  bool has_all_processors() const override { return has_all_processors_; }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
     std::vector<StageOptimizer> optimizers;
@@ -114,7 +122,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   ProcessGroup group_;
   std::vector<NamedStage> stages_;
   std::optional<Pipeline> pipe_;
-  std::optional<SingleThreadScope> alone_;  // the workers have the processors
+  bool has_all_processors_ = false;
 };
 
 }  // namespace
