@@ -15,6 +15,7 @@
 #include <limits>
 #include <locale>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -352,7 +353,7 @@ TEST(LoggingListener, TranslatesARun) {
   EXPECT_THAT(run.take_events(),
               ElementsAre("472 memory/peak_rss_bytes=312400000", "472 run/seconds_total=24.06",
                           "472 run/seconds_to_first_step=0.391", "finished"));
-  run.listener->run_failed();
+  run.listener->on_exception(std::runtime_error("the run"));
   EXPECT_TRUE(run.take_events().empty()) << "it has ended";
 }
 
@@ -400,7 +401,7 @@ TEST(LoggingListener, SaysThatARunFailed) {
   Listening run;
   run.listener->on_run_begin(sample_info());
   run.take_events();
-  run.listener->run_failed();
+  run.listener->on_exception(std::runtime_error("the run"));
   EXPECT_THAT(run.take_events(), ElementsAre("failed"));
 }
 
@@ -415,7 +416,7 @@ TEST(LoggingListener, EndsTheLogsBehindOneThatFails) {
   Listening run;
   run.failing->fails_at_end = true;
   const CapturedLog log;
-  run.listener->run_failed();
+  run.listener->on_exception(std::runtime_error("the run"));
   EXPECT_THAT(run.take_events(), ElementsAre("failed"));
   EXPECT_THAT(log.lines(),
               ElementsAre("warning: the logs of the run could not be ended: the disk is full"));

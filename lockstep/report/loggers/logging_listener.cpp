@@ -112,11 +112,11 @@ void LoggingListener::on_run_end(const RunReport& report) {
   finish(true);
 }
 
-void LoggingListener::run_failed() noexcept {
+void LoggingListener::on_exception(const std::exception&) noexcept {
   try {
     finish(false);
-  } catch (const std::exception& error) {
-    log_warning("the logs of the run could not be ended: ", first_line(error));
+  } catch (const std::exception& failure) {
+    log_warning("the logs of the run could not be ended: ", first_line(failure));
   }
 }
 

@@ -45,7 +45,7 @@ class LoggingListener final : public Listener {
 
   /// Ends the logs of a run that has failed, so that they say so. Does nothing after on_run_end();
   /// what fails now is only a warning in the log.
-  void run_failed() noexcept;
+  void on_exception(const std::exception& error) noexcept override;
 
  private:
   void log(std::int64_t step, std::span<const NamedValue> values);
