@@ -27,6 +27,7 @@ struct ExportCase {
   std::vector<MakeInput> inputs{};
   OnnxExportOptions options{};
   int first_opset = 17;
+  std::int64_t example_batch = 2;  ///< of the inputs that the export gets
   /// Largest difference, relative to the largest output.
   double tolerance = 1e-5;
 
@@ -42,6 +43,9 @@ std::vector<ExportCase> operator_cases();
 
 /// Whole networks.
 std::vector<ExportCase> net_cases();
+
+/// A network of 4.4 GB, whose parameters lie beyond what 32 bits address.
+std::vector<ExportCase> large_cases();
 
 inline std::vector<std::int64_t> with_batch(std::int64_t batch, std::vector<std::int64_t> sizes) {
   sizes.insert(sizes.begin(), batch);

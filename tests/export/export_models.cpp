@@ -1,25 +1,29 @@
 // Exports every case for onnx_oracle.py.
 //
-// Usage: export_models FOLDER operators|nets
+// Usage: export_models FOLDER operators|nets|large
 //
 // For each case a file CASE.safetensors with inputs and LibTorch's outputs for several batch sizes
-// ("batch7.input.0", "batch7.output.0"), and for each opset a model CASE.opset17.onnx. Ends with 1,
-// and a line for each, when a case cannot be exported.
-#include <cstring>
+// ("batch7.input.0", "batch7.output.0"), and for each opset a model CASE.opset17.onnx. Prints a
+// line for each model: its file, the seconds that its export took, and those of the processors.
+// Ends with 1, and a line on stderr for each, when a case cannot be exported.
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/formats/safetensors.h>
 #include <tests/export/export_case.h>
+#include <tests/support/processor_time.h>
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::testing_support;
 
-constexpr std::int64_t kTracedBatch = 2;
+const std::map<std::string, std::vector<ExportCase> (*)()> kCases = {
+    {"operators", operator_cases}, {"nets", net_cases}, {"large", large_cases}};
 
 const char* safetensors_name(torch::ScalarType type) {
   switch (type) {
@@ -57,7 +61,7 @@ void write_expected(const std::filesystem::path& folder, const ExportCase& each)
   const torch::NoGradGuard no_grad;
   each.module->eval();
   TensorFile file;
-  for (const std::int64_t batch : {kTracedBatch, std::int64_t{1}, std::int64_t{7}}) {
+  for (const std::int64_t batch : {2, 1, 7}) {
     const Tensors inputs = each.make_inputs(batch);
     const std::string prefix = "batch" + std::to_string(batch);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -81,22 +85,26 @@ void write_models(const std::filesystem::path& folder, const ExportCase& each) {
     OnnxExportOptions options = each.options;
     options.opset = opset;
     const std::string name = lockstep::str(each.name, ".opset", opset, ".onnx");
-    export_onnx(*each.module, each.forward, each.make_inputs(kTracedBatch), folder / name, options);
+    const Tensors inputs = each.make_inputs(each.example_batch);
+    const double processor = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
+    const Clock::time_point begin = Clock::now();
+    export_onnx(*each.module, each.forward, inputs, folder / name, options);
+    std::cout << name << ' ' << seconds_since(begin) << ' '
+              << processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - processor << '\n';
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: export_models FOLDER operators|nets\n";
+  if (argc != 3 || !kCases.contains(argv[2])) {
+    std::cerr << "usage: export_models FOLDER operators|nets|large\n";
     return 2;
   }
   const std::filesystem::path folder = argv[1];
   std::filesystem::create_directories(folder);
-  const bool nets = std::strcmp(argv[2], "nets") == 0;
   int failed = 0;
-  for (const ExportCase& each : nets ? net_cases() : operator_cases()) {
+  for (const ExportCase& each : kCases.at(argv[2])()) {
     try {
       write_expected(folder, each);
       write_models(folder, each);

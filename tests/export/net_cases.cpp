@@ -1,3 +1,4 @@
+#include <lockstep/models/autoencoder.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <tests/export/export_case.h>
@@ -6,16 +7,6 @@ namespace lockstep::testing_support {
 namespace {
 
 namespace nn = torch::nn;
-
-// Compresses 160x160 images to 16 maps of 8x8.
-nn::Sequential auto_encoder() {
-  return nn::Sequential(
-      nn::Conv2d(nn::Conv2dOptions(3, 8, 5).padding(2)), nn::ReLU(), nn::MaxPool2d(4),
-      nn::Conv2d(nn::Conv2dOptions(8, 16, 5).padding(2)), nn::ReLU(), nn::MaxPool2d(5),
-      nn::ConvTranspose2d(nn::ConvTranspose2dOptions(16, 8, 5).stride(5)), nn::ReLU(),
-      nn::ConvTranspose2d(
-          nn::ConvTranspose2dOptions(8, 3, 5).stride(4).padding(1).output_padding(1)));
-}
 
 // Sentences of 12 tokens to 5 classes. torch::nn's encoder wants the batch in the second dimension.
 class SentenceNetImpl : public nn::Module {
@@ -99,13 +90,25 @@ ExportCase half_of_squares() {
 
 }  // namespace
 
+// Two weights of 2.2 GB each, behind which that of the last layer begins beyond 32 bits.
+std::vector<ExportCase> large_cases() {
+  torch::manual_seed(3);
+  constexpr std::int64_t kInputs = 16;
+  constexpr std::int64_t kWidth = 23'500;
+  nn::Sequential net(nn::Linear(kInputs, kWidth), nn::ReLU(), nn::Linear(kWidth, kWidth),
+                     nn::ReLU(), nn::Linear(kWidth, kWidth), nn::Linear(kWidth, 4));
+  ExportCase large = case_of("large_linear", "", net, floats({kInputs}));
+  large.first_opset = 20;
+  return {std::move(large)};
+}
+
 std::vector<ExportCase> net_cases() {
   torch::manual_seed(2);
   std::vector<ExportCase> cases = {
       case_of("mnist_net", "", MnistNet(), floats({1, 28, 28})),
-      resnet_case("resnet18", resnet18(ResNetStem::kImageNet, 100), 64),
-      resnet_case("resnet50", resnet50(ResNetStem::kImageNet, 100), 64),
-      case_of("auto_encoder", "", auto_encoder(), floats({3, 160, 160})),
+      resnet_case("resnet18", resnet18(ResNetStem::kImageNet, 100), 224),
+      resnet_case("resnet50", resnet50(ResNetStem::kImageNet, 100), 224),
+      case_of("auto_encoder", "", Autoencoder(), floats({3, 160, 160})),
       case_of("transformer_encoder", "", SentenceNet(), integers(0, 50, {12})),
       case_of("lstm_net", "", SequenceNet(), floats({9, 6})),
   };
@@ -124,6 +127,13 @@ std::vector<ExportCase> net_cases() {
                                 return torch::randn({6, batch, 16});
                               }},
                    .options = {.batch_dimensions = {1, 1}}});
+  // The oracle limits the time that this one takes: an example of one image, as `lockstep export`
+  // gives.
+  ExportCase timed =
+      resnet_case("resnet50_from_one_image", resnet50(ResNetStem::kImageNet, 100), 224);
+  timed.example_batch = 1;
+  timed.first_opset = 20;
+  cases.push_back(std::move(timed));
   // Float16 has three decimal digits, of which layers lose some.
   ExportCase half = resnet_case("resnet18_half", resnet18(ResNetStem::kCifar, 10), 32);
   half.options.half = true;
@@ -131,7 +141,7 @@ std::vector<ExportCase> net_cases() {
   cases.push_back(std::move(half));
   cases.push_back(half_of_squares());
   ExportCase apart =
-      case_of("auto_encoder_external_data", "", auto_encoder(), floats({3, 160, 160}));
+      case_of("auto_encoder_external_data", "", Autoencoder(), floats({3, 160, 160}));
   apart.options.most_bytes_in_one_file = 8192;
   cases.push_back(std::move(apart));
   ExportCase fixed = case_of("mnist_net_fixed_batch", "", MnistNet(), floats({1, 28, 28}));

@@ -138,22 +138,22 @@ TEST_F(OnnxRefusals, OverloadsWithOtherArguments) {
 }
 
 TEST_F(OnnxRefusals, IndicesOfWindowsWithWidePadding) {
-  EXPECT_THAT(refusal([](UserNetImpl&, const Tensor& x) {
-                const Tensor image = x.repeat({1, 1, 3, 3});
-                return std::get<1>(
-                    at::max_pool2d_with_indices(image, 2, 4, 0, 4, /*ceil_mode=*/true));
-              }),
-              AllOf(HasSubstr("aten::max_pool2d_with_indices"),
-                    HasSubstr("indices of windows whose padding is as wide as the kernel")));
+  EXPECT_THAT(
+      refusal([](UserNetImpl&, const Tensor& x) {
+        const Tensor image = x.repeat({1, 1, 3, 3});
+        return std::get<1>(at::max_pool2d_with_indices(image, 2, 4, 0, 4, /*ceil_mode=*/true));
+      }),
+      AllOf(HasSubstr("aten::max_pool2d_with_indices"),
+            HasSubstr("indices of windows whose padding is as wide as the kernel")));
 }
 
 TEST_F(OnnxRefusals, AViewAsAnotherType) {
-  EXPECT_EQ(refusal([](UserNetImpl& net, const Tensor& x) {
-              return net.fc(x.flatten(1)).view(torch::kInt);
-            }),
-            "export_onnx: LibTorch's tracer cannot record the form of aten::view that forward() "
-            "calls after fc (parameter fc.weight), such as view(dtype); compute the same with other "
-            "operations");
+  EXPECT_EQ(
+      refusal(
+          [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).view(torch::kInt); }),
+      "export_onnx: LibTorch's tracer cannot record the form of aten::view that forward() "
+      "calls after fc (parameter fc.weight), such as view(dtype); compute the same with other "
+      "operations");
 }
 
 TEST_F(OnnxRefusals, ARankThatChangesWithTheBatch) {
@@ -227,7 +227,86 @@ TEST_F(OnnxRefusals, MemoryWrittenBehindTheTracersBack) {
                 for (std::int64_t i = 0; i < y.numel(); ++i) values[i] *= values[i];
                 return y + 1;
               }),
-              HasSubstr("output 0 of the recorded operations differs"));
+              AllOf(HasSubstr("output 0 of the recorded operations differs"),
+                    HasSubstr("first in the result of aten::add after fc (parameter fc.weight)")));
+}
+
+// A run's inputs, seen without the tracer.
+struct SeenInputs {
+  std::int64_t batch = 0;
+  bool all_positive = true;
+  bool all_negative = true;
+};
+
+SeenInputs seen(const Tensor& x) {
+  SeenInputs result{.batch = x.size(0)};
+  const auto* const values = x.data_ptr<float>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    result.all_positive = result.all_positive && values[i] > 0;
+    result.all_negative = result.all_negative && values[i] < 0;
+  }
+  return result;
+}
+
+// Each of the runs alone shows what forward() does for its inputs only.
+TEST_F(OnnxRefusals, MemoryWrittenInSomeRunsOnly) {
+  struct Case {
+    std::string condition{};
+    std::function<bool(const SeenInputs& inputs)> writes{};
+    bool dynamic_batch = true;
+  };
+  const std::vector<Case> cases = {
+      {"the example", [](const SeenInputs& x) { return x.all_positive; }, false},
+      {"other values", [](const SeenInputs& x) { return x.all_negative; }},
+      {"other values", [](const SeenInputs& x) { return !x.all_positive && !x.all_negative; }},
+      {"a batch of 3", [](const SeenInputs& x) { return x.batch > 2; }},
+      {"a batch of 5", [](const SeenInputs& x) { return x.batch > 3; }},
+      {"", [](const SeenInputs& x) { return x.batch > 100; }}};
+  for (const Case& each : cases) {
+    nn::Sequential net(nn::Linear(3, 3));
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      Tensor y = net->forward(x[0]).clone();
+      if (each.writes(seen(x[0]))) y.data_ptr<float>()[0] += 1;
+      return std::vector<Tensor>{y.relu() + y};
+    };
+    std::string message = "nothing was refused";
+    try {
+      export_onnx(*net, forward, {torch::rand({2, 3}) + 0.1}, folder / "net.onnx",
+                  {.dynamic_batch = each.dynamic_batch});
+    } catch (const ConfigError& error) {
+      message = error.what();
+    }
+    if (each.condition.empty()) {
+      EXPECT_EQ(message, "nothing was refused");
+      continue;
+    }
+    EXPECT_THAT(message,
+                HasSubstr("output 0 of the recorded operations differs from forward()'s with " +
+                          each.condition + ", first in the result of "));
+    EXPECT_THAT(message, HasSubstr("after 0 (parameter 0.weight)"));
+  }
+}
+
+TEST_F(OnnxRefusals, MemoryWrittenBehindTheLastOperation) {
+  EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
+                Tensor y = net.fc(x.flatten(1)).relu_();
+                y.data_ptr<float>()[0] -= 1;
+                return y;
+              }),
+              HasSubstr("differs from forward()'s with the example, first behind the last "
+                        "operation, after fc (parameter fc.weight)"));
+}
+
+// The tracer takes the tensor for a constant, which is the same one in all recordings.
+TEST_F(OnnxRefusals, ATensorThatEveryRunFills) {
+  Tensor mean = torch::zeros({1});
+  EXPECT_THAT(refusal([mean](UserNetImpl& net, const Tensor& x) {
+                const Tensor y = net.fc(x.flatten(1));
+                mean.data_ptr<float>()[0] = y.data_ptr<float>()[0];
+                return y - mean;
+              }),
+              AllOf(HasSubstr("differs from forward()'s with other values"),
+                    HasSubstr("in the result of aten::sub after fc (parameter fc.weight)")));
 }
 
 TEST_F(OnnxRefusals, AnOutputFromElsewhere) {

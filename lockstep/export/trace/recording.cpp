@@ -71,6 +71,10 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     const auto [state, ignored] = torch::jit::tracer::trace(
         stack_of(inputs, parameters), run, [](const at::Tensor&) { return std::string(); });
     recording.graph = state->graph;
+    // A later run may write to memory that this one has returned.
+    for (at::Tensor& output : recording.outputs) {
+      if (output.defined()) output = output.clone();
+    }
   } catch (const c10::Error& error) {
     if (unfinished != nullptr) refuse_unknown_forms(*unfinished, inputs.size(), parameters);
     explain(error);

@@ -7,14 +7,12 @@
 #include <lockstep/export/trace/aliasing.h>
 #include <lockstep/export/trace/compare_recordings.h>
 #include <lockstep/export/trace/probes.h>
+#include <lockstep/export/trace/same_results.h>
 
 namespace lockstep::onnx {
 namespace {
 
 using torch::jit::Node;
-
-// Operations of LibTorch may add in another order for another memory layout.
-constexpr double kReplayTolerance = 1e-4;
 
 std::vector<std::int64_t> resolved_batch_dimensions(const Tensors& inputs,
                                                     const TraceOptions& options) {
@@ -132,20 +130,6 @@ Recording record_other_values(const Forward& forward, const Tensors& inputs, int
   }
 }
 
-void require_same_results(const Tensors& replayed, const Tensors& returned) {
-  for (std::size_t i = 0; i < returned.size(); ++i) {
-    if (i < replayed.size() && replayed[i].sizes() == returned[i].sizes() &&
-        at::allclose(replayed[i].to(at::kDouble), returned[i].to(at::kDouble), kReplayTolerance,
-                     kReplayTolerance, /*equal_nan=*/true)) {
-      continue;
-    }
-    throw ConfigError(str("export_onnx: output ", i,
-                          " of the recorded operations differs from forward()'s with other inputs: "
-                          "forward() computes something outside of LibTorch's operations (through "
-                          "data_ptr(), an accessor or another library)"));
-  }
-}
-
 bool is_random(const torch::jit::Graph& graph) {
   for (const Node* node : graph.nodes()) {
     if (node->isNondeterministic()) return true;
@@ -153,15 +137,15 @@ bool is_random(const torch::jit::Graph& graph) {
   return false;
 }
 
-void compare_values(const Forward& forward, const Tensors& inputs,
-                    const NamedParameters& parameters, std::vector<Recording>& others,
-                    Trace& trace) {
+std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& inputs,
+                                        const NamedParameters& parameters, const Trace& trace) {
   constexpr int kOtherValues = 2;
+  std::vector<Run> runs;
   for (int number = 0; number < kOtherValues; ++number) {
-    Tensors given;
-    others.push_back(record_other_values(forward, inputs, number, parameters, given));
-    require_same_operations(trace.recording, others.back(), trace.places, "other values");
-    const auto baked = differing_constants(trace.recording, {&others.back()});
+    Run& run = runs.emplace_back(Run{.condition = "other values"});
+    run.recording = record_other_values(forward, inputs, number, parameters, run.inputs);
+    require_same_operations(trace.recording, run.recording, trace.places, run.condition);
+    const auto baked = differing_constants(trace.recording, {&run.recording});
     if (!baked.empty()) {
       throw ConfigError(str(
           "export_onnx: forward() computes constants from the values of its inputs, which a trace "
@@ -169,11 +153,36 @@ void compare_values(const Forward& forward, const Tensors& inputs,
           places_in_words(baked, trace.places),
           "; keep them tensors (no item(), data_ptr() or tensors of another library)"));
     }
-    // Random operations have no lowering: the translation names them.
-    if (number == 0 && !is_random(*trace.recording.graph)) {
-      require_same_results(replay(trace.recording, given, parameters), others.back().outputs);
-    }
   }
+  return runs;
+}
+
+std::vector<Run> runs_with_other_batches(const Forward& forward, const Tensors& inputs,
+                                         const NamedParameters& parameters, const Trace& trace) {
+  std::vector<Run> runs;
+  if (trace.batch == 0) return runs;
+  for (const std::int64_t batch : {trace.batch + 1, trace.batch + 3}) {
+    Run& run = runs.emplace_back(Run{.condition = str("a batch of ", batch),
+                                     .inputs = with_batch(inputs, trace.batch_dimensions, batch)});
+    run.recording = record(forward, run.inputs, parameters);
+    require_same_operations(trace.recording, run.recording, trace.places, "another batch size");
+  }
+  return runs;
+}
+
+// What forward() does behind the tracer's back it may do in any of the runs. They are repeated
+// behind the last of them: a tensor of the module's that forward() fills is a constant of all
+// recordings, and holds what the last run has written.
+void require_results_of_all_runs(const Forward& forward, const Tensors& inputs,
+                                 const NamedParameters& parameters, const std::vector<Run>& values,
+                                 const std::vector<Run>& batches, const Trace& trace) {
+  // Random operations have no lowering: the translation names them.
+  if (is_random(*trace.recording.graph)) return;
+  const Run first = {.condition = "the example", .inputs = inputs, .recording = trace.recording};
+  require_same_results(trace.recording, first, forward, parameters);
+  for (const Run& run : values) require_same_results(trace.recording, run, forward, parameters);
+  // Where constants follow the batch, only the run's own recording has those of its batch.
+  for (const Run& run : batches) require_same_results(run.recording, run, forward, parameters);
 }
 
 // A branch that none of the runs took leaves no other mark.
@@ -201,26 +210,22 @@ Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedPar
   trace.places = places_of(*trace.recording.graph, inputs.size(), parameters);
   require_plain_writes(*trace.recording.graph, inputs.size(), parameters, trace.places);
 
-  std::vector<Recording> others;
-  compare_values(forward, inputs, parameters, others, trace);
-
-  std::vector<Recording> batches;
+  const auto values = runs_with_other_values(forward, inputs, parameters, trace);
+  const auto batches = runs_with_other_batches(forward, inputs, parameters, trace);
   std::vector<BatchProbe> probes;
-  if (trace.batch > 0) {
-    for (const std::int64_t batch : {trace.batch + 1, trace.batch + 3}) {
-      batches.push_back(
-          record(forward, with_batch(inputs, trace.batch_dimensions, batch), parameters));
-      require_same_operations(trace.recording, batches.back(), trace.places, "another batch size");
-      probes.push_back({.batch = batch});
-    }
-    for (std::size_t i = 0; i < probes.size(); ++i) probes[i].recording = &batches[i];
+  for (const Run& run : batches) {
+    probes.push_back(
+        {.batch = batch_of(run.inputs, trace.batch_dimensions), .recording = &run.recording});
+  }
+  if (!probes.empty()) {
     accept_or_refuse(following_constants(trace.recording, trace.batch, probes), parameters,
                      options.follow_batch, trace);
   }
   if (!options.allow_reads) require_no_reads(trace.recording);
   std::vector<const Recording*> same_sizes;
-  for (const Recording& other : others) same_sizes.push_back(&other);
+  for (const Run& run : values) same_sizes.push_back(&run.recording);
   trace.sizes = traced_sizes(trace.recording, same_sizes, trace.batch, probes, trace.places);
+  require_results_of_all_runs(forward, inputs, parameters, values, batches, trace);
   return trace;
 }
 

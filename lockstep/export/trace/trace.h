@@ -35,7 +35,7 @@ struct Trace {
 /// `dynamic_batch` with two other batch sizes, and compares what was recorded. ConfigError, which
 /// names all places, when the recordings differ: a branch on data, a number or tensor that was
 /// computed outside of the tracer's sight, a size that was read from an input; also when the
-/// recorded operations, run with other inputs, give something else than forward().
+/// recorded operations give something else than forward() did in any of these runs.
 Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters,
                    const TraceOptions& options);
 
