@@ -1,7 +1,7 @@
 // torch_weights MODEL CLASSES WEIGHTS IN OUT: loads WEIGHTS, a file of Python, into resnet18,
-// resnet18-cifar or resnet50 of that many classes, and writes the logits of the images "images" in
-// IN, and the net's weights, as OUT. Prints what load_pretrained() left out. For
-// torch_weights_oracle.py.
+// resnet34 or resnet50 of that many classes, for CIFAR-10's images where MODEL ends with "-cifar",
+// and writes the logits of the images "images" in IN, and the net's weights, as OUT. Prints what
+// load_pretrained() left out. For torch_weights_oracle.py.
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -17,10 +17,17 @@ namespace {
 
 using namespace lockstep;
 
+ResNet make_resnet(const std::string& model, std::int64_t classes) {
+  const auto stem = model.ends_with("-cifar") ? ResNetStem::kCifar : ResNetStem::kImageNet;
+  if (model.starts_with("resnet18")) return resnet18(stem, classes);
+  if (model.starts_with("resnet34")) return resnet34(stem, classes);
+  if (model.starts_with("resnet50")) return resnet50(stem, classes);
+  throw ConfigError("MODEL must be resnet18, resnet34 or resnet50, got " + model);
+}
+
 void run(const std::string& model, std::int64_t classes, char** files) {
   torch::manual_seed(1);
-  const auto stem = model.ends_with("-cifar") ? ResNetStem::kCifar : ResNetStem::kImageNet;
-  ResNet net = model.starts_with("resnet50") ? resnet50(stem, classes) : resnet18(stem, classes);
+  ResNet net = make_resnet(model, classes);
   const PretrainedWeights loaded = load_pretrained(*net, load_state_dict_file(files[0]), "weights");
   std::cout << loaded.summary() << '\n';
   net->eval();

@@ -3,8 +3,7 @@
 Usage: torch_weights_oracle.py TORCH_WEIGHTS [--torchvision]
 
 The nets are torchvision's, or else those of benchmarks/peers, which have torchvision's names and whose ResNet-18 is that
-for CIFAR-10. Ends with 77 (skipped) and
-the reason where Python lacks torch, safetensors or a wanted torchvision.
+for CIFAR-10. Ends with 77 (skipped) and the reason where Python lacks torch, safetensors or a wanted torchvision.
 """
 import pathlib
 import subprocess
@@ -15,10 +14,10 @@ try:
     import safetensors.torch
     import torch
     if "--torchvision" in sys.argv:
-        from torchvision.models import resnet18, resnet50
+        from torchvision.models import resnet18, resnet34, resnet50
     else:
         sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "peers"))
-        from resnet18 import ResNet18 as resnet18
+        from resnet18 import ResNet18 as resnet18, ResNet34 as resnet34
         from resnet50 import ResNet50 as resnet50
 except ImportError as error:
     print(f"skipped: {error}; `make test` and `make test-all` install what is missing")
@@ -77,4 +76,5 @@ def compare(model, net, folder):
 
 with tempfile.TemporaryDirectory() as name:
     compare("resnet18" if "--torchvision" in sys.argv else "resnet18-cifar", made(resnet18), pathlib.Path(name))
+    compare("resnet34", made(resnet34), pathlib.Path(name))
     compare("resnet50", made(resnet50), pathlib.Path(name))
