@@ -9,7 +9,7 @@
 namespace lockstep::pipeline {
 
 struct BubbleFormula {
-  std::string text{};  ///< In p workers, m micro-batches and v stages on each worker.
+  std::string text{};  ///< p are workers, m micro-batches, v stages of a worker.
   double bubble = 0;   ///< As Timeline::bubble(): the share of all workers' time, 0 to 1.
 };
 

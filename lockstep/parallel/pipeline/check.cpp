@@ -60,7 +60,7 @@ std::set<Action> check_compute(const Table& table) {
         const Action needed{before, action.stage, action.micro_batch};
         if (all.contains(needed)) return;
         refuse(table, worker,
-               str(text(action), " stands before ", text(needed), ", or without it"));
+               str(text(action), " needs ", text(needed), " before it, in the same line"));
       };
       if (is_gradient(kind)) require(Kind::kForward);
       if (kind == Kind::kBackwardWeight) require(Kind::kBackwardInput);
@@ -76,8 +76,7 @@ std::set<Action> check_compute(const Table& table) {
       all.insert(action);
     }
   }
-  const bool reduces = std::any_of(
-      all.begin(), all.end(), [](const Action& action) { return action.kind == Kind::kReduce; });
+  const bool reduces = has_reductions(table);
   for (int stage = 0; stage < table.stages(); ++stage) {
     const auto worker = static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(stage)]);
     const Action reduction{Kind::kReduce, stage, -1};
@@ -113,7 +112,10 @@ void check_message(const Table& table, const std::set<Action>& all, const Messag
     if (all.contains(action) == needed) continue;
     const auto worker =
         static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(action.stage)]);
-    refuse(table, worker, text(action) + (needed ? " is missing" : " stays on the worker"));
+    if (needed) refuse(table, worker, text(action) + " is missing");
+    refuse(table, worker,
+           str(text(action), ": stages ", message.send.stage, " and ", message.receive.stage,
+               " are on one worker, where nothing is sent; leave it out"));
   }
 }
 
@@ -149,9 +151,7 @@ void check_order(const Table& table) {
 }
 
 void check_messages(const Table& table, const std::set<Action>& all) {
-  const bool any = std::any_of(all.begin(), all.end(),
-                               [](const Action& action) { return is_message(action.kind); });
-  if (!any) return;
+  if (!has_messages(table)) return;
   for (int stage = 0; stage < table.stages(); ++stage) {
     const bool last = stage + 1 == table.stages();
     const bool crosses = !last && table.worker_of[static_cast<std::size_t>(stage)] !=

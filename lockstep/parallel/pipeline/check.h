@@ -14,20 +14,16 @@ struct TableFacts {
   double bubble = 0;  ///< With unit_cost(), 0 to 1.
 };
 
-/// ConfigError, with the worker and the action, unless
-///   * every stage has, on its own worker, one forward and one backward for each micro-batch, whole
-///   or
-///     split, the latter in this order;
-///   * the forwards of a stage, and the gradients of its weights, come in the order of the
+/// Throws a ConfigError that names the worker and the action unless
+///   * every stage has, on its own worker, one forward and then one backward for each micro-batch;
+///     a split backward has I before W;
+///   * the forwards of a stage, and the gradients of its weights, are in the order of the
 ///     micro-batches, which makes all schedules agree bit for bit;
-///   * a reduction comes after a stage's last gradient, and there is one for each stage or for
-///   none;
-///   * with messages in the table, each that a stage needs is sent and received once, by the
-///   workers of
-///     the two stages, and each worker receives from another in the order in which that one sends;
-///   * no workers wait for each other in a circle, where no send waits for its receive. The order
-///   of
-///     messages is compared for each direction between two workers by itself.
+///   * a reduction comes after its stage's last gradient, and all stages have one or none has;
+///   * if there are messages, each one that a stage needs is sent once and received once, by the
+///     workers of the two stages, and each worker receives from another in the order of its sends;
+///   * no workers wait for each other in a circle. A send does not wait for its receive, and the
+///     order of messages matters only between two workers, for each direction by itself.
 TableFacts check(const Table& table);
 
 }  // namespace lockstep::pipeline

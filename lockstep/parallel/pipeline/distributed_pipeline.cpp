@@ -1,16 +1,13 @@
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 
 #include <c10/core/DeviceGuard.h>
-#include <torch/utils.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <numeric>
 
 #include <lockstep/core/error.h>
-#include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/existing_device.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/executor.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
@@ -18,6 +15,7 @@
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <lockstep/parallel/pipeline/rank_channel.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
+#include <lockstep/parallel/pipeline/step_tables.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
 #include <lockstep/parallel/trace_of_ranks.h>
 
@@ -29,7 +27,7 @@ using pipeline::Table;
 // The device as tensors name it. A rank that cannot use it ends the group: the others wait for it.
 torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
   try {
-    const torch::Device with_index = pipeline::with_indices({device})[0];
+    const torch::Device with_index = existing_device(device, "");
     const c10::DeviceGuard probe(with_index);  // throws where there is no such device
     return with_index;
   } catch (const std::exception& error) {
@@ -134,6 +132,7 @@ class DistributedPipeline::Impl {
       : group_(std::move(group)),
         device_(device_with_index(device, group_)),
         agreement_(agree_on_table(pipeline::with_numbers_of_table(options), modules, group_)),
+        tables_(options_, table_.stages(), group_.size()),
         channel_(group_, device_) {
     try_locally([&] { take_over(std::move(modules)); });
   }
@@ -146,34 +145,19 @@ class DistributedPipeline::Impl {
       batch = cut(x, true, samples);
       batch.loss = loss;
       if (!has_last()) return;
-      if (!y.defined() || y.dim() < 1)
-        throw ConfigError("DistributedPipeline: the last rank needs y");
-      require_samples(y, samples, "y");
-      const auto sizes = sizes_of(y.size(0), batch.plan.micro_batches);
+      const auto sizes = sizes_of(samples_of(y, samples), batch.plan.micro_batches);
       batch.targets = pipeline::split_batch(y, sizes, "y");
       batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
     });
-    run(tables_for(batch.plan.micro_batches).training, batch);
-    torch::Tensor sum;
-    if (!has_last()) return sum;
-    const torch::NoGradGuard no_grad;
-    for (const Tensors& each : worker_->results()) sum = sum.defined() ? sum + each[0] : each[0];
-    return sum;
+    const auto losses = run(tables_.training(batch.plan.micro_batches), batch);
+    return has_last() ? pipeline::sum_of_losses(losses) : torch::Tensor();
   }
 
   Tensors forward(const Tensors& x, std::optional<std::int64_t> samples) {
     pipeline::StepBatch batch;
     try_locally([&] { batch = cut(x, false, samples); });
-    run(tables_for(batch.plan.micro_batches).evaluation, batch);
-    Tensors joined;
-    if (!has_last()) return joined;
-    const torch::NoGradGuard no_grad;
-    for (std::size_t output = 0; output < worker_->results()[0].size(); ++output) {
-      Tensors parts;
-      for (const Tensors& each : worker_->results()) parts.push_back(each[output]);
-      joined.push_back(torch::cat(parts, 0));
-    }
-    return joined;
+    const auto outputs = run(tables_.evaluation(batch.plan.micro_batches), batch);
+    return has_last() ? pipeline::joined_outputs(outputs) : Tensors();
   }
 
   void abort(const std::string& reason) { channel_.abort(reason); }
@@ -199,11 +183,6 @@ class DistributedPipeline::Impl {
   }
 
  private:
-  struct Tables {
-    Table training;
-    Table evaluation;
-  };
-
   bool has_first() const { return table_.worker_of.front() == group_.rank(); }
   bool has_last() const { return table_.worker_of.back() == group_.rank(); }
 
@@ -253,18 +232,6 @@ class DistributedPipeline::Impl {
     return static_cast<int>(*samples);
   }
 
-  const Tables& tables_for(int micro_batches) {
-    const auto found = tables_.find(micro_batches);
-    if (found != tables_.end()) return found->second;
-    Table training =
-        micro_batches == table_.micro_batches
-            ? table_
-            : pipeline::make_table(options_, table_.stages(), group_.size(), micro_batches);
-    Table evaluation = pipeline::with_messages(pipeline::forwards_of(training));
-    return tables_.emplace(micro_batches, Tables{std::move(training), std::move(evaluation)})
-        .first->second;
-  }
-
   // The number that all ranks were given must be the size of the batch, which only the first and
   // the last rank have.
   static void require_samples(const torch::Tensor& tensor, std::optional<std::int64_t> samples,
@@ -272,6 +239,18 @@ class DistributedPipeline::Impl {
     if (!samples || tensor.size(0) == *samples) return;
     throw ConfigError(lockstep::str("DistributedPipeline: ", name, " has shape ", tensor.sizes(),
                                     ", expected ", *samples, " samples along dimension 0"));
+  }
+
+  // The criterion may need no `y`; then only `samples` tells.
+  static std::int64_t samples_of(const torch::Tensor& y, std::optional<std::int64_t> samples) {
+    if (!y.defined() && samples) return *samples;
+    if (!y.defined() || y.dim() < 1) {
+      throw ConfigError(
+          "DistributedPipeline: the last rank needs y, or the number of samples if the criterion "
+          "needs no y");
+    }
+    require_samples(y, samples, "y");
+    return y.size(0);
   }
 
   static std::vector<std::int64_t> sizes_of(std::int64_t samples, int micro_batches) {
@@ -295,41 +274,47 @@ class DistributedPipeline::Impl {
     }
     require_samples(x[0], samples, "x");
     const auto sizes = sizes_of(x[0].size(0), batch.plan.micro_batches);
-    batch.inputs.resize(sizes.size());
-    for (const torch::Tensor& tensor : x) {
-      const Tensors parts = pipeline::split_batch(tensor, sizes, "x");
-      for (std::size_t i = 0; i < parts.size(); ++i) batch.inputs[i].push_back(parts[i]);
-    }
+    batch.inputs = pipeline::split_inputs(x, sizes);
     return batch;
   }
 
-  void run(const Table& table, const pipeline::StepBatch& batch) {
+  // Returns the results of the last stage, on its rank.
+  std::vector<Tensors> run(const Table& table, const pipeline::StepBatch& batch) {
+    std::vector<Tensors> results;
+    try_locally([&] { results = run_locally(table, batch); });
+    return results;
+  }
+
+  std::vector<Tensors> run_locally(const Table& table, const pipeline::StepBatch& batch) {
     const c10::DeviceGuard guard(device_);
     const pipeline::CastsPerMicroBatch no_shared_casts;
     const auto rank = static_cast<std::size_t>(group_.rank());
     tied_->begin(batch.plan.micro_batches);
-    if (memory_) memory_->begin();
+    // An evaluation leaves alone what is known of the last step.
+    pipeline::ActivationMemory* const memory = batch.plan.training ? memory_.get() : nullptr;
+    if (memory) memory->begin();
     worker_->begin(table, batch);
-    const pipeline::ActivationMemory::Watch watch(memory_.get(), group_.rank());
+    const pipeline::ActivationMemory::Watch watch(memory, group_.rank());
     std::vector<pipeline::Recording> recordings(table.workers.size());
     const auto perform = [&](const pipeline::Action& action) {
       channel_.advance();
       worker_->perform(action);
     };
     auto failed = pipeline::execute(table.workers[rank], perform, recordings[rank]);
-    timeline_ = pipeline::timeline_of(table, recordings);
-    began_ = recordings[rank].times.front();
-    try_locally([&] {
-      pipeline::StepFailure failure;
-      if (failed) failure.keep(group_.rank(), std::move(*failed));
-      try {
-        failure.check(table);
-      } catch (...) {
-        worker_->clear();
-        throw;
-      }
-      channel_.finish();
-    });
+    if (batch.plan.training) {
+      timeline_ = pipeline::timeline_of(table, recordings);
+      began_ = recordings[rank].times.front();
+    }
+    pipeline::StepFailure failure;
+    if (failed) failure.keep(group_.rank(), std::move(*failed));
+    try {
+      failure.check(table);
+    } catch (...) {
+      worker_->clear();
+      throw;
+    }
+    channel_.finish();
+    return worker_->take_results();
   }
 
   ProcessGroup group_;
@@ -337,7 +322,7 @@ class DistributedPipeline::Impl {
   const Agreement agreement_;
   const PipelineOptions& options_ = agreement_.options;
   const Table& table_ = agreement_.table;
-  std::map<int, Tables> tables_;  // by the number of micro-batches
+  pipeline::StepTables tables_;
   pipeline::RankChannel channel_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
   std::unique_ptr<pipeline::ActivationMemory> memory_;    // where it is measured
@@ -399,32 +384,6 @@ std::vector<int> DistributedPipeline::peak_activations() const {
 
 ActivationBytes DistributedPipeline::peak_activation_bytes() const {
   return impl_->peak_activation_bytes();
-}
-
-torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
-                              double norm_type) {
-  if (!(norm_type > 0)) {
-    throw ConfigError(
-        lockstep::str("clip_grad_norm_: norm_type must be positive, got ", norm_type));
-  }
-  const torch::NoGradGuard no_grad;
-  Tensors gradients;
-  for (const torch::Tensor& parameter : distinct(parameters)) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  }
-  const torch::Tensor own = get_total_norm(gradients, norm_type);
-  torch::Tensor total = own.to(torch::kFloat64);
-  if (!parameters.empty()) total = total.to(parameters[0].device());
-  if (std::isinf(norm_type)) {
-    group.all_reduce(total, ReduceOp::kMax);
-  } else {
-    total = total.pow(norm_type);  // these can be added up
-    group.all_reduce(total, ReduceOp::kSum);
-    total = total.pow(1 / norm_type);
-  }
-  total = total.to(own.scalar_type());
-  clip_grads_with_norm_(gradients, max_norm, total);
-  return total;
 }
 
 }  // namespace lockstep

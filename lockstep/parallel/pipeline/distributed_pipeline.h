@@ -26,6 +26,7 @@
 
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
+#include <lockstep/parallel/pipeline/clip_grad_of_ranks.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 namespace lockstep {
@@ -34,9 +35,13 @@ namespace lockstep {
 /// modules, which it moves to the device. All ranks construct it with the same options and make the
 /// same calls in the same order. Not thread-safe.
 ///
-/// When a rank fails, or its process dies, the step ends on all ranks at once, and the group with
-/// it. The failed rank throws its own error (see StepFailure), the others a CommError that names
-/// that rank.
+/// Messages go over the group. Where that is over NCCL, they go over Gloo, through host memory: a
+/// schedule may keep workers from waiting for each other only where sends do not wait, and NCCL's
+/// do.
+///
+/// When a rank fails, or its process dies, the step ends on each other rank when the action that it
+/// is in has ended, and the group ends with it. The failed rank throws its own error (see
+/// StepFailure), the others a CommError that names that rank.
 class DistributedPipeline {
  public:
   /// Collective. `stages` are the stages of this rank, in their order in the model; the constructor
@@ -55,8 +60,9 @@ class DistributedPipeline {
   /// Collective. As Pipeline::step(). `x` is used on the rank of the first stage, `y` and
   /// `criterion` on that of the last, which gets the loss of the batch; the others get an undefined
   /// tensor. A batch has at least as many samples as micro-batches, unless all ranks say how many
-  /// `samples` it has: a smaller one then goes through in as many parts as it has samples.
-  /// ConfigError, on the rank that has `x` or `y`, if `samples` is not the size of the batch.
+  /// `samples` it has: a smaller one then goes through in as many parts as it has samples, and `y`
+  /// may be undefined if the criterion does not read it. ConfigError, on the rank that has `x` or
+  /// `y`, if `samples` is not the size of the batch.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y,
                      std::optional<std::int64_t> samples = std::nullopt) {
@@ -77,14 +83,15 @@ class DistributedPipeline {
   void eval() { train(false); }
 
   /// Ends the pipeline and its group on all ranks, as ProcessGroup::abort() does: for a rank that
-  /// fails between steps, whose peers may already wait for its messages. An abort of the group
-  /// alone would not reach all of them.
+  /// fails between steps, whose peers may already wait for its messages. Over NCCL an abort of the
+  /// group alone would not reach them.
   void abort(const std::string& reason);
 
   /// The parameters of this rank's stages, each once.
   Tensors parameters() const;
   const pipeline::Table& table() const;
-  /// What this rank did in the last step; the lines of the other workers are empty.
+  /// What this rank did in the last step; the lines of the other workers are empty. So a bubble()
+  /// or a replay() of it means nothing; write_trace() has all ranks.
   const pipeline::Timeline& timeline() const;
   /// Collective. The last step of all ranks as one file for Perfetto or chrome://tracing, which
   /// rank 0 writes: a row for each rank. Times are those of each host's monotonic clock, which
@@ -105,12 +112,5 @@ class DistributedPipeline {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Collective. Clips the gradients of all ranks of `group` by their common norm, which it returns.
-/// Each rank gives the parameters that it alone has. `norm_type` is positive; infinity stands for
-/// the largest element. The result is that of torch.nn.utils.clip_grad_norm_ of all parameters
-/// together, up to the order of additions. Not for sparse gradients.
-torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
-                              double norm_type = 2);
 
 }  // namespace lockstep

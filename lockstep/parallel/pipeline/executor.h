@@ -17,8 +17,8 @@ namespace lockstep::pipeline {
 /// Does one action of this worker. Called on the worker's thread only.
 using Perform = std::function<void(const Action&)>;
 
-/// The times between a worker's actions: action i began at times[i] and ended at times[i + 1]. A
-/// worker that failed has fewer. On a GPU an action ends when its kernels are queued.
+/// times[i] is when action i of a worker began, and times[i + 1] when it ended. A worker that
+/// failed has fewer. On a GPU an action ends when its kernels are queued.
 struct Recording {
   std::vector<Clock::time_point> times{};
 };

@@ -1,5 +1,7 @@
 #include <lockstep/parallel/pipeline/micro_batches.h>
 
+#include <torch/utils.h>
+
 #include <numeric>
 
 #include <lockstep/core/error.h>
@@ -19,7 +21,7 @@ Tensors split_batch(const torch::Tensor& tensor, const std::vector<std::int64_t>
   if (!tensor.defined()) return Tensors(sizes.size());
   const auto samples = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (tensor.dim() < 1 || tensor.size(0) != samples) {
-    throw ConfigError(lockstep::str("Pipeline: ", name, " has shape ", tensor.sizes(),
+    throw ConfigError(lockstep::str("pipeline: ", name, " has shape ", tensor.sizes(),
                                     ", expected ", samples, " samples along dimension 0"));
   }
   Tensors parts;
@@ -29,6 +31,34 @@ Tensors split_batch(const torch::Tensor& tensor, const std::vector<std::int64_t>
     first += size;
   }
   return parts;
+}
+
+std::vector<Tensors> split_inputs(const Tensors& x, const std::vector<std::int64_t>& sizes) {
+  std::vector<Tensors> inputs(sizes.size());
+  for (const torch::Tensor& tensor : x) {
+    const Tensors parts = split_batch(tensor, sizes, "x");
+    for (std::size_t i = 0; i < parts.size(); ++i) inputs[i].push_back(parts[i]);
+  }
+  return inputs;
+}
+
+torch::Tensor sum_of_losses(const std::vector<Tensors>& losses) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor sum;
+  for (const Tensors& each : losses) sum = sum.defined() ? sum + each[0] : each[0];
+  return sum;
+}
+
+Tensors joined_outputs(const std::vector<Tensors>& outputs) {
+  const torch::NoGradGuard no_grad;
+  Tensors joined;
+  for (std::size_t output = 0; output < outputs[0].size(); ++output) {
+    Tensors parts;
+    for (const Tensors& each : outputs) parts.push_back(each[output]);
+    const bool as_it_is = parts.size() == 1 || !parts[0].defined();
+    joined.push_back(as_it_is ? parts[0] : torch::cat(parts, 0));
+  }
+  return joined;
 }
 
 }  // namespace lockstep::pipeline

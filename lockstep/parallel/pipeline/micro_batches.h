@@ -16,11 +16,20 @@ namespace pipeline {
 /// first.
 std::vector<std::int64_t> part_sizes(std::int64_t samples, int parts);
 
-/// Views of `tensor` along dimension 0, of these sizes; as many undefined tensors for an undefined
-/// one. ConfigError, which calls the tensor `name`, unless dimension 0 has as many as all sizes
-/// together.
+/// Cuts `tensor` along dimension 0 into views of these sizes. An undefined tensor gives undefined
+/// ones. ConfigError, which calls the tensor `name`, unless dimension 0 is the sum of the sizes.
 Tensors split_batch(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
                     const char* name);
+
+/// For each micro-batch its part of each tensor of `x`, the inputs of the first stage.
+std::vector<Tensors> split_inputs(const Tensors& x, const std::vector<std::int64_t>& sizes);
+
+/// The loss of the batch, from the weighted losses of the micro-batches.
+torch::Tensor sum_of_losses(const std::vector<Tensors>& losses);
+
+/// The outputs of the micro-batches, joined along dimension 0. An output that is undefined in the
+/// first micro-batch stays undefined.
+Tensors joined_outputs(const std::vector<Tensors>& outputs);
 
 }  // namespace pipeline
 }  // namespace lockstep

@@ -26,11 +26,12 @@ void wait_until_ready(const StageMessage& message, torch::Device device) {
 }
 
 StageMessage PeerCopies::bring(StageMessage message) {
-  std::shared_ptr<c10::Event> done;
+  bool between_gpus = false;
   for (torch::Tensor& tensor : message.tensors) {
     if (!tensor.defined() || tensor.device() == device_) continue;
     if (tensor.is_cuda() && device_.is_cuda()) {
-      tensor = copy_between_gpus(tensor, message, done);
+      tensor = copy_between_gpus(tensor, message);
+      between_gpus = true;
       continue;
     }
     // Between a CPU and a GPU LibTorch's copy itself waits for the current stream.
@@ -38,47 +39,49 @@ StageMessage PeerCopies::bring(StageMessage message) {
     tensor = tensor.to(tensor.options().device(device_));
   }
   if (device_.is_cpu()) message.ready = nullptr;
-  if (done) message.ready = std::move(done);
+  if (between_gpus) {
+    const c10::Stream stream = stream_of(device_);
+    if (message.ready) message.ready->block(stream);  // for tensors that were here already
+    auto done = std::make_shared<c10::Event>(device_.type());
+    done->record(stream);
+    message.ready = std::move(done);
+  }
   return message;
 }
 
 torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
-                                            const StageMessage& message,
-                                            std::shared_ptr<c10::Event>& done) {
-  const Streams& streams = streams_from(tensor.device());
+                                            const StageMessage& message) {
+  const c10::Stream from = stream_of(tensor.device()), to = stream_of(device_);
   if (message.ready) {
-    message.ready->block(streams.from);
+    message.ready->block(from);
   } else {  // a tensor of the batch, which the current stream there makes
     c10::Event made(tensor.device().type());
     made.record(current_stream(tensor.device()));
-    made.block(streams.from);
+    made.block(from);
   }
   torch::Tensor copy;
   {
-    const std::array<c10::Stream, 2> both{streams.from, streams.to};
+    const std::array<c10::Stream, 2> both{from, to};
     const c10::MultiStreamGuard guard(both);
     copy = tensor.to(tensor.options().device(device_), /*non_blocking=*/true);
   }
   if (!message.ready) {  // its owner may overwrite it as soon as the stream gets there
     c10::Event copied(tensor.device().type());
-    copied.record(streams.from);
+    copied.record(from);
     copied.block(current_stream(tensor.device()));
   }
   // The allocator must not give the memory away while the other stream still uses it.
-  tensor.record_stream(streams.from);
+  tensor.record_stream(from);
   copy.record_stream(current_stream(device_));
-  if (!done) done = std::make_shared<c10::Event>(device_.type());
-  done->record(streams.to);
   return copy;
 }
 
-const PeerCopies::Streams& PeerCopies::streams_from(torch::Device device) {
+c10::Stream PeerCopies::stream_of(torch::Device device) {
   const auto found = streams_.find(device.index());
   if (found != streams_.end()) return found->second;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  const Streams streams{guard.getStreamFromGlobalPool(device),
-                        guard.getStreamFromGlobalPool(device_)};
-  return streams_.emplace(device.index(), streams).first->second;
+  const c10::Stream stream =
+      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  return streams_.emplace(device.index(), stream).first->second;
 }
 
 }  // namespace lockstep::pipeline

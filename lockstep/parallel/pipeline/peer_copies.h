@@ -33,16 +33,13 @@ class PeerCopies {
   StageMessage bring(StageMessage message);
 
  private:
-  struct Streams {
-    c10::Stream from;
-    c10::Stream to;
-  };
-  torch::Tensor copy_between_gpus(const torch::Tensor& tensor, const StageMessage& message,
-                                  std::shared_ptr<c10::Event>& done);
-  const Streams& streams_from(torch::Device device);
+  torch::Tensor copy_between_gpus(const torch::Tensor& tensor, const StageMessage& message);
+  c10::Stream stream_of(torch::Device device);
 
   torch::Device device_;
-  std::map<int, Streams> streams_;  // by the index of the other device
+  // By the index of the GPU. All copies end on one stream of the target, so that one event there
+  // comes after all of them, from whichever GPUs they came.
+  std::map<int, c10::Stream> streams_;
 };
 
 }  // namespace lockstep::pipeline

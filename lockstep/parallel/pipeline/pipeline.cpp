@@ -1,10 +1,8 @@
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 #include <ATen/Parallel.h>
-#include <torch/utils.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -17,7 +15,9 @@
 #include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
+#include <lockstep/parallel/pipeline/run_workers.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
+#include <lockstep/parallel/pipeline/step_tables.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
 #include <lockstep/parallel/thread_share.h>
 #include <lockstep/parallel/thread_team.h>
@@ -41,20 +41,15 @@ class Pipeline::Impl {
     const int worker_;
   };
 
-  struct Tables {
-    pipeline::Table training;
-    pipeline::Table evaluation;
-  };
-
  public:
   Impl(std::vector<pipeline::StageModule> modules, std::vector<torch::Device> devices,
        PipelineOptions options)
       : options_(pipeline::with_whole_stages(pipeline::with_numbers_of_table(std::move(options)),
                                              whole_among(modules))),
         devices_(pipeline::with_indices(std::move(devices))),
-        stages_count_(static_cast<int>(modules.size())),
-        mailboxes_(workers(), options_.timeout) {
-    const pipeline::Table& table = tables_for(options_.micro_batches).training;
+        mailboxes_(workers(), options_.timeout),
+        tables_(options_, static_cast<int>(modules.size()), workers()) {
+    const pipeline::Table& table = tables_.training(options_.micro_batches);
     for (std::size_t s = 0; s < modules.size(); ++s) {
       pipeline::move_to(modules[s], device_of(table, s));
     }
@@ -91,28 +86,16 @@ class Pipeline::Impl {
     for (const Tensors& each : batch.inputs) sizes.push_back(each[0].size(0));
     batch.targets = pipeline::split_batch(y, sizes, "y");
     batch.weights = pipeline::loss_weights(sizes, options_.loss_reduction);
-    run(tables_for(batch.plan.micro_batches).training, batch);
-    const torch::NoGradGuard no_grad;
-    torch::Tensor sum;
-    for (const Tensors& each : results()) sum = sum.defined() ? sum + each[0] : each[0];
-    return sum;
+    return pipeline::sum_of_losses(run(tables_.training(batch.plan.micro_batches), batch));
   }
 
   Tensors forward(const Tensors& x) {
     const pipeline::StepBatch batch = cut(x, false);
-    run(tables_for(batch.plan.micro_batches).evaluation, batch);
-    const torch::NoGradGuard no_grad;
-    Tensors joined;
-    for (std::size_t output = 0; output < results()[0].size(); ++output) {
-      Tensors parts;
-      for (const Tensors& each : results()) parts.push_back(each[output]);
-      joined.push_back(parts.size() == 1 ? parts[0] : torch::cat(parts, 0));
-    }
-    return joined;
+    return pipeline::joined_outputs(run(tables_.evaluation(batch.plan.micro_batches), batch));
   }
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
-  const pipeline::Table& table() { return tables_for(options_.micro_batches).training; }
+  const pipeline::Table& table() { return tables_.training(options_.micro_batches); }
   const pipeline::Timeline& timeline() const { return timeline_; }
   const pipeline::ActivationMemory* memory() const { return memory_.get(); }
 
@@ -142,16 +125,6 @@ class Pipeline::Impl {
     return devices;
   }
 
-  const Tables& tables_for(int micro_batches) {
-    const auto found = tables_.find(micro_batches);
-    if (found != tables_.end()) return found->second;
-    pipeline::Table training =
-        pipeline::make_table(options_, stages_count_, workers(), micro_batches);
-    pipeline::Table evaluation = pipeline::with_messages(pipeline::forwards_of(training));
-    return tables_.emplace(micro_batches, Tables{std::move(training), std::move(evaluation)})
-        .first->second;
-  }
-
   // All workers compute with as many threads: sums depend on that number, and which worker has a
   // stage is the schedule's.
   void start_threads() {
@@ -175,11 +148,7 @@ class Pipeline::Impl {
     batch.plan.seed = pipeline::draw_step_seed();
     batch.plan.micro_batches = micro_batches_for(x[0].size(0));
     const auto sizes = pipeline::part_sizes(x[0].size(0), batch.plan.micro_batches);
-    batch.inputs.resize(sizes.size());
-    for (const torch::Tensor& tensor : x) {
-      const Tensors parts = pipeline::split_batch(tensor, sizes, "x");
-      for (std::size_t i = 0; i < parts.size(); ++i) batch.inputs[i].push_back(parts[i]);
-    }
+    batch.inputs = pipeline::split_inputs(x, sizes);
     return batch;
   }
 
@@ -193,48 +162,46 @@ class Pipeline::Impl {
     return static_cast<int>(samples);
   }
 
-  void run(const pipeline::Table& table, const pipeline::StepBatch& batch) {
+  // Returns the results of the last stage.
+  std::vector<Tensors> run(const pipeline::Table& table, const pipeline::StepBatch& batch) {
     mailboxes_.reset();
     if (tied_) tied_->begin(batch.plan.micro_batches);
-    if (memory_) memory_->begin();
+    // An evaluation leaves alone what is known of the last step.
+    pipeline::ActivationMemory* const memory = batch.plan.training ? memory_.get() : nullptr;
+    if (memory) memory->begin();
     for (const auto& worker : workers_) worker->begin(table, batch);
     std::vector<pipeline::Recording> recordings(workers_.size());
     pipeline::StepFailure failure;
     const CallerState caller(devices_, devices_of(batch));
     if (devices_.front().is_cpu()) release_helping_threads();
-    threads_->run([&](std::size_t i) {
-      const CallerState::Scope like_caller(caller, i);
-      const pipeline::CastsPerMicroBatch no_shared_casts;
-      const pipeline::ActivationMemory::Watch watch(memory_.get(), static_cast<int>(i));
-      const auto perform = [&](const pipeline::Action& action) {
-        mailboxes_.check();
-        workers_[i]->perform(action);
-      };
-      auto failed = pipeline::execute(table.workers[i], perform, recordings[i]);
-      if (!failed) return;
-      failure.keep(static_cast<int>(i), std::move(*failed));
-      mailboxes_.abort();
-    });
-    timeline_ = pipeline::timeline_of(table, recordings);
     try {
+      pipeline::run_workers(*threads_, mailboxes_, [&](std::size_t i) {
+        const CallerState::Scope like_caller(caller, i);
+        const pipeline::CastsPerMicroBatch no_shared_casts;
+        const pipeline::ActivationMemory::Watch watch(memory, static_cast<int>(i));
+        const auto perform = [&](const pipeline::Action& action) {
+          mailboxes_.check();
+          workers_[i]->perform(action);
+        };
+        auto failed = pipeline::execute(table.workers[i], perform, recordings[i]);
+        if (!failed) return;
+        failure.keep(static_cast<int>(i), std::move(*failed));
+        mailboxes_.abort();
+      });
+      if (batch.plan.training) timeline_ = pipeline::timeline_of(table, recordings);
       failure.check(table);
     } catch (...) {
       mailboxes_.reset();
       for (const auto& worker : workers_) worker->clear();
       throw;
     }
-  }
-
-  const std::vector<Tensors>& results() const {
-    const auto& table = tables_.begin()->second.training;
-    return workers_[static_cast<std::size_t>(table.worker_of.back())]->results();
+    return workers_[static_cast<std::size_t>(table.worker_of.back())]->take_results();
   }
 
   const PipelineOptions options_;
   const std::vector<torch::Device> devices_;
-  const int stages_count_;
   Mailboxes mailboxes_;
-  std::map<int, Tables> tables_;  // by the number of micro-batches
+  pipeline::StepTables tables_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
   std::unique_ptr<pipeline::ActivationMemory> memory_;  // where it is measured
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;

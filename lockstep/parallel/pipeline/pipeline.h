@@ -23,7 +23,8 @@
 // All schedules, and that process, give the same bits, as long as each worker computes with as many
 // OpenMP threads as the process. That holds for weights that a stage, or several, use more than
 // once, for dropout with the seeds of pipeline::micro_batch_seed(), and for batch normalisation,
-// which takes its statistics from each micro-batch by itself, as accumulation does.
+// which takes its statistics from each micro-batch by itself, as accumulation does. Running
+// statistics that two stages of one worker share follow the order of the table.
 #pragma once
 
 #include <filesystem>
@@ -80,9 +81,10 @@ class Pipeline {
   /// Stage s of the model is `stages[s]`. There is a worker for each of `devices`; a CPU may occur
   /// there several times. The schedule says which stages worker w of p has: stage w for gpipe, 1f1b
   /// and zb-h1; stages w, p + w, 2p + w and so on for interleaved; w and 2p - 1 - w for zbv.
-  /// ConfigError where numbers do not fit, where stages on different devices share a parameter, and
-  /// where stages of different workers share a batch or instance normalisation with running
-  /// statistics. Stages of different workers must not share any other buffer that they write to.
+  /// ConfigError where numbers do not fit, where a device does not exist, where stages on different
+  /// devices share a parameter or a buffer, and where stages of different workers share a batch or
+  /// instance normalisation with running statistics. Stages of different workers must not share any
+  /// other buffer that they write to.
   Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,
            PipelineOptions options = {});
   ~Pipeline();
@@ -103,7 +105,8 @@ class Pipeline {
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y) {
     return step(std::forward<Criterion>(criterion), Tensors{x}, y);
   }
-  /// The same for a first stage that takes several tensors.
+  /// step() for a first stage that takes several tensors, of which those after the first may be
+  /// undefined.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const Tensors& x, const torch::Tensor& y) {
     return step_with(pipeline::detail::loss_of_criterion(criterion), x, y);
@@ -112,7 +115,7 @@ class Pipeline {
   /// The outputs of the last stage, in micro-batches and without a graph, joined along dimension 0.
   /// Call eval() first where the modules have that.
   torch::Tensor forward(const torch::Tensor& x);
-  /// The same for several inputs and outputs.
+  /// forward() for several inputs and outputs.
   Tensors forward(const Tensors& x);
 
   /// Calls train(on) of all stages' modules.
@@ -124,8 +127,8 @@ class Pipeline {
   Tensors parameters() const;
   /// What the workers do in a step, with messages.
   const pipeline::Table& table() const;
-  /// What the workers did in the last step: how busy they were, and when. On GPUs the times are
-  /// those of the threads, which queue kernels.
+  /// What the workers did in the last step: how busy they were, and when. A forward() is no step.
+  /// On GPUs the times are those of the threads, which queue kernels.
   const pipeline::Timeline& timeline() const;
   /// timeline() as a file for Perfetto or chrome://tracing, a row for each worker. DataError where
   /// it cannot be written.

@@ -35,10 +35,12 @@ std::vector<std::string> schedule_names();
 /// The inverse of schedule_name(); ConfigError for another word.
 Schedule schedule_named(std::string_view name);
 
-/// How many workers `stages` stages need: by zbv and interleaved each worker has two stages, by the
-/// other schedules one. (interleaved can have more stages on a worker; then the caller knows how
-/// many workers there are.) ConfigError for too few stages, and for an odd number where a worker
-/// has two.
+/// How many stages each worker has: two by zbv and interleaved, one by the other schedules.
+/// (interleaved can have more; then the caller knows how many workers there are.)
+int stages_per_worker(Schedule schedule);
+
+/// How many workers `stages` stages need, by stages_per_worker(). ConfigError for too few stages,
+/// and for an odd number where a worker has two.
 int workers_for(Schedule schedule, int stages);
 
 /// How a criterion combines the losses of the samples of its batch.
@@ -75,6 +77,10 @@ struct PipelineOptions {
   /// soon as the gradients of a step are complete, while other stages still compute. ConfigError
   /// where stages share a parameter that requires a gradient, because no single stage completes its
   /// gradient.
+  ///
+  /// Pipeline calls it from its workers' threads, for stages of different workers at the same time
+  /// and in any order: it must be thread-safe, and collectives need a group for each worker.
+  /// DistributedPipeline calls it on the rank's thread, in the order of the table.
   ReduceStage reduce = nullptr;
   /// Also counts the bytes that activations take, for peak_activation_bytes() of Pipeline and of
   /// DistributedPipeline. Every allocation then costs a lookup, so leave it off where the time of a

@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/instancenorm.h>
 
@@ -12,6 +11,8 @@
 #include <numeric>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/existing_device.h>
+#include <lockstep/parallel/require_on_device.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -36,14 +37,9 @@ torch::Tensor tracked_mean_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-std::vector<torch::Device> with_indices(std::vector<torch::Device> devices) {
-  for (torch::Device& device : devices) {
-    if (device.is_cpu()) {
-      device = torch::Device(torch::kCPU);  // without an index, as tensors have it
-    } else if (!device.has_index()) {
-      device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
-    }
-  }
+std::vector<torch::Device> with_indices(std::vector<torch::Device> devices,
+                                        const std::string& prefix) {
+  for (torch::Device& device : devices) device = existing_device(device, prefix);
   return devices;
 }
 
@@ -72,13 +68,7 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
   std::vector<Tensors> parameters;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const torch::Device device = devices[static_cast<std::size_t>(table.worker_of[s])];
-    for (const auto& item : stages[s].module().named_parameters()) {
-      if (item.value().device() == device) continue;
-      throw ConfigError(lockstep::str("Pipeline: parameter '", item.key(), "' of stage ", s,
-                                      " belongs to a stage on ", item.value().device(),
-                                      ", too; stages on different devices cannot share a "
-                                      "parameter"));
-    }
+    require_on_device(stages[s].module(), s, device, "Pipeline: ");
     parameters.push_back(stages[s].module().parameters());
   }
   return std::make_unique<TiedParameters>(parameters);
@@ -87,7 +77,8 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options) {
   if (!options.reduce || !tied.any_requires_grad()) return;
   throw ConfigError(
-      "Pipeline: stages share a parameter, whose gradient is complete only when the last of them "
+      "PipelineOptions: stages share a parameter, whose gradient is complete only when the last of "
+      "them "
       "has ended; leave options.reduce out and reduce the gradients after step()");
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <torch/types.h>
@@ -14,8 +15,10 @@
 
 namespace lockstep::pipeline {
 
-/// The devices as tensors name theirs: "cuda" becomes the GPU that is current here.
-std::vector<torch::Device> with_indices(std::vector<torch::Device> devices);
+/// The devices as tensors name theirs: "cuda" becomes the GPU that is current here. ConfigError,
+/// whose text begins with `prefix`, for one that this process does not have.
+std::vector<torch::Device> with_indices(std::vector<torch::Device> devices,
+                                        const std::string& prefix = "Pipeline: ");
 
 /// `options`, whose whole_backward also names each stage for which `is_whole` is true.
 PipelineOptions with_whole_stages(PipelineOptions options, const std::vector<bool>& is_whole);
@@ -24,8 +27,8 @@ PipelineOptions with_whole_stages(PipelineOptions options, const std::vector<boo
 void move_to(const StageModule& stage, torch::Device device);
 
 /// The parameters that several of `stages` share. `devices` has one device for each worker.
-/// ConfigError where two stages on different devices share one: moving the second stage has moved
-/// it away from the first.
+/// ConfigError where stages on different devices share a parameter or a buffer (see
+/// require_on_device()).
 std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule>& stages,
                                                    const Table& table,
                                                    const std::vector<torch::Device>& devices);

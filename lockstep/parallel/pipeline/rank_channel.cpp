@@ -18,10 +18,11 @@ constexpr std::int64_t kHeaderNumbers = 64;
 
 using Numbers = std::vector<std::int64_t>;
 
-ProcessGroup another_group(ProcessGroup& group) {
+ProcessGroup message_group(ProcessGroup& group, const std::optional<std::string>& backend) {
+  if (!backend) return group;
   std::vector<int> all(static_cast<std::size_t>(group.size()));
   std::iota(all.begin(), all.end(), 0);
-  return *group.new_group(all);
+  return *group.new_group(all, backend);
 }
 
 // Each tensor: whether it is defined, whether its gradient has to come back, its type, dimensions,
@@ -76,8 +77,17 @@ torch::Tensor tensor_of(const Numbers& numbers, std::size_t first, std::int64_t 
 
 }  // namespace
 
+std::optional<std::string> message_backend(const std::string& backend) {
+  if (backend == "nccl") return "gloo";
+  return std::nullopt;
+}
+
 RankChannel::RankChannel(ProcessGroup group, torch::Device device)
-    : group_(std::move(group)), downwards_(another_group(group_)), device_(device) {}
+    : RankChannel(group, device, message_backend(group.backend())) {}
+
+RankChannel::RankChannel(ProcessGroup group, torch::Device device,
+                         const std::optional<std::string>& backend)
+    : group_(std::move(group)), messages_(message_group(group_, backend)), device_(device) {}
 
 void RankChannel::send(int to, StageMessage message) {
   const torch::NoGradGuard no_grad;
@@ -136,7 +146,7 @@ StageMessage RankChannel::receive(int peer) {
 
 void RankChannel::abort(const std::string& reason) {
   group_.abort(reason);
-  downwards_.abort(reason);
+  messages_.abort(reason);
 }
 
 void RankChannel::finish() {
@@ -144,15 +154,15 @@ void RankChannel::finish() {
 }
 
 void RankChannel::send_tensor(int to, torch::Tensor tensor) {
-  WorkPtr work = towards(to).isend(tensor, to);
+  WorkPtr work = messages_.isend(tensor, to);
   pending_.push_back({std::move(work), std::move(tensor)});
 }
 
 void RankChannel::receive_into(int peer, const torch::Tensor& tensor) {
-  from(peer).irecv(tensor, peer)->wait();
+  messages_.irecv(tensor, peer)->wait();
 }
 
-// Asks every pending send, because asking moves it on: messages up and down belong to two groups.
+// Asks every pending send, because asking moves it on.
 void RankChannel::advance() {
   std::exception_ptr error;
   std::erase_if(pending_, [&](const Pending& each) {

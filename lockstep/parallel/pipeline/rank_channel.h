@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,13 @@ namespace lockstep::pipeline {
 /// One rank's end of the messages over a process group. A small header with shapes, strides and
 /// types goes before the tensors of each message, so that they may change at any time. A tensor's
 /// memory is sent as it is, whatever the order of its dimensions, and arrives with the same
-/// strides.
+/// strides; one with gaps or repeated elements arrives contiguous.
+///
+/// Messages go over the group, unless that is over NCCL: then they go over a group of the same
+/// ranks over Gloo, and so through host memory. An NCCL send may wait for its receive and for all
+/// earlier messages of its rank, and while it waits, whatever waits for the whole GPU waits with
+/// it, such as the loading of a kernel or the return of memory. A table that check() accepts is
+/// free of circles only where sends do not wait.
 ///
 /// Sends are asynchronous. Over shared memory, which has no thread of its own, the sender writes a
 /// message into a ring buffer: 512 KiB between two ranks, among more ranks 1 MiB divided by their
@@ -26,22 +33,27 @@ namespace lockstep::pipeline {
 /// not change, and nothing waits in a circle: the sender comes to its next call without the
 /// receiver.
 ///
-/// Messages to higher ranks and to lower ranks have a group each: over NCCL a rank's messages in
-/// one group are done in order, and two ranks that send to each other would wait for each other.
 /// Not thread-safe.
 class RankChannel final : public MessageChannel {
  public:
   /// Collective over `group`. Received tensors are on `device`.
   RankChannel(ProcessGroup group, torch::Device device);
+  /// Messages go over a group of their own over `backend`; over `group` itself if there is none.
+  RankChannel(ProcessGroup group, torch::Device device, const std::optional<std::string>& backend);
 
-  /// Does not wait. send(), receive() and finish() also throw the errors of earlier sends, such as
-  /// the CommError that names a dead rank.
+  /// What carries the messages: "shm", "gloo", "hierarchical", or "single".
+  const std::string& backend() const { return messages_.backend(); }
+
+  /// Does not wait for the receive. A tensor on a GPU is copied to host memory first, which waits
+  /// for the current stream. send(), receive() and finish() also throw the errors of earlier sends,
+  /// such as the CommError that names a dead rank.
   void send(int to, StageMessage message) override;
   StageMessage receive(int from) override;
 
   /// Continues what is being sent, without a wait. Throws the errors of earlier sends.
   void advance();
-  /// Ends both groups on all ranks, as ProcessGroup::abort() does: a rank may wait in either.
+  /// Ends the group, and that of the messages, on all ranks, as ProcessGroup::abort() does: a rank
+  /// may wait in either.
   void abort(const std::string& reason);
   /// Waits for the end of all sends.
   void finish();
@@ -52,15 +64,17 @@ class RankChannel final : public MessageChannel {
     torch::Tensor tensor;  ///< held until it is sent
   };
 
-  ProcessGroup& towards(int peer) { return peer > group_.rank() ? group_ : downwards_; }
-  ProcessGroup& from(int peer) { return peer < group_.rank() ? group_ : downwards_; }
   void send_tensor(int to, torch::Tensor tensor);
   void receive_into(int peer, const torch::Tensor& tensor);
 
-  ProcessGroup group_;  // for messages to higher ranks
-  ProcessGroup downwards_;
+  ProcessGroup group_;
+  ProcessGroup messages_;  // of the same ranks
   const torch::Device device_;
   std::deque<Pending> pending_;
 };
+
+/// The backend of the messages between the ranks of a group over `backend`; none where the group
+/// itself carries them.
+std::optional<std::string> message_backend(const std::string& backend);
 
 }  // namespace lockstep::pipeline

@@ -10,8 +10,12 @@
 namespace lockstep::pipeline {
 namespace {
 
-bool is_compute(Kind kind) {
-  return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
+double busy_time(const std::vector<Interval>& intervals) {
+  double busy = 0;
+  for (const Interval& each : intervals) {
+    if (is_compute(each.action.kind)) busy += each.end - each.begin;
+  }
+  return busy;
 }
 
 // Replays as far as it goes: each round lets every worker go on until it must wait for another one.
@@ -131,13 +135,13 @@ class Replay {
 
 double Timeline::bubble() const {
   double busy = 0;
-  for (const auto& intervals : workers) {
-    for (const Interval& each : intervals) {
-      if (is_compute(each.action.kind)) busy += each.end - each.begin;
-    }
-  }
+  for (const auto& intervals : workers) busy += busy_time(intervals);
   const double all = end * static_cast<double>(workers.size());
   return all > 0 ? 1 - busy / all : 0;
+}
+
+double Timeline::bubble_of(std::size_t worker) const {
+  return end > 0 ? 1 - busy_time(workers.at(worker)) / end : 0;
 }
 
 double unit_cost(const Action& action) {

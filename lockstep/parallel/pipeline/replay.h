@@ -2,6 +2,7 @@
 // runs, and from measured durations afterwards.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -19,8 +20,11 @@ struct Timeline {
   std::vector<std::vector<Interval>> workers{};  ///< as in the table
   double end = 0;                                ///< of the last action; the first begins at 0
 
-  /// How much of all workers' time nothing was computed in, 0 to 1: what is neither F, B, I nor W.
+  /// The share of all workers' time, 0 to 1, in which nothing was computed: messages, reductions
+  /// and waits.
   double bubble() const;
+  /// The share of the time of one worker.
+  double bubble_of(std::size_t worker) const;
 };
 
 /// How long an action takes, in any unit.

@@ -13,7 +13,8 @@ class SavedBuffers {
   explicit SavedBuffers(const torch::nn::Module& module);
 
   /// Gives the buffers their values back without raising their versions: a graph may have saved
-  /// them, and in training its backward does not read their values.
+  /// them, and in training its backward does not read their values. Writes to no buffer on a CPU
+  /// that has its value still: another worker's stage may share it and read it now.
   void restore() const;
 
  private:

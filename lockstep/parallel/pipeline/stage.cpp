@@ -46,7 +46,7 @@ void Stage::begin(const StepPlan& plan, LossOfOutputs loss) {
   plan_ = plan;
   loss_ = std::move(loss);
   drawn_.reset();
-  peak_activations_ = 0;
+  if (plan.training) peak_activations_ = 0;
   clear();
 }
 
@@ -70,7 +70,7 @@ Tensors Stage::run(int micro_batch, const Tensors& inputs) {
   if (generators.any()) {
     scope.emplace(device_, generators, micro_batch_seed(plan_.seed, index_, micro_batch));
   }
-  const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
+  const ActivationMemory::Claim claim(plan_.training ? memory_ : nullptr, {index_, micro_batch});
   Tensors outputs = module_.forward(inputs);
   if (loss_) {
     torch::Tensor loss = loss_(outputs, micro_batch);
@@ -108,6 +108,10 @@ StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inpu
   Tensors tensors;
   std::vector<GradientSink> sinks(inputs.tensors.size());
   for (std::size_t i = 0; i < inputs.tensors.size(); ++i) {
+    if (!inputs.tensors[i].defined()) {
+      tensors.emplace_back();
+      continue;
+    }
     torch::Tensor tensor = inputs.tensors[i].detach();
     if (i < inputs.requires_grad.size() && inputs.requires_grad[i]) {
       sinks[i] = GradientSink::attach(tensor);
@@ -125,8 +129,8 @@ StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inpu
   held.backward = StageBackward(outputs, std::move(sinks), tied_ ? tied_->of(index_) : Tensors());
   StageMessage message;
   for (const torch::Tensor& output : outputs) {
-    message.tensors.push_back(output.detach());
-    message.requires_grad.push_back(output.requires_grad());
+    message.tensors.push_back(output.defined() ? output.detach() : output);
+    message.requires_grad.push_back(output.defined() && output.requires_grad());
   }
   return message;
 }
@@ -143,7 +147,8 @@ StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) 
         "were; let its first operation make a new tensor");
   }
   for (const torch::Tensor& output : message.tensors) {
-    message.requires_grad.push_back(output.is_floating_point() || output.is_complex());
+    message.requires_grad.push_back(output.defined() &&
+                                    (output.is_floating_point() || output.is_complex()));
   }
   in_flight(micro_batch).inputs = std::move(inputs);
   return message;

@@ -30,7 +30,8 @@ struct StepPlan {
   bool training = true;
 };
 
-/// Used only by its worker's thread, whose current device is the stage's.
+/// Used only by its worker's thread, whose current device is the stage's. Inputs and outputs may be
+/// undefined tensors, which have no gradient.
 ///
 /// A module must draw random numbers in all micro-batches of a step or in none: the stage finds out
 /// in the first one whether it has to take turns with other stages that draw (see random_scope.h).
@@ -44,8 +45,8 @@ class Stage {
   /// `tied` may be null.
   Stage(int index, StageModule module, torch::Device device, bool recompute, TiedParameters* tied);
 
-  /// Counts from now on in `memory`, which must outlive the stage, what the stage holds. With
-  /// `received`, inputs that belong to no stage yet are the stage's: another rank has sent them.
+  /// Counts from now on in `memory`, which must outlive the stage, what the stage holds in
+  /// training. `received`: another rank has sent the inputs, so they count as this stage's.
   void count_memory(ActivationMemory& memory, bool received = false) {
     memory_ = &memory;
     counts_received_ = received;
@@ -71,8 +72,8 @@ class Stage {
 
   int index() const { return index_; }
   torch::nn::Module& module() const { return module_.module(); }
-  /// The most micro-batches that it held at once in the last step: from their forward to the end of
-  /// their backward.
+  /// The most micro-batches that it held at once in the last step, which was training: from their
+  /// forward to the end of their backward.
   int peak_activations() const { return peak_activations_; }
 
  private:

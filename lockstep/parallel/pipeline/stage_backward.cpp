@@ -61,12 +61,13 @@ class StageBackward::Border {
     }
   }
 
-  /// Adds to `weights` where the second part begins. `captured` has a gradient for each of the
-  /// captures.
-  void defer(const Tensors& captured, const NodeSet& to_inputs, Roots& weights) {
+  /// Adds to `weights` where the second part begins, and to `kept` all gradients that it begins
+  /// with. `captured` has a gradient for each of the captures.
+  void defer(const Tensors& captured, const NodeSet& to_inputs, Roots& weights, Tensors& kept) {
     std::size_t next_captured = first_;
     if (to_weights_.empty()) {
       for (std::uint32_t i = 0; i < node_->num_inputs(); ++i) {
+        kept.push_back(captured[next_captured]);
         weights.add({node_, i}, captured[next_captured++]);
       }
       for (Edge& edge : node_->next_edges()) {
@@ -78,6 +79,7 @@ class StageBackward::Border {
     for (std::size_t i = 0; i < to_weights_.size(); ++i) {
       if (to_weights_[i].is_valid()) gradients[i] = captured[next_captured++];
     }
+    kept.insert(kept.end(), gradients.begin(), gradients.end());
     const auto first = std::find_if(gradients.begin(), gradients.end(),
                                     [](const torch::Tensor& each) { return each.defined(); });
     if (first == gradients.end()) return;
@@ -107,8 +109,8 @@ void StageBackward::Roots::add(Edge edge, torch::Tensor gradient) {
 StageBackward::StageBackward(const Tensors& outputs, std::vector<GradientSink> inputs, Tensors tied)
     : inputs_(std::move(inputs)), tied_(std::move(tied)) {
   for (const torch::Tensor& output : outputs) {
-    outputs_.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output)
-                                              : Edge());
+    const bool has_graph = output.defined() && output.requires_grad();
+    outputs_.push_back(has_graph ? torch::autograd::impl::gradient_edge(output) : Edge());
   }
 }
 
@@ -203,7 +205,8 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   const Tensors captured = Engine::get_default_engine().execute(
       first_part.edges, first_part.gradients, /*keep_graph=*/true, /*create_graph=*/false,
       /*accumulate_grad=*/false, captures);
-  for (Border& border : borders) border.defer(captured, to_inputs, weights_);
+  Tensors kept = weights_.gradients;
+  for (Border& border : borders) border.defer(captured, to_inputs, weights_, kept);
   // Their destruction would not be enough: a tensor that a border has saved holds the node that
   // made it.
   for (const NodePtr& node : done) node->release_variables();
@@ -212,9 +215,12 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   std::size_t next_captured = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i]) of_inputs[i] = captured[next_captured++];
-    for (const torch::Tensor& kept : weights_.gradients) {
-      if (!of_inputs[i].defined() || !kept.defined()) continue;
-      if (of_inputs[i].is_alias_of(kept)) of_inputs[i] = of_inputs[i].clone();
+    const auto shares_memory = [&](const torch::Tensor& each) {
+      return each.defined() && of_inputs[i].is_alias_of(each);
+    };
+    // The second part may add to what it keeps, in place.
+    if (of_inputs[i].defined() && std::any_of(kept.begin(), kept.end(), shares_memory)) {
+      of_inputs[i] = of_inputs[i].clone();
     }
   }
   return of_inputs;

@@ -8,7 +8,8 @@
 // border, such as a linear layer's, leads to both. It runs twice: in I the engine asks it for the
 // gradient of its input, in W for that of its weight. For this, I keeps the gradients that flow
 // into it, and then takes its edges to the inputs out of the graph. So W is one execution of the
-// engine over all borders, nothing is computed twice, and all that only I needed is released when I
+// engine over all borders, no layer's matrix products or convolutions are computed twice
+// (normalisations compute their sums in both parts), and all that only I needed is released when I
 // ends. What a border's node saved stays until W, also where only I needed it: LibTorch releases a
 // node's tensors together.
 //

@@ -30,7 +30,8 @@ class MessageChannel {
  public:
   virtual ~MessageChannel() = default;
 
-  /// Does not wait for the receive.
+  /// Does not wait for the receive. Between ranks it waits until a tensor on a GPU is in host
+  /// memory.
   virtual void send(int to, StageMessage message) = 0;
   /// Waits for the oldest message of `from` that was not received yet. Throws StepAborted where
   /// another worker has ended the step, TimeoutError at the deadline, CommError if a rank is gone.

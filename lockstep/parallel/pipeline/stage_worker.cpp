@@ -30,6 +30,7 @@ void StageWorker::begin(const Table& table, const StepBatch& batch) {
 
 void StageWorker::clear() {
   messages_.clear();
+  results_.clear();
   for (const auto& each : stages_) {
     if (each) each->clear();
   }

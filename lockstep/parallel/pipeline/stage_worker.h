@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -38,12 +39,12 @@ class StageWorker {
   void begin(const Table& table, const StepBatch& batch);
   /// Does one action of the worker's line.
   void perform(const Action& action);
-  /// Drops the graphs and messages of a step that failed.
+  /// Drops the graphs, messages and results of a step that failed.
   void clear();
 
-  /// After a step, on the worker of the last stage: for each micro-batch the loss, or the outputs
-  /// where the step was no training. Elsewhere empty lists.
-  const std::vector<Tensors>& results() const { return results_; }
+  /// Gives the results of a step away. On the worker of the last stage they are, for each
+  /// micro-batch, the loss, or the outputs where the step was no training; elsewhere empty lists.
+  std::vector<Tensors> take_results() { return std::exchange(results_, {}); }
 
  private:
   void forward(const Action& action);

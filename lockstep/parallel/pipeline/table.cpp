@@ -88,6 +88,14 @@ std::optional<Action> receive_before(const Table& table, const Action& action) {
   return std::nullopt;
 }
 
+template <class IsWanted>
+bool has_action(const Table& table, const IsWanted& is_wanted) {
+  return std::any_of(table.workers.begin(), table.workers.end(), [&](const auto& actions) {
+    return std::any_of(actions.begin(), actions.end(),
+                       [&](const Action& action) { return is_wanted(action.kind); });
+  });
+}
+
 }  // namespace
 
 Action receive_of(const Action& send) {
@@ -114,9 +122,10 @@ Action action_of(std::string_view text) {
     if (!number.empty() || !numbered) continue;
     if (action.stage < kMostStages && action.micro_batch < kMostMicroBatches) return action;
   }
-  throw ConfigError(str("\"", text,
-                        "\" is no action of a pipeline; expected the like of 2F0, 2B0, 2I0, 2W0, "
-                        "1SEND_F0, 2RECV_F0, 2SEND_B0, 1RECV_B0 or 2REDUCE_GRAD"));
+  throw ConfigError(
+      str("\"", text,
+          "\" is no action of a pipeline; expected an action such as 2F0, 2B0, 2I0, 2W0, "
+          "1SEND_F0, 2RECV_F0, 2SEND_B0, 1RECV_B0 or 2REDUCE_GRAD"));
 }
 
 std::string csv(const Table& table) {
@@ -217,10 +226,11 @@ Table with_reductions(const Table& table) {
 }
 
 bool has_messages(const Table& table) {
-  return std::any_of(table.workers.begin(), table.workers.end(), [](const auto& actions) {
-    return std::any_of(actions.begin(), actions.end(),
-                       [](const Action& action) { return is_message(action.kind); });
-  });
+  return has_action(table, [](Kind kind) { return is_message(kind); });
+}
+
+bool has_reductions(const Table& table) {
+  return has_action(table, [](Kind kind) { return kind == Kind::kReduce; });
 }
 
 Table forwards_of(const Table& table) {

@@ -37,6 +37,10 @@ constexpr bool is_gradient(Kind kind) {
 constexpr bool is_weight_gradient(Kind kind) {
   return kind == Kind::kBackward || kind == Kind::kBackwardWeight;
 }
+/// What a stage computes: F, B, I and W.
+constexpr bool is_compute(Kind kind) {
+  return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
+}
 
 struct Action {
   Kind kind = Kind::kForward;
@@ -61,33 +65,35 @@ struct Table {
 
 /// A line for each worker, its actions between commas, as PyTorch reads and writes tables.
 std::string csv(const Table& table);
-/// The reverse: the stages are on the workers whose lines name them. Empty cells are skipped, and
-/// an empty line is a worker that does nothing, but for those at the end. ConfigError for a cell
-/// that is no action, and for a stage that stands in two lines.
+/// The reverse: the stages are on the workers whose lines name them. Empty cells are skipped. An
+/// empty line is a worker that does nothing; empty lines at the end are ignored. ConfigError for a
+/// cell that is no action, and for a stage that stands in two lines.
 Table table_of(std::string_view csv, std::string name);
 
 /// The receive that takes what `send`, a kSendForward or kSendBackward, sends.
 Action receive_of(const Action& send);
 
-/// The same with the messages that its stages need: each worker sends as soon as it has something,
-/// and receives just before it uses it, from each other worker in the order in which that one
-/// sends. A send does not wait for its receive: with sends that do, workers could wait for each
-/// other. Where neighbouring stages share a worker there is no message. LOCKSTEP_CHECK: there are
-/// none yet.
+/// Returns `table` with the messages that its stages need: each worker sends as soon as it has
+/// something, and receives just before it uses it, from each other worker in the order in which
+/// that one sends. A send does not wait for its receive: with sends that do, workers could wait for
+/// each other. Where neighbouring stages share a worker there is no message. LOCKSTEP_CHECK: there
+/// are none yet.
 Table with_messages(const Table& table);
 
-/// The same with a reduction of each stage's gradients as soon as its last micro-batch is through.
-/// Comes before with_messages(), so that no message waits for it (LOCKSTEP_CHECK).
+/// Returns `table` with a reduction of each stage's gradients as soon as its last micro-batch is
+/// through. Comes before with_messages(), so that no message waits for it (LOCKSTEP_CHECK).
 Table with_reductions(const Table& table);
 
 /// Whether the table has the messages between its workers already.
 bool has_messages(const Table& table);
+/// Whether the table has reductions already.
+bool has_reductions(const Table& table);
 
 /// The forwards of `table` alone, in their order, without messages: what an evaluation does.
 Table forwards_of(const Table& table);
 
-/// The same where the backward of `stage` is not split, because its layers cannot be: the whole of
-/// it stands where that of its inputs stood.
+/// Returns `table` with the backward of `stage` whole, for layers whose backward cannot be split:
+/// B stands in the place of I, and W is left out.
 Table with_whole_backward(const Table& table, int stage);
 
 }  // namespace lockstep::pipeline

@@ -37,9 +37,9 @@ TEST(PipelineCheck, SaysWhatIsWrong) {
   for (const auto& [csv, message] : {
            Defect{"0F0,0F1,0B0\n",
                   "worker 0: the backward of stage 0 for micro-batch 1 must be whole"},
-           Defect{"0F0,0B0,0B1\n", "worker 0: 0B1 stands before 0F1, or without it"},
-           Defect{"0B0,0F0\n", "worker 0: 0B0 stands before 0F0"},
-           Defect{"0F0,0W0,0I0\n", "worker 0: 0W0 stands before 0I0"},
+           Defect{"0F0,0B0,0B1\n", "worker 0: 0B1 needs 0F1 before it, in the same line"},
+           Defect{"0B0,0F0\n", "worker 0: 0B0 needs 0F0 before it"},
+           Defect{"0F0,0W0,0I0\n", "worker 0: 0W0 needs 0I0 before it"},
            Defect{"0F0,0I0\n", "must be whole, or split"},
            Defect{"0F0,0B0,0I0,0W0\n", "0W0 is out of the order"},
            Defect{"0F0,0F0,0B0\n", "worker 0: 0F0 occurs twice"},
@@ -49,7 +49,8 @@ TEST(PipelineCheck, SaysWhatIsWrong) {
            Defect{"0F0,0F1,0B0,0REDUCE_GRAD,0B1\n", "0REDUCE_GRAD stands before the last gradient"},
            Defect{"0F0,0B0\n2F0,2B0\n", "nobody holds stage 1"},
            Defect{"0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n", "worker 1: 1RECV_F0 is missing"},
-           Defect{"0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0\n", "0SEND_F0 stays on the worker"},
+           Defect{"0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0\n",
+                  "0SEND_F0: stages 0 and 1 are on one worker, where nothing is sent"},
            Defect{"0F0,0B0,0SEND_B0\n", "0SEND_B0 has nobody on the other side"},
        }) {
     EXPECT_THAT(error_of(table_of(csv, "mine")), HasSubstr(message)) << csv;

@@ -16,6 +16,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/check.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
+#include <lockstep/parallel/pipeline/run_workers.h>
 #include <lockstep/parallel/pipeline/schedules.h>
 #include <lockstep/parallel/thread_team.h>
 #include <tests/parallel/pipeline/random_table.h>
@@ -340,6 +341,27 @@ TEST(PipelineExecutor, KeepsTheTypeOfAnErrorAndTheOriginal) {
     EXPECT_THAT(error.what(), HasSubstr("worker 0 failed in stage 0 at 0F0: beyond"));
     EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
   }
+}
+
+// Worker 0 would wait for its deadline.
+TEST(PipelineWorkers, EndTheWaitsOfTheOthersWhereOneThrows) {
+  ThreadTeam team({"worker 0", "worker 1"});
+  Mailboxes<int> mailboxes(2, std::chrono::seconds(60));
+  bool ended_by_other = false;
+  const Clock::time_point start = Clock::now();
+  EXPECT_THAT(message_of<Error>([&] {
+                run_workers(team, mailboxes, [&](std::size_t worker) {
+                  if (worker == 1) throw std::runtime_error("the device is gone");
+                  try {
+                    mailboxes.receive(1, 0);
+                  } catch (const StepAborted&) {
+                    ended_by_other = true;
+                  }
+                });
+              }),
+              HasSubstr("worker 1: the device is gone"));
+  EXPECT_TRUE(ended_by_other);
+  EXPECT_LT(seconds_since(start), 2);
 }
 
 TEST(PipelineMailboxes, KeepTheOrderOfEachPair) {

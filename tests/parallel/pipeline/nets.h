@@ -1,7 +1,9 @@
 // Nets in four stages, and one process that accumulates micro-batches: the oracle of pipelines.
 #pragma once
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -211,7 +213,7 @@ inline torch::Tensor accumulate(const Net& net, int micro_batches) {
     Tensors tensors{xs[i]};
     for (std::size_t s = 0; s < net.stages.size(); ++s) {
       const pipeline::RandomScope scope(
-          torch::kCPU, {.cpu = true},
+          net.x.device(), {.cpu = true, .device = true},
           pipeline::micro_batch_seed(seed, static_cast<int>(s), static_cast<int>(i)));
       tensors = net.stages[s].forward(tensors);
     }
@@ -221,6 +223,29 @@ inline torch::Tensor accumulate(const Net& net, int micro_batches) {
     sum = sum.defined() ? sum + loss.detach() : loss.detach();
   }
   return sum;
+}
+
+/// `net` on `device`, to which its modules are moved.
+inline Net net_on(torch::Device device, Net net) {
+  for (const auto& stage : net.stages) stage.module().to(device);
+  net.x = net.x.to(device);
+  net.y = net.y.to(device);
+  return net;
+}
+
+/// The largest difference between gradients of two nets, relative to the norm of the whole
+/// gradient; infinite where one of them has a gradient that the other has not.
+inline double relative_difference(const Net& got, const Net& expected) {
+  const Tensors a = parameters_of(got), b = parameters_of(expected);
+  double difference = 0, norm = 0;  // squared
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const torch::Tensor &mine = a[i].grad(), &other = b[i].grad();
+    if (mine.defined() != other.defined()) return std::numeric_limits<double>::infinity();
+    if (!mine.defined()) continue;
+    difference += (mine.to(other.device()) - other).square().sum().item<double>();
+    norm += other.square().sum().item<double>();
+  }
+  return std::sqrt(difference / norm);
 }
 
 /// The first difference between what two nets have learnt, or "": gradients and buffers, bit for

@@ -324,6 +324,34 @@ TEST(StageBackward, RunsACustomFunctionOnce) {
   EXPECT_TRUE(scale.grad().equal(x.detach().sum(0)));
 }
 
+// x + c * scale + bias, for an x of one row: all gradients are made of the one that comes in, and
+// that of the bias is a view of it.
+struct AffineFunction : torch::autograd::Function<AffineFunction> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x,
+                               const torch::Tensor& scale, const torch::Tensor& bias) {
+    return x + 3 * scale + bias;
+  }
+  static Tensors backward(torch::autograd::AutogradContext*, Tensors gradients) {
+    const torch::Tensor& gradient = gradients[0];
+    return {gradient, 3 * gradient.squeeze(0), gradient.squeeze(0)};
+  }
+};
+
+// The stage before reads the gradient of its output while the sum of the bias's is written to.
+TEST(StageBackward, SendsNoMemoryThatTheSecondPartKeeps) {
+  const torch::Tensor scale = torch::randn({5}).requires_grad_();
+  const torch::Tensor bias = torch::randn({5}).requires_grad_();
+  torch::Tensor x = torch::randn({1, 5});
+  const GradientSink sink = GradientSink::attach(x);
+  StageBackward backward({AffineFunction::apply(x, scale, bias)}, {sink});
+  const torch::Tensor sent = backward.backward_input({torch::ones({1, 5})})[0];
+  backward.backward_weight();
+  EXPECT_TRUE(sent.equal(torch::ones({1, 5})));
+  EXPECT_TRUE(scale.grad().equal(torch::full({5}, 3.0F)));
+  EXPECT_TRUE(bias.grad().equal(torch::ones({5})));
+  EXPECT_FALSE(sent.is_alias_of(bias.grad()));
+}
+
 // The first part has nothing to do where no input needs a gradient.
 TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
   nn::Linear linear(5, 5);

@@ -1,0 +1,25 @@
+// One function on the threads of all workers of a pipeline.
+#pragma once
+
+#include <cstddef>
+
+#include <lockstep/parallel/pipeline/mailboxes.h>
+#include <lockstep/parallel/thread_team.h>
+
+namespace lockstep::pipeline {
+
+/// Calls work(worker) on every thread of `team`, as ThreadTeam::run() does. Where one of them
+/// throws, nobody will send what it has not sent: `mailboxes` end the waits of the others.
+template <class Value>
+void run_workers(ThreadTeam& team, Mailboxes<Value>& mailboxes, const ThreadTeam::Task& work) {
+  team.run([&](std::size_t worker) {
+    try {
+      work(worker);
+    } catch (...) {
+      mailboxes.abort();
+      throw;
+    }
+  });
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,45 @@
+// The tables of one pipeline, for batches of all sizes.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/parallel/pipeline/table.h>
+
+namespace lockstep::pipeline {
+
+/// Makes the tables of `stages` stages on `workers` workers when they are asked for, and keeps
+/// them. ConfigErrors are those of make_table(). Not thread-safe.
+class StepTables {
+ public:
+  StepTables(PipelineOptions options, int stages, int workers)
+      : options_(std::move(options)), stages_(stages), workers_(workers) {}
+
+  /// What the workers do in a step, with messages. The reference stays valid.
+  const Table& training(int micro_batches) { return of(micro_batches).training; }
+  /// What they do in an evaluation.
+  const Table& evaluation(int micro_batches) { return of(micro_batches).evaluation; }
+
+ private:
+  struct Tables {
+    Table training;
+    Table evaluation;
+  };
+
+  const Tables& of(int micro_batches) {
+    const auto found = tables_.find(micro_batches);
+    if (found != tables_.end()) return found->second;
+    Table training = make_table(options_, stages_, workers_, micro_batches);
+    Table evaluation = with_messages(forwards_of(training));
+    return tables_.emplace(micro_batches, Tables{std::move(training), std::move(evaluation)})
+        .first->second;
+  }
+
+  const PipelineOptions options_;
+  const int stages_;
+  const int workers_;
+  std::map<int, Tables> tables_;  // by the number of micro-batches
+};
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,217 @@
+// What calls of a pipeline leave behind, and which tensors and devices they take.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/distributed_pipeline.h>
+#include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/pipeline/saved_buffers.h>
+#include <tests/parallel/pipeline/nets.h>
+#include <tests/support/groups.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::difference;
+using testing_support::make_net;
+using testing_support::message_of;
+using testing_support::Net;
+using testing_support::no_errors;
+using testing_support::run_group;
+
+std::vector<torch::Device> two_cpus() { return std::vector<torch::Device>(2, torch::kCPU); }
+
+Net calls_net() {
+  torch::manual_seed(4);
+  return {{torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::Tanh()),
+           torch::nn::Sequential(torch::nn::Linear(6, 2))},
+          torch::randn({8, 6}),
+          torch::randint(2, {8}, torch::kInt64),
+          testing_support::cross_entropy};
+}
+
+template <class AnyPipeline>
+struct KnownOfAStep {
+  explicit KnownOfAStep(const AnyPipeline& pipe)
+      : timeline(pipe.timeline()),
+        activations(pipe.peak_activations()),
+        bytes(pipe.peak_activation_bytes()) {}
+
+  // What has changed, or "".
+  std::string change(const AnyPipeline& pipe) const {
+    if (pipe.timeline().end != timeline.end) return "the timeline";
+    for (std::size_t worker = 0; worker < timeline.workers.size(); ++worker) {
+      if (pipe.timeline().workers[worker].size() != timeline.workers[worker].size())
+        return "the actions";
+    }
+    if (pipe.peak_activations() != activations) return "the activations";
+    const ActivationBytes now = pipe.peak_activation_bytes();
+    return now.stages == bytes.stages && now.workers == bytes.workers ? "" : "the bytes";
+  }
+
+  pipeline::Timeline timeline;
+  std::vector<int> activations;
+  ActivationBytes bytes;
+};
+
+TEST(PipelineCalls, AnEvaluationLeavesWhatIsKnownOfTheLastStep) {
+  const Net net = calls_net();
+  Pipeline pipe(net.stages, two_cpus(), {.micro_batches = 4, .measure_memory = true});
+  pipe.step(net.criterion, net.x, net.y);
+  const KnownOfAStep known(pipe);
+  EXPECT_GT(known.bytes.stages[0], 0);
+  pipe.forward(net.x);
+  EXPECT_EQ(known.change(pipe), "");
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    DistributedPipeline ranks({net.stages[static_cast<std::size_t>(group.rank())]}, group,
+                              torch::kCPU, {.micro_batches = 4, .measure_memory = true});
+    ranks.step(net.criterion, net.x, net.y);
+    const KnownOfAStep of_rank(ranks);
+    ranks.forward({net.x});
+    if (of_rank.change(ranks) != "") throw Error(of_rank.change(ranks));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(PipelineCalls, KeepNoResults) {
+  const Net net = calls_net();
+  Pipeline pipe(net.stages, two_cpus(), {.micro_batches = 1});
+  torch::Tensor output = pipe.forward(net.x);
+  const auto memory = output.storage().getWeakStorageImpl();
+  output = torch::Tensor();
+  EXPECT_TRUE(memory.expired());
+}
+
+// Adds the second input if there is one. Returns the sum and the second input.
+pipeline::StageModule adding_stage() {
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(6, 6);
+  return pipeline::StageModule(linear, [linear](const Tensors& inputs) -> Tensors {
+    const torch::Tensor y = linear->forward(inputs[0]);
+    return {inputs[1].defined() ? y + inputs[1] : y, inputs[1]};
+  });
+}
+
+TEST(PipelineCalls, TakeAndReturnUndefinedTensors) {
+  const auto criterion = [](const torch::Tensor& output, const torch::Tensor&) {
+    return output.square().mean();
+  };
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbH1}) {
+    for (const bool recompute : {false, true}) {
+      torch::manual_seed(1);
+      const std::vector<pipeline::StageModule> stages = {adding_stage(), adding_stage()};
+      const torch::Tensor x = torch::randn({8, 6});
+      Pipeline pipe(stages, two_cpus(),
+                    {.micro_batches = 2, .schedule = schedule, .recompute = recompute});
+      const double without =
+          pipe.step(criterion, Tensors{x, torch::Tensor()}, torch::Tensor()).item<double>();
+      EXPECT_TRUE(pipe.parameters()[0].grad().defined());
+      EXPECT_EQ(
+          pipe.step(criterion, Tensors{x, torch::zeros({8, 6})}, torch::Tensor()).item<double>(),
+          without);
+      const Tensors outputs = pipe.forward({x, torch::Tensor()});
+      ASSERT_EQ(outputs.size(), 2U);
+      EXPECT_EQ(outputs[0].size(0), 8);
+      EXPECT_FALSE(outputs[1].defined());
+    }
+  }
+}
+
+// Without y only the number of samples tells how large the batch is.
+TEST(PipelineCalls, OnRanksNeedNoTargetWhereTheCriterionNeedsNone) {
+  const auto criterion = [](const torch::Tensor& output, const torch::Tensor&) {
+    return output.square().mean();
+  };
+  const Net net = calls_net();
+  const auto step_with = [&](std::optional<std::int64_t> samples) {
+    return run_group(2, "shm", [&](ProcessGroup group) {
+      DistributedPipeline pipe({net.stages[static_cast<std::size_t>(group.rank())]}, group,
+                               torch::kCPU, {.micro_batches = 4});
+      const torch::Tensor loss = pipe.step(criterion, net.x, torch::Tensor(), samples);
+      if (loss.defined() != (group.rank() == 1)) throw Error("the loss is on the wrong rank");
+    });
+  };
+  EXPECT_EQ(step_with(8), no_errors(2));
+  EXPECT_THAT(step_with(std::nullopt)[1], HasSubstr("needs y, or the number of samples"));
+}
+
+TEST(PipelineCalls, SayInOneLineThatADeviceDoesNotExist) {
+  const Net net = calls_net();
+  for (const torch::Device device : {torch::Device(torch::kCUDA, 99), torch::Device(torch::kXLA)}) {
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  Pipeline(net.stages, {torch::kCPU, device}, {.micro_batches = 2});
+                }),
+                AllOf(HasSubstr(lockstep::str("Pipeline: ", device, " ")), HasSubstr("this "),
+                      Not(HasSubstr("\n"))));
+  }
+}
+
+// A rank may have stages without parameters.
+TEST(PipelineCalls, ClippingTakesRanksWithoutParameters) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Tensors parameters;
+    if (group.rank() == 0) {
+      parameters.push_back(torch::zeros({4}).requires_grad_());
+      parameters[0].mutable_grad() = torch::full({4}, 3.0F);
+    }
+    const double norm = clip_grad_norm_(parameters, 3.0, group).item<double>();
+    if (norm != 6) throw Error(str("the norm is ", norm));
+    if (group.rank() == 0 && !parameters[0].grad().allclose(torch::full({4}, 1.5F), 1e-5))
+      throw Error("not clipped");
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Two floats on a page of their own, which can be made read-only.
+class Page {
+ public:
+  Page()
+      : memory_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    LOCKSTEP_CHECK(memory_ != MAP_FAILED, "no page");
+  }
+  ~Page() { munmap(memory_, kBytes); }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+
+  torch::Tensor tensor() const { return torch::from_blob(memory_, {2}); }
+  void forbid_writes() { LOCKSTEP_CHECK(mprotect(memory_, kBytes, PROT_READ) == 0, "mprotect"); }
+
+ private:
+  static constexpr std::size_t kBytes = 4096;
+  void* const memory_;
+};
+
+// Another worker's stage may read a buffer that both share while this one restores its own.
+TEST(SavedBuffers, AreWrittenToOnlyWhereTheyHaveChanged) {
+  Page page;
+  torch::nn::BatchNorm1d norm(2);
+  norm->register_buffer("shared", page.tensor());
+  const pipeline::SavedBuffers saved(*norm);
+  page.forbid_writes();
+  norm->forward(torch::randn({4, 2}));
+  const auto restore = [&] {
+    saved.restore();
+    const bool restored = norm->running_mean.equal(torch::zeros({2})) &&
+                          norm->running_var.equal(torch::ones({2})) &&
+                          norm->num_batches_tracked.item<std::int64_t>() == 0;
+    std::_Exit(restored ? 0 : 1);
+  };
+  ASSERT_FALSE(norm->running_mean.equal(torch::zeros({2})));
+  EXPECT_EXIT(restore(), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// Messages between ranks: what arrives, over which backend, and what ends them.
+#include <lockstep/parallel/pipeline/rank_channel.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <tests/support/groups.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+
+// No table promises the order in which NCCL would do the messages of a rank.
+TEST(RankChannel, SendsOverGlooWhereTheGroupIsOverNccl) {
+  EXPECT_EQ(message_backend("nccl"), "gloo");
+  for (const char* other : {"single", "shm", "gloo", "hierarchical"}) {
+    EXPECT_EQ(message_backend(other), std::nullopt) << other;
+  }
+}
+
+struct ChannelCase {
+  const char* group;
+  std::optional<std::string> messages;  // another backend for them, as over NCCL
+};
+
+void PrintTo(const ChannelCase& c, std::ostream* out) {
+  *out << c.group << " with messages over " << c.messages.value_or("it");
+}
+
+class RankChannels : public testing::TestWithParam<ChannelCase> {};
+INSTANTIATE_TEST_SUITE_P(Backends, RankChannels,
+                         testing::Values(ChannelCase{"shm", {}}, ChannelCase{"gloo", {}},
+                                         ChannelCase{"hierarchical", {}},
+                                         ChannelCase{"shm", "gloo"}, ChannelCase{"gloo", "shm"}));
+
+// Message `number` of rank `from`: tensors of all kinds, the large one longer than any ring. There
+// are so many that the header does not fit into its first part.
+StageMessage message_of_rank(int from, int number) {
+  torch::Tensor counted =
+      torch::arange(2 * 3 * 4 * 5, torch::kFloat32).view({2, 3, 4, 5}) + 100 * from + 1000 * number;
+  StageMessage message;
+  message.tensors = {counted,
+                     torch::Tensor(),
+                     counted.contiguous(torch::MemoryFormat::ChannelsLast),
+                     counted.select(3, 1),                        // has gaps
+                     torch::full({1}, number).expand({7}),        // repeats an element
+                     torch::full({1 << 20}, 10 * from + number),  // 8 MiB
+                     torch::empty({0, 4}),
+                     counted.sum().to(torch::kBFloat16)};
+  for (int i = 0; i < 8; ++i) message.tensors.push_back(counted.narrow(1, 0, 1).contiguous() + i);
+  for (std::size_t i = 0; i < message.tensors.size(); ++i) {
+    message.requires_grad.push_back(message.tensors[i].defined() && i % 3 == 0);
+  }
+  return message;
+}
+
+void require_equal(const StageMessage& got, const StageMessage& sent) {
+  LOCKSTEP_CHECK(got.tensors.size() == sent.tensors.size(), got.tensors.size(), " tensors");
+  LOCKSTEP_CHECK(got.requires_grad == sent.requires_grad, "other gradients are wanted");
+  for (std::size_t i = 0; i < got.tensors.size(); ++i) {
+    const torch::Tensor &mine = got.tensors[i], &other = sent.tensors[i];
+    LOCKSTEP_CHECK(mine.defined() == other.defined(), "tensor ", i);
+    if (!mine.defined()) continue;
+    LOCKSTEP_CHECK(mine.scalar_type() == other.scalar_type() && mine.equal(other), "tensor ", i);
+    const bool dense = other.is_non_overlapping_and_dense();
+    LOCKSTEP_CHECK(dense ? mine.strides() == other.strides() : mine.is_contiguous(), "tensor ", i);
+  }
+}
+
+// All ranks send to all others before they receive anything, up and down at once.
+TEST_P(RankChannels, CarryMessagesBothWaysAtOnce) {
+  const auto& [backend, messages] = GetParam();
+  constexpr int kRanks = 3, kMessages = 2;
+  const auto errors = run_group(kRanks, backend, [&, messages = messages](ProcessGroup group) {
+    RankChannel channel =
+        messages ? RankChannel(group, torch::kCPU, messages) : RankChannel(group, torch::kCPU);
+    if (channel.backend() != messages.value_or(group.backend())) throw Error(channel.backend());
+    for (int number = 0; number < kMessages; ++number) {
+      for (int to = 0; to < kRanks; ++to) {
+        if (to != group.rank()) channel.send(to, message_of_rank(group.rank(), number));
+      }
+    }
+    for (int from = kRanks - 1; from >= 0; --from) {
+      for (int number = 0; from != group.rank() && number < kMessages; ++number) {
+        require_equal(channel.receive(from), message_of_rank(from, number));
+      }
+    }
+    channel.finish();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(kRanks));
+}
+
+// Rank 1 waits for a message and rank 2 in the group.
+TEST_P(RankChannels, EndWithTheirGroupOnAllRanks) {
+  const auto& [backend, messages] = GetParam();
+  const auto errors = run_group(3, backend, [&, messages = messages](ProcessGroup group) {
+    RankChannel channel =
+        messages ? RankChannel(group, torch::kCPU, messages) : RankChannel(group, torch::kCPU);
+    if (group.rank() == 0) {
+      channel.abort("the stage is broken");
+      throw Error("the stage is broken");
+    }
+    if (group.rank() == 1) channel.receive(0);
+    group.barrier();
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("the stage is broken")));
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline
