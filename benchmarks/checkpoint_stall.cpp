@@ -1,10 +1,14 @@
 // For how long a checkpoint of ResNet-50 with AdamW's state stops the training thread:
 //
-//   checkpoint_stall FOLDER [--threads 2] [--turns 15]
+//   checkpoint_stall FOLDER [--threads 2] [--turns 15] [--trainer]
 //
 // prints medians, smallest and largest times in milliseconds: of the copy that a checkpoint in the
 // background costs, with float32 in rows and in channels_last; of the write that follows it on the
 // disk of FOLDER, in another thread; and, as the floor, of a memcpy of as many bytes in one piece.
+//
+// --trainer measures it within Trainer::fit(), on random images: the time from one step to the next
+// without checkpoints, with one between the two, with one being written beside them, and else; and
+// the "checkpoint" action of Profiler::kSimple.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +20,8 @@
 #include <torch/torch.h>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/data/random_sampler.h>
+#include <lockstep/data/tensor_dataset.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/train/background_job.h>
@@ -24,12 +30,14 @@
 #include <lockstep/train/memory_format.h>
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/tensor_snapshot.h>
+#include <lockstep/train/trainer.h>
 
 namespace {
 
 using lockstep::StateDict;
 
 void print_times(const char* what, std::vector<double> seconds) {
+  if (seconds.empty()) return;
   std::sort(seconds.begin(), seconds.end());
   std::printf("%-28s %8.1f %8.1f %8.1f\n", what, seconds[seconds.size() / 2] * 1e3,
               seconds.front() * 1e3, seconds.back() * 1e3);
@@ -93,20 +101,112 @@ void measure(const std::string& folder, bool channels_last, int turns) {
   print_times("copy of one tensor", floors);
 }
 
+constexpr std::int64_t kBatch = 8;
+constexpr std::int64_t kStepsBetween = 20;  // long enough for the write before to be complete
+constexpr std::int64_t kStepsOfWrite = 10;  // in which it is
+
+// Notes when each step was complete.
+struct StepClock final : lockstep::Listener {
+  void on_step(const lockstep::StepReport&) override { times.push_back(lockstep::Clock::now()); }
+  std::vector<lockstep::Clock::time_point> times{};
+};
+
+// Random images: how long a step takes does not depend on them.
+lockstep::ImageDataset random_images(std::int64_t count) {
+  torch::manual_seed(0);
+  return lockstep::image_dataset(torch::randint(256, {count, 3, 128, 128}, torch::kUInt8),
+                                 torch::randint(1000, {count}, torch::kInt64), /*num_classes=*/1000);
+}
+
+// Seconds from each step to the next in an epoch of ResNet-50; with checkpoints where `folder` is
+// not empty, after each kStepsBetween steps.
+std::vector<double> time_steps(const std::string& folder, std::int64_t steps,
+                               lockstep::RunReport& report) {
+  lockstep::ResNet net = lockstep::resnet50();
+  lockstep::to_channels_last(*net);
+  lockstep::ClassificationTask task(net, lockstep::ClassificationLoss::kCrossEntropy);
+  const lockstep::ImageDataset images = random_images(kBatch * steps);
+  lockstep::Loader loader(
+      images, lockstep::RandomSampler(images.size(), {.seed = 1}),
+      {lockstep::Normalize{{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}},
+      {.batch_size = kBatch, .threads = 1});
+  StepClock clock;
+  lockstep::TrainerOptions options{.optimizer = lockstep::AdamWOptions{.lr = 1e-4},
+                                   .profiler = {.kind = lockstep::Profiler::kSimple}};
+  options.listeners.push_back(&clock);
+  if (!folder.empty()) {
+    options.checkpoints = {.directory = folder,
+                           .every_n_train_steps = kStepsBetween,
+                           .keep_last = 1,
+                           .background = true};
+  }
+  lockstep::Trainer trainer(
+      options,
+      lockstep::make_strategy(
+          "single", lockstep::init_process_group({.environment = lockstep::WorkerEnvironment{}})));
+  report = trainer.fit(task, loader);
+  std::vector<double> seconds;
+  for (std::size_t i = 1; i < clock.times.size(); ++i) {
+    seconds.push_back(std::chrono::duration<double>(clock.times[i] - clock.times[i - 1]).count());
+  }
+  return seconds;
+}
+
+void measure_trainer(const std::string& folder, int turns) {
+  const std::int64_t steps = kStepsBetween * (turns + 1);
+  lockstep::RunReport report;
+  std::vector<double> without = time_steps({}, steps, report);
+  without.erase(without.begin());  // memory comes to its size
+  const std::vector<double> with = time_steps(folder, steps, report);
+  std::vector<double> stalled, beside, others;
+  for (std::size_t i = 1; i < with.size(); ++i) {
+    const auto done = static_cast<std::int64_t>(i) + 1;  // steps, when this time begins
+    const std::int64_t since = done < kStepsBetween ? kStepsBetween : done % kStepsBetween;
+    std::vector<double>& kind = since == 0 ? stalled : since <= kStepsOfWrite ? beside : others;
+    kind.push_back(with[i]);
+  }
+  std::printf("ResNet-50, batches of %lld of 128x128   median smallest  largest\n",
+              static_cast<long long>(kBatch));
+  print_times("step, without checkpoints", without);
+  print_times("step with one after it", stalled);
+  print_times("step beside its writing", beside);
+  print_times("other steps", others);
+  for (const lockstep::ProfiledAction& action : report.profile) {
+    if (action.name != "checkpoint") continue;
+    std::printf("action checkpoint: %lld calls, %.1f ms each\n",
+                static_cast<long long>(action.calls),
+                action.seconds / static_cast<double>(action.calls) * 1e3);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc % 2 != 0) {
-    std::fprintf(stderr, "usage: checkpoint_stall FOLDER [--threads 2] [--turns 15]\n");
-    return 2;
-  }
   int threads = 2;
   int turns = 15;
-  for (int i = 2; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--threads") == 0) threads = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--turns") == 0) turns = std::max(1, std::atoi(argv[i + 1]));
+  bool in_trainer = false;
+  bool is_understood = argc >= 2 && argv[1][0] != '-';
+  for (int i = 2; i < argc; ++i) {
+    const bool has_value = i + 1 < argc;
+    if (std::strcmp(argv[i], "--trainer") == 0)
+      in_trainer = true;
+    else if (std::strcmp(argv[i], "--threads") == 0 && has_value)
+      threads = std::atoi(argv[++i]);
+    else if (std::strcmp(argv[i], "--turns") == 0 && has_value)
+      turns = std::max(1, std::atoi(argv[++i]));
+    else
+      is_understood = false;
+  }
+  if (!is_understood) {
+    std::fprintf(stderr,
+                 "usage: checkpoint_stall FOLDER [--threads 2] [--turns 15] [--trainer]\n");
+    return 2;
   }
   at::set_num_threads(threads);
+  if (in_trainer) {
+    measure_trainer(argv[1], turns);
+    return 0;
+  }
   for (const bool channels_last : {false, true}) measure(argv[1], channels_last, turns);
   return 0;
 }

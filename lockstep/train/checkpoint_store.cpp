@@ -1,6 +1,7 @@
 #include <lockstep/train/checkpoint_store.h>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,6 +64,9 @@ bool may_remove(const fs::path& folder) {
     return false;
   }
 }
+
+// A "nice" value: beside a thread of a usual one (0) it gets a tenth of a busy processor.
+constexpr int kPriorityOfWriting = 10;
 
 bool leads_to(const fs::path& link, const fs::path& target) {
   std::error_code error;
@@ -149,6 +153,13 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
         str("cannot write the checkpoint: ", error.what(),
             "; earlier checkpoints are whole; resume the run when this is mended"));
   }
+}
+
+// Else a team of OpenMP's threads, each of which has its part of the work, waits for the one that
+// shares its processor with this thread: a step takes twice as long. On Linux the priority is that
+// of one thread, and everybody may lower it.
+void CheckpointStore::give_way() {
+  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriorityOfWriting));
 }
 
 void CheckpointStore::write(const std::vector<CheckpointFile>& files,

@@ -52,6 +52,10 @@ class CheckpointStore {
   /// whose manifest cannot be read or is of another version, are left alone.
   void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
 
+  /// For a thread that saves while others of the process compute: from now on these come first where
+  /// the processors are all busy.
+  static void give_way();
+
   /// Checkpoints that are there at the same time while one is written, at most.
   static std::int64_t most_at_once(const CheckpointOptions& options) {
     return options.keep_last + options.save_top_k + 1;
