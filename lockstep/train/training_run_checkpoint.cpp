@@ -328,7 +328,6 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   writing_.start([this, parameters, copies = std::move(copies), info = checkpoint_info(),
                   moment = std::move(moment)] {
     CheckpointStore::give_way();
-    CheckpointStore::give_way();
     const auto middle = copies.begin() + parameters;
     const CheckpointContent content(StateDict(copies.begin(), middle),
                                     StateDict(middle, copies.end()), info);
