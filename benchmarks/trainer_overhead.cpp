@@ -1,19 +1,24 @@
 // What Trainer::fit() costs beside the loop that a user would write: loader, forward, backward,
 // optimizer, the loss of each step.
 //
-//   trainer_overhead [--rounds 9] [--net mnist|resnet18|all] [--threads 1] [--listener] [--cpu]
+//   trainer_overhead [--rounds 9] [--net mnist|resnet18|all] [--threads 1] [--listener]
+//                    [--loggers csv,tensorboard] [--cpu]
 //
 // Each round trains an epoch of the same net by hand and one by the Trainer, the first of them in
 // turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
 // Both ways keep freed memory, as ranks of `lockstep train` do (prepare_rank()).
-// --listener adds a listener that is told of each step. --cpu takes the processor time of the
+// --listener adds a listener that is told of each step, --loggers a LoggingListener of these, which
+// write their two values of each step into a folder for temporary files. --cpu takes the processor time of the
 // training thread in place of the time that passes: other programs disturb it less.
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +31,8 @@
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/report/loggers/logger_table.h>
+#include <lockstep/report/loggers/logging_listener.h>
 #include <lockstep/train/memory_format.h>
 #include <lockstep/train/trainer.h>
 
@@ -45,6 +52,13 @@ double now_seconds() {
 double median(Times values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
+}
+
+std::vector<std::string> names_in(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream words(text);
+  for (std::string name; std::getline(words, name, ',');) names.push_back(name);
+  return names;
 }
 
 // What is trained.
@@ -143,20 +157,32 @@ struct StepListener final : lockstep::Listener {
   double sum = 0;
 };
 
-Times train_by_trainer(Work& work, lockstep::Loader& loader, bool with_listener) {
-  StepListener listener;
+// What is told of each step of the Trainer's.
+struct Told {
+  bool listener = false;
+  std::vector<std::string> loggers{};
+};
+
+Times train_by_trainer(Work& work, lockstep::Loader& loader, const Told& told) {
   lockstep::TrainerOptions options{.optimizer = work.optimizer};
-  if (with_listener) options.listeners.push_back(&listener);
+  if (told.listener) options.listeners.push_back(std::make_unique<StepListener>());
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("trainer-overhead-" + std::to_string(getpid()));
+  if (!told.loggers.empty()) {
+    options.listeners.push_back(std::make_unique<lockstep::LoggingListener>(
+        lockstep::make_loggers(told.loggers, {.directory = folder, .run_name = "run"})));
+  }
   lockstep::Trainer trainer(
       options,
       lockstep::make_strategy(
           "single", lockstep::init_process_group({.environment = lockstep::WorkerEnvironment{}})));
   TimedTask task(*work.task);
   trainer.fit(task, loader);
+  std::filesystem::remove_all(folder);
   return task.times;
 }
 
-void compare(Work work, int rounds, bool with_listener) {
+void compare(Work work, int rounds, const Told& told) {
   lockstep::Loader loader = loader_of(work);
   Times by_hand, by_trainer, ratios;
   for (int round = -1; round < rounds; ++round) {  // the first one prepares memory
@@ -165,7 +191,7 @@ void compare(Work work, int rounds, bool with_listener) {
       loader.set_epoch(0);
       hand = train_by_hand(work, loader);
     };
-    const auto run_trainer = [&] { trainer = train_by_trainer(work, loader, with_listener); };
+    const auto run_trainer = [&] { trainer = train_by_trainer(work, loader, told); };
     if (round % 2 == 0) run_hand();
     run_trainer();
     if (round % 2 != 0) run_hand();
@@ -188,23 +214,25 @@ int main(int argc, char** argv) {
   int rounds = 9;
   int threads = 1;
   std::string net = "all";
-  bool with_listener = false;
+  Told told;
   for (int i = 1; i < argc; ++i) {
     const bool has_value = i + 1 < argc;
     if (!std::strcmp(argv[i], "--listener"))
-      with_listener = true;
+      told.listener = true;
     else if (!std::strcmp(argv[i], "--cpu"))
       clock_of_steps = CLOCK_THREAD_CPUTIME_ID;
     else if (!std::strcmp(argv[i], "--rounds") && has_value)
       rounds = std::atoi(argv[++i]);
     else if (!std::strcmp(argv[i], "--threads") && has_value)
       threads = std::atoi(argv[++i]);
+    else if (!std::strcmp(argv[i], "--loggers") && has_value)
+      told.loggers = names_in(argv[++i]);
     else if (!std::strcmp(argv[i], "--net") && has_value)
       net = argv[++i];
     else
       return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
   }
   at::set_num_threads(lockstep::prepare_rank(lockstep::WorkerEnvironment{}, threads));
-  if (net != "resnet18") compare(mnist_work(), rounds, with_listener);
-  if (net != "mnist") compare(resnet_work(), rounds, with_listener);
+  if (net != "resnet18") compare(mnist_work(), rounds, told);
+  if (net != "mnist") compare(resnet_work(), rounds, told);
 }

@@ -1,6 +1,7 @@
 // A net, a data set and a metric of one's own, trained by the Trainer: which of two spirals is a
-// point on? The run has a one-cycle schedule with momentum, averaged weights, early stopping, a
-// checkpoint, loggers, a summary of the model and a profile. Runs on any number of ranks, one too.
+// point on? The run accumulates gradients and has a one-cycle schedule with momentum, averaged
+// weights, early stopping, checkpoints in the background, loggers, a summary of the model and a
+// profile. Runs on any number of ranks, one too.
 // Argument: the backend ("auto" where there is none).
 #include <unistd.h>
 
@@ -86,7 +87,8 @@ lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::
   const auto best = lockstep::MetricGoal::kMax;
   lockstep::TrainerOptions options{
       .max_epochs = 30,
-      .early_stopping = lockstep::EarlyStoppingOptions{.monitor = "f1", .mode = best, .patience = 20},
+      .early_stopping =
+          lockstep::EarlyStoppingOptions{.monitor = "f1", .mode = best, .patience = 20},
       .accumulate_grad_batches = 2,
       .val_check_interval = 50,
       .num_sanity_val_steps = 1,
