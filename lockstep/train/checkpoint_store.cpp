@@ -159,7 +159,9 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
 // shares its processor with this thread: a step takes twice as long. On Linux the priority is that
 // of one thread, and everybody may lower it.
 void CheckpointStore::give_way() {
-  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPriorityOfWriting));
+  const auto thread = static_cast<id_t>(gettid());
+  if (getpriority(PRIO_PROCESS, thread) >= kPriorityOfWriting) return;
+  static_cast<void>(setpriority(PRIO_PROCESS, thread, kPriorityOfWriting));
 }
 
 void CheckpointStore::write(const std::vector<CheckpointFile>& files,

@@ -2,6 +2,7 @@
 #include <lockstep/train/checkpoint_store.h>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -397,6 +399,22 @@ TEST_F(CheckpointStoreTest, LeavesTheOthersWholeWhenItCannotWrite) {
   EXPECT_FALSE(fs::exists(directory / ".tmp-step-00000002"));
   save_step(run, 3);
   EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 3));
+}
+
+int priority_of_this_thread() {
+  return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+}
+
+TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
+  const int before = priority_of_this_thread();
+  int in_thread = 0;
+  std::thread thread([&] {
+    CheckpointStore::give_way();
+    in_thread = priority_of_this_thread();
+  });
+  thread.join();
+  EXPECT_EQ(in_thread, std::max(before, 10));
+  EXPECT_EQ(priority_of_this_thread(), before);
 }
 
 // What comes to the disk is not what the checksum was made of.
