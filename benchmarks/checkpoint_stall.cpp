@@ -115,7 +115,8 @@ struct StepClock final : lockstep::Listener {
 lockstep::ImageDataset random_images(std::int64_t count) {
   torch::manual_seed(0);
   return lockstep::image_dataset(torch::randint(256, {count, 3, 128, 128}, torch::kUInt8),
-                                 torch::randint(1000, {count}, torch::kInt64), /*num_classes=*/1000);
+                                 torch::randint(1000, {count}, torch::kInt64),
+                                 /*num_classes=*/1000);
 }
 
 // Seconds from each step to the next in an epoch of ResNet-50; with checkpoints where `folder` is

@@ -52,8 +52,8 @@ class CheckpointStore {
   /// whose manifest cannot be read or is of another version, are left alone.
   void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
 
-  /// For a thread that saves while others of the process compute: from now on these come first where
-  /// the processors are all busy.
+  /// For a thread that saves while others of the process compute: from now on these come first
+  /// where the processors are all busy.
   static void give_way();
 
   /// Checkpoints that are there at the same time while one is written, at most.

@@ -246,7 +246,8 @@ TEST_F(CheckpointStoreTest, GoesBackToWhereItsUserTurnsLatest) {
   EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000003") << "leads nowhere";
 }
 
-// In a process that is killed when it has turned `latest` to the new one and begins to remove others.
+// In a process that is killed when it has turned `latest` to the new one and begins to remove
+// others.
 void save_and_die(CheckpointStore& run, std::int64_t next) {
   const pid_t child = fork();
   if (child == 0) {

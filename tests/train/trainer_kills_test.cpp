@@ -435,7 +435,8 @@ void wait_for_checkpoint(const fs::path& out, const fs::path& before, pid_t prog
   siginfo_t ended = {};
   while (fs::read_symlink(out / "checkpoints/latest", error) == before) {
     LOCKSTEP_CHECK(!deadline.expired(), "the program writes no checkpoint");
-    const int result = waitid(P_PID, static_cast<id_t>(program), &ended, WEXITED | WNOHANG | WNOWAIT);
+    const int result =
+        waitid(P_PID, static_cast<id_t>(program), &ended, WEXITED | WNOHANG | WNOWAIT);
     if (result != 0 || ended.si_pid != 0) return;
     sleep_seconds(1e-3);
   }
