@@ -52,10 +52,12 @@ test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision,
 
 # In ctest these tests have limits for the part of the ways that they take without the variable.
 EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) --limit=7200
-test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule on four nets with one process
-	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets
+test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule on four nets with one process; export 4.4 GB
+	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets export_models
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
+	tools/bootstrap.sh oracles
+	$(PYTHON) tests/export/onnx_oracle.py build/$(PRESET)/export_models large || [ $$? -eq 77 ]
 
 build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benchmarks
 	cmake --build build/$(PRESET) -j $(JOBS)

@@ -13,6 +13,9 @@ STUBS = {
 mkdir -p .deps
 [ "$(cat .deps/cmake-args 2>/dev/null)" = "$TORCH" ] || echo "$TORCH" >.deps/cmake-args
 """,
+    ".deps/venv/bin/python": """echo python "$@" >>calls
+exit ${PYTHON_STATUS:-0}
+""",
     "bin/cmake": """echo cmake "$@" >>calls
 case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
 for preset in release debug; do
@@ -33,7 +36,7 @@ class MakefileTest(unittest.TestCase):
         shutil.copy(MAKEFILE, self.root)
         for name, body in STUBS.items():
             path = self.root / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("#!/bin/sh\n" + body)
             path.chmod(0o755)
 
@@ -64,9 +67,13 @@ class MakefileTest(unittest.TestCase):
     def test_exhaustive_tests_have_their_variable_and_no_limit_of_ctest(self):
         status, calls = self.make("test-exhaustive")
         self.assertEqual(status, 0)
-        self.assertIn("--target tests_train tests_train_resnets\n", calls)
+        self.assertIn("--target tests_train tests_train_resnets export_models\n", calls)
         for program, suite in ("train", "StrategyEquality"), ("train_resnets", "StrategyEqualityResNet"):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
+        self.assertTrue(calls.endswith(
+            "bootstrap oracles\npython tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
+        self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and says why
+        self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1")[0], 0)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
         status, calls = self.make("cuda")
