@@ -2,6 +2,7 @@
 // docs/training_loop.md explains it. Runs on any number of ranks of one host, one too. Its argument is
 // the backend, "auto" where there is none.
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -256,7 +257,7 @@ torch::Tensor train_two_nets(ProcessGroup& group, const std::filesystem::path& f
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   lockstep::ProcessGroupOptions options;
   if (argc > 1) options.backend = argv[1];
   auto group = lockstep::init_process_group(options);
@@ -296,4 +297,7 @@ int main(int argc, char** argv) {
     std::filesystem::remove_all(folder);
     std::printf("group of %d over %s: all results are right\n", group.size(), group.backend().c_str());
   }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return lockstep::exit_code(error);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,7 +158,9 @@ int main(int argc, char** argv) try {
     options.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
   }
   auto group = lockstep::init_process_group(options);
-  torch::set_num_threads(std::max(1, torch::get_num_threads() / group.local_size()));
+  if (!std::getenv("OMP_NUM_THREADS")) {  // by which launchers give each rank its share
+    torch::set_num_threads(std::max(1, torch::get_num_threads() / group.local_size()));
+  }
 
   torch::manual_seed(0);
   const std::int64_t samples = 48 * group.size();  // of a batch, over all ranks

@@ -3,11 +3,13 @@
 // give the loss and the gradients of the model in one piece. In one process the devices, two CPUs
 // or two GPUs, belong to threads of this process; started on two ranks, each rank has one device.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,23 @@ struct Settings {
   std::string backend = "auto";
 };
 
+std::int64_t number_of(const std::string& name, const std::string& value) {
+  std::int64_t number = 0;
+  const char* const end = value.data() + value.size();
+  const auto [stopped, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stopped != end || number < 1 || number > 1'000'000) {
+    throw lockstep::ConfigError(name + " must be from 1 to 1000000, got '" + value + "'");
+  }
+  return number;
+}
+
+const std::string& one_of(const std::string& name, const std::string& value,
+                          const std::string& first, const std::string& second) {
+  if (value == first || value == second) return value;
+  throw lockstep::ConfigError(name + " must be " + first + " or " + second + ", got '" + value +
+                              "'");
+}
+
 Settings parse(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; i += 2) {
@@ -41,22 +60,28 @@ Settings parse(int argc, char** argv) {
     if (i + 1 == argc) throw lockstep::ConfigError(name + " needs a value");
     const std::string value = argv[i + 1];
     if (name == "--image-size") {
-      settings.image_size = std::stoll(value);
+      settings.image_size = number_of(name, value);
     } else if (name == "--batch") {
-      settings.batch = std::stoll(value);
+      settings.batch = number_of(name, value);
     } else if (name == "--micro-batches") {
-      settings.micro_batches = std::stoi(value);
+      settings.micro_batches = static_cast<int>(number_of(name, value));
     } else if (name == "--steps") {
-      settings.steps = std::stoi(value);
+      settings.steps = static_cast<int>(number_of(name, value));
     } else if (name == "--cut") {
-      settings.cut = value;
+      settings.cut = one_of(name, value, "tutorial", "balance");
     } else if (name == "--device") {
-      settings.device = value;
+      settings.device = one_of(name, value, "cpu", "cuda");
     } else if (name == "--backend") {
       settings.backend = value;
     } else {
       throw lockstep::ConfigError("unknown option " + name);
     }
+  }
+  const int parts = std::max(2, settings.micro_batches);  // the table of our own has two
+  if (settings.batch < parts) {
+    throw lockstep::ConfigError("--batch must be at least " + std::to_string(parts) +
+                                ", an image for each micro-batch, got " +
+                                std::to_string(settings.batch));
   }
   return settings;
 }
@@ -271,7 +296,9 @@ int main(int argc, char** argv) try {
   }
   auto group = lockstep::init_process_group(options);
   if (group.size() > 2) throw lockstep::ConfigError("there are two stages: start one or two ranks");
-  const int threads = std::max(1, torch::get_num_threads() / 2);  // of each device
+  // Of each device. On ranks the launcher has given each its share of the processors.
+  const int all = torch::get_num_threads();
+  const int threads = group.size() == 1 ? std::max(1, all / 2) : all;
   torch::set_num_threads(threads);
 
   torch::manual_seed(0);

@@ -168,7 +168,7 @@ TEST(PipelinePicture, ComparesAStepWithItsReplay) {
   EXPECT_NEAR(picture.bubbles[0].bubble, 1 - 7.0 / 20, 1e-9);
   EXPECT_NEAR(picture.bubbles[1].bubble, 1 - 7.0 / 14, 1e-9);
   EXPECT_NEAR(picture.bubbles[2].bubble, 0.5, 1e-9);
-  EXPECT_NEAR(idle_of_worker(picture.charts[0].timeline, 1), 0.7, 1e-9);
+  EXPECT_NEAR(picture.charts[0].timeline.bubble_of(1), 0.7, 1e-9);
   const auto json = nlohmann::json::parse(picture_json(picture));
   EXPECT_NEAR(json["bubble"].get<double>(), 0.65, 1e-9);
   EXPECT_NEAR(json["bubble_replayed"].get<double>(), 0.5, 1e-9);

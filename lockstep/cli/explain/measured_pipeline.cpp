@@ -67,13 +67,7 @@ PipelineOptions options_of(const pipeline::Table& table, const ToyStages& toys) 
   options.table = table;
   options.threads_per_worker = toys.threads;
   // A table with reductions runs as that of a single replica, which has nothing to add up.
-  const bool reduces =
-      std::any_of(table.workers.begin(), table.workers.end(), [](const auto& line) {
-        return std::any_of(line.begin(), line.end(), [](const pipeline::Action& action) {
-          return action.kind == pipeline::Kind::kReduce;
-        });
-      });
-  if (reduces) options.reduce = [](int, const Tensors&) {};
+  if (has_reductions(table)) options.reduce = [](int, const Tensors&) {};
   return options;
 }
 

@@ -20,10 +20,6 @@ using pipeline::Kind;
 using pipeline::Table;
 using pipeline::Timeline;
 
-bool computes(Kind kind) {
-  return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
-}
-
 struct TimeUnit {
   const char* name;
   double per_second;
@@ -155,14 +151,6 @@ std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker)
         static_cast<double>(picture.stage_bytes.at(static_cast<std::size_t>(stage)))));
   }
   return join(texts, " + ");
-}
-
-double idle_of_worker(const Timeline& timeline, std::size_t worker) {
-  double busy = 0;
-  for (const Interval& each : timeline.workers[worker]) {
-    if (computes(each.action.kind)) busy += each.end - each.begin;
-  }
-  return timeline.end > 0 ? 1 - busy / timeline.end : 0;
 }
 
 double executor_share(const ExecutorCost& cost) {

@@ -76,8 +76,6 @@ std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t work
 /// The bytes of each stage of a worker, "1 MiB + 512 KiB" in the order of stages_of_worker(). Empty
 /// where they are not known, and where the worker has one stage, whose bytes are its own.
 std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker);
-/// The share of the step's time in which one worker does not compute, 0 to 1.
-double idle_of_worker(const pipeline::Timeline& timeline, std::size_t worker);
 /// The part of a step that the executor takes, 0 to 1 and more.
 double executor_share(const ExecutorCost& cost);
 /// The table as CSV in lines of at most `columns`, as far as its cells allow. The continuation of a

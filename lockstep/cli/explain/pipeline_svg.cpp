@@ -157,7 +157,7 @@ class PipelineDrawing {
     const double x = x_of(each.begin);
     const double width = std::max(x_of(each.end) - x - 0.6, 0.6);
     const LookOfKind& look = look_of(each.action.kind);
-    const bool computes = !is_message(each.action.kind) && &look != &kReduceLook;
+    const bool computes = is_compute(each.action.kind);
     const bool later = place_[static_cast<std::size_t>(each.action.stage)] > 0;
     out_ << rect(x, computes ? top : top + kBox + 2, width, computes ? kBox : kThinBox,
                  str(look.name, later ? " later" : ""),
@@ -185,7 +185,7 @@ class PipelineDrawing {
       for (const pipeline::Interval& each : chart.timeline.workers[worker])
         draw_box(each, worker, lane, chart.unit);
       out_ << svg::text_at(right + 64, lane + 15, "e",
-                           percent_text(idle_of_worker(chart.timeline, worker)));
+                           percent_text(chart.timeline.bubble_of(worker)));
       draw_held(worker, right + kHeld, lane);
     }
   }

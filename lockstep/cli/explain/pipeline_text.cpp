@@ -161,7 +161,7 @@ std::string workers_text(const PipelinePicture& picture) {
       row.push_back(binary_bytes_text(static_cast<double>(picture.worker_bytes.at(worker))));
     if (has_stage_bytes) row.push_back(stage_bytes_text(picture, worker));
     for (const PipelineChart& chart : picture.charts)
-      row.push_back(percent_text(idle_of_worker(chart.timeline, worker)));
+      row.push_back(percent_text(chart.timeline.bubble_of(worker)));
   }
   std::vector<int> widths(rows[0].size());
   for (const auto& row : rows) {
