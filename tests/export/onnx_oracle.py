@@ -4,7 +4,7 @@ Usage: onnx_oracle.py EXPORT_MODELS operators|nets|large [--page FILE | --check-
 
 EXPORT_MODELS is the program of export_models.cpp. Each model runs with batches of 1, 2 and 7: floats
 must agree within the case's tolerance relative to the largest output, everything else exactly; of a net's outputs
-[batch, classes] the largest class must be the same. ResNet-50 must be exported in 3 s of processor time. The large
+[batch, classes] the largest class must be the same. The export of ResNet-50 has a limit of processor time. The large
 model must have external data beyond 32 bits. With --page the table of operators is written, with --check-page it
 is an error when the table names other operators or opsets. Ends with 77 where onnx or onnxruntime is missing, or the
 memory that the large model needs.
@@ -20,7 +20,9 @@ import sys
 import tempfile
 
 OPSETS = (17, 18, 19, 20)
-MOST_PROCESSOR_SECONDS = {"resnet50_from_one_image": 3}  # of 224x224, with a dynamic batch
+# Of 224x224, with a dynamic batch. The target is 3 s, which benchmarks/onnx_table.py shows; a machine of CI may take
+# several times as long as that of the table.
+MOST_PROCESSOR_SECONDS = {"resnet50_from_one_image": 12}
 LARGE_NEEDS_BYTES = 12e9  # LibTorch's weights or onnxruntime's, and the file in the page cache
 HEAD = """# Operators of the ONNX export
 LibTorch's operators that `export_onnx()` and `lockstep export` can write, for which opsets, and the largest difference
