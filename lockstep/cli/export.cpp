@@ -1,15 +1,18 @@
 // lockstep export CHECKPOINT --onnx FILE
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/train_checkpoints.h>
 #include <lockstep/cli/weights_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -19,9 +22,20 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/text.h>
 #include <lockstep/train/checkpoint.h>
+#include <lockstep/train/checkpoint_folder.h>
 
 namespace lockstep {
 namespace {
+
+// The file of weights in `path`, which may be a run's folder or a checkpoint's.
+std::string weights_in(const std::string& path) {
+  std::error_code ignored;
+  for (const char* name : {kModelFile, kWeightsLink}) {
+    const std::filesystem::path file = std::filesystem::path(path) / name;
+    if (std::filesystem::is_regular_file(file, ignored)) return file.string();
+  }
+  return path;
+}
 
 struct ExportArguments {
   std::string checkpoint;
@@ -116,8 +130,8 @@ void add_export_command(CLI::App& app) {
   const auto to = std::make_shared<ExportArguments>();
   command
       ->add_option("CHECKPOINT", to->checkpoint,
-                   "Made by `lockstep train --out`, or with --recipe any file of its weights "
-                   "(.safetensors, .pt, .pth)")
+                   "Made by `lockstep train --out DIR`: DIR, a checkpoint in it or its file of "
+                   "weights; or with --recipe any file of weights (.safetensors, .pt, .pth)")
       ->required();
   command->add_option("--onnx", to->onnx, "Model to write")->required()->type_name("FILE");
   command->add_option("--recipe", to->recipe, "Recipe of the network (default: the checkpoint's)");
@@ -153,6 +167,7 @@ void add_export_command(CLI::App& app) {
     if (to->batch_size < 1) {
       throw ConfigError(str("--batch-size must be at least 1, got ", to->batch_size));
     }
+    to->checkpoint = weights_in(to->checkpoint);
     run_export(*to);
   });
 }

@@ -7,6 +7,9 @@ namespace lockstep {
 /// thread that waits by spinning computes.
 double processor_seconds();
 
+/// Those of all processes that this one has started and waited for, and of theirs.
+double processor_seconds_of_children();
+
 /// Bytes that this process occupies now, each page divided by the number of processes that map it;
 /// the sum over processes counts what they share once. 0 where the kernel does not tell.
 long long proportional_bytes();

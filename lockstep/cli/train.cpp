@@ -8,6 +8,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/image_options.h>
+#include <lockstep/cli/interrupt_line.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train_data.h>
 #include <lockstep/cli/train_rank.h>
@@ -48,7 +49,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
                      "Where the loss is computed: gathered (on the first device) or on-each (dp "
                      "only, default gathered)");
   add_integer(command, "--stages", to.stages,
-              "Stages that the model is cut into (pipeline and hybrid only, default 2)");
+              "Stages that the model is cut into (pipeline and hybrid only, default 2, or 4 "
+              "by the schedules interleaved and zbv, which have two on each worker)");
   add_integer(command, "--micro-batches", to.micro_batches,
               "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
               "default 4)");
@@ -195,7 +197,10 @@ void run(const TrainArguments& arguments) {
   // Read before the ranks exist: they share the pages.
   const RecipeData data = load_recipe_data(settings, {});
   const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
-  if (settings.world_size == 1) return rank_main();
+  if (settings.world_size == 1) {
+    const InterruptLine line;
+    return rank_main();
+  }
   start_ranks(settings, rank_main);
 }
 

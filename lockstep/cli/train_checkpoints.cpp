@@ -44,7 +44,7 @@ CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
         "--background-checkpoints need --out DIR, where checkpoints are kept");
   }
   options.directory = out / "checkpoints";
-  options.link = out / "checkpoint.safetensors";
+  options.link = out / kWeightsLink;
   const OptionCheck check("train");
   if (arguments.every_n_train_steps) {
     options.every_n_train_steps = *arguments.every_n_train_steps;

@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+/// In a run's folder, the link to the weights of its newest checkpoint.
+inline constexpr const char* kWeightsLink = "checkpoint.safetensors";
+
 /// As the user gave them; absent where the Trainer's default counts.
 struct CheckpointArguments {
   std::optional<std::int64_t> every_n_train_steps;

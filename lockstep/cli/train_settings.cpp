@@ -80,7 +80,6 @@ int workers_of_pipeline(const TrainSettings& settings) {
 void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   StrategyOptions& options = settings.strategy_options;
-  options.stages = arguments.stages.value_or(options.stages);
   options.micro_batches = arguments.micro_batches.value_or(options.micro_batches);
   options.recompute = arguments.recompute;
   options.shard_optimizer = arguments.shard_optimizer;
@@ -89,7 +88,14 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   if (const auto schedule = told_apart(arguments.schedule.schedules).of_pipeline) {
     options.schedule = schedule_named(*schedule);
   }
+  const int of_two_workers = 2 * stages_per_worker(options.schedule);
+  options.stages = arguments.stages.value_or(of_two_workers);
   const int workers = workers_of_pipeline(settings);
+  if (workers == 1 && options.stages > 1) {
+    throw ConfigError(lockstep::str("train: --stages ", options.stages, " by the schedule ",
+                                    schedule_name(options.schedule), " are all on one worker, where "
+                                    "nothing overlaps; give --stages ", of_two_workers));
+  }
   const bool hybrid = settings.strategy == "hybrid";
   settings.data_shares = hybrid ? settings.world_size / workers : 1;
   settings.on_several_devices = !hybrid && settings.world_size == 1;

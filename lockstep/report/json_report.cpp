@@ -88,6 +88,7 @@ std::string to_json(const RunReport& report) {
   }
   if (info.stages > 0) {
     json["stages"] = info.stages;
+    if (info.workers > 0) json["workers"] = info.workers;
     json["cuts"] = info.cuts;
     json["whole_backward"] = info.whole_backward;
     json["micro_batches"] = info.micro_batches;
@@ -104,6 +105,7 @@ std::string to_json(const RunReport& report) {
         {{"action", action.name}, {"calls", action.calls}, {"seconds", action.seconds}});
   }
   if (!report.stop_reason.empty()) json["stop_reason"] = report.stop_reason;
+  if (!info.resumed_from.empty()) json["resumed_from"] = info.resumed_from;
   return json.dump(2) + "\n";
 }
 

@@ -18,7 +18,8 @@ namespace lockstep {
 /// {"labels", "rows"}. A run that ended early has a "stop_reason". Where gradients accumulate,
 /// "accumulate_grad_batches" is added, with strategy dp "devices", "dp_loss" and, where they are
 /// given, "device_weights", with TrainerOptions::profiler "profile" (objects with "action", "calls"
-/// and "seconds"), and with a pipeline "stages",
+/// and "seconds"), of a resumed run
+/// "resumed_from" (the checkpoint), and with a pipeline "stages", "workers" (threads or ranks),
 /// "cuts" (the blocks that all stages but the last end with), "whole_backward" (stages whose
 /// backward the schedule would split, and cannot), "micro_batches", "schedule" and "recompute".
 /// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.

@@ -20,6 +20,28 @@ std::string precision_text(const std::string& precision) {
   return precision == "32" ? "float32" : precision == "16" ? "float16" : precision;
 }
 
+// "of 2 pipelines of 4 stages on 2 workers (zbv, 8 micro-batches)"
+std::string pipeline_words(const RunInfo& info) {
+  std::string words;
+  const bool has_workers = info.workers > 0;
+  if (info.strategy == "hybrid" && has_workers) {
+    words += " of " + plural(info.world_size / info.workers, "pipeline");
+  }
+  words += " of " + plural(info.stages, "stage");
+  if (has_workers && info.workers < info.stages) words += " on " + plural(info.workers, "worker");
+  return words + " (" + info.schedule + ", " + plural(info.micro_batches, "micro-batch") +
+         (info.recompute ? ", recompute" : "") + ")";
+}
+
+// "goes on from run/checkpoints/step-00000008 in epoch 1, behind step 8 of 12"
+std::string resumed_line(const RunInfo& info) {
+  std::string line =
+      str("goes on from ", info.resumed_from, info.first_step > 0 ? " in" : " with", " epoch ",
+          info.first_epoch);
+  if (info.first_step == 0) return line;
+  return line + str(", behind step ", info.first_step, " of ", info.steps_per_epoch);
+}
+
 }  // namespace
 
 std::string fixed_text(double value, int digits) {
@@ -81,10 +103,7 @@ std::string run_line(const RunInfo& info) {
   std::string line = info.recipe + ": " + info.strategy;
   if (!info.dp_loss.empty()) line += " with " + plural(info.devices, "replica");
   if (!info.device_weights.empty()) line += " (weights " + join(info.device_weights) + ")";
-  if (info.stages > 0) {
-    line += " of " + plural(info.stages, "stage") + " (" + info.schedule + ", " +
-            plural(info.micro_batches, "micro-batch") + (info.recompute ? ", recompute" : "") + ")";
-  }
+  if (info.stages > 0) line += pipeline_words(info);
   if (info.world_size > 1) line += " over " + info.backend;
   line +=
       ", " + plural(info.world_size, "process") + " x " + plural(info.threads_per_rank, "thread");
@@ -102,6 +121,7 @@ std::string run_line(const RunInfo& info) {
 
 std::string run_heading(const RunInfo& info) {
   std::string text = run_line(info) + '\n';
+  if (!info.resumed_from.empty()) text += resumed_line(info) + '\n';
   if (info.cuts.empty()) return text;
   text += "cut behind " + join(info.cuts);
   if (!info.whole_backward.empty()) {

@@ -89,6 +89,7 @@ struct RunInfo {
   std::vector<double> device_weights{};
   std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
   int stages = 0;           ///< of a pipeline
+  int workers = 0;          ///< of a pipeline: its threads or ranks
   /// Pipelines: where the model was cut, as the blocks that all stages but the last end with.
   std::vector<std::string> cuts{};
   /// Pipelines whose schedule splits backwards: the stages whose backward it leaves whole.
@@ -105,6 +106,8 @@ struct RunInfo {
   /// What the recipe was told of its model, by name: {"model", "resnet18"}, {"image_size", "224"}.
   std::map<std::string, std::string> recipe_options{};
   std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with
+  std::int64_t first_step = 0;       ///< optimizer steps of that epoch that were done before
+  std::string resumed_from{};        ///< the checkpoint of a resumed run; known to rank 0
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;
   std::int64_t parameters = 0;       ///< number of trainable scalars

@@ -211,6 +211,7 @@ void TrainingRun::begin() {
   info_.accumulate_grad_batches = options_.accumulate_grad_batches;
   info_.learning_rate = plateau_ ? plateau_->lr() : base_lr_;
   info_.first_epoch = position_.epoch;
+  info_.first_step = position_.step;
   info_.max_epochs = options_.max_epochs;
   info_.steps_per_epoch = steps_per_epoch();
   info_.parameters = trainable_scalars(task_.module());

@@ -140,9 +140,10 @@ NamedTensors TrainingRun::resume() {
   NamedTensors of_optimizer;
   const auto read = [&] {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
-    checkpoint =
-        load_checkpoint(resumed_path(), task_.module(), training_state(of_optimizer), info_.recipe,
-                        FolderCheck::kVerified);
+    const std::filesystem::path path = resumed_path();
+    checkpoint = load_checkpoint(path, task_.module(), training_state(of_optimizer), info_.recipe,
+                                 FolderCheck::kVerified);
+    info_.resumed_from = path.string();
     require_same_split(checkpoint, info_.split);
     // Older checkpoints lack these settings, which then had only one value.
     checkpoint.settings.merge(

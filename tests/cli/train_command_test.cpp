@@ -338,9 +338,18 @@ TEST_F(TrainCommand, SaysThatTheDiskIsFull) {
 }
 
 TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
-  const auto arguments = command({"mnist", "--nproc-per-node", "2", "--batch-size", "4",
-                                  "--max-epochs", "1000000", "--out", in_scratch("run")});
-  for (const int signal : {SIGINT, SIGTERM}) {
+  struct Case {
+    const char* ranks;
+    int signal;
+    const char* line;
+  };
+  for (const auto& [ranks, signal, line] :
+       {Case{"1", SIGINT, "error: interrupted by signal 2 (Interrupt)\n"},
+        Case{"1", SIGTERM, "error: interrupted by signal 15 (Terminated)\n"},
+        Case{"2", SIGINT, "error: interrupted by signal 2 (Interrupt)\n"},
+        Case{"2", SIGTERM, "error: interrupted by signal 15 (Terminated)\n"}}) {
+    const auto arguments = command({"mnist", "--nproc-per-node", ranks, "--batch-size", "4",
+                                    "--max-epochs", "1000000", "--out", in_scratch("run")});
     std::filesystem::remove_all(scratch / "run");
     ProgramRun run(arguments, {{"LOCKSTEP_DATA", data.path().string()}});
     // It trains once it has written a checkpoint.
@@ -351,7 +360,8 @@ TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
     kill(run.pid(), signal);
     const ProgramResult result = run.wait();
     EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
-    EXPECT_EQ(result.left_behind, 0) << "signal " << signal;
+    EXPECT_THAT(result.err, HasSubstr(line));
+    EXPECT_EQ(result.left_behind, 0) << ranks << " ranks, signal " << signal;
   }
 }
 

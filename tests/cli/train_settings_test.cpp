@@ -190,6 +190,22 @@ TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
   EXPECT_EQ(refusal("cifar10", 3, "zbv"),
             "train: --strategy pipeline, --stages 3: Pipeline: the schedule zbv has 2 stages on "
             "each worker, got 3 stages in all");
+  EXPECT_EQ(refusal("cifar10", 2, "zbv"),
+            "train: --stages 2 by the schedule zbv are all on one worker, where nothing overlaps; "
+            "give --stages 4");
+}
+
+TEST(TrainSettings, GiveAPipelineTwoWorkers) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  arguments.strategy = "pipeline";
+  for (const auto& [schedule, stages] : {std::pair("1f1b", 2), std::pair("zbv", 4),
+                                         std::pair("interleaved", 4), std::pair("gpipe", 2)}) {
+    arguments.schedule.schedules = {schedule};
+    const TrainSettings settings = resolve(arguments);
+    EXPECT_EQ(settings.strategy_options.stages, stages) << schedule;
+    EXPECT_EQ(settings.devices, 2) << schedule;
+  }
 }
 
 }  // namespace

@@ -71,6 +71,13 @@ TEST(Text, DescribesARun) {
                                                   "micro-batches) over shm, 2 processes"));
   info.recompute = true;
   EXPECT_THAT(run_line(info), testing::HasSubstr("(zb-h1, 4 micro-batches, recompute) over shm"));
+  info.world_size = 4;
+  info.workers = 2;
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: hybrid of 2 pipelines of 2 stages (zb-"));
+  info.strategy = "pipeline";
+  info.stages = 4;
+  info.schedule = "zbv";
+  EXPECT_THAT(run_line(info), testing::StartsWith("mnist: pipeline of 4 stages on 2 workers (zbv"));
   info = sample_info();
   info.strategy = "single";
   info.world_size = 1;

@@ -10,10 +10,12 @@
 #include <lockstep/cli/bench_strategies/strategy_rank.h>
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
 #include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/other_programs.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
+#include <lockstep/report/text.h>
 
 namespace lockstep {
 namespace {
@@ -90,6 +92,15 @@ std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings
   return ways;
 }
 
+// Ratios of ways that were disturbed by turns say little.
+void warn_of_others(const OtherPrograms& others) {
+  constexpr double kDisturbing = 0.1;
+  const double share = others.share().value_or(0);
+  if (share < kDisturbing) return;
+  std::cerr << "note: other programs used " << fixed_text(100 * share, 0)
+            << "% of the processors meanwhile: measure again on a quiet machine" << std::endl;
+}
+
 // The rounds of the way "single"; null where it was not measured.
 const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
   for (const StrategyRounds& way : ways) {
@@ -102,6 +113,7 @@ const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
 
 void bench_strategies(const BenchStrategiesSettings& asked) {
   const BenchStrategiesSettings settings = with_cuts(asked);
+  const OtherPrograms others;
   const std::vector<StrategyRounds> ways = measure_ways(settings);
   std::vector<StrategyRow> rows;
   bool measured = false;
@@ -112,6 +124,7 @@ void bench_strategies(const BenchStrategiesSettings& asked) {
   if (!measured) throw CommandFailure(exit_code(ConfigError("")), rows.front().why_not);
   std::cout << strategies_text(settings, rows);
   flush_output(std::cout);
+  warn_of_others(others);
   if (!settings.json.empty()) write_json_file(settings.json, to_json(settings, rows));
 }
 

@@ -20,6 +20,7 @@ class StagedStrategy : public Strategy {
   const std::string& name() const override { return name_; }
   void describe(RunInfo& info) const override {
     info.stages = options_.stages;
+    info.workers = workers_;
     info.cuts = cuts_;
     info.whole_backward = whole_backward_;
     info.micro_batches = options_.micro_batches;
