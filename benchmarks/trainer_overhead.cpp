@@ -8,7 +8,7 @@
 // turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
 // Both ways keep freed memory, as ranks of `lockstep train` do (prepare_rank()).
 // --listener adds a listener that is told of each step, --loggers a LoggingListener of these, which
-// write their two values of each step into a folder for temporary files. --cpu takes the processor time of the
+// write their two values of each step into a temporary folder. --cpu takes the processor time of the
 // training thread in place of the time that passes: other programs disturb it less.
 #include <time.h>
 #include <unistd.h>

@@ -296,7 +296,8 @@ int main(int argc, char** argv) try {
   }
   auto group = lockstep::init_process_group(options);
   if (group.size() > 2) throw lockstep::ConfigError("there are two stages: start one or two ranks");
-  // Of each device. On ranks the launcher has given each its share of the processors.
+  // Each device computes with this many threads. A rank has its share of the processors already,
+  // from its launcher.
   const int all = torch::get_num_threads();
   const int threads = group.size() == 1 ? std::max(1, all / 2) : all;
   torch::set_num_threads(threads);

@@ -6,7 +6,8 @@
 namespace lockstep {
 
 /// While it lives, SIGINT and SIGTERM print the line that a launcher prints of its ranks, "error:
-/// interrupted by signal 2 (Interrupt)", and then end the process as they would have. One at a time.
+/// interrupted by signal 2 (Interrupt)", and then end the process as they would have. There may be
+/// one at a time.
 class InterruptLine {
  public:
   InterruptLine();

@@ -7,7 +7,8 @@ namespace lockstep {
 /// thread that waits by spinning computes.
 double processor_seconds();
 
-/// Those of all processes that this one has started and waited for, and of theirs.
+/// The seconds that processes which this one has started and waited for have computed, with those
+/// of their own children.
 double processor_seconds_of_children();
 
 /// Bytes that this process occupies now, each page divided by the number of processes that map it;

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include <lockstep/train/checkpoint.h>
 #include <lockstep/train/checkpoint_folder.h>
 #include <lockstep/train/model_ema.h>
 
@@ -13,16 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kOfTraining = "optimizer.";
-
 // Takes the tensors out of `state` that are no weights, and returns the averages among them.
 std::map<std::string, torch::Tensor> take_averages(StateDict& state) {
-  const std::string prefix = std::string(kOfTraining) + std::string(kAverageState);
+  const std::string prefix = std::string(kTrainingPrefix) + std::string(kAverageState);
   std::map<std::string, torch::Tensor> averages;
   for (const auto& [name, tensor] : state) {
     if (name.starts_with(prefix)) averages.emplace(name.substr(prefix.size()), tensor);
   }
-  std::erase_if(state, [](const auto& entry) { return entry.first.starts_with(kOfTraining); });
+  std::erase_if(state, [](const auto& entry) { return entry.first.starts_with(kTrainingPrefix); });
   return averages;
 }
 

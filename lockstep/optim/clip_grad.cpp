@@ -12,20 +12,16 @@ namespace {
 // Keeps a norm of zero from dividing; PyTorch's value.
 constexpr double kEpsilon = 1e-6;
 
-// The values of all gradients: of a sparse one those of its coalesced form, which it becomes.
-Tensors values_of_gradients(const Tensors& parameters) {
-  Tensors values;
+// All gradients. A sparse one becomes its coalesced form.
+Tensors coalesced_gradients(const Tensors& parameters) {
+  Tensors gradients;
   for (const auto& parameter : distinct(parameters)) {
     torch::Tensor& gradient = const_cast<torch::Tensor&>(parameter).mutable_grad();
     if (!gradient.defined()) continue;
-    if (gradient.is_sparse()) {
-      gradient = gradient.coalesce();
-      values.push_back(gradient._values());
-    } else {
-      values.push_back(gradient);
-    }
+    if (gradient.is_sparse()) gradient = gradient.coalesce();
+    gradients.push_back(gradient);
   }
-  return values;
+  return gradients;
 }
 
 // Each of `tensors` once; of a sparse one the values of its coalesced form, or of the form that it
@@ -84,7 +80,7 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type,
                               bool error_if_nonfinite) {
   const torch::NoGradGuard no_grad;
-  const Tensors gradients = values_of_gradients(parameters);
+  const Tensors gradients = coalesced_gradients(parameters);
   const torch::Tensor total = get_total_norm(gradients, norm_type, error_if_nonfinite);
   clip_grads_with_norm_(gradients, max_norm, total);
   return total;

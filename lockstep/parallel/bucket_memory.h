@@ -37,9 +37,9 @@ GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup&
 /// is not kAsIs, in the layout of its gradients.
 void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
 
-/// Gives parameters in shared memory memory of this rank's own, with the values that are there: without
-/// their bucket nobody agrees any more on who writes them, and to another group of ranks they would not
-/// be the same kind of memory. Where there is none, they stay.
+/// Moves parameters out of shared memory into this rank's own, with their values: without their
+/// bucket nobody agrees any more on who writes them, and another group of ranks would not see the
+/// same kind of memory on all of them. Where this rank cannot allocate, they stay.
 void leave_shared_memory(GradBucket& bucket) noexcept;
 
 /// ConfigError unless `parameters` can be moved, if `memory` asks for it.

@@ -5,7 +5,6 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/existing_device.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/parallel/require_on_device.h>
 
@@ -19,7 +18,7 @@ ModelParallel::ModelParallel(std::vector<pipeline::StageModule> stages,
         lockstep::str("ModelParallel: needs at least one stage and a device for each, got ",
                       stages_.size(), " and ", devices_.size()));
   }
-  for (torch::Device& device : devices_) device = existing_device(device, "ModelParallel: ");
+  devices_ = pipeline::with_indices(std::move(devices_), "ModelParallel: ");
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     pipeline::move_to(stages_[s], devices_[s]);
     register_module(lockstep::str("stage", s), stages_[s].module().shared_from_this());

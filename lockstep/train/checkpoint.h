@@ -39,6 +39,9 @@ inline constexpr std::string_view kRecipeOption = "recipe.";
 /// Begins the names of the loss scaler's tensors in a training state.
 inline constexpr std::string_view kGradScalerState = "grad_scaler.";
 
+/// Begins the names of a training state's tensors in a file.
+inline constexpr std::string_view kTrainingPrefix = "optimizer.";
+
 /// Writes the state of `module` and `training`, which is what Optimizer::state() gives,
 /// GradScaler::state() with kGradScalerState before its names, and ModelEma::state(); readers see
 /// the old file or the new one. For rank 0. CheckpointError when the file cannot be written, and

@@ -15,9 +15,6 @@ namespace lockstep {
 /// What a file's metadata says that it is.
 inline constexpr std::string_view kCheckpointFormat = "lockstep checkpoint 2";
 
-/// Begins the names of a training state's tensors in a file.
-inline constexpr std::string_view kTrainingPrefix = "optimizer.";
-
 /// `training` with the names that its tensors have in a file.
 StateDict named_for_file(const StateDict& training);
 

@@ -250,7 +250,8 @@ void CheckpointStore::remove_others(const fs::path& written) {
   for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
   recover_folders(options_.directory, is_checkpoint_name);  // what could not be removed before
   std::vector<fs::path> folders = checkpoint_folders(options_.directory);
-  // Those that were left behind go first: a kill leaves the others, whose parents tell of them.
+  // Checkpoints that were left behind go first: a kill on the way leaves the run's own, whose
+  // parents tell which ones were left behind.
   std::stable_partition(folders.begin(), folders.end(),
                         [&](const fs::path& folder) { return contains(left_behind_, folder); });
   for (const fs::path& folder : folders) {

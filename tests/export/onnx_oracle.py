@@ -20,8 +20,8 @@ import sys
 import tempfile
 
 OPSETS = (17, 18, 19, 20)
-# Of 224x224, with a dynamic batch. The target is 3 s, which benchmarks/onnx_table.py shows; a machine of CI may take
-# several times as long as that of the table.
+# The export of ResNet-50 has images of 224x224 and a dynamic batch. Its target is 3 s, which benchmarks/onnx_table.py
+# checks; a machine of CI may take several times as long as that of the table.
 MOST_PROCESSOR_SECONDS = {"resnet50_from_one_image": 12}
 LARGE_NEEDS_BYTES = 12e9  # LibTorch's weights or onnxruntime's, and the file in the page cache
 HEAD = """# Operators of the ONNX export

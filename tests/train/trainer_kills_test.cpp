@@ -88,7 +88,7 @@ void require_same_file(const fs::path& got, const fs::path& wanted) {
   LOCKSTEP_CHECK(got_bytes == wanted_bytes, got, " differs from ", wanted);
 }
 
-// Of the newest checkpoints in two folders.
+// Compares the newest checkpoints in two folders.
 void require_same_end(const fs::path& got, const fs::path& wanted, std::int64_t steps) {
   const testing_support::CapturedLog log;
   const FoundCheckpoint one = find_checkpoint(got);

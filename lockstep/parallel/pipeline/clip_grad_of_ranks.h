@@ -14,7 +14,7 @@ using Tensors = std::vector<torch::Tensor>;
 /// Collective. Clips the gradients of all ranks of `group` by their common norm, which it returns.
 /// Each rank gives the parameters that it alone has. `norm_type` is positive; infinity stands for
 /// the largest element. The result is that of torch.nn.utils.clip_grad_norm_ of all parameters
-/// together, up to the order of additions. Not for sparse gradients.
+/// together, up to the order of additions. Does not coalesce sparse gradients.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
                               double norm_type = 2);
 

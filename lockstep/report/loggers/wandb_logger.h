@@ -23,8 +23,7 @@ struct WandbLoggerOptions {
 };
 
 /// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, and images and tables beside it in
-/// files/.
-/// Nothing touches the network: `wandb sync DIRECTORY/wandb/offline-run-*` does that.
+/// files/. Nothing touches the network: `wandb sync DIRECTORY/wandb/offline-run-*` does that.
 ///
 /// The server wants one row for each step, so the row of the current step waits for more values of
 /// the step and is written when the next step or the run's end comes: a kill loses that row. The

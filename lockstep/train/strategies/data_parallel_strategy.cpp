@@ -76,11 +76,12 @@ class DataParallelStrategy final : public Strategy {
     task_ = &output_task_of(task, name_);
     settings_ = settings;
     core_.emplace(task.module(), devices_, DataParallelOptions{.weights = weights_});
-    has_all_processors_ = core_->has_replicas() && devices_.front().is_cpu();
-    takes_turns_ = has_all_processors_ && settings.deterministic;
+    takes_turns_ = has_all_processors() && settings.deterministic;
     draws_.assign(devices_.size(), std::nullopt);
   }
-  bool has_all_processors() const override { return has_all_processors_; }
+  bool has_all_processors() const override {
+    return core_->has_replicas() && devices_.front().is_cpu();
+  }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
     return make_replicated_optimizer(task_->module(), options, group_);
@@ -200,7 +201,6 @@ class DataParallelStrategy final : public Strategy {
   OutputTask* task_ = nullptr;
   StepSettings settings_;
   std::optional<DataParallelCore> core_;
-  bool has_all_processors_ = false;
   bool takes_turns_ = false;                // replicas that draw random numbers
   std::vector<std::optional<bool>> draws_;  // each replica, once it is known
   std::uint64_t step_seed_ = 0;
