@@ -7,7 +7,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep {
 
@@ -35,6 +37,16 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
     at::set_num_threads(std::max(1, counts[member]));
   });
   at::set_num_threads(threads);
+}
+
+void keep_members_apart(ThreadTeam& team) {
+  const std::vector<int> cpus = available_cpus();
+  const int members = static_cast<int>(team.size());
+  if (cpus.size() < team.size()) return;
+  team.run([&](std::size_t member) {
+    const std::vector<int> share = cpus_of_rank(cpus, static_cast<int>(member), members);
+    if (!pin_to_cpus(share)) log_debug("cannot keep a thread on processors ", join(share));
+  });
 }
 
 SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) { at::set_num_threads(1); }

@@ -1,11 +1,15 @@
 #include <lockstep/parallel/thread_team.h>
 
+#include <sched.h>
+
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -14,9 +18,19 @@ namespace {
 // The team that this thread is a member of.
 thread_local const void* own_team = nullptr;
 
+// Gives the processor to others until it is time, or patience ends.
+template <class Ready>
+void yield_until(const Ready& ready, std::chrono::microseconds patience) {
+  if (patience.count() == 0) return;
+  const Clock::time_point end = Clock::now() + patience;
+  while (!ready() && Clock::now() < end) sched_yield();
+}
+
 }  // namespace
 
 struct ThreadTeam::State {
+  explicit State(std::chrono::microseconds patience) : patience(patience) {}
+
   // What a member threw. The text is taken on the member's thread, where the exception also ends.
   struct Failure {
     bool is_config_error = false;
@@ -24,12 +38,14 @@ struct ThreadTeam::State {
   };
   static std::optional<Failure> failure_of(const Task& task, std::size_t member);
 
-  std::mutex mutex;  // guards what follows
+  const std::chrono::microseconds patience;
+
+  std::mutex mutex;  // guards what follows; the two numbers are also read without it
   std::condition_variable begin;
   std::condition_variable end;
-  const Task* task = nullptr;  // lives as long as anyone is working
-  std::uint64_t round = 0;     // the number of calls of run()
-  std::size_t working = 0;
+  const Task* task = nullptr;            // lives as long as anyone is working
+  std::atomic<std::uint64_t> round = 0;  // the number of calls of run()
+  std::atomic<std::size_t> working = 0;
   bool stops = false;
   std::vector<std::optional<Failure>> failures;
 };
@@ -48,8 +64,8 @@ std::optional<ThreadTeam::State::Failure> ThreadTeam::State::failure_of(const Ta
   }
 }
 
-ThreadTeam::ThreadTeam(std::vector<std::string> names)
-    : names_(std::move(names)), state_(std::make_shared<State>()) {
+ThreadTeam::ThreadTeam(std::vector<std::string> names, std::chrono::microseconds patience)
+    : names_(std::move(names)), state_(std::make_shared<State>(patience)) {
   state_->failures.resize(size());
   threads_.reserve(size());
   try {
@@ -82,8 +98,9 @@ void ThreadTeam::end() noexcept {
 void ThreadTeam::work(const std::shared_ptr<State>& state, std::size_t member) {
   own_team = state.get();
   std::uint64_t done = 0;
-  std::unique_lock lock(state->mutex);
   for (;;) {
+    yield_until([&] { return state->round != done; }, state->patience);
+    std::unique_lock lock(state->mutex);
     state->begin.wait(lock, [&] { return state->stops || state->round != done; });
     if (state->stops) return;
     done = state->round;
@@ -110,7 +127,10 @@ void ThreadTeam::run(const Task& task) {
   state_->task = &task;
   state_->working = size();
   ++state_->round;
+  lock.unlock();
   state_->begin.notify_all();
+  yield_until([&] { return state_->working == 0; }, state_->patience);
+  lock.lock();
   state_->end.wait(lock, [&] { return state_->working == 0; });
   state_->task = nullptr;
   for (std::size_t member = 0; member < size(); ++member) {

@@ -4,6 +4,7 @@
 //   team.run([&](std::size_t member) { outputs[member] = work(inputs[member]); });
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -14,14 +15,17 @@
 
 namespace lockstep {
 
-/// The threads start with the team and end with it; between two runs they sleep. Any thread except
+/// The threads start with the team and end with it; between two runs they sleep, once they have waited
+/// for `patience` without sleeping: to wake a thread takes tens of microseconds. Any thread except
 /// the members may call run(); calls from several threads follow each other.
 class ThreadTeam {
  public:
   using Task = std::function<void(std::size_t member)>;
 
-  /// One thread for each of `names`, which begin the texts of the errors.
-  explicit ThreadTeam(std::vector<std::string> names);
+  /// One thread for each of `names`, which begin the texts of the errors. Whoever waits within its
+  /// `patience` gives the processor to any other thread that can run, run() itself included.
+  explicit ThreadTeam(std::vector<std::string> names,
+                      std::chrono::microseconds patience = std::chrono::microseconds(0));
   /// Ends the threads. A member that destroys its own team is left to end by itself.
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;

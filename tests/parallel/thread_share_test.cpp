@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -32,6 +33,27 @@ TEST(ThreadShare, IsTheMembersOwn) {
   std::thread([&] { elsewhere = at::get_num_threads(); }).join();
   EXPECT_EQ(elsewhere, 3);
   EXPECT_THROW(set_threads_of_members(team, {1}), InternalError);
+}
+
+TEST(ThreadShare, KeepsMembersOnProcessorsOfTheirOwn) {
+  const std::vector<int> cpus = available_cpus();
+  ThreadTeam team({"first", "second"});
+  keep_members_apart(team);
+  std::vector<std::vector<int>> of_members(2);
+  team.run([&](std::size_t member) { of_members[member] = available_cpus(); });
+  for (int member = 0; member < 2; ++member) {
+    EXPECT_EQ(of_members[static_cast<std::size_t>(member)],
+              cpus.size() < 2 ? cpus : cpus_of_rank(cpus, member, 2));
+  }
+  EXPECT_EQ(available_cpus(), cpus);  // the caller goes wherever it could before
+}
+
+// Where they would have to share, the kernel divides the processors better.
+TEST(ThreadShare, LeavesMoreMembersThanProcessorsFree) {
+  const std::vector<int> cpus = available_cpus();
+  ThreadTeam team(std::vector<std::string>(cpus.size() + 1, "member"));
+  keep_members_apart(team);
+  team.run([&](std::size_t) { EXPECT_EQ(available_cpus(), cpus); });
 }
 
 TEST(ThreadShare, OfACallerIsOneThreadForAWhile) {

@@ -151,5 +151,19 @@ TEST(ThreadTeam, EndsWithoutARun) {
   for (int i = 0; i < 20; ++i) ThreadTeam team(three_names());
 }
 
+// Without sleeping between short runs, and asleep after a pause.
+TEST(ThreadTeam, WaitsWithPatience) {
+  ThreadTeam team({"a", "b"}, std::chrono::microseconds(200));
+  std::vector<int> counts(2, 0);
+  for (int run = 0; run < 500; ++run) {
+    team.run([&](std::size_t member) { ++counts[member]; });
+    if (run % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(counts, (std::vector<int>{500, 500}));
+  EXPECT_THROW(team.run([](std::size_t) { throw Error("no"); }), Error);
+  team.run([&](std::size_t member) { ++counts[member]; });
+  EXPECT_EQ(counts, (std::vector<int>{501, 501}));
+}
+
 }  // namespace
 }  // namespace lockstep

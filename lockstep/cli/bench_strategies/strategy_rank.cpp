@@ -20,6 +20,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
+#include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategy.h>
 
@@ -80,6 +81,7 @@ class StrategyTrainer {
     strategy_->place(task_->module(), torch::kCPU);
     strategy_->attach(*task_,
                       {.device = torch::kCPU, .precision = parse_precision(settings.precision)});
+    if (strategy_->has_all_processors()) alone_.emplace();  // as the training loop does
     optimizer_ = strategy_->make_optimizer(optimizer_options(settings.optimizer));
     torch::manual_seed(static_cast<std::uint64_t>(1 + share.rank));
     batch_ =
@@ -137,6 +139,7 @@ class StrategyTrainer {
   // Each member needs those before it.
   std::unique_ptr<OutputTask> task_;
   std::unique_ptr<Strategy> strategy_;
+  std::optional<SingleThreadScope> alone_;
   std::unique_ptr<RunOptimizer> optimizer_;
   Batch batch_;
   std::vector<Batch> parts_;  // views of it

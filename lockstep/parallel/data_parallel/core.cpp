@@ -31,8 +31,12 @@ std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices)
   for (const torch::Device device : devices) {
     names.push_back(lockstep::str("replica ", names.size(), " on ", device));
   }
-  auto team = make_process_owned<ThreadTeam>(std::move(names));
+  // On CPUs a pass of a small net takes less than a millisecond.
+  const bool on_cpus = devices.front().is_cpu();
+  const std::chrono::microseconds patience(on_cpus ? 200 : 0);
+  auto team = make_process_owned<ThreadTeam>(std::move(names), patience);
   set_threads_of_members(*team, divided_threads(at::get_num_threads(), devices.size()));
+  if (on_cpus) keep_members_apart(*team);
   return team;
 }
 

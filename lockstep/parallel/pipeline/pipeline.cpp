@@ -135,6 +135,7 @@ class Pipeline::Impl {
     for (int w = 0; w < workers(); ++w) names.push_back(str("worker ", w));
     threads_ = make_process_owned<ThreadTeam>(std::move(names));
     set_threads_of_members(*threads_, std::vector<int>(devices_.size(), each));
+    if (devices_.front().is_cpu()) keep_members_apart(*threads_);
   }
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {
