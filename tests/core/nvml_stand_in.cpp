@@ -1,0 +1,66 @@
+// A library with the functions of NVML that Lockstep uses, for machines without a GPU: two GPUs, of
+// which the second does not tell its power. LOCKSTEP_TEST_NVML_FAILS lets it find no driver.
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kNotFound = 6;       // NVML_ERROR_NOT_FOUND
+constexpr int kNotSupported = 3;   // NVML_ERROR_NOT_SUPPORTED
+constexpr int kNoDriver = 9;       // NVML_ERROR_DRIVER_NOT_LOADED
+
+int gpus[2];
+
+struct Utilization {
+  unsigned gpu;
+  unsigned memory;
+};
+
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() { return std::getenv("LOCKSTEP_TEST_NVML_FAILS") != nullptr ? kNoDriver : kDone; }
+
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = 2;
+  return kDone;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  if (index > 1) return kNotFound;
+  *device = &gpus[index];
+  return kDone;
+}
+
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
+  if (std::strcmp(uuid, "GPU-second") != 0) return kNotFound;
+  *device = &gpus[1];
+  return kDone;
+}
+
+int nvmlDeviceGetUtilizationRates(void* device, Utilization* rates) {
+  const bool first = device == &gpus[0];
+  *rates = {first ? 80U : 40U, first ? 20U : 10U};
+  return kDone;
+}
+
+int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+  *memory = {80ULL << 30, 60ULL << 30, device == &gpus[0] ? 20ULL << 30 : 10ULL << 30};
+  return kDone;
+}
+
+int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
+  if (device != &gpus[0]) return kNotSupported;
+  *milliwatts = 350500;
+  return kDone;
+}
+
+}  // extern "C"
