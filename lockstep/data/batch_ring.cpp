@@ -10,6 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,10 @@ BatchRing::BatchRing(Fill fill, const BatchRingOptions& options) : fill_(std::mo
   fillers_.reserve(options.threads);
   try {
     for (int i = 0; i < options.threads; ++i) {
-      fillers_.emplace_back([this, cpus = options.cpus] { run_filler(cpus); });
+      fillers_.emplace_back([this, i, cpus = options.cpus] {
+        name_thread_track(str("loader ", i));
+        run_filler(cpus);
+      });
     }
   } catch (const std::system_error& error) {
     quit();  // the destructor does not run, and those that did start are joined
@@ -92,6 +96,7 @@ std::optional<int> BatchRing::fill_inline() {
   const std::int64_t batch = delivered_;
   const int index = slot_of(batch);
   try {
+    const TraceScope scope("load batch", "data", batch);
     fill_(index, batch);
   } catch (...) {
     end_ = delivered_;
@@ -117,6 +122,7 @@ void BatchRing::run_filler(const std::vector<int>& cpus) {
     lock.unlock();
     std::exception_ptr error;
     try {
+      const TraceScope scope("load batch", "data", batch);
       fill_(index, batch);
     } catch (...) {
       error = std::current_exception();

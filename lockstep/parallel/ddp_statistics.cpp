@@ -6,7 +6,6 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/trace_of_ranks.h>
-#include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep {
 namespace {
@@ -104,9 +103,9 @@ std::string line(const char* format, Values... values) {
 }
 
 void add_spans(std::vector<Span>& spans, const StepTimes& step, std::int64_t number,
-               const std::vector<GradBucket>& buckets) {
+               const std::vector<GradBucket>& buckets, const std::string& group_name) {
   const std::string name = str("step ", number);
-  spans.push_back({name, "step", step.begin, step.reduced, "step"});
+  spans.push_back({name, "ddp", step.begin, step.reduced, "ddp"});
   spans.push_back({"backward", "backward", step.backward, step.computed, "backward"});
   if (step.reduced > step.computed) {
     spans.push_back({"exposed communication", "communication", step.computed, step.reduced, "backward"});
@@ -117,7 +116,8 @@ void add_spans(std::vector<Span>& spans, const StepTimes& step, std::int64_t num
     if (times.start > times.ready) spans.push_back({"waits for its turn", "communication", times.ready, times.start, track});
     spans.push_back({"reduction", "communication", times.start, times.end, track,
                      {{"bytes", std::to_string(bucket.buffer.defined() ? bucket.buffer.nbytes() : 0)},
-                      {"parameters", std::to_string(bucket.parameters.size())}}});
+                      {"parameters", std::to_string(bucket.parameters.size())}},
+                     str(group_name, " step ", number, " bucket ", bucket.index)});
   }
 }
 
@@ -172,13 +172,18 @@ std::string to_table(const DdpStatistics& statistics) {
   return table;
 }
 
-void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
-                     const StepRecorder& times, ProcessGroup& group) {
+std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRecorder& times,
+                            const std::string& group_name) {
   std::vector<Span> spans;
   const std::vector<StepTimes> steps = times.last();
   std::int64_t number = times.steps() - static_cast<std::int64_t>(steps.size());
-  for (const StepTimes& step : steps) add_spans(spans, step, ++number, buckets);
-  write_trace_of_ranks(path, spans, group);
+  for (const StepTimes& step : steps) add_spans(spans, step, ++number, buckets, group_name);
+  return spans;
+}
+
+void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
+                     const StepRecorder& times, ProcessGroup& group) {
+  write_trace_of_ranks(path, ddp_spans(buckets, times, "ddp"), group);
 }
 
 }  // namespace lockstep

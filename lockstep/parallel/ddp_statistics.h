@@ -9,6 +9,7 @@
 #include <lockstep/comm/process_group.h>
 #include <lockstep/parallel/grad_bucket.h>
 #include <lockstep/parallel/step_recorder.h>
+#include <lockstep/trace/span.h>
 
 namespace lockstep {
 
@@ -53,10 +54,14 @@ DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecord
 /// A table for people, several lines with a newline each.
 std::string to_table(const DdpStatistics& statistics);
 
+/// The measured steps of this rank: its computing, its backward, and each bucket's waiting for its turn and
+/// being under way. Reductions match those of the other ranks of one group; `group_name` tells groups
+/// apart (see Span::collective).
+std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRecorder& times,
+                            const std::string& group_name);
+
 /// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace that Perfetto and
-/// chrome://tracing show: for each rank its computing, its backward and each bucket's waiting for its turn
-/// and being under way. Times are those of each host's monotonic clock, which begins when the host
-/// boots. DataError, on all ranks, where the file can't be written.
+/// chrome://tracing show (ddp_spans(), write_trace_of_ranks()). DataError, on all ranks, where the file can't be written.
 void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
                      const StepRecorder& times, ProcessGroup& group);
 

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/optim/parameter_groups.h>
@@ -115,7 +116,10 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     problem = error.what();
   }
   verify_agreement(module, described(options, parameters, sparse), problem, group_);
-  broadcast_state(module, group_);
+  {
+    const SecondsScope scope(synchronization_seconds_);
+    broadcast_state(module, group_);
+  }
   if (group_.size() > 1 && options.broadcast_buffers) {
     buffers_.emplace(module, group_);
     if (buffers_->empty()) buffers_.reset();
@@ -179,6 +183,10 @@ DdpStatistics DdpCore::statistics() { return summarize(reducer_->grad_buckets(),
 
 void DdpCore::write_trace(const std::filesystem::path& path) {
   write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
+}
+
+std::vector<Span> DdpCore::spans(const std::string& group_name) const {
+  return ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
 }
 
 bool DdpCore::synchronize(bool on) {

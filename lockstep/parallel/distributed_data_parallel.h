@@ -85,10 +85,14 @@ class DdpCore {
 
   /// Seconds of communication that backward did not hide, since construction.
   double communication_seconds() const;
+  /// Seconds in which the constructor gave all ranks rank 0's parameters and buffers.
+  double synchronization_seconds() const { return synchronization_seconds_; }
   /// Collective. What communication costs and who waits for whom; see ddp_statistics.h.
   DdpStatistics statistics();
   /// Collective. The last steps of all ranks as a timeline, written by rank 0.
   void write_trace(const std::filesystem::path& path);
+  /// The last steps of this rank; see ddp_spans().
+  std::vector<Span> spans(const std::string& group_name) const;
 
   /// While the returned guard lives, backward only accumulates; the first backward after it reduces
   /// the sum. All ranks must do the same.
@@ -116,6 +120,7 @@ class DdpCore {
 
   ProcessGroup group_;
   DdpOptions options_;
+  double synchronization_seconds_ = 0;
   std::optional<ModuleBuffers> buffers_;
   int buffer_source_ = 0;
   std::optional<SyncBatchNorm> sync_batch_norm_;

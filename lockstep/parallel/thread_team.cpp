@@ -11,6 +11,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {
@@ -53,6 +54,7 @@ struct ThreadTeam::State {
 std::optional<ThreadTeam::State::Failure> ThreadTeam::State::failure_of(const Task& task,
                                                                         std::size_t member) {
   try {
+    const TraceScope scope("works", "team");
     task(member);
     return std::nullopt;
   } catch (const ConfigError& error) {
@@ -70,7 +72,10 @@ ThreadTeam::ThreadTeam(std::vector<std::string> names, std::chrono::microseconds
   threads_.reserve(size());
   try {
     for (std::size_t member = 0; member < size(); ++member) {
-      threads_.emplace_back([state = state_, member] { work(state, member); });
+      threads_.emplace_back([state = state_, member, name = names_[member]] {
+        name_thread_track(name);
+        work(state, member);
+      });
     }
   } catch (...) {
     end();

@@ -4,32 +4,43 @@
 #include <string>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/trace/clock_offset.h>
 
 namespace lockstep {
 namespace {
 
-// What a rank that has no events sends in their place, before the reason. Events begin with '['.
-constexpr char kNoEvents = '!';
+// What a rank that has no spans sends in their place, before the reason. Spans begin with '{'.
+constexpr char kNoSpans = '!';
+constexpr int kBarriers = 20;
 
-std::string events_or_problem(int rank, const std::vector<Span>& spans) {
+std::int64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+std::string spans_or_problem(const RankTrace& trace) {
   try {
-    return chrome_events(rank, spans);
+    return to_text(trace);
   } catch (const std::exception& error) {
-    return kNoEvents + first_line(error);
+    return kNoSpans + first_line(error);
   }
 }
 
 // Writes the file. Returns why it could not be written; empty if it was.
 std::string problem_of_writing(const std::filesystem::path& path,
-                               const std::vector<std::string>& events_of_ranks) {
-  for (std::size_t rank = 0; rank < events_of_ranks.size(); ++rank) {
-    const std::string& events = events_of_ranks[rank];
-    if (events.front() != kNoEvents) continue;
+                               const std::vector<std::string>& spans_of_ranks) {
+  for (std::size_t rank = 0; rank < spans_of_ranks.size(); ++rank) {
+    const std::string& spans = spans_of_ranks[rank];
+    if (spans.front() != kNoSpans) continue;
     return str("the trace ", path.string(), " was not written, because rank ", rank,
-               " has spans that cannot be put into text: ", events.substr(1));
+               " has spans that cannot be put into text: ", spans.substr(1));
   }
   try {
-    write_chrome_trace(path, events_of_ranks);
+    std::vector<RankTrace> ranks;
+    for (const std::string& spans : spans_of_ranks) ranks.push_back(rank_trace_from(spans));
+    write_chrome_trace(path, ranks);
   } catch (const std::exception& error) {
     return first_line(error);
   }
@@ -38,12 +49,31 @@ std::string problem_of_writing(const std::filesystem::path& path,
 
 }  // namespace
 
+ClockOffset measure_clock_offset(ProcessGroup& group) {
+  if (group.size() == 1) return {};
+  std::vector<BarrierTimes> times;
+  for (int i = 0; i < kBarriers; ++i) {
+    BarrierTimes each;
+    each.entered_ns = now_nanoseconds();
+    group.barrier();
+    each.left_ns = now_nanoseconds();
+    times.push_back(each);
+  }
+  const std::string of_rank_0 = group.broadcast_object(to_text(times), 0);
+  if (group.rank() == 0) return {};
+  return clock_offset(barrier_times_from(of_rank_0), times);
+}
+
 void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<Span>& spans,
                           ProcessGroup& group) {
+  const RankTrace trace{.rank = group.rank(),
+                        .host = host_name(),
+                        .clock = measure_clock_offset(group),
+                        .spans = spans};
   // Whatever fails on one rank, the others must hear of it.
-  const auto events = group.gather_object(events_or_problem(group.rank(), spans), 0);
+  const auto all = group.gather_object(spans_or_problem(trace), 0);
   const std::string problem = group.broadcast_object(
-      group.rank() == 0 ? problem_of_writing(path, events) : std::string(), 0);
+      group.rank() == 0 ? problem_of_writing(path, all) : std::string(), 0);
   if (!problem.empty()) throw DataError(problem);
 }
 

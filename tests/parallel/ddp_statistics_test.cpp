@@ -105,7 +105,7 @@ TEST(DdpStatistics, WritesATimelineOfAllRanks) {
   EXPECT_EQ(errors, no_errors(2));
   const MappedFile file(path);
   const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\""), HasSubstr("\"rank 1\""), HasSubstr("\"bucket 1\""),
+  EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\""), HasSubstr("\"rank 1 on "), HasSubstr("\"bucket 1\""),
                           HasSubstr("\"step 5\""), HasSubstr("\"backward\""), HasSubstr("\"reduction\"")));
 }
 

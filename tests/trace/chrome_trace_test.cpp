@@ -1,11 +1,9 @@
 #include <lockstep/trace/chrome_trace.h>
 
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
-#include <lockstep/core/file.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
@@ -14,22 +12,36 @@ namespace {
 using nlohmann::json;
 using std::chrono::microseconds;
 
-TEST(ChromeTrace, HoldsTheSpansOfAllRanks) {
-  const testing_support::TemporaryDirectory folder;
-  const auto path = folder.path() / "trace.json";
-  const Clock::time_point start{};
-  const std::vector<Span> spans = {
-      {"backward", "compute", start + microseconds(5), start + microseconds(9), "main", {{"bytes", "12"}}},
-      {"say \"hi\"\n", "communication", start + microseconds(6), start + microseconds(7), "bucket 0"},
-      {"forward", "compute", start + microseconds(1), start + microseconds(2), "main"}};
-  write_chrome_trace(path, {chrome_events(0, spans), chrome_events(1, {spans[0]})});
+class ChromeTrace : public ::testing::Test {
+ protected:
+  json written(const std::vector<RankTrace>& ranks) {
+    const auto path = folder_.path() / "trace.json";
+    write_chrome_trace(path, ranks);
+    return json::parse(testing_support::read_text(path));
+  }
+  static std::vector<json> events(const json& trace, const std::string& phase) {
+    std::vector<json> found;
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.at("ph") == phase) found.push_back(event);
+    }
+    return found;
+  }
 
-  const MappedFile file(path);
-  const auto trace = json::parse(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()));
-  std::vector<json> complete;
+  const Clock::time_point start_{};
+
+ private:
+  testing_support::TemporaryDirectory folder_;
+};
+
+TEST_F(ChromeTrace, HoldsTheSpansOfAllRanks) {
+  const std::vector<Span> spans = {
+      {"backward", "compute", start_ + microseconds(5), start_ + microseconds(9), "main", {{"bytes", "12"}}},
+      {"say \"hi\"\n", "communication", start_ + microseconds(6), start_ + microseconds(7), "bucket 0"},
+      {"forward", "compute", start_ + microseconds(1), start_ + microseconds(2), "main"}};
+  const json trace = written({{.rank = 0, .spans = spans}, {.rank = 1, .spans = {spans[0]}}});
+  const std::vector<json> complete = events(trace, "X");
   std::map<std::pair<int, int>, std::string> tracks;
-  for (const auto& event : trace.at("traceEvents")) {
-    if (event.at("ph") == "X") complete.push_back(event);
+  for (const json& event : events(trace, "M")) {
     if (event.at("name") == "thread_name") {
       tracks[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
     }
@@ -47,8 +59,98 @@ TEST(ChromeTrace, HoldsTheSpansOfAllRanks) {
   EXPECT_EQ(tracks, expected);
 }
 
-TEST(ChromeTrace, SaysWhereItCannotWrite) {
-  EXPECT_THROW(write_chrome_trace("/dev/null/trace.json", {chrome_events(0, {})}), Error);
+Span reduction(Clock::time_point begin, Clock::time_point end) {
+  return {.name = "reduction",
+          .category = "communication",
+          .begin = begin,
+          .end = end,
+          .track = "bucket 0",
+          .collective = "step 1 bucket 0"};
+}
+
+// Rank 1 comes 4 us after rank 0, and the data travel for 3 us. Its clock is 100 us behind.
+TEST_F(ChromeTrace, TellsWaitingForALateRankFromTheTransfer) {
+  const ClockOffset behind{.nanoseconds = 100'000, .uncertainty_nanoseconds = 2'000};
+  const Clock::time_point at_1 = start_ + microseconds(200);
+  const json trace = written(
+      {{.rank = 0, .host = "a", .spans = {reduction(start_ + microseconds(300), start_ + microseconds(307))}},
+       {.rank = 1,
+        .host = "b",
+        .clock = behind,
+        .spans = {reduction(at_1 + microseconds(4), at_1 + microseconds(7))}}});
+  const std::vector<json> complete = events(trace, "X");
+  ASSERT_EQ(complete.size(), 3U);
+  EXPECT_EQ(complete[0].at("name"), "reduction: waits for rank 1");
+  EXPECT_EQ(complete[0].at("cat"), "arrival");
+  EXPECT_EQ(complete[0].at("ts"), 300.0);
+  EXPECT_EQ(complete[0].at("dur"), 4.0);
+  EXPECT_EQ(complete[1].at("name"), "reduction");
+  EXPECT_EQ(complete[1].at("ts"), 304.0);
+  EXPECT_EQ(complete[1].at("dur"), 3.0);
+  EXPECT_EQ(complete[2].at("pid"), 1);
+  EXPECT_EQ(complete[2].at("ts"), 304.0);  // it waits for nobody
+  EXPECT_EQ(complete[2].at("dur"), 3.0);
+
+  // The flow leads from the last rank to the other one.
+  const std::vector<json> from = events(trace, "s");
+  const std::vector<json> to = events(trace, "f");
+  ASSERT_EQ(from.size(), 1U);
+  ASSERT_EQ(to.size(), 1U);
+  EXPECT_EQ(from[0].at("pid"), 1);
+  EXPECT_EQ(to[0].at("pid"), 0);
+  EXPECT_EQ(from[0].at("id"), to[0].at("id"));
+  EXPECT_EQ(to[0].at("bp"), "e");
+
+  const json clocks = trace.at("otherData").at("clocks");
+  EXPECT_EQ(clocks[0].at("offset_us"), 0.0);
+  EXPECT_EQ(clocks[1].at("offset_us"), 100.0);
+  EXPECT_EQ(clocks[1].at("uncertainty_us"), 2.0);
+  EXPECT_EQ(clocks[1].at("host"), "b");
+}
+
+// A collective that only one rank has kept is a span as others are.
+TEST_F(ChromeTrace, LeavesACollectiveOfOneRankWhole) {
+  const json trace = written({{.rank = 0, .spans = {reduction(start_, start_ + microseconds(7))}}});
+  ASSERT_EQ(events(trace, "X").size(), 1U);
+  EXPECT_EQ(events(trace, "X")[0].at("dur"), 7.0);
+  EXPECT_TRUE(events(trace, "s").empty());
+}
+
+// The clocks' uncertainty may put the last rank behind the end: no span ends before it begins.
+TEST_F(ChromeTrace, KeepsDurationsFromBelowZero) {
+  const json trace =
+      written({{.rank = 0, .spans = {reduction(start_, start_ + microseconds(5))}},
+               {.rank = 1, .spans = {reduction(start_ + microseconds(6), start_ + microseconds(9))}}});
+  for (const json& event : events(trace, "X")) EXPECT_GE(event.at("dur"), 0.0);
+}
+
+TEST_F(ChromeTrace, SaysWhereItCannotWrite) {
+  EXPECT_THROW(write_chrome_trace("/dev/null/trace.json", {}), Error);
+}
+
+TEST(Span, IsTheSameBehindAMessage) {
+  RankTrace trace{.rank = 3, .host = "host", .clock = {.nanoseconds = -5, .uncertainty_nanoseconds = 7}};
+  trace.spans = {{.name = "a \"b\"\n",
+                  .category = "c",
+                  .begin = Clock::time_point(std::chrono::nanoseconds(1'234'567'890'123)),
+                  .end = Clock::time_point(std::chrono::nanoseconds(1'234'567'890'999)),
+                  .track = "t",
+                  .arguments = {{"k", "v"}},
+                  .collective = "x"}};
+  const RankTrace back = rank_trace_from(to_text(trace));
+  EXPECT_EQ(back.rank, 3);
+  EXPECT_EQ(back.host, "host");
+  EXPECT_EQ(back.clock.nanoseconds, -5);
+  EXPECT_EQ(back.clock.uncertainty_nanoseconds, 7);
+  ASSERT_EQ(back.spans.size(), 1U);
+  EXPECT_EQ(back.spans[0].name, trace.spans[0].name);
+  EXPECT_EQ(back.spans[0].begin, trace.spans[0].begin);
+  EXPECT_EQ(back.spans[0].end, trace.spans[0].end);
+  EXPECT_EQ(back.spans[0].arguments, trace.spans[0].arguments);
+  EXPECT_EQ(back.spans[0].collective, "x");
+  for (const char* text : {"", "{", "[]", R"({"rank": "x"})"}) {
+    EXPECT_THROW(rank_trace_from(text), DataError) << text;
+  }
 }
 
 }  // namespace

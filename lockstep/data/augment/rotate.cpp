@@ -24,14 +24,14 @@ std::int64_t floor_divide(std::int64_t dividend, std::int64_t divisor) {
   return quotient * divisor > dividend ? quotient - 1 : quotient;
 }
 
-struct Span {
+struct PixelRun {
   std::int64_t begin;
   std::int64_t end;
 };
 
 // The x for which start + x * step is in [0, limit).
-Span where_within(std::int64_t start, std::int64_t step, std::int64_t limit, const Span& all) {
-  if (step == 0) return start >= 0 && start < limit ? all : Span{0, 0};
+PixelRun where_within(std::int64_t start, std::int64_t step, std::int64_t limit, const PixelRun& all) {
+  if (step == 0) return start >= 0 && start < limit ? all : PixelRun{0, 0};
   if (step < 0) {  // the same from the other side
     start = limit - 1 - start;
     step = -step;
@@ -92,7 +92,7 @@ void Rotator::rotate_nearest(const ImageView& source, const Rotation& rotation,
   std::int64_t y0 = fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
   places_.resize(static_cast<std::size_t>(rotation.width));
   for (std::int64_t y = 0; y < rotation.height; ++y, x0 += down_x, y0 += down_y) {
-    Span span = where_within(x0, right_x, width << kFractionBits, {0, rotation.width});
+    PixelRun span = where_within(x0, right_x, width << kFractionBits, {0, rotation.width});
     span = where_within(y0, right_y, height << kFractionBits, span);
     if (span.begin >= span.end) continue;
     const std::int64_t count = span.end - span.begin;

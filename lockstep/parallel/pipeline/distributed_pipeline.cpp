@@ -27,9 +27,7 @@ using pipeline::Table;
 // The device as tensors name it. A rank that cannot use it ends the group: the others wait for it.
 torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
   try {
-    const torch::Device with_index = existing_device(device, "");
-    const c10::DeviceGuard probe(with_index);  // throws where there is no such device
-    return with_index;
+    return existing_device(device, "");
   } catch (const std::exception& error) {
     const ConfigError refusal(lockstep::str("DistributedPipeline: rank ", group.rank(),
                                             " cannot use the device ", device, ": ",

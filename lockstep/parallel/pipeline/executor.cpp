@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/mailboxes.h>
+#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -64,6 +65,10 @@ std::optional<FailedAction> execute(const std::vector<Action>& actions, const Pe
       return FailedAction{action, std::current_exception()};
     }
     recording.times.push_back(Clock::now());
+    if (!is_recording()) continue;
+    const auto end = recording.times.end();
+    record_span(kind_name(action.kind), kind_category(action.kind), action.micro_batch, *(end - 2),
+                *(end - 1), action.stage);
   }
   return std::nullopt;
 }

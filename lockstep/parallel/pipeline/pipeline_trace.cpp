@@ -1,18 +1,13 @@
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep::pipeline {
 namespace {
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-const char* category_of(Kind kind) {
-  if (is_message(kind)) return "message";
-  if (kind == Kind::kReduce) return "reduction";
-  return kind == Kind::kForward ? "forward" : "backward";
 }
 
 }  // namespace
@@ -22,7 +17,7 @@ std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began)
   for (std::size_t worker = 0; worker < timeline.workers.size(); ++worker) {
     for (const Interval& each : timeline.workers[worker]) {
       spans.push_back({.name = text(each.action),
-                       .category = category_of(each.action.kind),
+                       .category = kind_category(each.action.kind),
                        .begin = began + of_seconds(each.begin),
                        .end = began + of_seconds(each.end),
                        .track = str("worker ", worker)});
@@ -32,7 +27,7 @@ std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began)
 }
 
 void write_trace(const std::filesystem::path& path, const Timeline& timeline) {
-  write_chrome_trace(path, {chrome_events(0, trace_spans(timeline))});
+  write_chrome_trace(path, {{.rank = 0, .host = {}, .clock = {}, .spans = trace_spans(timeline)}});
 }
 
 }  // namespace lockstep::pipeline

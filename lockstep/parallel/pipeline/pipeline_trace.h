@@ -6,7 +6,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/parallel/pipeline/replay.h>
-#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/trace/span.h>
 
 namespace lockstep::pipeline {
 

@@ -25,12 +25,6 @@ constexpr std::array<std::pair<Kind, std::string_view>, 9> kNames{{
     {Kind::kReduce, "REDUCE_GRAD"},
 }};
 
-std::string_view name_of(Kind kind) {
-  const auto found = std::find_if(kNames.begin(), kNames.end(),
-                                  [&](const auto& each) { return each.first == kind; });
-  return found->second;
-}
-
 // Far more than any model has, and no number overflows.
 constexpr int kMostStages = 100'000;
 constexpr int kMostMicroBatches = 1'000'000;
@@ -98,6 +92,18 @@ bool has_action(const Table& table, const IsWanted& is_wanted) {
 
 }  // namespace
 
+const char* kind_name(Kind kind) {
+  const auto found = std::find_if(kNames.begin(), kNames.end(),
+                                  [&](const auto& each) { return each.first == kind; });
+  return found->second.data();  // of a literal
+}
+
+const char* kind_category(Kind kind) {
+  if (is_message(kind)) return "message";
+  if (kind == Kind::kReduce) return "reduction";
+  return kind == Kind::kForward ? "forward" : "backward";
+}
+
 Action receive_of(const Action& send) {
   return send.kind == Kind::kSendForward
              ? Action{Kind::kReceiveForward, send.stage + 1, send.micro_batch}
@@ -105,7 +111,7 @@ Action receive_of(const Action& send) {
 }
 
 std::string text(const Action& action) {
-  const std::string stage_and_kind = str(action.stage, name_of(action.kind));
+  const std::string stage_and_kind = str(action.stage, kind_name(action.kind));
   return action.kind == Kind::kReduce ? stage_and_kind : str(stage_and_kind, action.micro_batch);
 }
 

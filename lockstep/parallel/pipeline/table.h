@@ -42,6 +42,11 @@ constexpr bool is_compute(Kind kind) {
   return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
 }
 
+/// "F", "SEND_F", ...: a literal.
+const char* kind_name(Kind kind);
+/// "forward", "backward", "message" or "reduction", for traces: a literal.
+const char* kind_category(Kind kind);
+
 struct Action {
   Kind kind = Kind::kForward;
   int stage = 0;

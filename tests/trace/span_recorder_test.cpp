@@ -1,0 +1,101 @@
+#include <lockstep/trace/span_recorder.h>
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+std::vector<std::string> names_of(const std::vector<Span>& spans) {
+  std::vector<std::string> names;
+  for (const Span& span : spans) names.push_back(span.track + ": " + span.name);
+  return names;
+}
+
+TEST(SpanRecorder, KeepsTheSpansOfAllThreads) {
+  name_thread_track("main");
+  { const TraceScope before("before", "test"); }
+  start_recording();
+  {
+    const TraceScope outer("outer", "test");
+    const TraceScope inner("load", "data", 12);
+  }
+  std::thread other([] {
+    name_thread_track("other");
+    const TraceScope scope("elsewhere", "test");
+  });
+  other.join();
+  const std::vector<Span> spans = stop_recording(Clock::time_point::min());
+  { const TraceScope after("after", "test"); }
+  EXPECT_THAT(names_of(spans),
+              UnorderedElementsAre("main: load 12", "main: outer", "other: elsewhere"));
+  for (const Span& span : spans) EXPECT_LE(span.begin, span.end);
+  EXPECT_EQ(spans[0].category, "data");
+}
+
+TEST(SpanRecorder, NamesActionsOfPipelines) {
+  name_thread_track("main");
+  start_recording();
+  const Clock::time_point now = Clock::now();
+  record_span("F", "forward", 12, now, now + Milliseconds(1), 2);
+  record_span("REDUCE_GRAD", "reduction", -1, now, now + Milliseconds(1), 0);
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
+              ElementsAre("main: 2F12", "main: 0REDUCE_GRAD"));
+}
+
+TEST(SpanRecorder, KeepsTheNewestSpansOfABoundedRing) {
+  name_thread_track("main");
+  start_recording(3);
+  for (int i = 0; i < 8; ++i) const TraceScope scope("step", "test", i);
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
+              ElementsAre("main: step 5", "main: step 6", "main: step 7"));
+}
+
+TEST(SpanRecorder, ReturnsWhatEndsBehindATime) {
+  name_thread_track("main");
+  start_recording();
+  { const TraceScope scope("early", "test"); }
+  const Clock::time_point from = Clock::now();
+  { const TraceScope scope("late", "test"); }
+  EXPECT_THAT(names_of(stop_recording(from)), ElementsAre("main: late"));
+}
+
+TEST(SpanRecorder, BeginsAnew) {
+  name_thread_track("main");
+  start_recording();
+  { const TraceScope scope("first", "test"); }
+  start_recording();
+  { const TraceScope scope("second", "test"); }
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())), ElementsAre("main: second"));
+  EXPECT_TRUE(stop_recording(Clock::time_point::min()).empty());
+}
+
+// Threads record while the recording begins and ends: for ThreadSanitizer.
+TEST(SpanRecorder, StopsWhileThreadsRecord) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done) const TraceScope scope("work", "test");
+    });
+  }
+  std::size_t count = 0;
+  for (int i = 0; i < 20; ++i) {
+    start_recording(64);
+    std::this_thread::sleep_for(Milliseconds(1));
+    const std::vector<Span> spans = stop_recording(Clock::time_point::min());
+    EXPECT_LE(spans.size(), 3U * 64U);
+    count += spans.size();
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(count, 0U);
+}
+
+}  // namespace
+}  // namespace lockstep
