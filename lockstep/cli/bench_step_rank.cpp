@@ -9,7 +9,6 @@
 
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_step_rows.h>
-#include <lockstep/cli/process_usage.h>
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>

@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 
-#include <lockstep/cli/process_usage.h>
 #include <lockstep/core/cpu.h>
 
 namespace lockstep {

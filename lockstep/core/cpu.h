@@ -25,6 +25,17 @@ std::string simd_name();
 /// Model name of the processor, as /proc/cpuinfo has it; "unknown processor" elsewhere.
 std::string cpu_model_name();
 
+/// Seconds that all threads of this process have computed, in user space and in the kernel. A
+/// thread that waits by spinning computes.
+double processor_seconds();
+
+/// Those of all processes that this one has started and waited for, and of theirs.
+double processor_seconds_of_children();
+
+/// Bytes that this process occupies now, each page divided by the number of processes that map it;
+/// the sum over processes counts what they share once. 0 where the kernel does not tell.
+long long proportional_bytes();
+
 /// What this process holds in memory now, in bytes; 0 where /proc is missing.
 long long rss_bytes();
 

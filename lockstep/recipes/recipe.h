@@ -60,6 +60,7 @@ struct RecipeData {
   /// validate on: equal where these are equal. Empty: the recipe does not tell.
   std::string fingerprint{};
   bool is_split_at_random = false;  ///< and not by the folder itself
+  double seconds_to_open = 0;       ///< what it took to find, list and open all this
 };
 
 struct TaskOptions {

@@ -33,12 +33,29 @@ Json evaluation_json(const std::optional<Evaluation>& evaluation) {
   return json;
 }
 
+Json setup_json(const SetupSeconds& setup) {
+  return {{"group", setup.group},
+          {"loader", setup.loader},
+          {"model", setup.model},
+          {"synchronization", setup.synchronization}};
+}
+
+Json gpu_json(const std::optional<GpuUsage>& gpu) {
+  if (!gpu) return nullptr;
+  return {{"utilisation", gpu->utilisation},
+          {"memory_utilisation", gpu->memory_utilisation},
+          {"memory_bytes", gpu->memory_bytes},
+          {"power_watts", gpu->power_watts}};
+}
+
 Json epoch_json(const EpochReport& epoch) {
   return {{"epoch", epoch.epoch},
           {"seconds", epoch.seconds},
           {"train_loss", epoch.train_loss},
           {"images_per_second", epoch.images_per_second},
           {"phases", phases_json(epoch.phases)},
+          {"processor_seconds", epoch.processor_seconds},
+          {"gpu", gpu_json(epoch.gpu)},
           {"metrics", evaluation_json(epoch.test)},
           {"rss_bytes", epoch.rss_bytes}};
 }
@@ -74,6 +91,7 @@ std::string to_json(const RunReport& report) {
             {"global_batch", info.global_batch},
             {"steps_per_epoch", info.steps_per_epoch},
             {"learning_rate", info.learning_rate},
+            {"setup_seconds", setup_json(info.setup)},
             {"already_complete", report.already_complete},
             {"epochs", Json::array()},
             {"test", evaluation_json(report.test)},

@@ -10,9 +10,11 @@ namespace lockstep {
 
 /// {"recipe", "strategy", "backend", "loader", "precision", "fused_kernels", "world_size",
 /// "threads_per_rank",
-///  "global_batch", "learning_rate", "already_complete", "skipped_images",
-///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases", "metrics",
-///  "rss_bytes"}], "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
+///  "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group", "loader", "model",
+///  "synchronization"), "already_complete", "skipped_images",
+///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases",
+///  "processor_seconds", "gpu" (null, or "utilisation", "memory_utilisation", "memory_bytes",
+///  "power_watts"), "metrics", "rss_bytes"}], "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
 ///  "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task
 /// gives: the loss and each value by its name, and each table, such as a confusion matrix, as
 /// {"labels", "rows"}. A run that ended early has a "stop_reason". Where gradients accumulate,

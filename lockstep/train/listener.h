@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/gpu_usage.h>
 #include <lockstep/formats/logged_values.h>
 #include <lockstep/train/model_summary.h>
 
@@ -28,6 +29,15 @@ struct PhaseSeconds {
   double backward = 0;
   double communication = 0;
   double optimizer = 0;
+};
+
+/// Seconds of rank 0 until the first step can begin, in this order. A caller of the Trainer that
+/// wants the first two known measures them itself.
+struct SetupSeconds {
+  double group = 0;            ///< the ranks find each other (init_process_group())
+  double loader = 0;           ///< the data set is opened, and the loaders are made
+  double model = 0;            ///< the model, its parallel form and the optimizer are made
+  double synchronization = 0;  ///< all ranks get rank 0's parameters and buffers
 };
 
 /// How a value is shown to people.
@@ -111,6 +121,7 @@ struct RunInfo {
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;
   std::int64_t parameters = 0;       ///< number of trainable scalars
+  SetupSeconds setup{};
 };
 
 /// After an optimizer step (TrainerOptions::log_every_n_steps). `loss` is rank 0's own, to cost no
@@ -178,6 +189,11 @@ struct EpochReport {
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
   PhaseSeconds phases{};    ///< of rank 0
+  /// What all threads of a rank computed during the training, in seconds of a processor; the mean
+  /// over the ranks. A thread that waits by spinning computes.
+  double processor_seconds = 0;
+  /// On GPUs, where the driver tells: the mean over the training of the epoch and the ranks.
+  std::optional<GpuUsage> gpu{};
   long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
   std::optional<Evaluation> test{};  ///< nothing where the epoch ended without an evaluation
 };

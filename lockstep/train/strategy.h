@@ -75,6 +75,11 @@ class Strategy {
   /// parameters and buffers, as far as they need them. The task must outlive the strategy's use.
   /// ConfigError for a task that the strategy cannot train.
   virtual void attach(Task& task, const StepSettings& settings) = 0;
+  /// The devices on which this process computes, some perhaps several times; empty: on the run's
+  /// alone. Known after attach().
+  virtual std::vector<torch::Device> devices() const { return {}; }
+  /// Seconds of the last attach() in which the ranks were given rank 0's parameters and buffers.
+  virtual double synchronization_seconds() { return 0; }
   /// Whether its threads have all processors, so that the caller computes alone while the run
   /// lasts. Known after attach().
   virtual bool has_all_processors() const { return false; }
@@ -107,6 +112,10 @@ class Strategy {
   virtual bool module_is_current() const { return true; }
   /// Whether on rank 0 its parameters also have the gradients of all ranks after each step.
   virtual bool module_has_gradients() const { return module_is_current(); }
+
+  /// What its own threads did in the last steps, and when its gradients were reduced, for a trace.
+  /// Spans that TraceScope records are not among them.
+  virtual std::vector<Span> spans() { return {}; }
 
   /// For each device of this process the most bytes that it held in the last step: its parameters,
   /// their gradients, buffers, what `optimizer_state` (see RunOptimizer::state()) has of them, and

@@ -49,6 +49,7 @@ void validate_reports(const TrainerOptions& options, const OptionCheck& check) {
   check.at_least("log_histograms_every_n_steps",
                  static_cast<double>(options.log_histograms_every_n_steps), 0);
   validate(options.profiler);
+  validate(options.trace);
   const auto is_there = [](const ListenerHandle& listener) { return bool(listener); };
   if (!std::ranges::all_of(options.listeners, is_there)) {
     throw ConfigError("Trainer: a listener is a null pointer");

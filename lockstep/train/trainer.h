@@ -31,6 +31,7 @@
 #include <lockstep/train/state_dict.h>
 #include <lockstep/train/strategy.h>
 #include <lockstep/train/task.h>
+#include <lockstep/train/trace_options.h>
 
 namespace lockstep {
 
@@ -121,6 +122,7 @@ struct TrainerOptions {
   /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0: off.
   std::int64_t log_histograms_every_n_steps = 0;
   ProfilerOptions profiler{};
+  TraceOptions trace{};
   /// For the run's record: recipe, dataset, and where the caller knows better than the loader and
   /// LibTorch loader, threads_per_rank and global_batch. The Trainer fills in the rest.
   RunInfo info{};

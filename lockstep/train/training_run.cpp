@@ -1,7 +1,9 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -12,7 +14,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/global_modes.h>
+#include <lockstep/train/phase_scope.h>
 #include <lockstep/train/step_seed.h>
 
 namespace lockstep {
@@ -152,23 +156,49 @@ void TrainingRun::prepare() {
   require_watched_values();
   require_whole_module();
   if (options_.profiler.kind == Profiler::kTrace && strategy_.group().rank() == 0) {
-    trace_.emplace(options_.profiler, !options_.device.is_cpu());
+    operations_.emplace(options_.profiler, !options_.device.is_cpu());
+  }
+  if (!options_.trace.file.empty()) {
+    trace_.emplace(options_.trace, strategy_.group().rank() == 0);
   }
   // The strategy and the optimizer must see the parameters where they will stay.
-  strategy_.place(task_.module(), options_.device);
+  {
+    const SecondsScope scope(info_.setup.model);
+    strategy_.place(task_.module(), options_.device);
+  }
   open_checkpoints();
   summarize_module();
   prepare_average();
   const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
-  strategy_.attach(task_, {.device = options_.device,
-                           .precision = options_.precision,
-                           .scaler = scaler_ ? &*scaler_ : nullptr,
-                           .deterministic = options_.deterministic});
-  if (strategy_.has_all_processors()) alone_.emplace();
-  optimizer_ = strategy_.make_optimizer(options_.optimizer);
+  couple();
+  watch_gpus();
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
   prepare_checkpoints();
+}
+
+// Makes the module's parallel form and the optimizer.
+void TrainingRun::couple() {
+  {
+    const SecondsScope scope(info_.setup.model);
+    strategy_.attach(task_, {.device = options_.device,
+                             .precision = options_.precision,
+                             .scaler = scaler_ ? &*scaler_ : nullptr,
+                             .deterministic = options_.deterministic});
+    if (strategy_.has_all_processors()) alone_.emplace();
+    optimizer_ = strategy_.make_optimizer(options_.optimizer);
+  }
+  info_.setup.synchronization = strategy_.synchronization_seconds();
+  info_.setup.model -= info_.setup.synchronization;
+}
+
+void TrainingRun::watch_gpus() {
+  if (options_.device.is_cpu()) return;
+  std::vector<torch::Device> devices = strategy_.devices();
+  if (devices.empty()) devices.push_back(options_.device);
+  std::set<int> indices;
+  for (const torch::Device& device : devices) indices.insert(std::max<int>(device.index(), 0));
+  gpus_.emplace(std::vector<int>(indices.begin(), indices.end()));
 }
 
 void TrainingRun::require_val_check_interval() const {
@@ -224,14 +254,13 @@ EpochReport TrainingRun::train_epoch() {
   sums_ = {};
   images_ = 0;
   phases_ = {};
-  paused_seconds_ = 0;
-  const Clock::time_point start = Clock::now();
-  const auto seconds = [&] { return seconds_since(start) - paused_seconds_; };
+  if (gpus_) gpus_->reset();
+  clock_.start();
 
   task_.module().train();
   strategy_.train(true);
   {
-    const SecondsScope scope(phases_.data);
+    const PhaseScope scope(phases_.data, "begin epoch");
     begin_epoch();
   }
   Batch batch;
@@ -239,23 +268,25 @@ EpochReport TrainingRun::train_epoch() {
     const std::int64_t before = batches_done();
     const std::int64_t parts = std::min(options_.accumulate_grad_batches, batches_left());
     if (parts == 0) break;
-    if (trace_) trace_->begin_step(steps_trained_);
+    if (operations_) operations_->begin_step(steps_trained_);
+    if (trace_) trace_->begin_step();
     if (!next_batch(batch)) break;
     train_step(batch, parts);
     note_time();
-    report_step(seconds());
+    report_step(clock_.seconds());
     tell_histograms();
     const bool evaluates = evaluation_is_due(before);
     if (evaluates) evaluate_in_epoch();
     if (checkpoint_is_due(evaluates)) {
-      const SecondsScope scope(paused_seconds_);
+      const EpochClock::Pause pause(clock_);
       save();
     }
   }
 
   EpochReport report;
   report.epoch = position_.epoch;
-  report.seconds = seconds();
+  report.seconds = clock_.seconds();
+  measure_usage(report);
   sums_.all_reduce(strategy_.group(), options_.device);
   report.train_loss = sums_.mean().loss;
   report.images_per_second = static_cast<double>(images_) / report.seconds;
@@ -266,6 +297,29 @@ EpochReport TrainingRun::train_epoch() {
     position_.step = 0;
   }
   return report;
+}
+
+// The means over the ranks. A rank whose driver tells nothing has no part in those of GPUs.
+void TrainingRun::measure_usage(EpochReport& report) {
+  const std::optional<GpuUsage> own = gpus_ ? gpus_->mean() : std::nullopt;
+  const std::int64_t counts = own ? 1 : 0;
+  const GpuUsage usage = own.value_or(GpuUsage{});
+  Metrics means;
+  means.add_sum("processor seconds", clock_.processor_seconds(), 1);
+  means.add_sum("GPU", usage.utilisation, counts);
+  means.add_sum("GPU memory", usage.memory_utilisation, counts);
+  means.add_sum("GPU bytes", static_cast<double>(usage.memory_bytes), counts);
+  means.add_sum("GPU power", usage.power_watts, counts);
+  means.all_reduce(strategy_.group(), options_.device);
+  const Evaluation mean = means.mean();
+  report.processor_seconds = mean.value_of("processor seconds").value_or(0);
+  const double utilisation = mean.value_of("GPU").value_or(std::nan(""));
+  if (std::isnan(utilisation)) return;
+  report.gpu = GpuUsage{
+      .utilisation = utilisation,
+      .memory_utilisation = mean.value_of("GPU memory").value_or(0),
+      .memory_bytes = std::llround(mean.value_of("GPU bytes").value_or(0)),
+      .power_watts = mean.value_of("GPU power").value_or(0)};
 }
 
 // An evaluation that there is only because the run stops, after a part of an epoch or between two
@@ -286,13 +340,14 @@ void TrainingRun::begin_epoch() {
 }
 
 bool TrainingRun::next_batch(Batch& batch) {
-  const SecondsScope scope(phases_.data);
+  const PhaseScope scope(phases_.data, "wait for data");
   RECORD_USER_SCOPE("lockstep: data");
   return train_loader_.next(batch);
 }
 
 // Makes a step of `parts` batches: `batch` and those that follow it.
 void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
+  const TraceScope span("step", "step", position_.total + 1);
   begin_step();
   for (std::int64_t part = 0; part < parts; ++part) {
     const bool there = part == 0 || next_batch(batch);
@@ -301,7 +356,7 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
                {.weight = 1.0 / static_cast<double>(parts), .is_last = part + 1 == parts});
   }
   {
-    const SecondsScope scope(phases_.optimizer);
+    const PhaseScope scope(phases_.optimizer, "optimizer");
     RECORD_USER_SCOPE("lockstep: optimizer");
     optimizer_step();
     if (ema_) ema_->update();
@@ -324,7 +379,7 @@ void TrainingRun::begin_step() {
   strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
                  options_.device);
   loss_sum_ = torch::Tensor();
-  const SecondsScope scope(phases_.optimizer);
+  const PhaseScope scope(phases_.optimizer, "zero gradients");
   optimizer_->zero_grad();
 }
 
@@ -415,11 +470,12 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   RunReport report;
   report.info = info_;
   report.already_complete = epochs.empty();
-  end_all_if_it_throws([&] { writing_.wait(); });
+  writing_.wait();
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
-  if (trace_) trace_->finish();
+  if (operations_) operations_->finish();
+  if (trace_) trace_->finish(strategy_.spans(), strategy_.group());
   if (options_.profiler.kind != Profiler::kNone) report.profile = profile();
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();

@@ -12,8 +12,11 @@
 #include <lockstep/train/background_job.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/checkpoint_store.h>
+#include <lockstep/train/epoch_clock.h>
+#include <lockstep/train/gpu_sampler.h>
 #include <lockstep/train/model_ema.h>
 #include <lockstep/train/plateau.h>
+#include <lockstep/train/run_trace.h>
 #include <lockstep/train/step_trace.h>
 #include <lockstep/train/tensor_snapshot.h>
 #include <lockstep/train/trainer.h>
@@ -54,6 +57,8 @@ class TrainingRun {
 
   void complete_info();
   void prepare();
+  void couple();
+  void watch_gpus();
   void prepare_average();
   void require_val_check_interval() const;
   std::vector<WatchedName> watched_names() const;
@@ -62,6 +67,7 @@ class TrainingRun {
   void check_sanity();
   void begin_epoch();
   EpochReport train_epoch();
+  void measure_usage(EpochReport& report);
   bool next_batch(Batch& batch);
   void train_step(Batch& batch, std::int64_t parts);
   void begin_step();
@@ -94,7 +100,6 @@ class TrainingRun {
   bool checkpoint_is_due(bool after_evaluation) const;
   void save();
   void write_checkpoint(const NamedTensors& of_optimizer);
-  void end_all_if_it_throws(const std::function<void()>& function);
   CheckpointInfo checkpoint_info() const;
   StateDict training_state(NamedTensors of_optimizer) const;  // what remembers earlier steps
   std::map<std::string, std::string> settings() const;
@@ -148,7 +153,8 @@ class TrainingRun {
   double seconds_to_first_step_ = 0;
   std::optional<ModelSummary> summary_;
   std::int64_t skipped_elsewhere_;  // images that the loaders count beside this run's
-  std::optional<StepTrace> trace_;       // on rank 0
+  std::optional<StepTrace> operations_;  // on rank 0
+  std::optional<RunTrace> trace_;
 
   // What this run has done so far:
   PhaseSeconds all_phases_;  // without those of the current epoch
@@ -167,7 +173,8 @@ class TrainingRun {
   Metrics sums_;
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
-  double paused_seconds_ = 0;  // spent in evaluations
+  EpochClock clock_;  // pauses for evaluations and checkpoints
+  std::optional<GpuSampler> gpus_;  // on GPUs
   // State of the current step:
   torch::Tensor loss_sum_;  // sum over the parts of the step
   std::int64_t parts_ = 1;

@@ -10,7 +10,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/train/checkpoint_content.h>
 #include <lockstep/train/checkpoint_space.h>
-#include <lockstep/train/strategies/end_all.h>
+#include <lockstep/train/phase_scope.h>
 
 namespace lockstep {
 namespace {
@@ -75,14 +75,8 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 
 }  // namespace
 
-// For what one rank alone does: the others, which wait for it in a collective, then hear why it
-// fails.
-void TrainingRun::end_all_if_it_throws(const std::function<void()>& function) {
-  const auto end_all = [this](const std::string& reason) { strategy_.end_all(reason); };
-  lockstep::end_all_if_it_throws(end_all, function);
-}
-
-// Rank 0 alone reads and writes checkpoints.
+// Rank 0 alone reads and writes checkpoints. Where it fails, Trainer::fit() tells the others, which
+// wait for it in a collective.
 void TrainingRun::open_checkpoints() {
   if (options_.checkpoints.directory.empty() || strategy_.group().rank() != 0) return;
   store_.emplace(options_.checkpoints);
@@ -92,7 +86,7 @@ void TrainingRun::open_checkpoints() {
 void TrainingRun::prepare_checkpoints() {
   if (!store_ || finished()) return;
   const CheckpointOptions& options = options_.checkpoints;
-  end_all_if_it_throws([&] { store_->prepare(); });
+  store_->prepare();
   const std::int64_t steps = steps_per_epoch();
   const std::int64_t left = total_steps() - position_.total;
   std::int64_t saves = (left + position_.step + steps - 1) / steps;
@@ -106,10 +100,8 @@ void TrainingRun::prepare_checkpoints() {
   }
   const auto there = static_cast<std::int64_t>(checkpoint_folders(options.directory).size());
   const std::int64_t most = CheckpointStore::most_at_once(options);
-  end_all_if_it_throws([&] {
-    require_checkpoint_space(options.directory, bytes,
-                             std::min(saves, std::max<std::int64_t>(most - there, 1)));
-  });
+  require_checkpoint_space(options.directory, bytes,
+                           std::min(saves, std::max<std::int64_t>(most - there, 1)));
   if (!options.background) return;
   // So that the first checkpoint does not wait for the memory.
   const bool pinned = !options_.device.is_cpu();
@@ -159,7 +151,7 @@ NamedTensors TrainingRun::resume() {
                                            {"overfit_batches", "0"}});
     warn_of_differences(checkpoint.settings);
   };
-  if (group.rank() == 0) end_all_if_it_throws(read);
+  if (group.rank() == 0) read();
   std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
   if (group.size() > 1) {
     auto place =
@@ -307,10 +299,10 @@ CheckpointInfo TrainingRun::checkpoint_info() const {
 void TrainingRun::save() {
   if (options_.checkpoints.directory.empty()) return;
   ++checkpoints_.calls;
-  const SecondsScope scope(checkpoints_.seconds);
+  const PhaseScope scope(checkpoints_.seconds, "checkpoint");
   strategy_.gather_module();
   const NamedTensors of_optimizer = optimizer_->state();
-  if (store_) end_all_if_it_throws([&] { write_checkpoint(of_optimizer); });
+  if (store_) write_checkpoint(of_optimizer);
 }
 
 void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
+#include <lockstep/train/phase_scope.h>
 
 namespace lockstep {
 namespace {
@@ -90,7 +91,7 @@ std::optional<Evaluation> TrainingRun::evaluate() {
 
 Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   ++evaluations_.calls;
-  const SecondsScope scope(evaluations_.seconds);
+  const PhaseScope scope(evaluations_.seconds, "evaluation");
   const torch::NoGradGuard no_grad;
   const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
   const AutocastScope autocast(options_.precision, options_.device.type());
@@ -152,7 +153,7 @@ bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
 }
 
 void TrainingRun::evaluate_in_epoch() {
-  const SecondsScope scope(paused_seconds_);
+  const EpochClock::Pause pause(clock_);
   const std::optional<Evaluation> test = evaluate();
   watch(test, std::nullopt);
   const EvaluationReport report = {.epoch = position_.epoch,

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/cli/process_usage.h>
+#include <lockstep/core/cpu.h>
 
 namespace lockstep {
 namespace {

@@ -53,6 +53,12 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "global_batch": 128,
   "steps_per_epoch": 469,
   "learning_rate": 0.0,
+  "setup_seconds": {
+    "group": 0.0,
+    "loader": 0.0,
+    "model": 0.0,
+    "synchronization": 0.0
+  },
   "already_complete": false,
   "epochs": [
     {
@@ -67,6 +73,8 @@ TEST(ToJson, WritesTheDocumentedForm) {
         "communication": 0.2,
         "optimizer": 0.1
       },
+      "processor_seconds": 0.0,
+      "gpu": null,
       "metrics": {
         "loss": 0.0512,
         "accuracy": 0.9842

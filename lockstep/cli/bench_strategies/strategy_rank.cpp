@@ -13,7 +13,6 @@
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_step_trainer.h>
 #include <lockstep/cli/bench_strategies/strategy_work.h>
-#include <lockstep/cli/process_usage.h>
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>

@@ -8,12 +8,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
+#include <lockstep/train/phase_scope.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/refuse_sync_batchnorm.h>
@@ -55,6 +55,7 @@ class DataParallelStrategy final : public Strategy {
 
   const std::string& name() const override { return name_; }
   ProcessGroup& group() override { return group_; }
+  std::vector<torch::Device> devices() const override { return devices_; }
   void describe(RunInfo& info) const override {
     info.devices = static_cast<int>(devices_.size());
     info.device_weights = weights_;
@@ -99,13 +100,13 @@ class DataParallelStrategy final : public Strategy {
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
     torch::Tensor loss;
     {
-      const SecondsScope scope(phases.forward);
+      const PhaseScope scope(phases.forward, "forward");
       const AutocastScope autocast(settings_.precision, settings_.device.type());
       loss = dp_loss_ == DpLoss::kOnEach && core_->has_replicas()
                  ? loss_on_each(batch)
                  : task_->loss(forward(batch.images), task_->targets(batch));
     }
-    const SecondsScope scope(phases.backward);
+    const PhaseScope scope(phases.backward, "backward");
     weighted_loss(loss, part, settings_.scaler).backward();
     return loss.detach();
   }

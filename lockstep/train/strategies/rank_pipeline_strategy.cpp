@@ -19,6 +19,7 @@
 #include <lockstep/parallel/module_buffers.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
+#include <lockstep/train/phase_scope.h>
 #include <lockstep/train/strategies/end_all.h>
 #include <lockstep/train/strategies/named_exchange.h>
 #include <lockstep/train/strategies/named_stages.h>
@@ -75,7 +76,7 @@ class RankPipelineStrategy final : public StagedStrategy {
       pipe_->step(criterion, batch.images, task().targets(batch), batch.size);
     });
     add_phases(pipe_->timeline(), 1, phases);
-    const SecondsScope scope(phases.communication);
+    const PhaseScope scope(phases.communication, "reduce gradients");
     return end_all_if_it_throws([&] {
       if (copies_ && part.is_last) reduce_with_copies();
       return told_to_all(criterion.mean());
@@ -109,6 +110,18 @@ class RankPipelineStrategy final : public StagedStrategy {
     group().abort(reason);
   }
 
+  double synchronization_seconds() override { return synchronization_seconds_; }
+  std::vector<Span> spans() override {
+    std::vector<Span> all;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      if (!units_[i].core) continue;
+      const int worker = mesh_.group(kPipeline).rank();
+      for (Span& span : units_[i].core->spans(lockstep::str("worker ", worker, " unit ", i))) {
+        all.push_back(std::move(span));
+      }
+    }
+    return all;
+  }
   bool module_is_current() const override { return false; }
   void gather_module() override {
     if (is_first_replica()) end_all_if_it_throws([&] { gather_stages(); });
@@ -162,7 +175,11 @@ class RankPipelineStrategy final : public StagedStrategy {
     forget_last_run();
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
     refuse_to_share_buffers(stages, worker_of(), name());
-    broadcast_module(task.module(), group(), settings.device);
+    synchronization_seconds_ = 0;
+    {
+      const SecondsScope scope(synchronization_seconds_);
+      broadcast_module(task.module(), group(), settings.device);
+    }
     if (share_trainable_parameters(stages)) {
       copies_.emplace(name(), stages, worker_of(), mesh_.group(kPipeline));
     }
@@ -334,6 +351,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   std::map<std::size_t, std::size_t> unit_of_;  // by stage, where units are stages
   std::vector<ModuleBuffers> frozen_stages_buffers_;
   bool reduces_ = false;
+  double synchronization_seconds_ = 0;
   std::optional<DistributedPipeline> pipe_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include <lockstep/core/clock.h>
+#include <lockstep/train/phase_scope.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
 namespace lockstep {
@@ -21,9 +21,19 @@ void ReplicaStrategy::before_forward() {
   if (DdpCore* const wrapped = core()) wrapped->before_forward();
 }
 
+double ReplicaStrategy::synchronization_seconds() {
+  const DdpCore* const wrapped = core();
+  return wrapped ? wrapped->synchronization_seconds() : 0;
+}
+
 double ReplicaStrategy::communication_seconds() {
   const DdpCore* const wrapped = core();
   return wrapped ? wrapped->communication_seconds() : 0;
+}
+
+std::vector<Span> ReplicaStrategy::spans() {
+  const DdpCore* const wrapped = core();
+  return wrapped ? wrapped->spans(name_) : std::vector<Span>();
 }
 
 torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
@@ -31,18 +41,18 @@ torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
   std::optional<DdpCore::NoSync> no_sync;
   if (!part.is_last && core() != nullptr) no_sync.emplace(*core());
   {
-    const SecondsScope scope(phases.communication);
+    const PhaseScope scope(phases.communication, "broadcast buffers");
     before_forward();
   }
   torch::Tensor loss;
   {
-    const SecondsScope scope(phases.forward);
+    const PhaseScope scope(phases.forward, "forward");
     const AutocastScope autocast(settings_.precision, settings_.device.type());
     loss = task_->training_step(batch);
   }
   const double before = communication_seconds();
   {
-    const SecondsScope scope(phases.backward);
+    const PhaseScope scope(phases.backward, "backward");
     weighted_loss(loss, part, settings_.scaler).backward();
   }
   const double exposed = communication_seconds() - before;

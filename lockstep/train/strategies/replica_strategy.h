@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/train/strategy.h>
@@ -22,6 +23,8 @@ class ReplicaStrategy : public Strategy {
   void attach(Task& task, const StepSettings& settings) override;
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override;
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override;
+  double synchronization_seconds() override;
+  std::vector<Span> spans() override;
   void begin_evaluation() override { before_forward(); }
   void evaluate(const Batch& batch, Metrics& metrics) override;
 

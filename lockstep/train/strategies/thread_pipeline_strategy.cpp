@@ -68,6 +68,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
     has_all_processors_ = devices.size() > 1 && devices.front().is_cpu();
     pipe_.emplace(std::move(modules), std::move(devices), std::move(pipe_options));
   }
+  std::vector<torch::Device> devices() const override { return options().devices; }
   bool has_all_processors() const override { return has_all_processors_; }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
