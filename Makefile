@@ -20,7 +20,7 @@ PYTHON = .deps/venv/bin/python
 UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-exhaustive build bench format clean bootstrap layers sanitizers \
+.PHONY: help train test test-all test-exhaustive build bench table format clean bootstrap layers sanitizers \
         cuda dali
 
 help:  ## list the commands
@@ -45,6 +45,7 @@ endif
 test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
 	tools/bootstrap.sh clang
 	tools/bootstrap.sh oracles
+	-tools/bootstrap.sh slurm
 	@mkdir -p build/all
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake
@@ -65,6 +66,10 @@ build: build/$(PRESET)/build.ninja  ## build the program, the tests and the benc
 bench: build  ## compare one epoch of MNIST with PyTorch's script
 	tools/bootstrap.sh cuda
 	$(PYTHON) benchmarks/mnist_epoch.py --program $(PROGRAM) --peer-python .deps/cuda/bin/python $(ARGS)
+
+table: build  ## time epochs by strategy and ranks, with PyTorch's programs in turn (LOCKSTEP_DATA)
+	tools/bootstrap.sh peers
+	$(PYTHON) benchmarks/tables.py --program $(PROGRAM) --peer-python $(PYTHON) $(ARGS)
 
 format:  ## format all sources
 	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i

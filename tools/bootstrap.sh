@@ -6,6 +6,8 @@
 #   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
 #   tools/bootstrap.sh clang    also clang++, which `make test-all` compiles our headers with
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
+#   tools/bootstrap.sh slurm    also Slurm, which a test of the launch script starts
+#   tools/bootstrap.sh peers    also torchvision's Python part in .deps/venv, for the programs in benchmarks/peers
 #   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
 # Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
@@ -17,6 +19,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.13.0
+peers_torchvision_version=0.28.0  # of torch 2.13; built for CUDA, so that only its Python part is used
 cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
 cuda_torchvision_version=0.26.0
 dali_version=2.4.0                # its symbols are versioned: another one needs the module built again
@@ -189,6 +192,7 @@ install_dali() {
 }
 
 install_oracles() {
+  install_peers
   local each version missing=()
   for each in "${oracle_packages[@]}"; do
     version=${each#"${each%%==*}"}
@@ -205,9 +209,20 @@ install_oracles() {
   fi
 }
 
+# Its wheel asks for a CUDA build of torch, which must not take the place of ours.
+install_peers() {
+  if ! has_package .deps/venv torchvision "$peers_torchvision_version"; then
+    pip_install .deps/venv --no-deps "torchvision==$peers_torchvision_version"
+  fi
+  has_package .deps/venv pillow || pip_install .deps/venv pillow
+}
+
 mkdir -p .deps
 if [[ ${1:-} == clang ]]; then
   packages+=(clang)
+fi
+if [[ ${1:-} == slurm ]]; then
+  packages+=(slurm-wlm munge)
 fi
 install_packages
 # Before LibTorch, whose arguments for CMake are written together with DALI's.
@@ -217,6 +232,9 @@ fi
 install_torch
 if [[ ${1:-} == cuda ]]; then
   install_cuda_torch
+fi
+if [[ ${1:-} == peers ]]; then
+  install_peers
 fi
 if [[ ${1:-} == oracles ]]; then
   install_oracles

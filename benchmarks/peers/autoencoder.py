@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate, random_split
 from torch.utils.data.distributed import DistributedSampler
-from torchvision import datasets, transforms
 
 from autoencoder_net import Autoencoder
+from vision import datasets, transforms
 
 
 class Images(Dataset):

@@ -19,36 +19,14 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
-from torchvision import datasets, transforms
 
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
-        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
-        self.conv2_drop = nn.Dropout2d()
-        self.fc1 = nn.Linear(320, 50)
-        self.fc2 = nn.Linear(50, 10)
-
-    def forward(self, x):
-        x = F.relu(F.max_pool2d(self.conv1(x), 2))
-        x = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(x)), 2))
-        x = F.relu(self.fc1(x.view(-1, 320)))
-        x = F.dropout(x, training=self.training)
-        return F.log_softmax(self.fc2(x), dim=1)
-
-
-def seconds_since_start():
-    """Since the start of the command: torchrun's process, or this one when it was started alone."""
-    process = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()
-    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+from command_clock import seconds_since_start
+from mnist_net import MnistNet
+from vision import datasets, transforms
 
 
 def evaluate(model, loader):
@@ -103,7 +81,7 @@ def main():
     train_loader = DataLoader(train_set, args.batch_size // world, sampler=sampler, **options)
     test_loader = DataLoader(test_set, 500, sampler=DistributedSampler(test_set, shuffle=False), **options)
 
-    model = Net() if args.alone else DistributedDataParallel(Net())
+    model = MnistNet() if args.alone else DistributedDataParallel(MnistNet())
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
     report = {"world_size": world, "workers": args.workers, "global_batch": args.batch_size,
               "torch": torch.__version__, "epochs": []}

@@ -8,23 +8,8 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
-        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
-        self.conv2_drop = nn.Dropout2d()
-        self.fc1 = nn.Linear(320, 50)
-        self.fc2 = nn.Linear(50, 10)
-
-    def forward(self, x):
-        x = F.relu(F.max_pool2d(self.conv1(x), 2))
-        x = F.relu(F.max_pool2d(self.conv2_drop(self.conv2(x)), 2))
-        x = F.dropout(F.relu(self.fc1(x.flatten(1))), training=self.training)
-        return F.log_softmax(self.fc2(x), dim=1)
+from mnist_net import MnistNet
 
 
 def main():
@@ -35,7 +20,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    net = Net()
+    net = MnistNet()
     images = torch.randn(args.batch, 1, 28, 28)
     labels = torch.randint(10, (args.batch,))
     if args.channels_last:

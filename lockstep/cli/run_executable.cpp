@@ -27,38 +27,38 @@ const char* interpreter_of(const std::string& path) {
   return extension == ".sh" ? "sh" : nullptr;
 }
 
-[[noreturn]] void refuse_file(const std::string& path) {
+[[noreturn]] void refuse_file(const std::string& path, const std::string& owner) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (std::filesystem::is_directory(status)) {
-    throw ConfigError(str("run: the program ", path, " is a folder"));
+    throw ConfigError(str(owner, ": the program ", path, " is a folder"));
   }
   if (error) {
-    throw ConfigError(str("run: there is no program ", path, ": ", error.message()));
+    throw ConfigError(str(owner, ": there is no program ", path, ": ", error.message()));
   }
   const char* const interpreter = interpreter_of(path);
-  throw ConfigError(str("run: ", path, " cannot be executed: ",
+  throw ConfigError(str(owner, ": ", path, " cannot be executed: ",
                         interpreter != nullptr ? str("write ", interpreter, " ", path)
                                                : "it needs the permission (chmod +x)"));
 }
 
-std::string find_in_path(const std::string& program) {
+std::string find_in_path(const std::string& program, const std::string& owner) {
   std::istringstream folders(environment_string("PATH").value_or("/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string path = (folder.empty() ? "." : folder) + "/" + program;
     if (is_executable(path)) return path;
   }
   throw ConfigError(
-      str("run: there is no program '", program, "' in PATH",
+      str(owner, ": there is no program '", program, "' in PATH",
           is_file(program) ? str("; write ./", program, " for that in this folder") : ""));
 }
 
 }  // namespace
 
-std::string find_executable(const std::string& program) {
-  if (program.empty()) throw ConfigError("run: the name of the program is empty");
-  if (program.find('/') == std::string::npos) return find_in_path(program);
-  if (!is_executable(program)) refuse_file(program);
+std::string find_executable(const std::string& program, const std::string& owner) {
+  if (program.empty()) throw ConfigError(str(owner, ": the name of the program is empty"));
+  if (program.find('/') == std::string::npos) return find_in_path(program, owner);
+  if (!is_executable(program)) refuse_file(program, owner);
   return program;
 }
 

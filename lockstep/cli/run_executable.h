@@ -1,5 +1,4 @@
-// The program that `lockstep run` starts: found before any rank exists, so that its absence is one
-// line.
+// Programs that commands start: found before any process exists, so that their absence is one line.
 #pragma once
 
 #include <string>
@@ -8,8 +7,9 @@
 namespace lockstep {
 
 /// The file that `program` means: itself where it has a slash, else the first of that name in PATH,
-/// as a shell finds it. ConfigError says what is wrong with it and what to write instead.
-std::string find_executable(const std::string& program);
+/// as a shell finds it. ConfigError, which begins with `owner`, says what is wrong with it and what to
+/// write instead.
+std::string find_executable(const std::string& program, const std::string& owner = "run");
 
 /// Turns this process into `executable`, which gets the words of `command` as they are. Returns
 /// only by ConfigError.

@@ -6,22 +6,12 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/report/csv_cell.h>
 
 namespace lockstep {
 namespace {
 
 constexpr NumberWords kCsvNumberWords{"nan", "inf", "-inf"};
-
-// As RFC 4180 wants it: a name with a comma, a quote or a line break stands in quotes.
-std::string csv_cell(std::string_view name) {
-  if (name.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(name);
-  std::string cell = "\"";
-  for (const char letter : name) {
-    if (letter == '"') cell += '"';
-    cell += letter;
-  }
-  return cell + '"';
-}
 
 std::string csv_header(const std::vector<std::string>& columns) {
   std::string header = "step,time";

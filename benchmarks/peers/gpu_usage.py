@@ -1,0 +1,56 @@
+"""What GPUs do while something is measured, from NVML, which nvidia-smi reads, every 100 ms."""
+import ctypes
+import threading
+
+INTERVAL_SECONDS = 0.1
+
+
+class Rates(ctypes.Structure):  # nvmlUtilization_t: per cent
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class Memory(ctypes.Structure):  # nvmlMemory_t: bytes
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class Sampler:
+    """Means over some of CUDA's devices. All GPUs must be visible, in the order of the PCI bus."""
+
+    def __init__(self, devices):
+        self.handles, self.samples = [], []
+        self.lock, self.stopped = threading.Lock(), threading.Event()
+        if not devices:
+            return
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return
+        self.nvml.nvmlInit_v2()
+        for device in devices:
+            handle = ctypes.c_void_p()
+            if self.nvml.nvmlDeviceGetHandleByIndex_v2(device, ctypes.byref(handle)) == 0:
+                self.handles.append(handle)
+        threading.Thread(target=self._sample, daemon=True).start()
+
+    def _sample(self):
+        while not self.stopped.wait(INTERVAL_SECONDS):
+            for handle in self.handles:
+                rates, memory, milliwatts = Rates(), Memory(), ctypes.c_uint()
+                if self.nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) or \
+                        self.nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
+                    continue
+                self.nvml.nvmlDeviceGetPowerUsage(handle, ctypes.byref(milliwatts))
+                with self.lock:
+                    self.samples.append((rates.gpu / 100, rates.memory / 100, memory.used, milliwatts.value / 1000))
+
+    def reset(self):
+        with self.lock:
+            self.samples = []
+
+    def mean(self):
+        with self.lock:
+            samples = self.samples
+        if not samples:
+            return None
+        names = ("utilisation", "memory_utilisation", "memory_bytes", "power_watts")
+        return {name: sum(sample[i] for sample in samples) / len(samples) for i, name in enumerate(names)}

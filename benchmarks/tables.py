@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""The tables of epoch times: `lockstep bench table` for three recipes, with PyTorch's programs in turn.
+
+Usage: tables.py [--recipes mnist,cifar10,autoencoder] [--program build/release/lockstep]
+                 [--peer-python .deps/venv/bin/python] [--output docs/benchmarks/tables.md]
+       with mnist/, cifar10/ and trashnet/ in $LOCKSTEP_DATA
+
+Each recipe runs with 1, 2 and 4 ranks. Writes the tables between the marks of --output, each with its date and machine,
+keeps all rows in build/table_RECIPE.json, and prints which of the targets hold. Without --peer-python's torchvision the
+peers' rows fail: tools/bootstrap.sh peers installs it.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from pages import around_marks, replace_between
+from provenance import ROOT, commit, machine
+
+# The batch of a rank is small enough for four ranks on two processors, and epochs of ResNet-18 are cut short.
+RECIPES = {
+    "mnist": ["--strategies", "single,ddp,dp", "--kernels", "fused,libtorch", "--batch-per-rank", 64, "--epochs", 3],
+    "cifar10": ["--strategies", "single,ddp,zero1,dp,pipeline", "--batch-per-rank", 32, "--epochs", 3, "--max-steps", 6],
+    "autoencoder": ["--strategies", "single,ddp,dp", "--batch-per-rank", 32, "--epochs", 3],
+}
+DATA = {"mnist": "mnist", "cifar10": "cifar10", "autoencoder": "trashnet"}
+EPOCH_TARGET, SINGLE_TARGET = 3.0, 0.95
+
+
+def marks(recipe):
+    return f"<!-- {recipe}:begin -->", f"<!-- {recipe}:end -->"
+
+
+def measure(recipe, options):
+    report = ROOT / "build" / f"table_{recipe}.json"
+    report.parent.mkdir(exist_ok=True)
+    command = [options.program, "bench", "table", recipe, "--ranks", "1,2,4", "--threads", 1, *RECIPES[recipe],
+               "--data", pathlib.Path(os.environ["LOCKSTEP_DATA"]).resolve() / DATA[recipe],
+               "--format", "markdown", "--json", report]
+    if options.peer_python:
+        command += ["--with-peers", "--peer-python", options.peer_python]
+    words = [str(word) for word in command]
+    start = time.monotonic()
+    result = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    if result.returncode:
+        raise SystemExit(f"error: ended with {result.returncode}: {' '.join(words)}")
+    return result.stdout, json.loads(report.read_text()), time.monotonic() - start, words
+
+
+def row_of(rows, **wanted):
+    found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return min(found, key=lambda row: row["epoch_s"]) if found else None
+
+
+def mnist_targets(rows):
+    """The two bars of the MNIST table, as (sentence, measured, target)."""
+    peer = min((row for row in rows if row["peer"] and row["strategy"] == "ddp" and row["ranks"] == 2),
+               key=lambda row: row["epoch_s"], default=None)
+    targets = []
+    for fused in (True, False):
+        ours = row_of(rows, strategy="ddp", ranks=2, peer=None, fused_kernels=fused)
+        kernels = "with" if fused else "without"
+        if peer:
+            targets.append((f"DDP with 2 ranks, {kernels} our fused kernel: epochs of PyTorch's DDP to ours",
+                            peer["epoch_s"] / ours["epoch_s"], EPOCH_TARGET))
+        single = row_of(rows, strategy="single", ranks=1, threads_per_rank=2, peer=None, fused_kernels=fused)
+        targets.append((f"DDP with 2 ranks of 1 thread, {kernels} our fused kernel: throughput to that of one process "
+                        "with 2 threads", ours["images_per_second"] / single["images_per_second"], SINGLE_TARGET))
+    return targets
+
+
+def targets_text(targets):
+    lines = ["| | measured | at least | |", "|---|---:|---:|---|"]
+    for sentence, measured, target in targets:
+        lines.append(f"| {sentence} | {measured:.2f} | {target:g} | {'holds' if measured >= target else 'MISSED'} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--recipes", default=",".join(RECIPES))
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
+    parser.add_argument("--peer-python", type=pathlib.Path)
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks/tables.md")
+    options = parser.parse_args()
+    recipes = options.recipes.split(",")
+    unknown = [recipe for recipe in recipes if recipe not in RECIPES]
+    if unknown:
+        raise SystemExit(f"error: --recipes must be among {', '.join(RECIPES)}, got {unknown[0]}")
+    if "LOCKSTEP_DATA" not in os.environ:
+        raise SystemExit("error: set LOCKSTEP_DATA to the folder that holds mnist/, cifar10/ and trashnet/")
+    for recipe in recipes:
+        around_marks(options.output, *marks(recipe))  # before the long measurements, not after them
+    missed = 0
+    for recipe in recipes:
+        text, rows, seconds, words = measure(recipe, options)
+        parts = [text.strip()]
+        if recipe == "mnist":
+            targets = mnist_targets(rows)
+            missed += sum(measured < target for _, measured, target in targets)
+            parts.append(targets_text(targets))
+        shown = " ".join(pathlib.Path(word).name if "/" in word else word for word in words)
+        parts.append(f"- {datetime.date.today()}, {machine()}; commit {commit()}; {seconds / 60:.1f} minutes.\n"
+                     f"- Made by `{shown}`.")
+        replace_between(options.output, *marks(recipe), "\n\n".join(parts))
+        print("\n\n".join(parts), flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+// What a row of `lockstep bench table` measures.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// A program of PyTorch's, measured beside ours.
+struct TablePeer {
+  std::string strategy{};  ///< "single", "dp", "ddp": as PyTorch has them
+  std::string loader{};    ///< "dataloader" or "dali"
+  int workers = 0;         ///< of each process's DataLoader
+};
+
+/// What one row measures.
+struct TableWay {
+  std::string strategy{};
+  std::string loader{};
+  bool fused_kernels = true;
+  /// Ranks of the strategy. Strategy dp has as many replicas in one process instead, and strategy
+  /// single one process with the threads of as many ranks.
+  std::int64_t ranks = 1;
+  std::int64_t batch_per_rank = 0;
+  std::int64_t threads_per_rank = 1;
+  std::optional<TablePeer> peer{};
+
+  std::int64_t global_batch() const { return batch_per_rank * ranks; }
+};
+
+/// "ddp, native, 2 ranks, batch per rank 64", for progress and errors.
+std::string name_of(const TableWay& way);
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+"""PyTorch's programs that `lockstep bench table --with-peers` measures: for each recipe they run, and do our work.
+
+Usage: table_peers_test.py PROGRAM. Skipped (77) without torchvision, which tools/bootstrap.sh peers installs.
+"""
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+PEERS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/peers"
+IMAGES = 40
+CIFAR_RECORDS = 10000
+
+
+def idx(values):
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
+    return gzip.compress(header + values.astype(np.uint8).tobytes())
+
+
+def write_mnist(folder, random):
+    for split in ("train", "t10k"):
+        (folder / f"{split}-images-idx3-ubyte.gz").write_bytes(idx(random.integers(0, 256, (IMAGES, 28, 28))))
+        (folder / f"{split}-labels-idx1-ubyte.gz").write_bytes(idx(np.arange(IMAGES) % 10))
+
+
+def write_cifar10(folder, random):
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        records = np.zeros((CIFAR_RECORDS, 3073), np.uint8)  # its files have one size
+        records[:, 0] = np.arange(CIFAR_RECORDS) % 10
+        records[:IMAGES, 1:] = random.integers(0, 256, (IMAGES, 3072))
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+
+
+def write_photos(folder, random):
+    from PIL import Image
+    for number in range(IMAGES):
+        label = folder / f"class{number % 2}"
+        label.mkdir(exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (80, 90, 3)).astype(np.uint8)).save(label / f"{number}.png")
+
+
+RECIPES = {"mnist": (write_mnist, []), "cifar10": (write_cifar10, []),
+           "autoencoder": (write_photos, ["--image-size", "40"]),
+           "classify": (write_photos, ["--image-size", "64"])}
+
+
+def rows_of(program, recipe, more, folder):
+    report = folder / "rows.json"
+    command = [program, "bench", "table", recipe, "--ranks", "1,2", "--strategies", "ddp", "--batch-per-rank", "4",
+               "--epochs", "2", "--max-steps", "2", "--threads", "1", "--accelerator", "cpu", "--data", folder,
+               "--with-peers", "--peer-python", sys.executable, "--peers", PEERS, "--json", report, *more]
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert result.returncode == 0, f"{recipe}: {result.stderr}"
+    return json.loads(report.read_text())
+
+
+def check(recipe, rows):
+    assert len(rows) == 4, (recipe, rows)
+    for ours, theirs in (rows[:2], rows[2:]):
+        assert ours["peer"] is None and theirs["peer"].startswith("torch "), (recipe, theirs)
+        for same in ("recipe", "strategy", "ranks", "threads_per_rank", "batch_per_rank", "iterations_per_epoch",
+                     "device"):
+            assert ours[same] == theirs[same], (recipe, same, ours[same], theirs[same])
+        for positive in ("epoch_s", "images_per_second", "cpu_utilisation", "setup_loader_s", "setup_model_s",
+                         "efficiency", "peak_rss_bytes", "seconds_to_first_step"):
+            assert theirs[positive] > 0, (recipe, positive, theirs[positive])
+        # Both see whole epochs of equal steps, which end with the same number of images.
+        assert abs(theirs["images_per_second"] * theirs["epoch_s"] - 8 * ours["ranks"]) < 1e-6, (recipe, theirs)
+    assert rows[3]["backend"] == "gloo" and rows[3]["setup_group_s"] > 0, rows[3]
+
+
+def main():
+    probe = subprocess.run([sys.executable, "-c", "import vision"], env={**os.environ, "PYTHONPATH": str(PEERS)},
+                           capture_output=True)
+    if probe.returncode:
+        print("skipped: there is no torchvision; tools/bootstrap.sh peers installs it")
+        return 77
+    for recipe, (write, more) in RECIPES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write(pathlib.Path(folder), np.random.default_rng(1))
+            check(recipe, rows_of(sys.argv[1], recipe, more, pathlib.Path(folder)))
+            print(f"{recipe}: 2 rows of ours and 2 of PyTorch's")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
