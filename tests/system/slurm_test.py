@@ -1,0 +1,154 @@
+"""scripts/launch_slurm.sh on a real Slurm: munged, slurmctld and slurmd on this host, started by the test.
+
+Usage: slurm_test.py LOCKSTEP. Skipped (77) with the reason where they cannot be started.
+"""
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sinfo")
+START_SECONDS, JOB_SECONDS = 60, 240
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES State=UP
+"""
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def idx(shape, byte):
+    count = 1
+    for size in shape:
+        count *= size
+    content = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
+    return gzip.compress(content + bytes(byte(i) for i in range(count)))
+
+
+def write_mnist(folder):
+    """64 images in each split."""
+    folder.mkdir()
+    for split in ("train", "t10k"):
+        (folder / f"{split}-images-idx3-ubyte.gz").write_bytes(idx((64, 28, 28), lambda i: i % 251))
+        (folder / f"{split}-labels-idx1-ubyte.gz").write_bytes(idx((64,), lambda i: i % 10))
+
+
+class Slurm:
+    """One host that is controller and node. Its daemons end with it."""
+
+    def __init__(self, folder):
+        self.folder, self.daemons = folder, []
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+
+    def __enter__(self):
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        (self.folder / "key").write_bytes(os.urandom(1024))
+        (self.folder / "key").chmod(0o400)
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        host = socket.gethostname().split(".")[0]
+        (self.folder / "slurm.conf").write_text(CONFIGURATION.format(
+            host=host, folder=self.folder, controller_port=free_port(), node_port=free_port()))
+        self.start("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket",
+                   f"--key-file={self.folder}/key", f"--pid-file={self.folder}/munge.pid",
+                   f"--log-file={self.folder}/munge.log", f"--seed-file={self.folder}/munge.seed")
+        self.wait_until("munged", (self.folder / "munge.socket").exists)
+        self.start("slurmctld", "-D")
+        self.start("slurmd", "-D", "-N", host)
+        self.wait_until("slurmd", lambda: self.run("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
+        return self
+
+    def __exit__(self, *_):
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        for daemon in self.daemons:
+            try:
+                daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+    def start(self, name, *words):
+        log = open(self.folder / f"{name}.output", "w")
+        self.daemons.append(subprocess.Popen([name, *words], env=self.environment, stdout=log, stderr=log))
+
+    def wait_until(self, name, is_ready):
+        end = time.monotonic() + START_SECONDS
+        while not is_ready():
+            if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
+                last = (self.folder / f"{name}.output").read_text().strip().splitlines()[-1:]
+                self.__exit__()
+                skip(f"{name} could not be started: {' '.join(last) or 'it was not ready in time'}")
+            time.sleep(0.2)
+
+    def run(self, *command, **options):
+        return subprocess.run([str(word) for word in command], env=self.environment, capture_output=True, text=True,
+                              **options)
+
+
+def main():
+    for program in PROGRAMS:
+        if not shutil.which(program):
+            skip(f"there is no {program}; tools/bootstrap.sh slurm installs it")
+    if os.geteuid() != 0:
+        skip("slurmd must be started by root")
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        write_mnist(folder / "mnist")
+        with Slurm(folder) as slurm:
+            slurm.environment.update(LOCKSTEP=sys.argv[1], WAIT="1", LOCKSTEP_DATA=name)
+            result = slurm.run(ROOT / "scripts/launch_slurm.sh", "-r", "1,2", "-b", "16", "-o", folder / "logs", "mnist",
+                               "--max-epochs", "1", "--threads", "1", "--accelerator", "cpu", timeout=JOB_SECONDS,
+                               cwd=folder)
+            logs = {path.name: path.read_text() for path in (folder / "logs").glob("*.log")}
+            assert result.returncode == 0, (result.stdout, result.stderr, logs)
+            for run, ranks in (("mnist_single_native_1ranks_batch16", 1), ("mnist_ddp_native_2ranks_batch16", 2)):
+                record = json.loads((folder / "logs" / f"{run}.json").read_text())
+                assert record["world_size"] == ranks, (run, record["world_size"])
+                assert record["steps_per_epoch"] == 4, (run, record["steps_per_epoch"])
+                assert "epoch 1/1" in logs[f"{run}.log"].replace("epoch  1/1", "epoch 1/1"), logs
+            print("Slurm trained with one task and with two")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
