@@ -1,4 +1,5 @@
-// `lockstep doctor`: what of this machine and this build a training run will find.
+// `lockstep doctor`: what of this machine and this build a training run will find, and what limited a
+// run.
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
@@ -27,6 +29,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/memory.h>
 #include <lockstep/data/data_source.h>
+#include <lockstep/report/advice/advice.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
@@ -142,16 +145,47 @@ void run_doctor(const std::string& json_file) {
   if (!json_file.empty()) write_json_file(json_file, json_text(json));
 }
 
+struct DoctorArguments {
+  std::string run;
+  std::string json;
+};
+
+// What limited the run in a folder.
+void examine_run(const DoctorArguments& arguments) {
+  const RunFacts facts = read_run_facts(arguments.run);
+  const std::vector<Advice> advice = advise(facts);
+  std::cout << advice_text(facts, advice);
+  flush_output(std::cout);
+  if (arguments.json.empty()) return;
+  Json json = Json::array();
+  for (const Advice& each : advice) {
+    json.push_back({{"limit", each.limit},
+                    {"share", each.share},
+                    {"figures", each.figures},
+                    {"option", each.option}});
+  }
+  write_json_file(arguments.json, json_text(json));
+}
+
 }  // namespace
 
 void add_doctor_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("doctor", "Show what was found: processors, LibTorch, GPUs, data");
-  const auto json_file = std::make_shared<std::string>();
-  command->add_option("--json", *json_file, "Also write the findings to this file")
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Show what was found (processors, LibTorch, GPUs, data), or what limited a run");
+  const auto arguments = std::make_shared<DoctorArguments>();
+  command
+      ->add_option("RUN_DIR", arguments->run,
+                   "Folder of a run (train --out DIR): say what limited it, and what to try")
+      ->type_name("")
+      ->check(not_empty());
+  command->add_option("--json", arguments->json, "Also write the findings to this file")
       ->type_name("FILE")
       ->check(not_empty());
-  command->callback([json_file] { run_doctor(*json_file); });
+  command->callback([arguments] {
+    check_output_file("doctor", "--json", arguments->json);
+    if (arguments->run.empty()) return run_doctor(arguments->json);
+    examine_run(*arguments);
+  });
 }
 
 }  // namespace lockstep

@@ -44,10 +44,14 @@ void add_report_options(CLI::App& command, LimitArguments& to) {
             "default: none)");
   command.add_option("--profiler", to.profiler,
                      "simple: how long each part of the run took, in a table at its end and in "
-                     "--json; trace: the operations of some steps, too, in trace.json in --out")
+                     "--json; trace: LibTorch's operations of some steps, too, in operations.json in --out")
       ->capture_default_str();
+  command.add_flag("--trace", to.trace,
+                   "Write what all threads of all ranks did in the last steps, on one clock, to "
+                   "trace.json in --out, for https://ui.perfetto.dev");
   add_count(command, "--trace-steps", to.trace_steps,
-            "Optimizer steps that --profiler trace records, from the second one on (default 5)");
+            "Optimizer steps to record: of --trace the last ones (default 10), of --profiler trace "
+            "those from the second one on (default 5)");
 }
 
 // Sets `to` where the option was given, from `least` on.
@@ -115,10 +119,14 @@ void resolve_reports(const LimitArguments& arguments, TrainerOptions& options) {
              options.log_histograms_every_n_steps);
   check.one_of("--profiler", arguments.profiler, profiler_names());
   options.profiler.kind = parse_profiler(arguments.profiler);
-  if (arguments.trace_steps && options.profiler.kind != Profiler::kTrace) {
-    throw ConfigError("train: --trace-steps belongs to --profiler trace");
+  if (arguments.trace_steps && !arguments.trace && options.profiler.kind != Profiler::kTrace) {
+    throw ConfigError("train: --trace-steps belongs to --trace and --profiler trace");
   }
   take_count(arguments.trace_steps, "--trace-steps", 1, options.profiler.trace_steps);
+  if (!arguments.trace) return;
+  take_count(arguments.trace_steps, "--trace-steps", 1, options.trace.steps);
+  check.in_range("--trace-steps", static_cast<double>(options.trace.steps), 1, 100);
+  options.trace.file = kTraceFile;
 }
 
 }  // namespace

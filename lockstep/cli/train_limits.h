@@ -35,14 +35,18 @@ struct LimitArguments {
   int model_summary = 0;
   std::optional<std::int64_t> log_histograms_every_n_steps;
   std::string profiler = "none";
+  bool trace = false;
   std::optional<std::int64_t> trace_steps;
 };
 
 /// Adds the options to `command`, which writes them into `to`.
 void add_limit_options(CLI::App& command, LimitArguments& to);
 
-/// Checks the options and sets the members of `options` that they name. `options.max_epochs` is
-/// set already. ConfigError names the option.
+/// The name of the trace in --out.
+inline constexpr const char* kTraceFile = "trace.json";
+
+/// Checks the options and sets the members of `options` that they name, `options.trace.file` to
+/// kTraceFile. `options.max_epochs` is set already. ConfigError names the option.
 void resolve_limits(const LimitArguments& arguments, TrainerOptions& options);
 
 /// "90", "1:30" or "1:02:03:04" (days, hours, minutes, seconds) in seconds. ConfigError for another

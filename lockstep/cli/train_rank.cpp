@@ -8,11 +8,13 @@
 #include <c10/util/Logging.h>
 #include <ATen/Parallel.h>
 #include <torch/cuda.h>
+#include <torch/version.h>
 
 #include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/train_loggers.h>
 #include <lockstep/cli/weights_file.h>
 #include <lockstep/comm/process_group.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/data/loader.h>
@@ -23,6 +25,7 @@
 #include <lockstep/report/console.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/picture_file.h>
+#include <lockstep/report/run_record.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/train/memory_format.h>
 #include <lockstep/train/pretrained.h>
@@ -149,6 +152,16 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
   return options;
 }
 
+// The recipe's task, with the weights that the user gives.
+std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device device,
+                                 std::int64_t num_classes, int rank) {
+  std::unique_ptr<Task> task = settings.recipe->make_task(
+      {.fused_kernels = uses_fused_kernels(settings, device), .num_classes = num_classes});
+  load_weights(settings, task->module(), rank);
+  if (settings.recipe->channels_last) to_channels_last(task->module());
+  return task;
+}
+
 }  // namespace
 
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
@@ -159,8 +172,12 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   StrategyOptions strategy_options = settings.strategy_options;
   if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
   const torch::Device device = choose_first_device(settings, strategy_options.devices, worker);
-  ProcessGroup group = init_process_group(
-      {.backend = settings.backend, .timeout = settings.timeout, .device = device});
+  SetupSeconds setup;
+  ProcessGroup group = [&] {
+    const SecondsScope scope(setup.group);
+    return init_process_group(
+        {.backend = settings.backend, .timeout = settings.timeout, .device = device});
+  }();
   joined_group();
   tell_of_cpu(settings, device, group.rank());
   warn_of_slow_precision(settings.precision, device, group.rank());
@@ -168,22 +185,26 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   const DataShare share = strategy->data_share();
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
 
+  setup.loader = data.seconds_to_open;
+
   torch::manual_seed(settings.seed);
-  const std::unique_ptr<Task> task =
-      settings.recipe->make_task({.fused_kernels = uses_fused_kernels(settings, device),
-                                  .num_classes = data.train.num_classes()});
-  load_weights(settings, task->module(), group.rank());
-  if (settings.recipe->channels_last) to_channels_last(task->module());
+  const std::unique_ptr<Task> task = [&] {
+    const SecondsScope scope(setup.model);
+    return make_model(settings, device, data.train.num_classes(), group.rank());
+  }();
 
   const LoaderOptions options = loader_options(settings, device);
   LoaderOptions train_options = options;
   train_options.mix = settings.mix;
-  Loader train_loader(data.train,
-                      DistributedSampler(data.train.size(), {.rank = share.rank,
-                                                             .world_size = share.size,
-                                                             .shuffle = true,
-                                                             .seed = settings.seed}),
-                      settings.recipe->train_augmentation, train_options);
+  Loader train_loader = [&] {
+    const SecondsScope scope(setup.loader);
+    return Loader(data.train,
+                  DistributedSampler(data.train.size(), {.rank = share.rank,
+                                                         .world_size = share.size,
+                                                         .shuffle = true,
+                                                         .seed = settings.seed}),
+                  settings.recipe->train_augmentation, train_options);
+  }();
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
     return std::make_unique<Loader>(test,
@@ -192,6 +213,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   };
 
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
+  trainer.info.setup = setup;
   if (group.rank() == 0) {
     if (!settings.quiet) {
       trainer.listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
@@ -200,6 +222,12 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
       trainer.listeners.push_back(std::make_unique<JsonReport>(settings.json));
     }
     if (!settings.out.empty() && trainer.fast_dev_run == 0) {
+      trainer.listeners.push_back(std::make_unique<RunRecord>(
+          settings.out,
+          RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION}, {"libtorch", TORCH_VERSION}},
+                    .command = command_line(),
+                    .local_ranks = worker.local_world_size},
+          settings.resume));
       trainer.listeners.push_back(std::make_unique<PictureFile>(settings.out));
     }
     if (!settings.loggers.empty()) trainer.listeners.push_back(make_logging_listener(settings));

@@ -387,11 +387,18 @@ void resolve_report_files(TrainSettings& settings) {
         settings.strategy, " divides it among the ranks; use --strategy ddp, or a pipeline in one "
         "process"));
   }
+  if (!trainer.trace.file.empty()) {
+    if (settings.out.empty()) {
+      throw ConfigError(lockstep::str("train: --trace needs --out DIR, where ", kTraceFile,
+                                      " is written"));
+    }
+    trainer.trace.file = settings.out / kTraceFile;
+  }
   if (trainer.profiler.kind != Profiler::kTrace) return;
   if (settings.out.empty()) {
-    throw ConfigError("train: --profiler trace needs --out DIR, where trace.json is written");
+    throw ConfigError("train: --profiler trace needs --out DIR, where operations.json is written");
   }
-  trainer.profiler.trace_file = settings.out / "trace.json";
+  trainer.profiler.trace_file = settings.out / "operations.json";
 }
 
 void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {

@@ -299,57 +299,5 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
   }
 }
 
-TEST_F(TrainFolder, TimesAnEpochForATable) {
-  write_photos("photos", 30, 2);
-  const auto table = [&](std::vector<std::string> more) {
-    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "bench", "table"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_to_end(words);
-  };
-  const ProgramResult result =
-      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1,2",
-             "--batch-per-rank", "4,6", "--epochs", "2", "--threads", "1", "--format", "csv",
-             "--json", in_scratch("table.json")});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("recipe,strategy,loader,device,ranks,threads_per_rank,"));
-  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 5);
-  const nlohmann::json rows = record("table.json");
-  ASSERT_EQ(rows.size(), 4U);
-  // 24 images to train on.
-  const int expected[][3] = {{1, 4, 6}, {2, 4, 3}, {1, 6, 4}, {2, 6, 2}};
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i]["ranks"], expected[i][0]);
-    EXPECT_EQ(rows[i]["batch_per_rank"], expected[i][1]);
-    EXPECT_EQ(rows[i]["iterations_per_epoch"], expected[i][2]);
-    EXPECT_EQ(rows[i]["strategy"], expected[i][0] == 1 ? "single" : "ddp");
-    EXPECT_GT(rows[i]["epoch_s"], 0.0);
-    EXPECT_GT(rows[i]["efficiency"], 0.0);
-  }
-  EXPECT_EQ(rows[0]["efficiency"], 1.0);
-
-  const ProgramResult markdown =
-      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1",
-             "--max-steps", "2", "--batch-per-rank", "4", "--epochs", "1", "--threads", "1",
-             "--format", "markdown"});
-  EXPECT_THAT(
-      markdown.out,
-      AllOf(HasSubstr("| ranks | threads | batch per rank | iterations per epoch | seconds per"),
-            HasSubstr("| 1 | 1 | 4 | 2 |")));
-  // Without --threads a rank alone has no more of them than each of several.
-  const ProgramResult shares =
-      table({"autoencoder", "--data", in_scratch("photos"), "--image-size", "40", "--ranks", "1,2",
-             "--max-steps", "1", "--batch-per-rank", "4", "--epochs", "1", "--json",
-             in_scratch("shares.json")});
-  ASSERT_EQ(shares.exit_code, 0) << shares.err;
-  const nlohmann::json shared = record("shares.json");
-  EXPECT_EQ(shared[0]["threads_per_rank"], shared[1]["threads_per_rank"]);
-  expect_one_error(table({"autoencoder"}), 2, "autoencoder: give --data DIR", "no folder");
-  expect_one_error(table({"mnist", "--ranks", "1,x"}), 2,
-                   "--ranks must be whole numbers with commas, as in 1,2,3, got '1,x'", "ranks");
-  expect_one_error(table({"mnist", "--ranks", "0"}), 2, "--ranks must be from 1 to 1024, got 0",
-                   "no rank");
-  expect_one_error(table({"mnist", "--format", "xml"}), 2, "--format must be one of", "format");
-}
-
 }  // namespace
 }  // namespace lockstep::testing_support

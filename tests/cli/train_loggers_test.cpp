@@ -84,7 +84,7 @@ TEST_F(TrainCommand, TellsOfTheModelTheTimeAndTheValues) {
   const auto profile = nlohmann::json::parse(read_text(json)).at("profile");
   EXPECT_EQ(profile.at(0).at("action"), "data");
   EXPECT_EQ(profile.at(0).at("calls"), 8);
-  const auto trace = nlohmann::json::parse(read_text(fs::path(out) / "trace.json"));
+  const auto trace = nlohmann::json::parse(read_text(fs::path(out) / "operations.json"));
   EXPECT_FALSE(trace.at("traceEvents").empty());
   EXPECT_EQ(result.error_lines(), 0) << result.err;
   std::vector<double> momenta;

@@ -158,7 +158,7 @@ TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
   arguments.limits.profiler = "advanced";
   EXPECT_EQ(refusal(), "train: --profiler must be one of none, simple, trace, got 'advanced'");
   arguments.limits.profiler = "trace";
-  EXPECT_EQ(refusal(), "train: --profiler trace needs --out DIR, where trace.json is written");
+  EXPECT_EQ(refusal(), "train: --profiler trace needs --out DIR, where operations.json is written");
   arguments.out = (directory / "run").string();
   arguments.limits.trace_steps = 7;
   arguments.limits.log_histograms_every_n_steps = 3;
@@ -169,9 +169,9 @@ TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
   EXPECT_EQ(trainer.log_histograms_every_n_steps, 3);
   EXPECT_EQ(trainer.profiler.kind, Profiler::kTrace);
   EXPECT_EQ(trainer.profiler.trace_steps, 7);
-  EXPECT_EQ(trainer.profiler.trace_file, directory / "run/trace.json");
+  EXPECT_EQ(trainer.profiler.trace_file, directory / "run/operations.json");
   arguments.limits.profiler = "simple";
-  EXPECT_EQ(refusal(), "train: --trace-steps belongs to --profiler trace");
+  EXPECT_EQ(refusal(), "train: --trace-steps belongs to --trace and --profiler trace");
 }
 
 // What is wrong with the stages is told with the option that gave them.

@@ -11,6 +11,7 @@
 #include <lockstep/parallel/pipeline/check.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/contact_sheet.h>
+#include <lockstep/report/run_record.h>
 #include <lockstep/trace/chrome_trace.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/trainer.h>
@@ -54,12 +55,14 @@ void call_in_the_style_of_the_guides() {
        pipeline::Interval{.begin = 1}, pipeline::Timeline{.end = 1},
        pipeline::TableFacts{.bubble = 0.5});
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
-       ProfilerOptions{.kind = Profiler::kSimple}, StrategyOptions{.stages = 4},
+       ProfilerOptions{.kind = Profiler::kSimple}, TraceOptions{.steps = 5},
+       SetupSeconds{.group = 1}, GpuUsage{.utilisation = 0.5}, Span{.name = "a span"}, RankTrace{.rank = 1},
+       ClockOffset{.nanoseconds = 1}, StrategyOptions{.stages = 4},
        StepSettings{.precision = Precision::k32}, DataShare{.size = 2}, StepPart{.weight = 0.5},
        ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},
        EarlyStoppingOptions{.monitor = "accuracy"}, CheckpointOptions{.keep_last = 3},
        CheckpointInfo{.epoch = 2}, RunInfo{.world_size = 2}, EpochReport{.epoch = 1},
-       EvaluationReport{.step = 1}, Evaluation{.loss = 1}, MetricValue{.name = "psnr"},
+       EvaluationReport{.step = 1}, Evaluation{.loss = 1}, RunOrigin{.command = "train"}, MetricValue{.name = "psnr"},
        MetricTable{.name = "confusion"}, RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
        RecipeDataOptions{.may_download = false}, TaskOptions{.num_classes = 10});

@@ -1,0 +1,112 @@
+#include <lockstep/report/run_record.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text.data();
+}
+
+// The epochs in the record before `first`. A record that cannot be read has none: it is not what a
+// run resumes from.
+std::string epochs_before(const std::filesystem::path& file, std::int64_t first) {
+  Json kept = Json::array();
+  try {
+    std::ifstream stream(file);
+    const Json record = Json::parse(stream);
+    for (const Json& epoch : record.at("epochs")) {
+      if (epoch.at("epoch").get<std::int64_t>() < first) kept.push_back(epoch);
+    }
+  } catch (const Json::exception&) {
+    kept = Json::array();
+  }
+  return kept.dump();
+}
+
+std::string shell_word(const std::string& word) {
+  const bool is_plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                               "0123456789-_=+.,:/@%") == std::string::npos;
+  if (is_plain && !word.empty()) return word;
+  std::string text = "'";
+  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return text + "'";
+}
+
+}  // namespace
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(shell_word(word));
+  return join(words, " ");
+}
+
+RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on)
+    : file_(folder / "run.json"), origin_(std::move(origin)), goes_on_(goes_on) {}
+
+void RunRecord::on_run_begin(const RunInfo& info) {
+  started_ = utc_now();
+  if (goes_on_) epochs_before_ = epochs_before(file_, info.first_epoch);
+  so_far_.info = info;
+  write(so_far_, "running");
+}
+
+void RunRecord::on_epoch_end(const EpochReport& report) {
+  so_far_.epochs.push_back(report);
+  write(so_far_, "running");
+}
+
+void RunRecord::on_run_end(const RunReport& report) { write(report, "complete"); }
+
+// The run's own error is the one to tell.
+void RunRecord::on_exception(const std::exception& error) noexcept {
+  if (started_.empty()) return;
+  try {
+    error_ = first_line(error);
+    write(so_far_, "failed");
+  } catch (const std::exception& failure) {
+    log_warning(first_line(failure));
+  }
+}
+
+void RunRecord::write(const RunReport& report, const std::string& state) const {
+  Json json{{"state", state}};
+  if (!error_.empty()) json["error"] = error_;
+  json["started"] = started_;
+  json["host"] = host_name();
+  json["processor"] = cpu_model_name();
+  json["online_processors"] = sysconf(_SC_NPROCESSORS_ONLN);
+  json["local_ranks"] = origin_.local_ranks;
+  json["versions"] = origin_.versions;
+  json["command"] = origin_.command;
+  json.update(Json::parse(to_json(report)));
+  Json epochs = Json::parse(epochs_before_);
+  for (Json& epoch : json.at("epochs")) epochs.push_back(std::move(epoch));
+  json["epochs"] = std::move(epochs);
+  write_file_atomically(file_, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// The record of a run in its folder, for `lockstep report` and for whoever looks later.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <lockstep/train/listener.h>
+
+namespace lockstep {
+
+/// What is known of a run beside its own events.
+struct RunOrigin {
+  std::map<std::string, std::string> versions{};  ///< {"lockstep", "0.1.0"}, {"libtorch", "2.13.0"}
+  std::string command{};                          ///< what was typed
+  int local_ranks = 1;                            ///< on rank 0's host
+};
+
+/// Writes `run.json` in a folder: what to_json() gives (json_report.h), and "state" ("running",
+/// "complete" or "failed"), "error" of a failed run, "started" (UTC, as in
+/// "2026-11-25T13:00:00Z"), "host", "processor"
+/// (its model), "online_processors" (their number), "local_ranks", "versions" and
+/// "command". The file is replaced in
+/// one step when the run begins, after each epoch and at its end, so that a run that is killed leaves
+/// what it had come to. A run that goes on keeps the epochs that the file has from before.
+class RunRecord final : public Listener {
+ public:
+  /// `goes_on`: the run resumes one of this folder.
+  RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);
+
+  void on_run_begin(const RunInfo& info) override;
+  void on_epoch_end(const EpochReport& report) override;
+  void on_run_end(const RunReport& report) override;
+  void on_exception(const std::exception& error) noexcept override;
+
+ private:
+  void write(const RunReport& report, const std::string& state) const;
+
+  const std::filesystem::path file_;
+  const RunOrigin origin_;
+  const bool goes_on_;
+  std::string started_{};
+  std::string epochs_before_ = "[]";  // of the run that this one resumes, as JSON
+  RunReport so_far_{};
+  std::string error_{};
+};
+
+/// The words of this process's command line, with blanks between them and quotes around those that a
+/// shell would divide. Empty where /proc is missing.
+std::string command_line();
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include <lockstep/report/run_record.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+#include <tests/report/sample_run.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using nlohmann::json;
+
+class RunRecordTest : public ::testing::Test {
+ protected:
+  json written() const { return json::parse(read_text(folder_ / "run.json")); }
+  RunRecord record(bool goes_on = false) const {
+    return {folder_.path(), {.versions = {{"lockstep", "0.1"}}, .command = "lockstep train mnist"}, goes_on};
+  }
+
+  TemporaryDirectory folder_;
+};
+
+TEST_F(RunRecordTest, IsThereFromTheBeginningOn) {
+  RunRecord run = record();
+  run.on_run_begin(sample_info());
+  json now = written();
+  EXPECT_EQ(now["state"], "running");
+  EXPECT_EQ(now["recipe"], "mnist");
+  EXPECT_EQ(now["versions"]["lockstep"], "0.1");
+  EXPECT_EQ(now["command"], "lockstep train mnist");
+  EXPECT_THAT(now["started"].get<std::string>(), ::testing::MatchesRegex("20..-..-..T..:..:..Z"));
+  EXPECT_TRUE(now["epochs"].empty());
+  run.on_epoch_end(sample_epoch(1));
+  run.on_epoch_end(sample_epoch(2));
+  now = written();
+  EXPECT_EQ(now["state"], "running");
+  EXPECT_EQ(now["epochs"].size(), 2U);
+  run.on_run_end(sample_report(2));
+  now = written();
+  EXPECT_EQ(now["state"], "complete");
+  EXPECT_EQ(now["epochs"].size(), 2U);
+  EXPECT_EQ(now["seconds_total"], 24.06);
+  EXPECT_FALSE(now.contains("error"));
+}
+
+TEST_F(RunRecordTest, SaysWhyARunFailed) {
+  RunRecord run = record();
+  run.on_exception(Error("too early"));  // nothing was begun
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run.json"));
+  run.on_run_begin(sample_info());
+  run.on_epoch_end(sample_epoch(1));
+  run.on_exception(Error("rank 1 died\nbacktrace"));
+  EXPECT_EQ(written()["state"], "failed");
+  EXPECT_EQ(written()["error"], "rank 1 died");
+  EXPECT_EQ(written()["epochs"].size(), 1U);
+}
+
+TEST_F(RunRecordTest, KeepsTheEpochsThatAResumedRunHadBefore) {
+  RunRecord first = record();
+  first.on_run_begin(sample_info());
+  for (int epoch = 1; epoch <= 3; ++epoch) first.on_epoch_end(sample_epoch(epoch));
+  // The checkpoint was behind epoch 2.
+  RunInfo info = sample_info();
+  info.first_epoch = 3;
+  RunRecord second = record(/*goes_on=*/true);
+  second.on_run_begin(info);
+  EpochReport again = sample_epoch(3);
+  again.train_loss = 7;
+  second.on_epoch_end(again);
+  const json now = written();
+  ASSERT_EQ(now["epochs"].size(), 3U);
+  EXPECT_EQ(now["epochs"][1]["epoch"], 2);
+  EXPECT_EQ(now["epochs"][2]["train_loss"], 7.0);
+
+  RunRecord anew = record();
+  anew.on_run_begin(sample_info());
+  EXPECT_TRUE(written()["epochs"].empty());
+}
+
+TEST_F(RunRecordTest, GoesOnWithoutARecordThatCanBeRead) {
+  folder_.write("run.json", "{");
+  RunInfo info = sample_info();
+  info.first_epoch = 3;
+  RunRecord run = record(/*goes_on=*/true);
+  run.on_run_begin(info);
+  EXPECT_TRUE(written()["epochs"].empty());
+}
+
+TEST(CommandLine, IsWhatThisProgramWasStartedWith) {
+  EXPECT_THAT(command_line(), ::testing::HasSubstr("tests_report"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
