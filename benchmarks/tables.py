@@ -6,8 +6,8 @@ Usage: tables.py [--recipes mnist,cifar10,autoencoder] [--program build/release/
        with mnist/, cifar10/ and trashnet/ in $LOCKSTEP_DATA
 
 Each recipe runs with 1, 2 and 4 ranks. Writes the tables between the marks of --output, each with its date and machine,
-keeps all rows in build/table_RECIPE.json, and prints which of the targets hold. Without --peer-python's torchvision the
-peers' rows fail: tools/bootstrap.sh peers installs it.
+keeps all rows in build/table_RECIPE.json, and prints which of the targets hold. --peer-python needs torchvision:
+tools/bootstrap.sh peers installs it.
 """
 import argparse
 import datetime
@@ -23,7 +23,7 @@ from provenance import ROOT, commit, machine
 
 # The batch of a rank is small enough for four ranks on two processors, and epochs of ResNet-18 are cut short.
 RECIPES = {
-    "mnist": ["--strategies", "single,ddp,dp", "--kernels", "fused,libtorch", "--batch-per-rank", 64, "--epochs", 3],
+    "mnist": ["--strategies", "single,ddp,dp", "--kernels", "fused,libtorch", "--batch-per-rank", 64, "--epochs", 2, "--rounds", 3],
     "cifar10": ["--strategies", "single,ddp,zero1,dp,pipeline", "--batch-per-rank", 32, "--epochs", 3, "--max-steps", 6],
     "autoencoder": ["--strategies", "single,ddp,dp", "--batch-per-rank", 32, "--epochs", 3],
 }
@@ -47,6 +47,7 @@ def measure(recipe, options):
     start = time.monotonic()
     result = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     if result.returncode:
+        print(result.stdout)
         raise SystemExit(f"error: ended with {result.returncode}: {' '.join(words)}")
     return result.stdout, json.loads(report.read_text()), time.monotonic() - start, words
 
@@ -93,6 +94,11 @@ def main():
         raise SystemExit(f"error: --recipes must be among {', '.join(RECIPES)}, got {unknown[0]}")
     if "LOCKSTEP_DATA" not in os.environ:
         raise SystemExit("error: set LOCKSTEP_DATA to the folder that holds mnist/, cifar10/ and trashnet/")
+    if options.peer_python:
+        peers = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks/peers")}
+        probe = subprocess.run([options.peer_python, "-c", "import vision"], env=peers, capture_output=True, text=True)
+        if probe.returncode:
+            raise SystemExit(f"error: {options.peer_python} has no torchvision; run tools/bootstrap.sh peers")
     for recipe in recipes:
         around_marks(options.output, *marks(recipe))  # before the long measurements, not after them
     missed = 0

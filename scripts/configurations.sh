@@ -39,15 +39,20 @@ shift $((OPTIND - 1))
 [[ $# -gt 0 ]] || fail "give a RECIPE: see $(basename "$0") -h"
 recipe=$1
 shift
-for number in ${ranks//,/ } ${batches//[-,]/ }; do
+[[ $batches == - ]] && numbers=$ranks || numbers=$ranks,$batches
+for number in ${numbers//,/ }; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || fail "-r and -b are whole numbers from 1 on, with commas, got '$number'"
 done
 
 # The program, by its whole path: schedulers start it elsewhere.
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-program=${LOCKSTEP:-$scripts/../build/release/lockstep}
-[[ -x $program ]] || program=$(command -v "$program" || command -v lockstep) ||
-  fail "there is no program lockstep: build it with make, or set LOCKSTEP"
+program=${LOCKSTEP:-}
+if [[ -z $program ]]; then
+  program=$scripts/../build/release/lockstep
+  [[ -x $program ]] || program=$(command -v lockstep) ||
+    fail "there is no program lockstep: build it with make, or set LOCKSTEP"
+fi
+[[ -x $program ]] || program=$(command -v "$program") || fail "there is no program $LOCKSTEP (LOCKSTEP)"
 program=$(realpath "$program")
 mkdir -p "$logs"
 logs=$(cd "$logs" && pwd)

@@ -176,7 +176,7 @@ def dali_loader(args, rank, world, device):
         classes = sum(each.is_dir() for each in source.iterdir())
         count = len(files) if is_split else len(files) - round(VALIDATED * len(files))
     pipeline = dali_pipeline(args, rank, world, device, source)
-    steps = limited(args, count // args.batch_size)
+    steps = limited(args, -(-count // args.batch_size))  # the last batch of an epoch is filled up from the next one
 
     def epoch(_):
         for _ in range(steps):
@@ -188,7 +188,9 @@ def dali_loader(args, rank, world, device):
 
 def as_tensor(batch):
     batch = batch.as_tensor()
-    return torch.from_dlpack(batch) if hasattr(batch, "__dlpack__") else torch.from_numpy(np.asarray(batch))
+    if hasattr(batch, "__dlpack__"):
+        return torch.from_dlpack(batch).clone()  # DALI uses its buffer again, perhaps before the GPU has read it
+    return torch.from_numpy(np.array(batch))
 
 
 def make_loader(args, rank, world, device):

@@ -1,5 +1,6 @@
 """What GPUs do while something is measured, from NVML, which nvidia-smi reads, every 100 ms."""
 import ctypes
+import os
 import threading
 
 INTERVAL_SECONDS = 0.1
@@ -14,7 +15,7 @@ class Memory(ctypes.Structure):  # nvmlMemory_t: bytes
 
 
 class Sampler:
-    """Means over some of CUDA's devices. All GPUs must be visible, in the order of the PCI bus."""
+    """Means over some of CUDA's devices, whose order is taken to be that of the PCI bus."""
 
     def __init__(self, devices):
         self.handles, self.samples = [], []
@@ -25,12 +26,22 @@ class Sampler:
             self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError:
             return
-        self.nvml.nvmlInit_v2()
+        if self.nvml.nvmlInit_v2() != 0:
+            return
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         for device in devices:
-            handle = ctypes.c_void_p()
-            if self.nvml.nvmlDeviceGetHandleByIndex_v2(device, ctypes.byref(handle)) == 0:
-                self.handles.append(handle)
+            self._add(visible.split(",")[device] if visible else str(device))
         threading.Thread(target=self._sample, daemon=True).start()
+
+    def _add(self, name):
+        """The GPU of a number or a UUID."""
+        handle = ctypes.c_void_p()
+        if name.isdigit():
+            result = self.nvml.nvmlDeviceGetHandleByIndex_v2(int(name), ctypes.byref(handle))
+        else:
+            result = self.nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
+        if result == 0:
+            self.handles.append(handle)
 
     def _sample(self):
         while not self.stopped.wait(INTERVAL_SECONDS):

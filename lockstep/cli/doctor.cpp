@@ -174,7 +174,7 @@ void add_doctor_command(CLI::App& app) {
       "doctor", "Show what was found (processors, LibTorch, GPUs, data), or what limited a run");
   const auto arguments = std::make_shared<DoctorArguments>();
   command
-      ->add_option("RUN_DIR", arguments->run,
+      ->add_option("RUN", arguments->run,
                    "Folder of a run (train --out DIR): say what limited it, and what to try")
       ->type_name("")
       ->check(not_empty());

@@ -149,6 +149,9 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                   .global_batch = settings.global_batch,
                   .recipe_options = settings.recipe->choices};
   options.command_seconds = seconds_since_command_start;
+  if (settings.started) {
+    options.command_seconds = [start = *settings.started] { return seconds_since(start); };
+  }
   return options;
 }
 
@@ -167,6 +170,7 @@ std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device de
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   silence_libtorch();
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
+  const int processors = processors_of_host(worker);
   const int threads = prepare_rank(worker, settings.threads);
   at::set_num_threads(threads);
   StrategyOptions strategy_options = settings.strategy_options;
@@ -226,7 +230,8 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
           settings.out,
           RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION}, {"libtorch", TORCH_VERSION}},
                     .command = command_line(),
-                    .local_ranks = worker.local_world_size},
+                    .local_ranks = worker.local_world_size,
+                    .processors = processors},
           settings.resume));
       trainer.listeners.push_back(std::make_unique<PictureFile>(settings.out));
     }

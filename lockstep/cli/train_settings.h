@@ -14,6 +14,7 @@
 #include <lockstep/cli/train_recipe.h>
 #include <lockstep/cli/train_schedule.h>
 #include <lockstep/comm/worker_environment.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/file_lock.h>
 #include <lockstep/data/loader_options.h>
 #include <lockstep/formats/image.h>
@@ -118,6 +119,8 @@ struct TrainSettings {
   std::vector<std::string> loggers;  ///< by their names; none: nothing is logged
   LoggerSetup logger_setup;
   std::chrono::milliseconds timeout{};
+  /// When the command began that trains; absent: when this program was started.
+  std::optional<Clock::time_point> started{};
 
   /// Whether this process writes what the run has to say, on the screen and into files.
   bool speaks() const { return !worker || worker->rank == 0; }

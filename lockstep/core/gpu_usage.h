@@ -1,5 +1,5 @@
 // What the GPUs of this process do, from the driver's own library, NVML (libnvidia-ml.so.1), which
-// nvidia-smi reads, too. It is loaded when it is first asked, and needs no CUDA context, so that a
+// nvidia-smi reads, too. It is loaded on first use, and needs no CUDA context, so that a
 // program may ask before it forks.
 #pragma once
 

@@ -36,10 +36,13 @@ bool bound_by_scheduler(const WorkerEnvironment& worker) {
 
 // A scheduler either binds each rank to processors of its own, or lets all ranks of the host share
 // one set. Sets that fit into the machine once per rank are taken for the former.
-int share_under_scheduler(int visible, int local_world_size) {
+bool has_own_processors(int visible, int local_world_size) {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  const bool own = static_cast<long>(visible) * local_world_size <= online;
-  return own ? visible : visible / local_world_size;
+  return static_cast<long>(visible) * local_world_size <= online;
+}
+
+int share_under_scheduler(int visible, int local_world_size) {
+  return has_own_processors(visible, local_world_size) ? visible : visible / local_world_size;
 }
 
 }  // namespace
@@ -57,6 +60,13 @@ int prepare_rank(const WorkerEnvironment& worker, int threads) {
     if (!pin_to_cpus(mine)) log_debug("cannot pin this rank to processors ", join(mine));
   }
   return threads > 0 ? threads : std::max(share, 1);
+}
+
+int processors_of_host(const WorkerEnvironment& worker) {
+  const int visible = static_cast<int>(available_cpus().size());
+  const bool own =
+      bound_by_scheduler(worker) && has_own_processors(visible, worker.local_world_size);
+  return own ? visible * worker.local_world_size : visible;
 }
 
 int prepare_rank(int local_rank, int local_world_size, int threads) {

@@ -39,10 +39,16 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   at::set_num_threads(threads);
 }
 
-void keep_members_apart(ThreadTeam& team) {
+void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts) {
+  LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
+                 counts.size(), " numbers of threads");
   const std::vector<int> cpus = available_cpus();
   const int members = static_cast<int>(team.size());
   if (cpus.size() < team.size()) return;
+  for (int member = 0; member < members; ++member) {
+    const std::size_t share = cpus_of_rank(cpus, member, members).size();
+    if (counts[static_cast<std::size_t>(member)] > static_cast<int>(share)) return;
+  }
   team.run([&](std::size_t member) {
     const std::vector<int> share = cpus_of_rank(cpus, static_cast<int>(member), members);
     if (!pin_to_cpus(share)) log_debug("cannot keep a thread on processors ", join(share));

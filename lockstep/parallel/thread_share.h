@@ -20,9 +20,9 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 /// From now on each member of `team`, with the threads that help it, stays on a share of its own of the
 /// calling thread's processors, as ranks stay on theirs. In a virtual machine the kernel may hold an
 /// idle processor for one that is not there, and let a member that is woken wait on the processor of
-/// whoever woke it, until the next tick of the clock, 4 ms later. Does nothing where there are fewer
-/// processors than members, and where the system refuses.
-void keep_members_apart(ThreadTeam& team);
+/// whoever woke it, until the next tick of the clock, 4 ms later. Does nothing where a member's share
+/// has fewer processors than the member has threads (`counts`), and where the system refuses.
+void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
 
 /// As long as it lives, the thread that made it computes LibTorch's parallel operations alone, and
 /// threads that start meanwhile begin so. For the caller of a team that has all processors: what

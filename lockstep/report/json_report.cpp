@@ -50,6 +50,7 @@ Json gpu_json(const std::optional<GpuUsage>& gpu) {
 
 Json epoch_json(const EpochReport& epoch) {
   return {{"epoch", epoch.epoch},
+          {"steps", epoch.steps},
           {"seconds", epoch.seconds},
           {"train_loss", epoch.train_loss},
           {"images_per_second", epoch.images_per_second},

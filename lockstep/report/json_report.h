@@ -12,7 +12,7 @@ namespace lockstep {
 /// "threads_per_rank",
 ///  "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group", "loader", "model",
 ///  "synchronization"), "already_complete", "skipped_images",
-///  "epochs": [{"epoch", "seconds", "train_loss", "images_per_second", "phases",
+///  "epochs": [{"epoch", "steps", "seconds", "train_loss", "images_per_second", "phases",
 ///  "processor_seconds", "gpu" (null, or "utilisation", "memory_utilisation", "memory_bytes",
 ///  "power_watts"), "metrics", "rss_bytes"}], "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
 ///  "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task

@@ -1,7 +1,5 @@
 #include <lockstep/report/run_record.h>
 
-#include <unistd.h>
-
 #include <array>
 #include <ctime>
 #include <fstream>
@@ -98,7 +96,7 @@ void RunRecord::write(const RunReport& report, const std::string& state) const {
   json["started"] = started_;
   json["host"] = host_name();
   json["processor"] = cpu_model_name();
-  json["online_processors"] = sysconf(_SC_NPROCESSORS_ONLN);
+  json["usable_processors"] = origin_.processors;
   json["local_ranks"] = origin_.local_ranks;
   json["versions"] = origin_.versions;
   json["command"] = origin_.command;

@@ -15,12 +15,13 @@ struct RunOrigin {
   std::map<std::string, std::string> versions{};  ///< {"lockstep", "0.1.0"}, {"libtorch", "2.13.0"}
   std::string command{};                          ///< what was typed
   int local_ranks = 1;                            ///< on rank 0's host
+  int processors = 0;                             ///< that they may use together
 };
 
 /// Writes `run.json` in a folder: what to_json() gives (json_report.h), and "state" ("running",
 /// "complete" or "failed"), "error" of a failed run, "started" (UTC, as in
 /// "2026-11-25T13:00:00Z"), "host", "processor"
-/// (its model), "online_processors" (their number), "local_ranks", "versions" and
+/// (its model), "usable_processors" (their number), "local_ranks", "versions" and
 /// "command". The file is replaced in
 /// one step when the run begins, after each epoch and at its end, so that a run that is killed leaves
 /// what it had come to. A run that goes on keeps the epochs that the file has from before.

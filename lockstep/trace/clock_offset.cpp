@@ -35,7 +35,7 @@ std::vector<BarrierTimes> barrier_times_from(const std::string& text) {
   std::istringstream in(text);
   std::vector<BarrierTimes> times;
   for (BarrierTimes each; in >> each.entered_ns >> each.left_ns;) times.push_back(each);
-  if (!in.eof()) throw DataError("these are no times of barriers: '" + text + "'");
+  if (!in.eof()) throw DataError("these are not times of barriers: '" + text + "'");
   return times;
 }
 

@@ -53,7 +53,7 @@ RankTrace rank_trace_from(const std::string& text) {
     }
     return trace;
   } catch (const SpanJson::exception& error) {
-    throw DataError(str("these are no spans of a rank: ", error.what()));
+    throw DataError(str("these are not the spans of a rank: ", error.what()));
   }
 }
 

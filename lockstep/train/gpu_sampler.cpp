@@ -41,6 +41,11 @@ std::optional<GpuUsage> GpuSampler::mean() const {
                   .power_watts = sum_.power_watts / count};
 }
 
+void GpuSampler::set_paused(bool paused) {
+  const std::scoped_lock lock(mutex_);
+  paused_ = paused;
+}
+
 void GpuSampler::sample_until_stopped() {
   std::unique_lock lock(mutex_);
   do {
@@ -55,6 +60,7 @@ void GpuSampler::sample() {
     const std::optional<GpuUsage> usage = gpu_usage(device);
     if (!usage) continue;
     const std::scoped_lock lock(mutex_);
+    if (paused_) return;
     sum_.utilisation += usage->utilisation;
     sum_.memory_utilisation += usage->memory_utilisation;
     sum_.memory_bytes += usage->memory_bytes;

@@ -22,12 +22,29 @@ class GpuSampler {
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
+  /// While it lives, nothing is read. One at a time.
+  class Pause {
+   public:
+    explicit Pause(GpuSampler* sampler) : sampler_(sampler) {  ///< may be null
+      if (sampler_ != nullptr) sampler_->set_paused(true);
+    }
+    ~Pause() {
+      if (sampler_ != nullptr) sampler_->set_paused(false);
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    GpuSampler* const sampler_;
+  };
+
   /// Forgets what has been read.
   void reset();
   /// The mean over the samples since reset(), and over the devices. Nothing where there are none.
   std::optional<GpuUsage> mean() const;
 
  private:
+  void set_paused(bool paused);
   void sample_until_stopped();
   void sample();
 
@@ -36,6 +53,7 @@ class GpuSampler {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable stopping_;
   bool stopped_ = false;
+  bool paused_ = false;
   GpuUsage sum_{};
   std::int64_t samples_ = 0;
   BackgroundJob thread_;  // uses all of the above

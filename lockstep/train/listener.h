@@ -185,6 +185,7 @@ struct ProfiledAction {
 
 struct EpochReport {
   std::int64_t epoch = 0;  ///< from 1
+  std::int64_t steps = 0;  ///< optimizer steps that this run has made of it
   double seconds = 0;      ///< of training, without the evaluation
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 /// The recording of a process (start_recording()) from its construction on. Not thread-safe. The
-/// destructor gives up what is not yet written.
+/// destructor discards what is not yet written.
 class RunTrace {
  public:
   /// `writes` on the rank that writes the file: it removes that of an earlier run. ConfigError

@@ -250,7 +250,12 @@ void TrainingRun::begin() {
   if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
 }
 
+TrainingRun::EpochPause TrainingRun::pause_epoch() {
+  return {.clock = EpochClock::Pause(clock_), .gpus = GpuSampler::Pause(gpus_ ? &*gpus_ : nullptr)};
+}
+
 EpochReport TrainingRun::train_epoch() {
+  const std::int64_t steps_before = steps_trained_;
   sums_ = {};
   images_ = 0;
   phases_ = {};
@@ -278,13 +283,14 @@ EpochReport TrainingRun::train_epoch() {
     const bool evaluates = evaluation_is_due(before);
     if (evaluates) evaluate_in_epoch();
     if (checkpoint_is_due(evaluates)) {
-      const EpochClock::Pause pause(clock_);
+      const EpochPause pause = pause_epoch();
       save();
     }
   }
 
   EpochReport report;
   report.epoch = position_.epoch;
+  report.steps = steps_trained_ - steps_before;
   report.seconds = clock_.seconds();
   measure_usage(report);
   sums_.all_reduce(strategy_.group(), options_.device);
@@ -417,7 +423,8 @@ void TrainingRun::report_step(double epoch_seconds) {
   const bool is_last = batches_left() == 0 || finished();
   if (position_.step % every != 0 && !is_last) return;
   const std::int64_t done_before = position_.step - 1;
-  if (loss_sum_.is_cpu() || every > 1 || done_before % kDeviceReportInterval == 0) {
+  // On a GPU the last step of an epoch waits for all of them, whose time is the epoch's.
+  if (loss_sum_.is_cpu() || every > 1 || is_last || done_before % kDeviceReportInterval == 0) {
     last_loss_ = loss_sum_.item<double>() / static_cast<double>(parts_);
   }
   const StepReport report = {.epoch = position_.epoch,

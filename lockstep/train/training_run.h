@@ -49,6 +49,12 @@ class TrainingRun {
     std::string metric{};
   };
 
+  // While it lives, nothing counts for the epoch.
+  struct EpochPause {
+    EpochClock::Pause clock;
+    GpuSampler::Pause gpus;
+  };
+
   // How often something was done, and for how long.
   struct Tally {
     std::int64_t calls = 0;
@@ -66,6 +72,7 @@ class TrainingRun {
   void begin();
   void check_sanity();
   void begin_epoch();
+  EpochPause pause_epoch();
   EpochReport train_epoch();
   void measure_usage(EpochReport& report);
   bool next_batch(Batch& batch);

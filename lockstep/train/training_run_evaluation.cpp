@@ -153,7 +153,7 @@ bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
 }
 
 void TrainingRun::evaluate_in_epoch() {
-  const EpochClock::Pause pause(clock_);
+  const EpochPause pause = pause_epoch();
   const std::optional<Evaluation> test = evaluate();
   watch(test, std::nullopt);
   const EvaluationReport report = {.epoch = position_.epoch,

@@ -87,6 +87,7 @@ TEST(BenchTable, CountsTheReplicasOfDpAsRanks) {
   EXPECT_EQ(row.ranks, 2);
   EXPECT_EQ(row.threads_per_rank, 1);
   EXPECT_EQ(row.batch_per_rank, 64);
+  EXPECT_DOUBLE_EQ(row.cpu_utilisation, 0.375);  // 0.75 of a process of two
 }
 
 TEST(BenchTable, ReadsTheUsageOfGpus) {
@@ -98,7 +99,7 @@ TEST(BenchTable, ReadsTheUsageOfGpus) {
   EXPECT_DOUBLE_EQ(row.gpu_memory_utilisation.value(), 0.25);
   EXPECT_DOUBLE_EQ(row.gpu_power_w.value(), 300.5);
   const std::string text = bench_table_text({row}, {}, "table");
-  EXPECT_THAT(text, AllOf(HasSubstr("GPU memory"), HasSubstr("75%"), HasSubstr("25%"),
+  EXPECT_THAT(text, AllOf(HasSubstr("GPU memory busy"), HasSubstr("75%"), HasSubstr("25%"),
                           HasSubstr("300")));
 }
 

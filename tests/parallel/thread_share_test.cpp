@@ -38,7 +38,7 @@ TEST(ThreadShare, IsTheMembersOwn) {
 TEST(ThreadShare, KeepsMembersOnProcessorsOfTheirOwn) {
   const std::vector<int> cpus = available_cpus();
   ThreadTeam team({"first", "second"});
-  keep_members_apart(team);
+  keep_members_apart(team, {1, 1});
   std::vector<std::vector<int>> of_members(2);
   team.run([&](std::size_t member) { of_members[member] = available_cpus(); });
   for (int member = 0; member < 2; ++member) {
@@ -52,8 +52,18 @@ TEST(ThreadShare, KeepsMembersOnProcessorsOfTheirOwn) {
 TEST(ThreadShare, LeavesMoreMembersThanProcessorsFree) {
   const std::vector<int> cpus = available_cpus();
   ThreadTeam team(std::vector<std::string>(cpus.size() + 1, "member"));
-  keep_members_apart(team);
+  keep_members_apart(team, std::vector<int>(team.size(), 1));
   team.run([&](std::size_t) { EXPECT_EQ(available_cpus(), cpus); });
+}
+
+// Threads that wait for each other at barriers would spin on too few processors.
+TEST(ThreadShare, LeavesMembersWithMoreThreadsThanTheirShareFree) {
+  const std::vector<int> cpus = available_cpus();
+  ThreadTeam team({"first", "second"});
+  keep_members_apart(team, {1, static_cast<int>(cpus.size())});
+  team.run([&](std::size_t) {
+    if (cpus.size() > 1) EXPECT_EQ(available_cpus(), cpus);
+  });
 }
 
 TEST(ThreadShare, OfACallerIsOneThreadForAWhile) {

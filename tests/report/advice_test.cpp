@@ -78,6 +78,9 @@ TEST(Advice, TellsAStragglerFromASlowWire) {
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("rank 1"));
   facts.trace->last = {{1, 11}, {0, 9}};
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("No single rank is slow"));
+  // Waiting that backward hides costs nothing.
+  facts.communication = 0.02;
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
 }
 
 TEST(Advice, NamesBucketsThatAreTooSmall) {
@@ -132,10 +135,10 @@ class RunFactsTest : public ::testing::Test {
 };
 
 constexpr const char* kRecord = R"({"recipe": "mnist", "strategy": "ddp", "loader": "native",
-  "device": "cpu", "backend": "shm", "world_size": 2, "threads_per_rank": 1, "online_processors": 2,
+  "device": "cpu", "backend": "shm", "world_size": 2, "threads_per_rank": 1, "usable_processors": 2,
   "global_batch": 128, "steps_per_epoch": 100, "epochs": [
-  {"seconds": 90, "phases": {"data": 80, "forward": 1, "backward": 1, "communication": 1, "optimizer": 1}},
-  {"seconds": 2, "gpu": null,
+  {"steps": 100, "seconds": 90, "phases": {"data": 80, "forward": 1, "backward": 1, "communication": 1, "optimizer": 1}},
+  {"steps": 100, "seconds": 2, "gpu": null,
    "phases": {"data": 0.5, "forward": 0.5, "backward": 0.6, "communication": 0.2, "optimizer": 0.1}}]})";
 
 TEST_F(RunFactsTest, AreThoseOfTheEpochsBehindTheFirst) {
@@ -185,7 +188,7 @@ TEST_F(RunFactsTest, NameTheFileThatIsNotOurs) {
   };
   EXPECT_THAT(refusal(), HasSubstr("has no run.json: give the folder that"));
   folder_.write("run.json", "{");
-  EXPECT_THAT(refusal(), HasSubstr("run.json is no JSON"));
+  EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON"));
   folder_.write("run.json", "{}");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not what Lockstep writes"));
   folder_.write("run.json", R"({"epochs": []})");

@@ -63,6 +63,7 @@ TEST(ToJson, WritesTheDocumentedForm) {
   "epochs": [
     {
       "epoch": 1,
+      "steps": 469,
       "seconds": 2.0,
       "train_loss": 0.25,
       "images_per_second": 30000.0,

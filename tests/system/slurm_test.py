@@ -2,11 +2,14 @@
 
 Usage: slurm_test.py LOCKSTEP. Skipped (77) with the reason where they cannot be started.
 """
+import contextlib
+import ctypes
 import gzip
 import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -49,10 +52,17 @@ def skip(reason):
     sys.exit(77)
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def end_with_parent():
+    """Called in a daemon before it is executed: it gets SIGTERM when this process ends, however that happens."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def idx(shape, byte):
@@ -79,14 +89,22 @@ class Slurm:
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
 
     def __enter__(self):
+        try:
+            self.begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def begin(self):
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         (self.folder / "key").write_bytes(os.urandom(1024))
         (self.folder / "key").chmod(0o400)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        host = socket.gethostname().split(".")[0]
+        host, ports = socket.gethostname().split(".")[0], free_ports(2)
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(
-            host=host, folder=self.folder, controller_port=free_port(), node_port=free_port()))
+            host=host, folder=self.folder, controller_port=ports[0], node_port=ports[1]))
         self.start("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket",
                    f"--key-file={self.folder}/key", f"--pid-file={self.folder}/munge.pid",
                    f"--log-file={self.folder}/munge.log", f"--seed-file={self.folder}/munge.seed")
@@ -94,9 +112,10 @@ class Slurm:
         self.start("slurmctld", "-D")
         self.start("slurmd", "-D", "-N", host)
         self.wait_until("slurmd", lambda: self.run("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
-        return self
 
     def __exit__(self, *_):
+        if len(self.daemons) == 3:
+            self.end_jobs()
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:
@@ -106,22 +125,38 @@ class Slurm:
                 daemon.kill()
                 daemon.wait()
 
+    def end_jobs(self):
+        """Their processes are slurmstepd's, which goes on without slurmd."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run("scancel", "--full", "--user", "root", timeout=10)
+            end = time.monotonic() + 30
+            while self.run("squeue", "-h", timeout=10).stdout.strip() and time.monotonic() < end:
+                time.sleep(0.2)
+
     def start(self, name, *words):
-        log = open(self.folder / f"{name}.output", "w")
-        self.daemons.append(subprocess.Popen([name, *words], env=self.environment, stdout=log, stderr=log))
+        with open(self.folder / f"{name}.output", "w") as log:
+            self.daemons.append(subprocess.Popen([name, *words], env=self.environment, stdout=log, stderr=log,
+                                                 preexec_fn=end_with_parent))
 
     def wait_until(self, name, is_ready):
         end = time.monotonic() + START_SECONDS
         while not is_ready():
             if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
                 last = (self.folder / f"{name}.output").read_text().strip().splitlines()[-1:]
-                self.__exit__()
                 skip(f"{name} could not be started: {' '.join(last) or 'it was not ready in time'}")
             time.sleep(0.2)
 
-    def run(self, *command, **options):
-        return subprocess.run([str(word) for word in command], env=self.environment, capture_output=True, text=True,
-                              **options)
+    def run(self, *command, timeout=60, cwd=None):
+        """subprocess.run(), which ends the whole group of processes when time is up."""
+        words = [str(word) for word in command]
+        with subprocess.Popen(words, env=self.environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, start_new_session=True) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
 def main():
@@ -135,7 +170,7 @@ def main():
         folder.chmod(0o755)
         write_mnist(folder / "mnist")
         with Slurm(folder) as slurm:
-            slurm.environment.update(LOCKSTEP=sys.argv[1], WAIT="1", LOCKSTEP_DATA=name)
+            slurm.environment.update(LOCKSTEP=str(pathlib.Path(sys.argv[1]).resolve()), WAIT="1", LOCKSTEP_DATA=name)
             result = slurm.run(ROOT / "scripts/launch_slurm.sh", "-r", "1,2", "-b", "16", "-o", folder / "logs", "mnist",
                                "--max-epochs", "1", "--threads", "1", "--accelerator", "cpu", timeout=JOB_SECONDS,
                                cwd=folder)

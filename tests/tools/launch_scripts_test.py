@@ -63,6 +63,7 @@ class LaunchScripts(unittest.TestCase):
         self.assertEqual(result.stderr.count("error: launch_local.sh: mnist_"), 2)
         self.assertIn("mnist_ddp_native_2ranks failed: see ", result.stderr)
 
+    @unittest.skipIf(shutil.which("nsys"), "there is an nsys here")
     def test_nsys_profiles_where_it_exists(self):
         self.stand_in("lockstep")
         result = self.run_script("launch_nsys.sh", "mnist")
@@ -99,11 +100,18 @@ class LaunchScripts(unittest.TestCase):
     def test_bad_usage_is_one_line(self):
         self.stand_in("lockstep")
         for words, text in ((("-r", "0", "mnist"), "-r and -b are whole numbers"), ((), "give a RECIPE"),
+                            (("-b", "-5", "mnist"), "-r and -b are whole numbers"),
                             (("-x", "mnist"), "unknown option -x"), (("-r",), "-r needs a value")):
             result = self.run_script("launch_local.sh", *words)
             self.assertEqual(result.returncode, 2, words)
             self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
             self.assertIn(text, result.stderr)
+
+    def test_a_wrong_program_is_not_replaced_by_another(self):
+        self.stand_in("lockstep")
+        result = self.run_script("launch_local.sh", "mnist", LOCKSTEP="/no/such/lockstep")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("there is no program /no/such/lockstep (LOCKSTEP)", result.stderr)
 
     @unittest.skipIf(shutil.which("sbatch"), "there is a Slurm here")
     def test_a_missing_launcher_is_named(self):

@@ -27,6 +27,13 @@ TEST(GpuSampler, AveragesOverSamplesAndDevices) {
   EXPECT_GE(mean->power_watts, 350.5 / 2 - 1e-9);
   sampler.reset();
   EXPECT_TRUE(next_mean());
+  {
+    const GpuSampler::Pause pause(&sampler);
+    sampler.reset();
+    std::this_thread::sleep_for(Milliseconds(20));
+    EXPECT_FALSE(sampler.mean());
+  }
+  EXPECT_TRUE(next_mean());
 }
 
 TEST(GpuSampler, HasNoMeanWithoutGpus) {

@@ -10,6 +10,8 @@
 #include <iterator>
 #include <memory>
 
+#include <ATen/Context.h>
+
 #include <CLI/CLI.hpp>
 #include <torch/version.h>
 
@@ -140,9 +142,11 @@ class TableRun {
     }
   }
 
-  // A training of a row's own, which starts with processes of its own, and so with an empty cache.
+  // A training of a row's own, which starts with processes of its own, and so with an empty cache. It
+  // begins here, and not with the command.
   void train(TrainSettings settings, const std::filesystem::path& report) {
     settings.json = report;
+    settings.started = Clock::now();
     settings.quiet = told_of_data_;
     const RecipeData data = load_recipe_data(settings, {});
     settings.quiet = true;
@@ -201,9 +205,12 @@ void run_table(const BenchTableArguments& arguments) {
   if (worker_environment()) {
     throw ConfigError("bench table: it starts its ranks itself; run it without a launcher");
   }
-  const BenchTableSettings table = resolve_table(
-      arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()),
-                  .gpus = count_visible_gpus()});
+  // NVML knows of GPUs without a CUDA context, which ranks could not be forked beside. A CPU build of
+  // LibTorch cannot use them.
+  const int gpus = at::globalContext().hasCUDART() ? count_visible_gpus() : 0;
+  const BenchTableSettings table =
+      resolve_table(arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()),
+                                .gpus = gpus});
   const OtherPrograms others;
   TableRun run(arguments, table);
   const std::vector<BenchTableRow> rows = run.measure();

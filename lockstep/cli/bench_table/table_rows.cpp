@@ -76,7 +76,7 @@ void read_set_up(const std::vector<Json>& runs, BenchTableRow& row) {
   row.peak_rss_bytes = static_cast<std::int64_t>(needed_median_of(runs, "/peak_rss_bytes"));
 }
 
-void read_epochs(const std::vector<Json>& epochs, BenchTableRow& row) {
+void read_epochs(const std::vector<Json>& epochs, int devices, BenchTableRow& row) {
   const std::vector<double> seconds = numbers_of(epochs, Json::json_pointer("/seconds"));
   row.epoch_s = median(seconds);
   row.least_epoch_s = std::ranges::min(seconds);
@@ -86,7 +86,8 @@ void read_epochs(const std::vector<Json>& epochs, BenchTableRow& row) {
   row.exposed_communication_s = median_of(epochs, "/phases/communication");
   std::vector<double> busy;
   for (const Json& epoch : epochs) {
-    busy.push_back(epoch.at("processor_seconds").get<double>() / epoch.at("seconds").get<double>());
+    busy.push_back(epoch.at("processor_seconds").get<double>() /
+                   (devices * epoch.at("seconds").get<double>()));
   }
   row.cpu_utilisation = median(busy);
   row.gpu_utilisation = median_of(epochs, "/gpu/utilisation");
@@ -119,9 +120,9 @@ BenchTableRow table_row_of(const TableWay& way, const std::vector<std::string>& 
     for (const std::string& run : runs) parsed.push_back(Json::parse(run));
     read_what_was_run(parsed.at(0), row);
     read_set_up(parsed, row);
-    read_epochs(later_epochs(parsed), row);
+    read_epochs(later_epochs(parsed), parsed.at(0).value("devices", 1), row);
   } catch (const Json::exception& error) {
-    throw DataError(str("bench table: this is no record of a run: ", error.what()));
+    throw DataError(str("bench table: this is not the record of a run: ", error.what()));
   }
   row.oversubscribed = row.device == "cpu" && row.ranks * row.threads_per_rank > processors;
   return row;

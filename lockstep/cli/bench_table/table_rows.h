@@ -38,7 +38,7 @@ struct BenchTableRow {
   double cpu_utilisation = 0;
   // Means over the ranks' GPUs, as nvidia-smi has them, from 0 to 1; absent on CPUs:
   std::optional<double> gpu_utilisation{};
-  std::optional<double> gpu_memory_utilisation{};  ///< the share of memory that is in use
+  std::optional<double> gpu_memory_utilisation{};  ///< share of time in which memory was read or written
   std::optional<double> gpu_power_w{};             ///< of each
   /// Images per second, as a share of as many times those of one rank alone with the same batch per
   /// rank, loader and kernels; absent where that has not been measured.

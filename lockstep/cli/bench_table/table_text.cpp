@@ -98,7 +98,7 @@ void add_epoch_columns(const Rows& rows, std::vector<Column>& columns) {
   if (!has_gpus(rows)) return;
   columns.push_back(
       {"GPU", false, [](const auto& row) { return whole_percent(row.gpu_utilisation); }});
-  columns.push_back({"GPU memory", false,
+  columns.push_back({"GPU memory busy", false,
                      [](const auto& row) { return whole_percent(row.gpu_memory_utilisation); }});
   columns.push_back(
       {"W per GPU", false, [](const auto& row) { return optional_text(row.gpu_power_w, 0); }});
@@ -175,6 +175,13 @@ std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& note
   lines.emplace_back(
       "Efficiency: images/s, as a share of as many times those of one rank alone with the same "
       "batch per rank.");
+  if (std::ranges::any_of(rows, [](const auto& row) {
+        return row.way.strategy == "single" && row.way.ranks > 1;
+      })) {
+    lines.emplace_back(
+        "One process with several threads has the batch of as many ranks, and its efficiency counts "
+        "them.");
+  }
   lines.emplace_back(
       "CPU: processors that a rank keeps busy, waiting by spinning included; peak MiB: of rank 0.");
   if (std::ranges::any_of(rows, [](const auto& row) { return row.oversubscribed; })) {

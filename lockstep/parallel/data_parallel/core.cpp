@@ -35,8 +35,9 @@ std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices)
   const bool on_cpus = devices.front().is_cpu();
   const std::chrono::microseconds patience(on_cpus ? 200 : 0);
   auto team = make_process_owned<ThreadTeam>(std::move(names), patience);
-  set_threads_of_members(*team, divided_threads(at::get_num_threads(), devices.size()));
-  if (on_cpus) keep_members_apart(*team);
+  const std::vector<int> counts = divided_threads(at::get_num_threads(), devices.size());
+  set_threads_of_members(*team, counts);
+  if (on_cpus) keep_members_apart(*team, counts);
   return team;
 }
 

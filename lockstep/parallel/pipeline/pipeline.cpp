@@ -134,8 +134,9 @@ class Pipeline::Impl {
     std::vector<std::string> names;
     for (int w = 0; w < workers(); ++w) names.push_back(str("worker ", w));
     threads_ = make_process_owned<ThreadTeam>(std::move(names));
-    set_threads_of_members(*threads_, std::vector<int>(devices_.size(), each));
-    if (devices_.front().is_cpu()) keep_members_apart(*threads_);
+    const std::vector<int> counts(devices_.size(), each);
+    set_threads_of_members(*threads_, counts);
+    if (devices_.front().is_cpu()) keep_members_apart(*threads_, counts);
   }
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {

@@ -32,10 +32,11 @@ std::optional<Advice> loader_advice(const RunFacts& run) {
                     : "Try more loader threads (--workers), or --loader native."};
 }
 
-// Half of the exposed communication and more may be waiting for late ranks.
+// How much of the exposed communication may be waiting for late ranks: no more than all of it, because
+// backward hides the rest.
 double arrival_share(const RunFacts& run) {
   if (!run.trace || run.trace->step_seconds <= 0) return 0;
-  return run.trace->arrival_seconds / run.trace->step_seconds;
+  return std::min(run.trace->arrival_seconds / run.trace->step_seconds, run.communication);
 }
 
 std::optional<Advice> straggler_advice(const RunFacts& run) {
@@ -50,7 +51,7 @@ std::optional<Advice> straggler_advice(const RunFacts& run) {
   return Advice{
       .limit = "straggler",
       .share = share,
-      .figures = str("Ranks wait ", milliseconds_text(run.trace->arrival_seconds),
+      .figures = str("Ranks wait ", milliseconds_text(share * run.step_seconds),
                      " a step for later ones (", share_text(share), "); rank ", most->first, " came last in ",
                      share_text(part), " of the collectives that somebody waited in."),
       .option = is_one ? str("Look at what else runs on the processors or the GPU of rank ", most->first,
@@ -60,7 +61,7 @@ std::optional<Advice> straggler_advice(const RunFacts& run) {
 }
 
 std::optional<Advice> communication_advice(const RunFacts& run) {
-  const double share = run.communication - std::min(arrival_share(run), run.communication);
+  const double share = run.communication - arrival_share(run);
   if (run.ranks < 2 || share < kNoticeable) return std::nullopt;
   return Advice{
       .limit = "communication",
@@ -71,7 +72,7 @@ std::optional<Advice> communication_advice(const RunFacts& run) {
       .option = run.strategy == "pipeline" || run.strategy == "hybrid"
                     ? "Try more micro-batches (--micro-batches), the schedule zb-h1, and stages of equal time."
                     : "Try a larger batch (--batch-size), or fewer reductions (--accumulate-grad-batches); on "
-                      "several hosts also a faster wire, or gradients in 16 bits (bf16_compress_hook)."};
+                      "several hosts also a faster network, or gradients in 16 bits (bf16_compress_hook)."};
 }
 
 std::optional<Advice> bucket_advice(const RunFacts& run) {

@@ -20,7 +20,7 @@ FileJson read_json(const std::filesystem::path& file) {
   try {
     return FileJson::parse(stream);
   } catch (const FileJson::exception& error) {
-    throw DataError(str(file.string(), " is no JSON: ", error.what()));
+    throw DataError(str(file.string(), " is not JSON: ", error.what()));
   }
 }
 
@@ -42,7 +42,7 @@ RunFacts facts_of(const FileJson& run) {
   facts.ranks = run.at("world_size").get<int>();
   facts.local_ranks = static_cast<int>(number_at(run, "/local_ranks", facts.ranks));
   facts.threads_per_rank = run.at("threads_per_rank").get<int>();
-  facts.processors = static_cast<std::int64_t>(number_at(run, "/online_processors"));
+  facts.processors = static_cast<std::int64_t>(number_at(run, "/usable_processors"));
   facts.batch_per_rank = run.at("global_batch").get<std::int64_t>() / std::max(facts.ranks, 1);
   double seconds = 0, data = 0, compute = 0, communication = 0, gpu = 0;
   std::int64_t steps = 0, with_gpu = 0;
@@ -53,7 +53,7 @@ RunFacts facts_of(const FileJson& run) {
     compute += number_at(epoch, "/phases/forward") + number_at(epoch, "/phases/backward") +
                number_at(epoch, "/phases/optimizer");
     communication += number_at(epoch, "/phases/communication");
-    steps += run.at("steps_per_epoch").get<std::int64_t>();
+    steps += epoch.at("steps").get<std::int64_t>();
     const double utilisation = number_at(epoch, "/gpu/utilisation", -1);
     if (utilisation < 0) continue;
     gpu += utilisation;
