@@ -73,6 +73,7 @@ torch::Device choose_first_device(const TrainSettings& settings,
 
 // Tells the user of a strategy for several devices that these are no GPUs.
 void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
+  if (settings.quiet) return;
   const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
   if (!wants_gpus || rank != 0 || settings.accelerator != "auto" || !device.is_cpu()) return;
   const int gpu_count = static_cast<int>(torch::cuda::device_count());

@@ -94,6 +94,20 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
   }
 }
 
+// Accumulated batches cost one reduction: the last step has two forwards, but sends its bucket once.
+TEST_F(TrainTrace, HasOneReductionForTheBatchesOfAStep) {
+  const json trace = trace_of({"--nproc-per-node", "2", "--accumulate-grad-batches", "2",
+                               "--trace-steps", "1"});
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::vector<json> spans = events(trace, "X", rank);
+    const std::vector<std::string> phases = names(spans, "phase");
+    EXPECT_EQ(std::count(phases.begin(), phases.end(), "forward"), 2) << rank;
+    EXPECT_EQ(std::count(phases.begin(), phases.end(), "backward"), 2) << rank;
+    const std::vector<std::string> sent = names(spans, "communication");
+    EXPECT_EQ(std::count(sent.begin(), sent.end(), "reduction"), 1) << rank;
+  }
+}
+
 // Beside it lies the record of the run.
 TEST_F(TrainTrace, LiesBesideTheRecordOfTheRun) {
   trace_of({"--nproc-per-node", "2"});

@@ -3,11 +3,13 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <exception>
+#include <chrono>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -73,6 +75,11 @@ torch::Tensor tensor_of(const Numbers& numbers, std::size_t first, std::int64_t 
   std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), first)),
               std::min(left, static_cast<std::size_t>(count)), values);
   return tensor;
+}
+
+// Whether messages over `backend` move only while their rank is in a call.
+bool has_no_thread(const std::string& backend) {
+  return backend == "shm" || backend == "hierarchical";
 }
 
 }  // namespace
@@ -150,27 +157,77 @@ void RankChannel::abort(const std::string& reason) {
 }
 
 void RankChannel::finish() {
-  for (const Pending& each : std::exchange(pending_, {})) each.work->wait();
+  std::deque<Pending> pending;
+  {
+    const std::scoped_lock lock(mutex_);
+    pending = std::exchange(pending_, {});
+    if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+  }
+  for (const Pending& each : pending) each.work->wait();
 }
 
 void RankChannel::send_tensor(int to, torch::Tensor tensor) {
   WorkPtr work = messages_.isend(tensor, to);
-  pending_.push_back({std::move(work), std::move(tensor)});
+  if (work->is_completed() && !work->error()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    pending_.push_back({std::move(work), std::move(tensor)});
+  }
+  if (has_no_thread(backend())) start_writing();
 }
 
 void RankChannel::receive_into(int peer, const torch::Tensor& tensor) {
   messages_.irecv(tensor, peer)->wait();
 }
 
-// Asks every pending send, because asking moves it on.
 void RankChannel::advance() {
-  std::exception_ptr error;
+  const std::scoped_lock lock(mutex_);
+  move_on();
+  if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+}
+
+// Asks every pending send, because asking moves it on.
+void RankChannel::move_on() {
   std::erase_if(pending_, [&](const Pending& each) {
     if (!each.work->is_completed()) return false;
-    if (!error) error = each.work->error();
+    if (!error_) error_ = each.work->error();
     return true;
   });
-  if (error) std::rethrow_exception(error);
+}
+
+// A system that has no thread left costs time, not the step.
+void RankChannel::start_writing() {
+  if (!writer_.joinable()) {
+    try {
+      writer_ = std::thread([this] { write_what_is_left(); });
+    } catch (const std::system_error& error) {
+      log_debug("long messages between stages wait for their sender: ", error.what());
+      return;
+    }
+  }
+  left_.notify_one();
+}
+
+void RankChannel::write_what_is_left() {
+  constexpr std::chrono::microseconds kPause(100);
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    if (pending_.empty()) {
+      left_.wait(lock, [&] { return stops_ || !pending_.empty(); });
+    } else {
+      move_on();
+      left_.wait_for(lock, kPause, [&] { return stops_; });
+    }
+  }
+}
+
+RankChannel::~RankChannel() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stops_ = true;
+  }
+  left_.notify_one();
+  if (writer_.joinable()) writer_.join();
 }
 
 }  // namespace lockstep::pipeline

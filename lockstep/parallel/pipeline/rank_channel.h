@@ -1,10 +1,14 @@
 // Messages between the stages of a pipeline on ranks.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/types.h>
@@ -25,21 +29,22 @@ namespace lockstep::pipeline {
 /// it, such as the loading of a kernel or the return of memory. A table that check() accepts is
 /// free of circles only where sends do not wait.
 ///
-/// Sends are asynchronous. Over shared memory, which has no thread of its own, the sender writes a
-/// message into a ring buffer: 512 KiB between two ranks, among more ranks 1 MiB divided by their
-/// number, rounded up to a power of two. What does not fit there is written while the sender is in
-/// a call: when it sends, receives, or between two actions. A receiver of a longer message
-/// therefore waits for the action that the sender computes meanwhile. The order of messages does
-/// not change, and nothing waits in a circle: the sender comes to its next call without the
-/// receiver.
+/// Sends are asynchronous. Over shared memory the sender writes a message into a ring buffer: 512 KiB
+/// between two ranks, among more ranks 1 MiB divided by their number, rounded up to a power of two.
+/// What does not fit there a thread of the channel's own writes bit by bit, so that the receiver of a
+/// long message does not wait for the action that the sender computes meanwhile. It looks every 0.1 ms
+/// while something is left, and otherwise sleeps. The order of messages does not change.
 ///
-/// Not thread-safe.
+/// For one thread at a time.
 class RankChannel final : public MessageChannel {
  public:
   /// Collective over `group`. Received tensors are on `device`.
   RankChannel(ProcessGroup group, torch::Device device);
   /// Messages go over a group of their own over `backend`; over `group` itself if there is none.
   RankChannel(ProcessGroup group, torch::Device device, const std::optional<std::string>& backend);
+  ~RankChannel() override;
+  RankChannel(const RankChannel&) = delete;
+  RankChannel& operator=(const RankChannel&) = delete;
 
   /// What carries the messages: "shm", "gloo", "hierarchical", or "single".
   const std::string& backend() const { return messages_.backend(); }
@@ -66,11 +71,20 @@ class RankChannel final : public MessageChannel {
 
   void send_tensor(int to, torch::Tensor tensor);
   void receive_into(int peer, const torch::Tensor& tensor);
+  void start_writing();
+  void write_what_is_left();
+  void move_on();  // with the lock
 
   ProcessGroup group_;
   ProcessGroup messages_;  // of the same ranks
   const torch::Device device_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable left_;
   std::deque<Pending> pending_;
+  std::exception_ptr error_;  // of a send that has ended
+  bool stops_ = false;
+  std::thread writer_;  // over shared memory, from the first message on that does not fit
 };
 
 /// The backend of the messages between the ranks of a group over `backend`; none where the group
