@@ -193,7 +193,7 @@ BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableS
   notes.more.push_back(str(amount_of(static_cast<std::int64_t>(available_cpus().size()), "processor"),
                            " (", cpu_model_name(), "), ", amount_of(count_visible_gpus(), "GPU"),
                            "; ", amount_of(table.rounds, "round"), " of ",
-                           amount_of(arguments.epochs, "epoch"), " a row."));
+                           arguments.epochs, arguments.epochs == 1 ? " epoch" : " epochs", " a row."));
   if (others && *others > kNoticeableShare) {
     notes.more.push_back(str("Other programs used ", percent_text(*others),
                              " of the processors meanwhile: measure again without them."));
