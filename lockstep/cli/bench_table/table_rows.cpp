@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using RunJson = nlohmann::json;
 
-std::vector<double> numbers_of(const std::vector<Json>& objects, const Json::json_pointer& path) {
+std::vector<double> numbers_of(const std::vector<RunJson>& objects, const RunJson::json_pointer& path) {
   std::vector<double> values;
-  for (const Json& object : objects) {
+  for (const RunJson& object : objects) {
     if (object.contains(path) && !object.at(path).is_null()) {
       values.push_back(object.at(path).get<double>());
     }
@@ -24,26 +24,26 @@ std::vector<double> numbers_of(const std::vector<Json>& objects, const Json::jso
 }
 
 // The median over the objects that have it.
-std::optional<double> median_of(const std::vector<Json>& objects, const char* path) {
-  const std::vector<double> values = numbers_of(objects, Json::json_pointer(path));
+std::optional<double> median_of(const std::vector<RunJson>& objects, const char* path) {
+  const std::vector<double> values = numbers_of(objects, RunJson::json_pointer(path));
   if (values.empty()) return std::nullopt;
   return median(values);
 }
 
 // The same of what each object has.
-double needed_median_of(const std::vector<Json>& objects, const char* path) {
+double needed_median_of(const std::vector<RunJson>& objects, const char* path) {
   std::vector<double> values;
-  for (const Json& object : objects) {
-    values.push_back(object.at(Json::json_pointer(path)).get<double>());
+  for (const RunJson& object : objects) {
+    values.push_back(object.at(RunJson::json_pointer(path)).get<double>());
   }
   return median(values);
 }
 
 // The epochs after the first of each run, which also warms up; the first where it is alone.
-std::vector<Json> later_epochs(const std::vector<Json>& runs) {
-  std::vector<Json> later;
-  for (const Json& run : runs) {
-    const Json& epochs = run.at("epochs");
+std::vector<RunJson> later_epochs(const std::vector<RunJson>& runs) {
+  std::vector<RunJson> later;
+  for (const RunJson& run : runs) {
+    const RunJson& epochs = run.at("epochs");
     if (epochs.empty()) throw DataError("bench table: the run has no epochs");
     for (std::size_t i = epochs.size() > 1 ? 1 : 0; i < epochs.size(); ++i) {
       later.push_back(epochs.at(i));
@@ -52,7 +52,7 @@ std::vector<Json> later_epochs(const std::vector<Json>& runs) {
   return later;
 }
 
-void read_what_was_run(const Json& run, BenchTableRow& row) {
+void read_what_was_run(const RunJson& run, BenchTableRow& row) {
   row.recipe = run.at("recipe").get<std::string>();
   row.device = run.at("device").get<std::string>();
   row.backend = run.at("backend").get<std::string>();
@@ -66,7 +66,7 @@ void read_what_was_run(const Json& run, BenchTableRow& row) {
   row.iterations_per_epoch = run.at("steps_per_epoch").get<std::int64_t>();
 }
 
-void read_set_up(const std::vector<Json>& runs, BenchTableRow& row) {
+void read_set_up(const std::vector<RunJson>& runs, BenchTableRow& row) {
   row.setup_group_s = needed_median_of(runs, "/setup_seconds/group");
   row.setup_loader_s = needed_median_of(runs, "/setup_seconds/loader");
   row.setup_model_s = needed_median_of(runs, "/setup_seconds/model");
@@ -76,8 +76,8 @@ void read_set_up(const std::vector<Json>& runs, BenchTableRow& row) {
   row.peak_rss_bytes = static_cast<std::int64_t>(needed_median_of(runs, "/peak_rss_bytes"));
 }
 
-void read_epochs(const std::vector<Json>& epochs, int devices, BenchTableRow& row) {
-  const std::vector<double> seconds = numbers_of(epochs, Json::json_pointer("/seconds"));
+void read_epochs(const std::vector<RunJson>& epochs, int devices, BenchTableRow& row) {
+  const std::vector<double> seconds = numbers_of(epochs, RunJson::json_pointer("/seconds"));
   row.epoch_s = median(seconds);
   row.least_epoch_s = std::ranges::min(seconds);
   row.most_epoch_s = std::ranges::max(seconds);
@@ -85,7 +85,7 @@ void read_epochs(const std::vector<Json>& epochs, int devices, BenchTableRow& ro
   row.data_wait_s = needed_median_of(epochs, "/phases/data");
   row.exposed_communication_s = median_of(epochs, "/phases/communication");
   std::vector<double> busy;
-  for (const Json& epoch : epochs) {
+  for (const RunJson& epoch : epochs) {
     busy.push_back(epoch.at("processor_seconds").get<double>() /
                    (devices * epoch.at("seconds").get<double>()));
   }
@@ -116,12 +116,12 @@ BenchTableRow table_row_of(const TableWay& way, const std::vector<std::string>& 
   row.way = way;
   row.rounds = static_cast<int>(runs.size());
   try {
-    std::vector<Json> parsed;
-    for (const std::string& run : runs) parsed.push_back(Json::parse(run));
+    std::vector<RunJson> parsed;
+    for (const std::string& run : runs) parsed.push_back(RunJson::parse(run));
     read_what_was_run(parsed.at(0), row);
     read_set_up(parsed, row);
     read_epochs(later_epochs(parsed), parsed.at(0).value("devices", 1), row);
-  } catch (const Json::exception& error) {
+  } catch (const RunJson::exception& error) {
     throw DataError(str("bench table: this is not the record of a run: ", error.what()));
   }
   row.oversubscribed = row.device == "cpu" && row.ranks * row.threads_per_rank > processors;

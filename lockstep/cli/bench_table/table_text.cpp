@@ -16,7 +16,7 @@ namespace {
 
 using Rows = std::vector<BenchTableRow>;
 
-constexpr double kBytesOfMiB = 1 << 20;
+constexpr double kTableMiB = 1 << 20;
 constexpr const char* kNothing = "-";
 
 struct Column {
@@ -91,7 +91,7 @@ void add_epoch_columns(const Rows& rows, std::vector<Column>& columns) {
        [](const auto& row) { return optional_text(row.exposed_communication_s, 3); }},
       {"peak MiB", false,
        [](const auto& row) {
-         return fixed_text(static_cast<double>(row.peak_rss_bytes) / kBytesOfMiB, 0);
+         return fixed_text(static_cast<double>(row.peak_rss_bytes) / kTableMiB, 0);
        }},
   };
   columns.insert(columns.end(), more.begin(), more.end());
