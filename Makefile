@@ -69,7 +69,7 @@ bench: build  ## compare one epoch of MNIST with PyTorch's script
 
 table: build  ## time epochs by strategy and ranks, with PyTorch's programs in turn (LOCKSTEP_DATA)
 	tools/bootstrap.sh peers
-	$(PYTHON) benchmarks/tables.py --program $(PROGRAM) --peer-python $(PYTHON) $(ARGS)
+	$(PYTHON) benchmarks/tables.py --program $(PROGRAM) --peer-python .deps/peers/bin/python $(ARGS)
 
 format:  ## format all sources
 	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i

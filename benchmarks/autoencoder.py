@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The auto-encoder on two processes: PyTorch's script and `lockstep train autoencoder` in turn.
 
-Usage: autoencoder.py [--runs 3] [--build build/release] [--peer-python .deps/venv/bin/python]
+Usage: autoencoder.py [--runs 3] [--build build/release] [--peer-python .deps/peers/bin/python]
                       [--output docs/benchmarks/autoencoder.md]
        with the images in $LOCKSTEP_DATA/trashnet
 
-Both sides must have one version of PyTorch, as build/release and .deps/venv have (tools/bootstrap.sh peers adds
-torchvision there). --any-torch measures two versions, and the table says so.
+Both sides must have one version of PyTorch, as build/release and .deps/peers have
+(tools/bootstrap.sh peers). --any-torch measures two versions, and the table says so.
 
 Runs alternate, and each round begins with the next one, because the speed of a machine drifts; ratios are taken round
 by round. The rate of a run is the median
@@ -134,7 +134,7 @@ def main():
     parser.add_argument("--workers", type=int, help="the peer's, in channels_last: no combinations are tried")
     parser.add_argument("--any-torch", action="store_true", help="the sides may have other versions of PyTorch")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
-    parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/venv/bin/python")
+    parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/peers/bin/python")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks/autoencoder.md")
     options = parser.parse_args()
     if "LOCKSTEP_DATA" not in os.environ:

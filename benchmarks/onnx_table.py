@@ -31,7 +31,7 @@ import torch
 
 from pages import around_marks, replace_between
 from peers.autoencoder_net import Autoencoder
-from peers.mnist_step import Net as MnistNet
+from peers.mnist_net import MnistNet
 from peers.resnet18 import ResNet18
 from peers.resnet50 import ResNet50
 from peers.sequence_nets import SentenceNet, SequenceNet

@@ -2,7 +2,7 @@
 """The tables of epoch times: `lockstep bench table` for three recipes, with PyTorch's programs in turn.
 
 Usage: tables.py [--recipes mnist,cifar10,autoencoder] [--program build/release/lockstep]
-                 [--peer-python .deps/venv/bin/python] [--output docs/benchmarks/tables.md]
+                 [--peer-python .deps/peers/bin/python] [--output docs/benchmarks/tables.md]
        with mnist/, cifar10/ and trashnet/ in $LOCKSTEP_DATA
 
 Each recipe runs with 1, 2 and 4 ranks. Writes the tables between the marks of --output, each with its date and machine,

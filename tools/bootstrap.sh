@@ -7,7 +7,7 @@
 #   tools/bootstrap.sh clang    also clang++, which `make test-all` compiles our headers with
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
 #   tools/bootstrap.sh slurm    also Slurm, which a test of the launch script starts
-#   tools/bootstrap.sh peers    also torchvision's Python part in .deps/venv, for the programs in benchmarks/peers
+#   tools/bootstrap.sh peers    also torchvision's Python part in .deps/peers, for the programs in benchmarks/peers
 #   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
 # Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
@@ -209,12 +209,15 @@ install_oracles() {
   fi
 }
 
-# Its wheel asks for a CUDA build of torch, which must not take the place of ours.
+# torchvision's wheel is built for CUDA builds of torch, and its import fails beside ours unless benchmarks/peers/vision.py
+# helps. So it has a folder of its own, which sees everything in .deps/venv.
 install_peers() {
-  if ! has_package .deps/venv torchvision "$peers_torchvision_version"; then
-    pip_install .deps/venv --no-deps "torchvision==$peers_torchvision_version"
+  make_venv .deps/peers
+  if ! has_package .deps/peers torchvision "$peers_torchvision_version"; then
+    pip_install .deps/peers --no-deps "torchvision==$peers_torchvision_version"
   fi
-  has_package .deps/venv pillow || pip_install .deps/venv pillow
+  has_package .deps/peers pillow || pip_install .deps/peers pillow
+  realpath .deps/venv/lib/python3*/site-packages >"$(echo .deps/peers/lib/python3*/site-packages)/venv.pth"
 }
 
 mkdir -p .deps

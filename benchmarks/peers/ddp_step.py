@@ -36,7 +36,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from mnist_step import Net  # noqa: E402
+from mnist_net import MnistNet  # noqa: E402
 from resnet18 import ResNet18  # noqa: E402
 
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -45,7 +45,7 @@ DEFAULT_BATCH = {"mnist": 64, "resnet18": 8}
 
 
 def make_net(model):
-    return Net() if model == "mnist" else ResNet18().to(memory_format=torch.channels_last)
+    return MnistNet() if model == "mnist" else ResNet18().to(memory_format=torch.channels_last)
 
 
 class Trained:

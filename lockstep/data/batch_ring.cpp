@@ -96,7 +96,7 @@ std::optional<int> BatchRing::fill_inline() {
   const std::int64_t batch = delivered_;
   const int index = slot_of(batch);
   try {
-    const TraceScope scope("load batch", "data", batch);
+    const SpanScope scope("load batch", "data", batch);
     fill_(index, batch);
   } catch (...) {
     end_ = delivered_;
@@ -122,7 +122,7 @@ void BatchRing::run_filler(const std::vector<int>& cpus) {
     lock.unlock();
     std::exception_ptr error;
     try {
-      const TraceScope scope("load batch", "data", batch);
+      const SpanScope scope("load batch", "data", batch);
       fill_(index, batch);
     } catch (...) {
       error = std::current_exception();

@@ -54,7 +54,7 @@ struct ThreadTeam::State {
 std::optional<ThreadTeam::State::Failure> ThreadTeam::State::failure_of(const Task& task,
                                                                         std::size_t member) {
   try {
-    const TraceScope scope("works", "team");
+    const SpanScope scope("works", "team");
     task(member);
     return std::nullopt;
   } catch (const ConfigError& error) {

@@ -1,7 +1,7 @@
 // Records what the threads of this process do, while somebody wants to know.
 //
 //   start_recording();
-//   { const TraceScope scope("load", "data", batch); ... }   // on any thread, in any room
+//   { const SpanScope scope("load", "data", batch); ... }   // on any thread, in any room
 //   std::vector<Span> spans = stop_recording(Clock::time_point::min());
 //
 // A scope costs one load of an atomic while nothing is recorded, else two reads of the clock and an
@@ -42,17 +42,17 @@ void record_span(const char* name, const char* category, std::int64_t number,
                  Clock::time_point begin, Clock::time_point end, int stage = -1);
 
 /// Its lifetime is a span.
-class TraceScope {
+class SpanScope {
  public:
-  explicit TraceScope(const char* name, const char* category, std::int64_t number = -1)
+  explicit SpanScope(const char* name, const char* category, std::int64_t number = -1)
       : name_(name), category_(category), number_(number), records_(is_recording()) {
     if (records_) begin_ = Clock::now();
   }
-  ~TraceScope() {
+  ~SpanScope() {
     if (records_) record_span(name_, category_, number_, begin_, Clock::now());
   }
-  TraceScope(const TraceScope&) = delete;
-  TraceScope& operator=(const TraceScope&) = delete;
+  SpanScope(const SpanScope&) = delete;
+  SpanScope& operator=(const SpanScope&) = delete;
 
  private:
   const char* const name_;

@@ -12,7 +12,7 @@ class PhaseScope {
   PhaseScope(double& seconds, const char* phase) : span_(phase, "phase"), seconds_(seconds) {}
 
  private:
-  const TraceScope span_;
+  const SpanScope span_;
   const SecondsScope seconds_;
 };
 

@@ -114,7 +114,7 @@ class Strategy {
   virtual bool module_has_gradients() const { return module_is_current(); }
 
   /// What its own threads did in the last steps, and when its gradients were reduced, for a trace.
-  /// Spans that TraceScope records are not among them.
+  /// Spans that SpanScope records are not among them.
   virtual std::vector<Span> spans() { return {}; }
 
   /// For each device of this process the most bytes that it held in the last step: its parameters,

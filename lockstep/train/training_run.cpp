@@ -353,7 +353,7 @@ bool TrainingRun::next_batch(Batch& batch) {
 
 // Makes a step of `parts` batches: `batch` and those that follow it.
 void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
-  const TraceScope span("step", "step", position_.total + 1);
+  const SpanScope span("step", "step", position_.total + 1);
   begin_step();
   for (std::int64_t part = 0; part < parts; ++part) {
     const bool there = part == 0 || next_batch(batch);

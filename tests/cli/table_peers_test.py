@@ -4,7 +4,6 @@ Usage: table_peers_test.py PROGRAM. Skipped (77) without torchvision, which tool
 """
 import gzip
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import tempfile
 import numpy as np
 
 PEERS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/peers"
+PYTHON = PEERS.parents[1] / ".deps/peers/bin/python"
 IMAGES = 40
 CIFAR_RECORDS = 10000
 
@@ -53,7 +53,7 @@ def rows_of(program, recipe, more, folder):
     report = folder / "rows.json"
     command = [program, "bench", "table", recipe, "--ranks", "1,2", "--strategies", "ddp", "--batch-per-rank", "4",
                "--epochs", "2", "--max-steps", "2", "--threads", "1", "--accelerator", "cpu", "--data", folder,
-               "--with-peers", "--peer-python", sys.executable, "--peers", PEERS, "--json", report, *more]
+               "--with-peers", "--peer-python", PYTHON, "--peers", PEERS, "--json", report, *more]
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert result.returncode == 0, f"{recipe}: {result.stderr}"
     return json.loads(report.read_text())
@@ -75,10 +75,8 @@ def check(recipe, rows):
 
 
 def main():
-    probe = subprocess.run([sys.executable, "-c", "import vision"], env={**os.environ, "PYTHONPATH": str(PEERS)},
-                           capture_output=True)
-    if probe.returncode:
-        print("skipped: there is no torchvision; tools/bootstrap.sh peers installs it")
+    if not PYTHON.exists():
+        print(f"skipped: there is no {PYTHON}, which tools/bootstrap.sh peers makes")
         return 77
     for recipe, (write, more) in RECIPES.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -41,8 +41,8 @@ class SparseNet(nn.Module):
 
 def mnist_net():
     sys.path.insert(0, PEERS)
-    from mnist_step import Net
-    return Net()
+    from mnist_net import MnistNet
+    return MnistNet()
 
 
 NETS = {

@@ -19,19 +19,19 @@ std::vector<std::string> names_of(const std::vector<Span>& spans) {
 
 TEST(SpanRecorder, KeepsTheSpansOfAllThreads) {
   name_thread_track("main");
-  { const TraceScope before("before", "test"); }
+  { const SpanScope before("before", "test"); }
   start_recording();
   {
-    const TraceScope outer("outer", "test");
-    const TraceScope inner("load", "data", 12);
+    const SpanScope outer("outer", "test");
+    const SpanScope inner("load", "data", 12);
   }
   std::thread other([] {
     name_thread_track("other");
-    const TraceScope scope("elsewhere", "test");
+    const SpanScope scope("elsewhere", "test");
   });
   other.join();
   const std::vector<Span> spans = stop_recording(Clock::time_point::min());
-  { const TraceScope after("after", "test"); }
+  { const SpanScope after("after", "test"); }
   EXPECT_THAT(names_of(spans),
               UnorderedElementsAre("main: load 12", "main: outer", "other: elsewhere"));
   for (const Span& span : spans) EXPECT_LE(span.begin, span.end);
@@ -51,7 +51,7 @@ TEST(SpanRecorder, NamesActionsOfPipelines) {
 TEST(SpanRecorder, KeepsTheNewestSpansOfABoundedRing) {
   name_thread_track("main");
   start_recording(3);
-  for (int i = 0; i < 8; ++i) const TraceScope scope("step", "test", i);
+  for (int i = 0; i < 8; ++i) const SpanScope scope("step", "test", i);
   EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
               ElementsAre("main: step 5", "main: step 6", "main: step 7"));
 }
@@ -59,18 +59,18 @@ TEST(SpanRecorder, KeepsTheNewestSpansOfABoundedRing) {
 TEST(SpanRecorder, ReturnsWhatEndsBehindATime) {
   name_thread_track("main");
   start_recording();
-  { const TraceScope scope("early", "test"); }
+  { const SpanScope scope("early", "test"); }
   const Clock::time_point from = Clock::now();
-  { const TraceScope scope("late", "test"); }
+  { const SpanScope scope("late", "test"); }
   EXPECT_THAT(names_of(stop_recording(from)), ElementsAre("main: late"));
 }
 
 TEST(SpanRecorder, BeginsAnew) {
   name_thread_track("main");
   start_recording();
-  { const TraceScope scope("first", "test"); }
+  { const SpanScope scope("first", "test"); }
   start_recording();
-  { const TraceScope scope("second", "test"); }
+  { const SpanScope scope("second", "test"); }
   EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())), ElementsAre("main: second"));
   EXPECT_TRUE(stop_recording(Clock::time_point::min()).empty());
 }
@@ -81,7 +81,7 @@ TEST(SpanRecorder, StopsWhileThreadsRecord) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      while (!done) const TraceScope scope("work", "test");
+      while (!done) const SpanScope scope("work", "test");
     });
   }
   std::size_t count = 0;
