@@ -113,6 +113,15 @@ class Slurm:
         self.start("slurmd", "-D", "-N", host)
         self.wait_until("slurmd", lambda: self.run("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
 
+    def require_jobs(self):
+        """Skips where Slurm itself cannot run a job on this host."""
+        try:
+            probe = self.run("sbatch", "--wait", "--output", self.folder / "probe.log", "--wrap", "true")
+        except subprocess.TimeoutExpired:
+            skip("Slurm has not run a job of nothing within a minute")
+        if probe.returncode:
+            skip(f"Slurm cannot run a job here: {probe.stderr.strip()[-300:]}")
+
     def __exit__(self, *_):
         if len(self.daemons) == 3:
             self.end_jobs()
@@ -170,6 +179,7 @@ def main():
         folder.chmod(0o755)
         write_mnist(folder / "mnist")
         with Slurm(folder) as slurm:
+            slurm.require_jobs()
             slurm.environment.update(LOCKSTEP=str(pathlib.Path(sys.argv[1]).resolve()), WAIT="1", LOCKSTEP_DATA=name)
             result = slurm.run(ROOT / "scripts/launch_slurm.sh", "-r", "1,2", "-b", "16", "-o", folder / "logs", "mnist",
                                "--max-epochs", "1", "--threads", "1", "--accelerator", "cpu", timeout=JOB_SECONDS,
