@@ -29,7 +29,8 @@ std::string cpu_model_name();
 /// thread that waits by spinning computes.
 double processor_seconds();
 
-/// Those of all processes that this one has started and waited for, and of theirs.
+/// The processor seconds of all processes that this one has started and waited for, and of those
+/// that they have started and waited for.
 double processor_seconds_of_children();
 
 /// Bytes that this process occupies now, each page divided by the number of processes that map it;

@@ -17,8 +17,8 @@ struct Span {
   Clock::time_point end{};
   std::string track{};  ///< the row; rows come in the order in which they first appear
   std::map<std::string, std::string> arguments = {};  ///< shown when the span is chosen
-  /// Of a collective: a text that all ranks taking part in it have, and that no other collective
-  /// has. Empty: the span has no match on other ranks.
+  /// The name of the collective that the span belongs to: all ranks that take part in it give the
+  /// same text, and no other collective has it. Empty: the span has no match on other ranks.
   std::string collective = {};
 };
 

@@ -23,7 +23,7 @@ struct RecordedSpan {
   Clock::time_point end{};
 };
 
-// Of one thread, which writes; whoever stops the recording reads.
+// The spans of one thread. That thread writes them; whoever stops the recording reads them.
 struct SpanRing {
   std::mutex mutex;
   std::string track;

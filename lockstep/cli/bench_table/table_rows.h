@@ -44,7 +44,7 @@ struct BenchTableRow {
   /// rank, loader and kernels; absent where that has not been measured.
   std::optional<double> efficiency{};
   double data_wait_s = 0;              ///< of rank 0, in such an epoch
-  /// Of rank 0, in such an epoch; absent where the program does not tell.
+  /// What rank 0 waited for messages in such an epoch; absent where the program does not report it.
   std::optional<double> exposed_communication_s{};
   double seconds_to_first_step = 0;
   std::int64_t peak_rss_bytes = 0;  ///< of rank 0

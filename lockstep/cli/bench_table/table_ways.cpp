@@ -95,7 +95,7 @@ class TableWays {
   std::vector<std::string> notes;
 
  private:
-  // Of one number of ranks and one batch. A rank alone trains by strategy single, whatever several do.
+  // Adds the rows of one number of ranks and one batch. One rank alone trains by strategy single.
   void add_all(TableWay way) {
     way.threads_per_rank = threads_;
     const std::vector<std::string> alone = {"single"};

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Of the steps that `trace.json` has, over all ranks.
+/// What `trace.json` says of its steps, over all ranks.
 struct TraceFacts {
   std::int64_t steps = 0;
   double step_seconds = 0;     ///< mean of rank 0's
@@ -20,7 +20,8 @@ struct TraceFacts {
   double reduction_bytes = 0;          ///< the mean size of one
 };
 
-/// Of a run's epochs behind the first, which warms up; of that one where it is alone.
+/// What `run.json` says of the epochs after the first, which warms up; of the first one if there is
+/// no other.
 struct RunFacts {
   std::string recipe{};
   std::string strategy{};
