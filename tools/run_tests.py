@@ -21,7 +21,8 @@ MOST_REPEATED = 5
 WHOLE_SYSTEMS = re.compile(
     r"((address|thread):)?((launch|cli\w*|python|system|install)\.|(comm\w*\.(\w+/)?\w*("
     r"Absence|Connect|Death|Doorbell|Fail|Fault|Footprint|Idle|InitProcessGroup|Kill|Meeting|Network|Processes|"
-    r"Rendezvous|RollCall|Stall|Stop|Store|Watchdog)|(pipeline|train)\.(\w+/)?\w*(Death|Failure))\w*(\.|(/\d+)?$))")
+    r"Rendezvous|RollCall|Stall|Stop|Store|Watchdog)|(parallel|pipeline|report|train)\w*\.(\w+/)?\w*("
+    r"Deadline|Death|Failure|MlflowLogger|Timing))\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
 # In ctest's last list; its other words tell of a crash.

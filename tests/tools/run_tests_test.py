@@ -36,6 +36,14 @@ class RunTests(unittest.TestCase):
             self.assertIn(f"  {name} is flaky", output)
         self.assertEqual(output.count("Test #6: core.d"), 1, output)
 
+    def test_gives_what_measures_time_a_second_run(self):
+        names = ("parallel.DdpTiming", "parallel_plain.PipelineExecutorFailures.EndTheStep", "report.MlflowLoggerTest",
+                 "parallel.DataParallelFailure")
+        status, output = run("".join(once(name) for name in names))
+        self.assertEqual(status, 0, output)
+        for name in names:
+            self.assertIn(f"  {name} is flaky", output)
+
     def test_gives_the_meeting_of_many_ranks_a_second_run(self):
         status, output = run(once("comm_many.ManyRanksMeeting"))
         self.assertEqual(status, 0, output)
@@ -52,6 +60,7 @@ class RunTests(unittest.TestCase):
             "a test that keeps no deadline": once("system.a") + once("core.b"),
             "a wrong sum": once("comm.All/Collectives.Sums/3"),
             "a suite with a wrong sum": once("comm.All/Collectives"),
+            "a wrong statistic": once("parallel.DdpStatistics"),
             "a suite of many ranks with a wrong sum": once("comm_plain.ManyRanks/ShmCollectives"),
             "a pipeline with another gradient": once("pipeline.All/PipelineCourses"),
             "a crash": """add_test(system.a sh -c "kill -SEGV $$")\n""",

@@ -128,7 +128,7 @@ TEST(TrainerLimits, EvaluateWithinEpochsWithoutAChangeOfTraining) {
   EXPECT_EQ(events_of(run), "bseE") << "a trial has no such evaluations";
 }
 
-TEST(TrainerLimits, CountEvaluationsAsNoTimeOfTraining) {
+TEST(TrainerTiming, CountsEvaluationsAsNoTimeOfTraining) {
   SpiedTask task;
   task.in_evaluation = [] { std::this_thread::sleep_for(std::chrono::milliseconds(40)); };
   TrainerOptions run = options(1);

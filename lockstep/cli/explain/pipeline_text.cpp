@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/cli/bench_sizes.h>
-#include <lockstep/cli/svg.h>
+#include <lockstep/report/svg.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 

@@ -35,16 +35,19 @@ double seconds_of_work(Clock::time_point start, const torch::Tensor& output) {
   return seconds_since(start);
 }
 
-void time_forward(torch::nn::AnyModule& layer, const torch::Tensor& input, TimedLayer& timed) {
+// Returns whether the output needs a gradient, as its layer's parameters or its input do.
+bool time_forward(torch::nn::AnyModule& layer, const torch::Tensor& input, bool needs_gradient,
+                  TimedLayer& timed) {
   const torch::AutoGradMode grad(true);
   torch::Tensor x = input.detach();
   pipeline::GradientSink sink;
-  if (x.is_floating_point()) sink = pipeline::GradientSink::attach(x);
+  if (needs_gradient) sink = pipeline::GradientSink::attach(x);
   const Clock::time_point start = Clock::now();
   const torch::Tensor y = layer.forward(x);
   timed.output = y.detach();
   timed.seconds = seconds_of_work(start, timed.output);
   timed.backward = pipeline::StageBackward({y}, {sink}, timed.parameters);
+  return y.requires_grad();
 }
 
 // Adds up the gradients as a pipeline does from micro-batch to micro-batch, but not in .grad.
@@ -78,9 +81,10 @@ std::vector<double> times_of_layers(torch::nn::Sequential& net, const torch::Ten
   }
   for (int pass = 0; pass < kPasses; ++pass) {
     torch::Tensor x = sample.clone();  // a layer may change its input in place
+    bool needs_gradient = false;     // as in training: the sample is data
     auto timed = layers.begin();
     for (torch::nn::AnyModule& layer : *net) {
-      time_forward(layer, x, *timed);
+      needs_gradient = time_forward(layer, x, needs_gradient, *timed);
       x = (timed++)->output;
     }
     for (auto each = layers.rbegin(); each != layers.rend(); ++each) {

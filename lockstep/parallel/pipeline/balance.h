@@ -18,7 +18,7 @@ namespace lockstep {
 
 enum class BalanceBy {
   /// A layer's forward and backward, measured with the others' in a few passes through the net: the
-  /// shortest.
+  /// shortest. As in training, no gradient of the sample is computed.
   kTime,
   /// A layer's parameters, their gradients, and its outputs for the sample.
   kBytes,

@@ -13,8 +13,11 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 // The third layer does nearly all the work and has nearly all the bytes.
 torch::nn::Sequential uneven_net() {
@@ -38,6 +41,34 @@ TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
                                                                       : "by bytes: 3 + "),
                                      HasSubstr("times its share")));
   }
+}
+
+// Notes whether its input needs a gradient.
+struct NoteImpl : torch::nn::Module {
+  explicit NoteImpl(std::vector<bool>& noted) : noted_(noted) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    noted_.push_back(x.requires_grad());
+    return x;
+  }
+
+ private:
+  std::vector<bool>& noted_;
+};
+TORCH_MODULE(Note);
+
+// A convolution's gradient of its input takes about as long as that of its weight. In training the data need
+// none, nor does what layers without trained parameters make of them.
+TEST(Balance, TimesNoGradientThatTrainingDoesNotCompute) {
+  std::vector<bool> of_data;
+  std::vector<bool> of_frozen;
+  std::vector<bool> of_trained;
+  torch::nn::Sequential net(Note(of_data), torch::nn::Linear(8, 8), Note(of_frozen),
+                            torch::nn::Linear(8, 8), Note(of_trained), torch::nn::ReLU());
+  for (auto& parameter : net->ptr(1)->parameters()) parameter.requires_grad_(false);
+  balance(net, torch::ones({4, 8}), 2);
+  EXPECT_THAT(of_data, AllOf(Not(IsEmpty()), Each(false)));
+  EXPECT_THAT(of_frozen, AllOf(Not(IsEmpty()), Each(false)));
+  EXPECT_THAT(of_trained, AllOf(Not(IsEmpty()), Each(true)));
 }
 
 TEST(Balance, LeavesNoTrace) {

@@ -301,7 +301,7 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
 
 // Whichever action fails, the other workers end at once, the error says where, and the next step
 // succeeds.
-TEST(PipelineExecutor, EndsAStepInWhichAWorkerFails) {
+TEST(PipelineExecutorFailures, EndTheStep) {
   const Table table = with_messages(zero_bubble_h1(3, 5));
   ThreadTeam threads(names_of_workers(3));
   Mailboxes<Number> mailboxes(3, std::chrono::seconds(30));
@@ -344,7 +344,7 @@ TEST(PipelineExecutor, KeepsTheTypeOfAnErrorAndTheOriginal) {
 }
 
 // Worker 0 would wait for its deadline.
-TEST(PipelineWorkers, EndTheWaitsOfTheOthersWhereOneThrows) {
+TEST(PipelineWorkerFailures, EndTheWaitsOfTheOthers) {
   ThreadTeam team({"worker 0", "worker 1"});
   Mailboxes<int> mailboxes(2, std::chrono::seconds(60));
   bool ended_by_other = false;

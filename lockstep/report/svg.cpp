@@ -1,4 +1,4 @@
-#include <lockstep/cli/svg.h>
+#include <lockstep/report/svg.h>
 
 #include <cmath>
 
