@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -79,6 +80,7 @@ std::optional<int> BatchRing::next() {
   if (delivered_ >= end_) return std::nullopt;
   const int index = slot_of(delivered_);
   Slot& slot = slots_[index];
+  if (is_recording()) record_ready_batches();
   slot_filled_.wait(lock,
                     [&] { return slot.state == State::kFull || slot.state == State::kFailed; });
   if (slot.state == State::kFailed) {
@@ -89,6 +91,10 @@ std::optional<int> BatchRing::next() {
   ++delivered_;
   in_use_ = index;
   return index;
+}
+
+void BatchRing::record_ready_batches() const {
+  record_value("ready batches", std::ranges::count(slots_, State::kFull, &Slot::state));
 }
 
 std::optional<int> BatchRing::fill_inline() {

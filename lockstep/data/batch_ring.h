@@ -30,6 +30,10 @@ struct BatchRingOptions {
 /// One consumer calls start(), next() and stop(), always from one thread; `fill` runs on the
 /// ring's threads, on several at once for different slots.
 ///
+/// While a trace is recorded, each next() of a ring with threads leaves in it how many batches lay
+/// ready
+/// ("ready batches"): a consumer that often finds none waits for the fillers.
+///
 /// Every wait ends: the consumer's when its batch is filled or has failed, a filler's when a slot
 /// is free or the ring stops. The destructor waits only for calls of `fill` that are under way.
 class BatchRing {
@@ -62,6 +66,7 @@ class BatchRing {
   };
 
   void quit();
+  void record_ready_batches() const;
   void run_filler(const std::vector<int>& cpus);
   int slot_of(std::int64_t batch) const {
     return static_cast<int>((batch - first_) % static_cast<std::int64_t>(slots_.size()));

@@ -37,7 +37,10 @@ class RankEvents {
     events_.push_back(name_event("process_name", rank_.rank, 0, str("rank ", rank_.rank, host)));
     for (const Span& span : rank_.spans) {
       const auto found = collectives_.find(span.collective);
-      if (found == collectives_.end()) {
+      const auto value = span.arguments.find("value");
+      if (span.category == kValueCategory && value != span.arguments.end()) {
+        add_value(span, value->second);
+      } else if (found == collectives_.end()) {
         add(span.name, span.category, begin_of(span), end_of(span), span);
       } else {
         add_collective(span, found->second);
@@ -67,6 +70,17 @@ class RankEvents {
                        {"ts", microseconds(begin)},
                        {"dur", microseconds(end - begin)},
                        {"args", span.arguments}});
+  }
+
+  // Viewers draw the values of one name and process as one curve.
+  void add_value(const Span& span, const std::string& value) {
+    events_.push_back({{"ph", "C"},
+                       {"name", span.name},
+                       {"cat", span.category},
+                       {"pid", rank_.rank},
+                       {"tid", track_of(span)},
+                       {"ts", microseconds(begin_of(span))},
+                       {"args", {{span.name, std::stoll(value)}}}});
   }
 
   // Clocks are known up to their uncertainty, so that the last rank may seem to come after the end.

@@ -1,8 +1,9 @@
 // The spans of all ranks as a file that trace viewers show.
 //
-// Format: "Trace Event Format" of the Chromium project, JSON object form, complete events ("ph": "X")
-// and flows ("s", "f"), which https://ui.perfetto.dev and chrome://tracing open. Times are
-// microseconds on rank 0's clock; a rank is a process ("pid"), a track one of its rows ("tid").
+// Format: "Trace Event Format" of the Chromium project, JSON object form, complete events ("ph":
+// "X"), flows ("s", "f") and counters ("C", for values), which https://ui.perfetto.dev and
+// chrome://tracing open. Times are microseconds on rank 0's clock; a rank is a process ("pid"), a
+// track one of its rows ("tid").
 #pragma once
 
 #include <filesystem>

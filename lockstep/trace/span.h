@@ -10,6 +10,10 @@
 
 namespace lockstep {
 
+/// The category of a value at one moment, such as the length of a queue: a span that ends where it
+/// begins, with the value as a whole number in arguments["value"].
+inline constexpr const char* kValueCategory = "value";
+
 struct Span {
   std::string name{};
   std::string category{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 #include <lockstep/core/strings.h>
 
@@ -76,11 +77,24 @@ std::string name_of(const RecordedSpan& span) {
   return number.empty() ? std::string(span.name) : str(span.name, ' ', number);
 }
 
+Span value_of(const RecordedSpan& span, const std::string& track) {
+  return {.name = span.name,
+          .category = span.category,
+          .begin = span.begin,
+          .end = span.end,
+          .track = track,
+          .arguments = {{"value", std::to_string(span.number)}}};
+}
+
 void append(SpanRing& ring, Clock::time_point from, std::vector<Span>& to) {
   const std::scoped_lock lock(ring.mutex);
   for (std::size_t i = 0; i < ring.spans.size(); ++i) {
     const RecordedSpan& span = ring.spans[(ring.next + i) % ring.spans.size()];
     if (span.end <= from) continue;
+    if (std::string_view(span.category) == kValueCategory) {
+      to.push_back(value_of(span, ring.track));
+      continue;
+    }
     to.push_back({.name = name_of(span),
                   .category = span.category,
                   .begin = span.begin,
@@ -124,6 +138,12 @@ void record_span(const char* name, const char* category, std::int64_t number,
   }
   ring.spans[ring.next] = span;
   ring.next = (ring.next + 1) % own.capacity;
+}
+
+void record_value(const char* name, std::int64_t value) {
+  if (!is_recording()) return;
+  const Clock::time_point now = Clock::now();
+  record_span(name, kValueCategory, value, now, now);
 }
 
 }  // namespace lockstep

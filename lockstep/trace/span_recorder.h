@@ -41,6 +41,10 @@ void name_thread_track(const std::string& name);
 void record_span(const char* name, const char* category, std::int64_t number,
                  Clock::time_point begin, Clock::time_point end, int stage = -1);
 
+/// Records a value of this moment, such as the length of a queue, if something is recorded: a span
+/// of kValueCategory. `name` must live as long as the program; `value` is at least 0.
+void record_value(const char* name, std::int64_t value);
+
 /// Its lifetime is a span.
 class SpanScope {
  public:

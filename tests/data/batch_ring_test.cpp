@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/trace/span_recorder.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {
@@ -140,6 +141,23 @@ TEST(BatchRing, FillsAheadAllSlotsButTheOneInUse) {
   EXPECT_EQ(fills, 4) << "the batch in use was overwritten";
   ASSERT_TRUE(ring.next());
   filled.acquire();  // the first slot again
+  ring.stop();
+}
+
+// The fourth fill may not have been counted yet when the consumer asks.
+TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
+  std::counting_semaphore<> filled(0);
+  BatchRing ring([&](int, std::int64_t) { filled.release(); }, {.threads = 1, .slots = 4});
+  ring.start(0, 100);
+  for (int i = 0; i < 4; ++i) filled.acquire();
+  start_recording();
+  ASSERT_TRUE(ring.next());
+  std::vector<Span> spans = stop_recording(Clock::time_point::min());
+  std::erase_if(spans, [](const Span& span) { return span.category != kValueCategory; });
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].name, "ready batches");
+  const int ready = std::stoi(spans[0].arguments.at("value"));
+  EXPECT_TRUE(ready == 3 || ready == 4) << ready;
   ring.stop();
 }
 

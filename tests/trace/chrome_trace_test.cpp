@@ -124,6 +124,23 @@ TEST_F(ChromeTrace, KeepsDurationsFromBelowZero) {
   for (const json& event : events(trace, "X")) EXPECT_GE(event.at("dur"), 0.0);
 }
 
+TEST_F(ChromeTrace, ShowsValuesAsACounter) {
+  const Clock::time_point then = start_ + microseconds(5);
+  const json trace = written({{.rank = 0,
+                               .spans = {{.name = "ready batches",
+                                          .category = kValueCategory,
+                                          .begin = then,
+                                          .end = then,
+                                          .track = "training",
+                                          .arguments = {{"value", "3"}}}}}});
+  EXPECT_TRUE(events(trace, "X").empty());
+  const std::vector<json> counters = events(trace, "C");
+  ASSERT_EQ(counters.size(), 1U);
+  EXPECT_EQ(counters[0].at("name"), "ready batches");
+  EXPECT_EQ(counters[0].at("ts"), 5.0);
+  EXPECT_EQ(counters[0].at("args").at("ready batches"), 3);
+}
+
 TEST_F(ChromeTrace, SaysWhereItCannotWrite) {
   EXPECT_THROW(write_chrome_trace("/dev/null/trace.json", {}), Error);
 }

@@ -48,6 +48,18 @@ TEST(SpanRecorder, NamesActionsOfPipelines) {
               ElementsAre("main: 2F12", "main: 0REDUCE_GRAD"));
 }
 
+TEST(SpanRecorder, KeepsValuesOfAMoment) {
+  name_thread_track("main");
+  record_value("ready batches", 1);
+  start_recording();
+  record_value("ready batches", 3);
+  const std::vector<Span> spans = stop_recording(Clock::time_point::min());
+  ASSERT_THAT(names_of(spans), ElementsAre("main: ready batches"));
+  EXPECT_EQ(spans[0].category, kValueCategory);
+  EXPECT_EQ(spans[0].arguments.at("value"), "3");
+  EXPECT_EQ(spans[0].begin, spans[0].end);
+}
+
 TEST(SpanRecorder, KeepsTheNewestSpansOfABoundedRing) {
   name_thread_track("main");
   start_recording(3);
