@@ -20,6 +20,7 @@ ROOMS = {
     "core": [],
     "formats": ["core"],
     "trace": ["core"],
+    "simulate": ["core"],
     "comm": ["core"],
     "data": ["core", "formats", "trace"],
     "models": ["core"],
@@ -30,7 +31,7 @@ ROOMS = {
     "export": ["core", "formats"],
     "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
     "launch": ["core", "comm"],
-    "cli": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report",
+    "cli": ["core", "formats", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report",
             "export", "recipes", "launch"],
 }
 TREES = ["lockstep", "tests", "examples", "benchmarks"]

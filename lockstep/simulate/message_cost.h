@@ -1,0 +1,43 @@
+// What it takes to send a message of some size.
+#pragma once
+
+#include <vector>
+
+namespace lockstep {
+
+/// Seconds as a function of bytes: straight lines between points, which never fall. Hockney's model
+/// (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994), alpha + bytes *
+/// beta, has two points; a measurement has more, since protocols change with the size. A value, immutable
+/// after construction and therefore thread-safe.
+class MessageCost {
+ public:
+  struct Point {
+    double bytes = 0;
+    double seconds = 0;
+  };
+
+  /// Costs nothing.
+  MessageCost() = default;
+  /// A measurement: `points` in any order, of different sizes. Measured times that fall with the size,
+  /// which are noise, are raised to those of smaller messages. ConfigError without points, and for
+  /// numbers that are negative or not finite.
+  explicit MessageCost(std::vector<Point> points);
+
+  /// alpha + bytes * beta.
+  static MessageCost of(double alpha_seconds, double bytes_per_second);
+
+  /// Below the first point the cost is that of the first; behind the last one the last line goes on.
+  double seconds(double bytes) const;
+
+  /// The same wire at `factor` times its speed: what takes longer than the shortest message takes
+  /// 1 / `factor` of that. `factor` is above 0.
+  MessageCost at_speed(double factor) const;
+
+  bool empty() const { return points_.empty(); }
+  const std::vector<Point>& points() const { return points_; }
+
+ private:
+  std::vector<Point> points_{};  // by size
+};
+
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+#include <lockstep/simulate/network.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using NetworkJson = nlohmann::json;
+
+struct NamedLink {
+  const char* name;
+  double alpha_seconds;
+  double bytes_per_second;
+};
+
+// Of Ethernet 94% of the line rate is data (1,460 of 1,538 bytes of a frame). Latencies are those of TCP
+// between two hosts under one switch, kernel and library included; NVLink is one direction of an A100's,
+// as NCCL reaches it.
+constexpr double kPayload = 0.94;
+constexpr double kGigabit = 1e9 / 8;
+constexpr std::array<NamedLink, 5> kLinks = {{{"1gbit", 50e-6, kPayload * kGigabit},
+                                              {"10gbit", 30e-6, kPayload * 10 * kGigabit},
+                                              {"25gbit", 25e-6, kPayload * 25 * kGigabit},
+                                              {"100gbit", 15e-6, kPayload * 100 * kGigabit},
+                                              {"nvlink", 4e-6, 230e9}}};
+
+MessageCost cost_of(const NamedLink& link) {
+  return MessageCost::of(link.alpha_seconds, link.bytes_per_second);
+}
+
+// "18,2.4". False for another text.
+bool parse_alpha_beta(const std::string& text, double& alpha_us, double& gigabytes) {
+  const char* const end = text.data() + text.size();
+  const auto [comma, error] = std::from_chars(text.data(), end, alpha_us);
+  if (error != std::errc() || comma == end || *comma != ',') return false;
+  const auto [stop, second] = std::from_chars(comma + 1, end, gigabytes);
+  constexpr double kMostMicroseconds = 1e9, kMostGigabytes = 1e6;
+  return second == std::errc() && stop == end && alpha_us >= 0 && alpha_us <= kMostMicroseconds &&
+         gigabytes > 0 && gigabytes <= kMostGigabytes;
+}
+
+// The points of one collective.
+struct MeasuredPoints {
+  std::vector<MessageCost::Point> alone{}, beside{}, taken{};
+
+  MeasuredCollective costs() const {
+    MeasuredCollective costs{.alone = MessageCost(alone)};
+    if (beside.size() != alone.size()) return costs;
+    costs.beside = MessageCost(beside);
+    costs.taken = MessageCost(taken);
+    return costs;
+  }
+};
+
+bool is_of_interest(const NetworkJson& row, bool symmetric) {
+  const std::string algorithm = row.at("algorithm").get<std::string>();
+  return (algorithm == "auto" || algorithm == "native") && row.at("symmetric") == symmetric;
+}
+
+void add(const NetworkJson& row, MeasuredPoints& to) {
+  constexpr double kMicro = 1e-6;
+  const double bytes = row.at("bytes").get<double>();
+  to.alone.push_back({bytes, kMicro * row.at("median_us").get<double>()});
+  if (!row.contains("beside_us") || row.at("beside_us").is_null()) return;
+  to.beside.push_back({bytes, kMicro * row.at("beside_us").get<double>()});
+  to.taken.push_back({bytes, kMicro * row.at("taken_us").get<double>()});
+}
+
+// See read_network(): a ring's message.
+MessageCost message_of(const MessageCost& all_reduce, int ranks) {
+  std::vector<MessageCost::Point> points;
+  for (const MessageCost::Point& point : all_reduce.points()) {
+    points.push_back({point.bytes / ranks, point.seconds / (2 * (ranks - 1))});
+  }
+  return MessageCost(std::move(points));
+}
+
+Network network_of(const NetworkJson& rows) {
+  if (!rows.is_array()) throw DataError("an array of rows is expected");
+  const bool symmetric = std::ranges::any_of(rows, [](const NetworkJson& row) {
+    return row.at("collective") == "all_reduce" && is_of_interest(row, true);
+  });
+  std::map<std::string, MeasuredPoints> points;
+  Network network;
+  MeasuredNetwork measured;
+  for (const NetworkJson& row : rows) {
+    if (!is_of_interest(row, symmetric)) continue;
+    const std::string collective = row.at("collective").get<std::string>();
+    add(row, points[collective]);
+    if (collective != "all_reduce") continue;
+    measured.ranks = row.at("ranks").get<int>();
+    network.name = str(row.at("backend").get<std::string>(), ", measured");
+  }
+  if (!points.contains("all_reduce") || measured.ranks < 2) {
+    throw DataError("there is no row of an all_reduce on at least 2 ranks");
+  }
+  measured.all_reduce = points["all_reduce"].costs();
+  if (points.contains("reduce_scatter")) measured.reduce_scatter = points["reduce_scatter"].costs();
+  if (points.contains("all_gather")) measured.all_gather = points["all_gather"].costs();
+  network.between_hosts = message_of(measured.all_reduce.alone, measured.ranks);
+  network.within_host = network.between_hosts;
+  network.measured = std::move(measured);
+  return network;
+}
+
+MeasuredCollective at_speed(const MeasuredCollective& collective, double factor) {
+  return {.alone = collective.alone.at_speed(factor),
+          .beside = collective.beside.at_speed(factor),
+          .taken = collective.taken};
+}
+
+}  // namespace
+
+Network named_network(const std::string& option, const std::string& text) {
+  const MessageCost nvlink = cost_of(kLinks.back());
+  for (const NamedLink& link : kLinks) {
+    if (text == link.name) {
+      return {.name = text, .between_hosts = cost_of(link), .within_host = nvlink};
+    }
+  }
+  double alpha_us = 0, gigabytes = 0;
+  if (!parse_alpha_beta(text, alpha_us, gigabytes)) {
+    std::string names;
+    for (const NamedLink& link : kLinks) names += str(link.name, ", ");
+    throw ConfigError(str(option, " must be ", names,
+                          "ALPHA_US,GB_PER_S as in 20,2.5, or a file that `lockstep bench comm --json` "
+                          "has written, got '",
+                          text, "'"));
+  }
+  constexpr double kMicro = 1e-6, kGiga = 1e9;
+  return {.name = text,
+          .between_hosts = MessageCost::of(kMicro * alpha_us, kGiga * gigabytes),
+          .within_host = nvlink};
+}
+
+Network read_network(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) throw DataError(str("cannot read ", file.string()));
+  try {
+    return network_of(NetworkJson::parse(stream));
+  } catch (const NetworkJson::exception& error) {
+    throw DataError(str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
+  } catch (const Error& error) {
+    throw DataError(str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
+  }
+}
+
+Network find_network(const std::string& option, const std::string& text) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(text, ignored)) return read_network(text);
+  return named_network(option, text);
+}
+
+Network at_speed(const Network& network, double factor) {
+  Network changed = network;
+  changed.between_hosts = network.between_hosts.at_speed(factor);
+  if (!network.measured) return changed;
+  changed.measured->all_reduce = at_speed(network.measured->all_reduce, factor);
+  for (auto* const collective : {&changed.measured->reduce_scatter, &changed.measured->all_gather}) {
+    if (*collective) *collective = at_speed(**collective, factor);
+  }
+  return changed;
+}
+
+}  // namespace lockstep

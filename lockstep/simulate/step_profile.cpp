@@ -1,0 +1,110 @@
+#include <lockstep/simulate/step_profile.h>
+
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using ProfileJson = nlohmann::ordered_json;
+
+// The members that are seconds, by their names.
+constexpr std::pair<const char*, double StepProfile::*> kSeconds[] = {
+    {"data_seconds", &StepProfile::data_seconds},
+    {"forward_seconds", &StepProfile::forward_seconds},
+    {"backward_seconds", &StepProfile::backward_seconds},
+    {"optimizer_seconds", &StepProfile::optimizer_seconds},
+    {"other_seconds", &StepProfile::other_seconds},
+    {"straggler_seconds", &StepProfile::straggler_seconds},
+    {"step_seconds", &StepProfile::step_seconds},
+    {"step_low_seconds", &StepProfile::step_low_seconds},
+    {"step_high_seconds", &StepProfile::step_high_seconds},
+    {"exposed_seconds", &StepProfile::exposed_seconds}};
+
+StepProfile profile_of(const ProfileJson& json) {
+  StepProfile profile;
+  profile.name = json.value("name", profile.name);
+  profile.strategy = json.value("strategy", std::string("ddp"));
+  profile.backend = json.value("backend", profile.backend);
+  profile.ranks = json.value("ranks", profile.ranks);
+  profile.batch_per_rank = json.value("batch_per_rank", profile.batch_per_rank);
+  profile.steps = json.value("steps", profile.steps);
+  for (const auto& [name, member] : kSeconds) profile.*member = json.value(name, 0.0);
+  for (const ProfileJson& bucket : json.at("buckets")) {
+    profile.buckets.push_back({.bytes = bucket.at("bytes").get<double>(),
+                               .ready_seconds = bucket.at("ready_seconds").get<double>(),
+                               .parameters = bucket.value("parameters", std::int64_t{1})});
+  }
+  return profile;
+}
+
+}  // namespace
+
+double StepProfile::bytes() const {
+  double sum = 0;
+  for (const ProfileBucket& bucket : buckets) sum += bucket.bytes;
+  return sum;
+}
+
+double StepProfile::compute_seconds() const {
+  return data_seconds + forward_seconds + backward_seconds + optimizer_seconds + other_seconds;
+}
+
+void validate(const StepProfile& profile, const std::string& where) {
+  const auto fail = [&](const auto&... text) { throw ConfigError(str(where, ": ", text...)); };
+  for (const auto& [name, member] : kSeconds) {
+    const double seconds = profile.*member;
+    if (!std::isfinite(seconds) || seconds < 0) fail(name, " must be at least 0, got ", seconds);
+  }
+  if (profile.ranks < 1) fail("ranks must be at least 1, got ", profile.ranks);
+  if (profile.compute_seconds() <= 0) fail("a step of this profile takes no time");
+  if (profile.buckets.empty()) fail("there is no bucket of gradients");
+  double ready = 0;
+  for (const ProfileBucket& bucket : profile.buckets) {
+    if (!(bucket.bytes > 0) || bucket.parameters < 1) {
+      fail("a bucket must have bytes and parameters, got ", bucket.bytes, " and ", bucket.parameters);
+    }
+    if (!(bucket.ready_seconds >= ready) || bucket.ready_seconds > profile.backward_seconds) {
+      fail("buckets must be ready one behind the other, and before backward ends at ",
+           profile.backward_seconds, " s, got ", bucket.ready_seconds);
+    }
+    ready = bucket.ready_seconds;
+  }
+}
+
+StepProfile read_step_profile(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) throw DataError(str("cannot read ", file.string()));
+  try {
+    StepProfile profile = profile_of(ProfileJson::parse(stream));
+    validate(profile, file.string());
+    return profile;
+  } catch (const ProfileJson::exception& error) {
+    throw DataError(str(file.string(), " is not the profile of a step: ", error.what()));
+  }
+}
+
+std::string to_json(const StepProfile& profile) {
+  ProfileJson json{{"name", profile.name},
+                   {"strategy", profile.strategy},
+                   {"backend", profile.backend},
+                   {"ranks", profile.ranks},
+                   {"batch_per_rank", profile.batch_per_rank},
+                   {"steps", profile.steps}};
+  for (const auto& [name, member] : kSeconds) json[name] = profile.*member;
+  ProfileJson buckets = ProfileJson::array();
+  for (const ProfileBucket& bucket : profile.buckets) {
+    buckets.push_back({{"bytes", bucket.bytes},
+                       {"ready_seconds", bucket.ready_seconds},
+                       {"parameters", bucket.parameters}});
+  }
+  json["buckets"] = std::move(buckets);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+#include <lockstep/simulate/network.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::TemporaryDirectory;
+using ::testing::HasSubstr;
+
+template <class Read>
+std::string refusal_of(const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Network, HasNames) {
+  double before = 1;
+  for (const char* name : {"1gbit", "10gbit", "25gbit", "100gbit", "nvlink"}) {
+    const double seconds = named_network("--network", name).between_hosts.seconds(1e8);
+    EXPECT_LT(seconds, before) << name;
+    before = seconds;
+  }
+  EXPECT_NEAR(named_network("--network", "1gbit").between_hosts.seconds(1e9), 1e9 / (0.94 * 1e9 / 8), 1e-3);
+}
+
+TEST(Network, IsTwoNumbers) {
+  const Network network = named_network("--network", "18,2.5");
+  EXPECT_DOUBLE_EQ(network.between_hosts.seconds(0), 18e-6);
+  EXPECT_NEAR(network.between_hosts.seconds(2.5e9), 1.000018, 1e-9);
+}
+
+TEST(Network, RefusesWhatIsNone) {
+  for (const char* text : {"", "12gbit", "18", "18,", ",2", "18,0", "-1,2", "18,2x", "nan,1", "1,inf"}) {
+    EXPECT_THAT(refusal_of([&] { named_network("--network", text); }),
+                HasSubstr("--network must be 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S"))
+        << text;
+  }
+}
+
+constexpr const char* kRows = R"([
+  {"collective": "all_reduce", "algorithm": "auto", "backend": "gloo", "ranks": 4, "bytes": 4000,
+   "symmetric": false, "median_us": 60, "beside_us": 90, "taken_us": 30},
+  {"collective": "all_reduce", "algorithm": "auto", "backend": "gloo", "ranks": 4, "bytes": 400000,
+   "symmetric": false, "median_us": 600, "beside_us": 700, "taken_us": 200},
+  {"collective": "all_reduce", "algorithm": "ring", "backend": "gloo", "ranks": 4, "bytes": 4000,
+   "symmetric": false, "median_us": 6000, "beside_us": null, "taken_us": null},
+  {"collective": "all_gather", "algorithm": "native", "backend": "gloo", "ranks": 4, "bytes": 4000,
+   "symmetric": false, "median_us": 25},
+  {"collective": "barrier", "algorithm": "native", "backend": "gloo", "ranks": 4, "bytes": 0,
+   "symmetric": false, "median_us": 5}])";
+
+TEST(Network, IsWhatWasMeasured) {
+  const TemporaryDirectory folder;
+  folder.write("rows.json", kRows);
+  const Network network = find_network("--network", (folder / "rows.json").string());
+  EXPECT_EQ(network.name, "gloo, measured");
+  const MeasuredNetwork& measured = network.measured.value();
+  EXPECT_EQ(measured.ranks, 4);
+  EXPECT_DOUBLE_EQ(measured.all_reduce.alone.seconds(400000), 600e-6);
+  EXPECT_DOUBLE_EQ(measured.all_reduce.beside.seconds(4000), 90e-6);
+  EXPECT_DOUBLE_EQ(measured.all_reduce.taken.seconds(4000), 30e-6);
+  EXPECT_FALSE(measured.reduce_scatter.has_value());
+  ASSERT_TRUE(measured.all_gather.has_value());
+  EXPECT_TRUE(measured.all_gather->beside.empty());
+  // Six messages of a quarter.
+  EXPECT_DOUBLE_EQ(network.between_hosts.seconds(1000), 10e-6);
+  EXPECT_DOUBLE_EQ(network.between_hosts.seconds(100000), 100e-6);
+}
+
+TEST(Network, PrefersTheMemoryOfTheGroup) {
+  const TemporaryDirectory folder;
+  folder.write("rows.json", R"([
+    {"collective": "all_reduce", "algorithm": "auto", "backend": "shm", "ranks": 2, "bytes": 4,
+     "symmetric": true, "median_us": 1},
+    {"collective": "all_reduce", "algorithm": "auto", "backend": "shm", "ranks": 2, "bytes": 4,
+     "symmetric": false, "median_us": 2}])");
+  const Network network = read_network(folder / "rows.json");
+  EXPECT_DOUBLE_EQ(network.measured->all_reduce.alone.seconds(4), 1e-6);
+}
+
+TEST(Network, NamesTheFileThatIsNone) {
+  const TemporaryDirectory folder;
+  const auto refusal = [&](const char* content) {
+    folder.write("rows.json", content);
+    return refusal_of([&] { read_network(folder / "rows.json"); });
+  };
+  for (const char* content : {"{", "{}", "[]", "[{}]", R"([{"algorithm": 1}])"}) {
+    EXPECT_THAT(refusal(content), HasSubstr("rows.json is not what `lockstep bench comm --json` writes: "));
+  }
+}
+
+TEST(Network, KeepsItsLatencyAtAnotherSpeed) {
+  const Network fast = at_speed(named_network("--network", "20,1"), 4);
+  EXPECT_DOUBLE_EQ(fast.between_hosts.seconds(0), 20e-6);
+  EXPECT_NEAR(fast.between_hosts.seconds(4e6), 20e-6 + 1e-3, 1e-12);
+}
+
+}  // namespace
+}  // namespace lockstep

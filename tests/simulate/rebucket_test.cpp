@@ -1,0 +1,73 @@
+#include <lockstep/simulate/rebucket.h>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+const std::vector<ProfileBucket> kRecorded = {{.bytes = 1 * kMebibyte, .ready_seconds = 0.1, .parameters = 4},
+                                              {.bytes = 9 * kMebibyte, .ready_seconds = 0.2, .parameters = 1},
+                                              {.bytes = 2 * kMebibyte, .ready_seconds = 0.3, .parameters = 2},
+                                              {.bytes = 0.5 * kMebibyte, .ready_seconds = 0.4, .parameters = 8}};
+
+double bytes_of(const std::vector<ProfileBucket>& buckets) {
+  double sum = 0;
+  for (const ProfileBucket& bucket : buckets) sum += bucket.bytes;
+  return sum;
+}
+
+TEST(Rebucket, KeepsBytesParametersAndOrder) {
+  for (const double cap : {0.01, 0.3, 1.0, 2.5, 5.0, 25.0, 1e5}) {
+    const auto buckets = rebucket(kRecorded, bucket_sizes(cap));
+    EXPECT_NEAR(bytes_of(buckets), bytes_of(kRecorded), 1) << cap;
+    std::int64_t parameters = 0;
+    double before = 0;
+    for (const ProfileBucket& bucket : buckets) {
+      parameters += bucket.parameters;
+      EXPECT_GE(bucket.ready_seconds, before) << cap;
+      before = bucket.ready_seconds;
+    }
+    EXPECT_EQ(parameters, 15) << cap;
+    EXPECT_DOUBLE_EQ(buckets.back().ready_seconds, 0.4) << cap;
+  }
+}
+
+TEST(Rebucket, ClosesABucketThatHasReachedItsCap) {
+  const auto buckets = rebucket(kRecorded, bucket_sizes(10));
+  ASSERT_EQ(buckets.size(), 3U);  // 1 MiB first, then 9 + 2 and the rest
+  EXPECT_DOUBLE_EQ(buckets[0].bytes, 1 * kMebibyte);
+  EXPECT_DOUBLE_EQ(buckets[1].bytes, 11 * kMebibyte);
+  EXPECT_DOUBLE_EQ(buckets[1].ready_seconds, 0.3);
+  EXPECT_DOUBLE_EQ(buckets[2].bytes, 0.5 * kMebibyte);
+  // All at once.
+  const double all = 100 * kMebibyte;
+  EXPECT_EQ(rebucket(kRecorded, {.cap_bytes = all, .first_cap_bytes = all}).size(), 1U);
+}
+
+TEST(Rebucket, DividesBucketsThatAreLargerThanTheCapAsEvenParameters) {
+  const auto buckets = rebucket(kRecorded, bucket_sizes(0.001));
+  ASSERT_EQ(buckets.size(), 15U);
+  EXPECT_DOUBLE_EQ(buckets[4].bytes, 9 * kMebibyte);  // a parameter is not divided
+  EXPECT_DOUBLE_EQ(buckets[0].ready_seconds, 0.025);
+  EXPECT_DOUBLE_EQ(buckets[5].ready_seconds, 0.25);
+  const std::vector<ProfileBucket> one = {{.bytes = 8 * kMebibyte, .ready_seconds = 0.8, .parameters = 8}};
+  EXPECT_EQ(rebucket(one, bucket_sizes(2)).size(), 5U);  // 1, 2, 2, 2 and 1 MiB
+  EXPECT_EQ(rebucket(one, bucket_sizes(25)).size(), 2U);
+}
+
+// A run's own caps give its own buckets.
+TEST(Rebucket, KeepsBucketsOfTheSameCap) {
+  const std::vector<ProfileBucket> recorded = {{.bytes = 1.2 * kMebibyte, .ready_seconds = 0.1, .parameters = 3},
+                                               {.bytes = 25.5 * kMebibyte, .ready_seconds = 0.5, .parameters = 9},
+                                               {.bytes = 31 * kMebibyte, .ready_seconds = 0.7, .parameters = 20},
+                                               {.bytes = 4 * kMebibyte, .ready_seconds = 0.9, .parameters = 30}};
+  const auto buckets = rebucket(recorded, bucket_sizes(25));
+  ASSERT_EQ(buckets.size(), recorded.size());
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    EXPECT_DOUBLE_EQ(buckets[i].bytes, recorded[i].bytes);
+    EXPECT_DOUBLE_EQ(buckets[i].ready_seconds, recorded[i].ready_seconds);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include <lockstep/simulate/simulation.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 10 ms of data, 100 of forward, 200 of backward, 20 of update; 40 MiB in four buckets.
+StepProfile profile_of_a_run() {
+  StepProfile profile;
+  profile.name = "net";
+  profile.strategy = "ddp";
+  profile.backend = "shm";
+  profile.ranks = 2;
+  profile.steps = 10;
+  profile.data_seconds = 0.010;
+  profile.forward_seconds = 0.100;
+  profile.backward_seconds = 0.200;
+  profile.optimizer_seconds = 0.020;
+  profile.straggler_seconds = 0.002;
+  for (int i = 1; i <= 4; ++i) {
+    profile.buckets.push_back({.bytes = 10 * kMebibyte, .ready_seconds = 0.05 * i, .parameters = 1});
+  }
+  return profile;
+}
+
+// An all-reduce takes a millisecond for each MiB.
+Network measured_network(double taken_share) {
+  MeasuredCollective all_reduce{.alone = MessageCost({{0, 0}, {kMebibyte, 1e-3}}),
+                                .beside = MessageCost({{0, 0}, {kMebibyte, 1e-3}}),
+                                .taken = MessageCost({{0, 0}, {kMebibyte, 1e-3 * taken_share}})};
+  Network network{.name = "measured"};
+  network.between_hosts = MessageCost({{0, 0}, {kMebibyte / 2, 0.5e-3}});
+  network.measured = MeasuredNetwork{.ranks = 2, .all_reduce = all_reduce};
+  return network;
+}
+
+TEST(Simulation, OfOneRankIsItsComputing) {
+  const PredictedStep step = predict_step(profile_of_a_run(), named_network("", "1gbit"), 1, {});
+  EXPECT_NEAR(step.step_seconds, 0.330, 1e-12);
+  EXPECT_DOUBLE_EQ(step.efficiency, 1);
+  EXPECT_EQ(step.algorithm, "none");
+}
+
+TEST(Simulation, ExposesTheLastBucket) {
+  const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0), 2, {});
+  EXPECT_NEAR(step.exposed_seconds, 0.010, 1e-9);
+  EXPECT_NEAR(step.taken_seconds, 0, 1e-12);
+  EXPECT_NEAR(step.straggler_seconds, 0.002, 1e-12);
+  EXPECT_NEAR(step.step_seconds, 0.342, 1e-9);
+  EXPECT_NEAR(step.efficiency, 330.0 / 342, 1e-9);
+  EXPECT_EQ(step.buckets, 4);
+}
+
+TEST(Simulation, TakesFromComputingWhatMovesTheData) {
+  const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0.5), 2, {});
+  EXPECT_NEAR(step.taken_seconds, 0.015, 1e-9);  // of three buckets
+  EXPECT_NEAR(step.exposed_seconds, 0.010, 1e-9);
+  // And takes it out of a run that had it.
+  const StepProfile run = without_transfers(profile_of_a_run(), measured_network(0.5));
+  EXPECT_NEAR(run.backward_seconds, 0.185, 1e-9);
+  EXPECT_NEAR(run.buckets[0].ready_seconds, 0.050, 1e-9);
+  EXPECT_NEAR(run.buckets[3].ready_seconds, 0.185, 1e-9);
+  EXPECT_NEAR(predict_step(run, measured_network(0.5), 2, {}).step_seconds, 0.342, 1e-9);
+}
+
+TEST(Simulation, OfZeroDividesTheUpdate) {
+  SimulationOptions options{.strategy = "zero1"};
+  const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0), 2, options);
+  // Half of the last bucket's all-reduce is behind backward, and all parameters are gathered.
+  EXPECT_NEAR(step.exposed_seconds, 0.005 + 0.020, 1e-9);
+  EXPECT_NEAR(step.step_seconds, 0.330 - 0.010 + 0.025 + 0.002, 1e-9);
+  options.shares_parameters = true;  // nothing in backward, nothing to gather
+  EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds, 0.020, 1e-9);
+}
+
+TEST(Simulation, AnswersWhatIf) {
+  const StepProfile profile = profile_of_a_run();
+  const Network network = measured_network(0);
+  const std::vector<WhatIf> answers = what_if(profile, network, 2, {});
+  const auto answer = [&](const std::string& name) {
+    for (const WhatIf& each : answers) {
+      if (each.name == name) return each.step;
+    }
+    ADD_FAILURE() << name;
+    return PredictedStep{};
+  };
+  const double as_it_is = answer("as it is").step_seconds;
+  EXPECT_NEAR(as_it_is, 0.342, 1e-9);
+  EXPECT_NEAR(answer("without communication").step_seconds, 0.332, 1e-9);
+  EXPECT_NEAR(answer("ranks equally fast").step_seconds, 0.340, 1e-9);
+  EXPECT_NEAR(answer("without waiting for data").step_seconds, 0.332, 1e-9);
+  EXPECT_NEAR(answer("one bucket behind backward").exposed_seconds, 0.040, 1e-9);
+  EXPECT_NEAR(answer("bf16 gradients").exposed_seconds, 0.005, 1e-9);
+  EXPECT_NEAR(answer("a wire of half the speed").exposed_seconds, 0.020, 1e-9);
+  EXPECT_NEAR(answer("a wire of twice the speed").exposed_seconds, 0.005, 1e-9);
+  EXPECT_EQ(answer("buckets of 100 MiB").buckets, 2);  // the first holds 1 MiB at most, so one parameter
+  EXPECT_EQ(answer("twice as many ranks").ranks, 4);
+  EXPECT_LT(answer("half as many ranks").step_seconds, as_it_is);
+}
+
+TEST(Simulation, IsSlowerOnMoreRanksAndSlowerWires) {
+  const StepProfile profile = profile_of_a_run();
+  double before = 0;
+  for (int ranks = 1; ranks <= 4096; ranks *= 2) {
+    const double seconds = predict_step(profile, named_network("", "10gbit"), ranks, {}).step_seconds;
+    EXPECT_GE(seconds, before - 1e-9) << ranks;
+    before = seconds;
+  }
+  before = 1e9;
+  for (const char* name : {"1gbit", "10gbit", "25gbit", "100gbit"}) {
+    const double seconds = predict_step(profile, named_network("", name), 16, {}).step_seconds;
+    EXPECT_LE(seconds, before) << name;
+    before = seconds;
+  }
+}
+
+TEST(Simulation, LetsMoreRanksWaitLonger) {
+  EXPECT_DOUBLE_EQ(expected_largest_deviation(1), 0);
+  // Tables of normal order statistics: 0.564, 1.539, 2.508.
+  EXPECT_NEAR(expected_largest_deviation(2), 0.564, 0.03);
+  EXPECT_NEAR(expected_largest_deviation(10), 1.539, 0.01);
+  EXPECT_NEAR(expected_largest_deviation(100), 2.508, 0.01);
+}
+
+TEST(Simulation, RefusesOptionsThatCannotBe) {
+  const auto refusal = [](const SimulationOptions& options) -> std::string {
+    try {
+      validate(options, "simulate");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal({}), "accepted");
+  EXPECT_THAT(refusal({.strategy = "pipeline"}), HasSubstr("simulate: --strategy must be one of ddp, zero1"));
+  EXPECT_THAT(refusal({.algorithm = "star"}), HasSubstr("simulate: --algorithm must be one of auto, ring, "));
+  EXPECT_THAT(refusal({.ranks_per_host = 0}), HasSubstr("--ranks-per-host must be from 1"));
+}
+
+}  // namespace
+}  // namespace lockstep

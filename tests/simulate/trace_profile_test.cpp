@@ -1,0 +1,161 @@
+#include <lockstep/simulate/trace_profile.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/trace/chrome_trace.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::TemporaryDirectory;
+using ::testing::HasSubstr;
+
+constexpr const char* kRecord = R"({"recipe": "net", "strategy": "ddp", "backend": "shm", "world_size": 2,
+                                    "global_batch": 64})";
+
+// A rank whose steps have known times, in microseconds from their beginning: 1,000 of forward (1,100 of rank
+// 1), 2,000 of backward, whose gradients begin 100 later, a bucket that is ready after 800 and waits 50
+// for its turn, one that is ready at backward's end, an exposed reduction of 300 and an update of 200. The
+// next batch takes 40, and what is between 10.
+class TracedRank {
+ public:
+  TracedRank(int rank, int steps) : trace_{.rank = rank} {
+    for (int i = 0; i < steps; ++i) add_step(3550 * i, rank == 1 ? 100 : 0, i);
+  }
+  const RankTrace& trace() const { return trace_; }
+
+ private:
+  void add(const std::string& name, const std::string& category, int begin, int length, const std::string& track,
+           const std::map<std::string, std::string>& arguments = {}, const std::string& collective = {}) {
+    const auto at = [](int microseconds) { return Clock::time_point(std::chrono::microseconds(microseconds)); };
+    trace_.spans.push_back({name, category, at(begin), at(begin + length), track, arguments, collective});
+  }
+
+  void add_step(int begin, int late, int number) {
+    const int backward = begin + 1000 + late, end = backward + 2000, reduced = end + 300 - late;
+    add("step", "step", begin, 3500, "training");
+    add("forward", "phase", begin + 5, 990 + late, "training");
+    add("backward", "phase", backward, reduced - backward, "training");
+    add("optimizer", "phase", reduced, 200, "training");
+    add("wait for data", "phase", begin + 3505, 40, "training");
+    add("backward", "backward", backward + 100, 1900, "backward");
+    add("exposed communication", "communication", end, reduced - end, "backward");
+    add("waits for its turn", "communication", backward + 800, 50, "bucket 0");
+    const auto reduction = [&](int bucket, int from, int length, const char* bytes, const char* parameters) {
+      add("reduction", "communication", from, length, str("bucket ", bucket),
+          {{"bytes", bytes}, {"parameters", parameters}}, str("step ", number, " bucket ", bucket));
+    };
+    reduction(0, backward + 850, 400, "4000", "3");
+    reduction(1, end, reduced - end, "8000", "1");
+  }
+
+  RankTrace trace_;
+};
+
+class TraceProfileTest : public ::testing::Test {
+ protected:
+  void write(int steps) {
+    folder_.write("run.json", kRecord);
+    write_chrome_trace(folder_ / "trace.json", {TracedRank(0, steps).trace(), TracedRank(1, steps).trace()});
+  }
+  std::string refusal() const {
+    try {
+      find_step_profile(folder_.path());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(TraceProfileTest, HasTheMediansOfAStep) {
+  write(6);
+  const StepProfile profile = read_trace_profile(folder_.path());
+  EXPECT_EQ(profile.name, "net");
+  EXPECT_EQ(profile.backend, "shm");
+  EXPECT_EQ(profile.ranks, 2);
+  EXPECT_EQ(profile.batch_per_rank, 32);
+  EXPECT_EQ(profile.steps, 6);
+  constexpr double kMicro = 1e-6, kClose = 1e-9;
+  EXPECT_NEAR(profile.step_seconds, 3550 * kMicro, kClose);
+  EXPECT_NEAR(profile.data_seconds, 40 * kMicro, kClose);
+  EXPECT_NEAR(profile.forward_seconds, 1050 * kMicro, kClose);  // the mean of both ranks
+  EXPECT_NEAR(profile.backward_seconds, 2000 * kMicro, kClose);
+  EXPECT_NEAR(profile.exposed_seconds, 250 * kMicro, kClose);
+  EXPECT_NEAR(profile.optimizer_seconds, 200 * kMicro, kClose);
+  EXPECT_NEAR(profile.other_seconds, 10 * kMicro, kClose);
+  EXPECT_NEAR(profile.straggler_seconds, 50 * kMicro, kClose);
+  EXPECT_NEAR(profile.step_low_seconds, 3550 * kMicro, kClose);
+  ASSERT_EQ(profile.buckets.size(), 2U);
+  EXPECT_DOUBLE_EQ(profile.buckets[0].bytes, 4000);
+  EXPECT_EQ(profile.buckets[0].parameters, 3);
+  EXPECT_NEAR(profile.buckets[0].ready_seconds, 800 * kMicro, kClose);
+  EXPECT_NEAR(profile.buckets[1].ready_seconds, 2000 * kMicro, kClose);
+}
+
+// A trace of `bench step` has no run beside it.
+TEST_F(TraceProfileTest, IsReadFromATraceAlone) {
+  write(4);
+  const StepProfile profile = find_step_profile(folder_ / "trace.json");
+  EXPECT_EQ(profile.name, "trace");
+  EXPECT_EQ(profile.strategy, "ddp");
+  EXPECT_EQ(profile.ranks, 2);
+  EXPECT_NEAR(profile.step_seconds, 3550e-6, 1e-9);
+}
+
+TEST_F(TraceProfileTest, IsReadFromAProfile) {
+  write(4);
+  const StepProfile written = read_trace_profile(folder_.path());
+  folder_.write("profile.json", to_json(written));
+  const StepProfile read = find_step_profile(folder_ / "profile.json");
+  EXPECT_EQ(read.name, written.name);
+  EXPECT_EQ(read.batch_per_rank, 32);
+  EXPECT_DOUBLE_EQ(read.compute_seconds(), written.compute_seconds());
+  EXPECT_DOUBLE_EQ(read.straggler_seconds, written.straggler_seconds);
+  EXPECT_EQ(read.buckets.size(), 2U);
+  EXPECT_DOUBLE_EQ(read.bytes(), 12000);
+}
+
+TEST_F(TraceProfileTest, NamesWhatIsMissing) {
+  EXPECT_THAT(refusal(), HasSubstr("run.json: give the folder of a run that `lockstep train --strategy ddp"));
+  folder_.write("run.json", kRecord);
+  EXPECT_THAT(refusal(), HasSubstr("trace.json: give the folder of a run that `lockstep train --strategy ddp"));
+  folder_.write("run.json", "{");
+  EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON"));
+  folder_.write("run.json", "{}");
+  EXPECT_THAT(refusal(), HasSubstr("run.json is not what Lockstep writes"));
+  folder_.write("run.json", R"({"recipe": "net", "strategy": "pipeline", "backend": "none", "world_size": 1,
+                                "global_batch": 8})");
+  EXPECT_THAT(refusal(), HasSubstr("run.json: a run of strategy pipeline has no buckets of gradients"));
+  write(2);
+  EXPECT_THAT(refusal(), HasSubstr("trace.json: it has 2 whole steps of rank 0; at least 3 are needed"));
+  folder_.write("trace.json", R"({"traceEvents": [{"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "tid": 0,
+                                   "ts": 0, "dur": 5, "args": {}}]})");
+  EXPECT_THAT(refusal(), HasSubstr("it has no reductions of buckets; train on at least 2 ranks"));
+  folder_.write("trace.json", R"({"traceEvents": []})");
+  EXPECT_THAT(refusal(), HasSubstr("trace.json: it has no events"));
+}
+
+TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
+  const auto refusal_of = [&](const std::string& buckets) -> std::string {
+    folder_.write("profile.json", str(R"({"backward_seconds": 1, "buckets": )", buckets, "}"));
+    try {
+      find_step_profile(folder_ / "profile.json");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal_of(R"([{"bytes": 4, "ready_seconds": 0.5}])"), "accepted");
+  EXPECT_THAT(refusal_of("[]"), HasSubstr("there is no bucket of gradients"));
+  EXPECT_THAT(refusal_of(R"([{"bytes": 4, "ready_seconds": 1.5}])"), HasSubstr("before backward ends at 1 s, got 1.5"));
+  EXPECT_THAT(refusal_of(R"([{"bytes": 0, "ready_seconds": 0.5}])"), HasSubstr("must have bytes and parameters"));
+  EXPECT_THAT(refusal_of(R"([{"ready_seconds": 0.5}])"), HasSubstr("profile.json is not the profile of a step"));
+}
+
+}  // namespace
+}  // namespace lockstep
