@@ -2,9 +2,11 @@
 #include <lockstep/train/strategies/stage_optimizers.h>
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include <torch/nn.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {
@@ -53,8 +56,8 @@ template <class Use>
 std::vector<std::string> errors_of_broken(const Use& use) {
   return run_group(2, "shm", [&](ProcessGroup group) {
     std::vector<StageOptimizer> stages;
-    stages.push_back({.optimizer = std::make_unique<BreakableOptimizer>(group.rank() == 1),
-                      .parameters = {}});
+    stages.push_back(
+        {.optimizer = std::make_unique<BreakableOptimizer>(group.rank() == 1), .parameters = {}});
     const auto optimizer = make_stage_optimizers(
         std::move(stages), SgdOptions(),
         StageRanks{.pipeline = group,
@@ -99,6 +102,65 @@ TEST(StageOptimizers, ClipSparseGradientsByTheNormOfAll) {
     });
     EXPECT_EQ(errors, no_errors(ranks));
   }
+}
+
+NamedTensors of_sizes(const std::vector<std::int64_t>& sizes) {
+  NamedTensors parameters;
+  for (const std::int64_t size : sizes) {
+    parameters.emplace_back(str("p", parameters.size()), torch::zeros({size}));
+  }
+  return parameters;
+}
+
+std::vector<std::vector<std::string>> names_of(const std::vector<NamedTensors>& shares) {
+  std::vector<std::vector<std::string>> names;
+  for (const NamedTensors& share : shares) {
+    names.emplace_back();
+    for (const auto& [name, tensor] : share) names.back().push_back(name);
+  }
+  return names;
+}
+
+TEST(SharesOf, HaveAboutAsManyBytes) {
+  const auto shares = [](const std::vector<std::int64_t>& sizes, std::size_t count) {
+    return names_of(shares_of(of_sizes(sizes), count));
+  };
+  using Names = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(shares({1, 1, 1, 1}, 2), (Names{{"p0", "p1"}, {"p2", "p3"}}));
+  EXPECT_EQ(shares({1, 1, 1, 9}, 2), (Names{{"p0", "p1", "p2"}, {"p3"}}));
+  EXPECT_EQ(shares({9, 1, 1}, 2), (Names{{"p0"}, {"p1", "p2"}}));
+  EXPECT_EQ(shares({5}, 3), (Names{{"p0"}}));
+  EXPECT_EQ(shares({0, 0}, 2), (Names{{"p0", "p1"}}));
+  EXPECT_EQ(shares({}, 2), Names{});
+}
+
+// Which stages a call reaches, and on which threads, is up to the caller.
+TEST(StageOptimizers, StepThroughTheirCaller) {
+  const torch::Tensor first = torch::ones({2}, torch::requires_grad());
+  const torch::Tensor second = torch::ones({3}, torch::requires_grad());
+  (first.sum() + second.sum() * 2).backward();
+  const ProcessGroup alone = init_process_group({.environment = WorkerEnvironment{}});
+  std::vector<StageOptimizer> stages;
+  for (const NamedTensors& parameters :
+       {NamedTensors{{"first", first}}, NamedTensors{{"second", second}}}) {
+    stages.push_back(
+        {.optimizer = make_replicated_optimizer(parameters, SgdOptions{.lr = 1}, alone),
+         .parameters = parameters});
+  }
+  std::vector<std::size_t> called;
+  const auto optimizer = make_stage_optimizers(std::move(stages), SgdOptions{.lr = 1}, std::nullopt,
+                                               [&](const std::function<void(std::size_t)>& of) {
+                                                 for (const std::size_t stage : {1U, 0U}) {
+                                                   called.push_back(stage);
+                                                   std::thread([&] { of(stage); }).join();
+                                                 }
+                                               });
+  optimizer->step();
+  EXPECT_TRUE(first.equal(torch::zeros({2})));
+  EXPECT_TRUE(second.equal(-torch::ones({3})));
+  optimizer->zero_grad();
+  EXPECT_TRUE(first.grad().equal(torch::zeros({2})));
+  EXPECT_THAT(called, ::testing::ElementsAre(1, 0, 1, 0));
 }
 
 TEST(StageOptimizerFailures, EndTheRanksThatWaitForTheState) {

@@ -1,6 +1,8 @@
 // The part of DataParallel that does not depend on the module's type.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,6 +40,9 @@ class DataParallelCore {
   /// Makes the replicas equal to the module and shares out `batch`, the tensors of all arguments.
   data_parallel::Step begin(const std::vector<torch::Tensor>& batch);
   torch::nn::Module& replica(std::size_t index) const { return replicas_->replica(index); }
+  /// Calls task(replica) on the thread of each replica at once; see ThreadTeam::run(). For what a
+  /// step does beside forward and backward, such as the update of a share of the parameters.
+  void on_threads(const std::function<void(std::size_t replica)>& task) { team_->run(task); }
 
  private:
   std::vector<torch::Device> devices_;

@@ -17,6 +17,7 @@
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/refuse_sync_batchnorm.h>
+#include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
 namespace lockstep {
@@ -85,7 +86,11 @@ class DataParallelStrategy final : public Strategy {
   }
 
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
-    return make_replicated_optimizer(task_->module(), options, group_);
+    const NamedTensors trainable = trainable_parameters(task_->module());
+    if (!has_all_processors() || trainable.empty()) {
+      return make_replicated_optimizer(task_->module(), options, group_);
+    }
+    return make_shared_out_optimizer(trainable, options);
   }
 
   // The generators of the first device and of the CPU are seeded with `seed` itself.
@@ -119,6 +124,24 @@ class DataParallelStrategy final : public Strategy {
  private:
   using Part = std::vector<torch::Tensor>;
   using Function = std::function<torch::Tensor(torch::nn::Module& replica, const Part& part)>;
+
+  // The caller has one thread (has_all_processors()), so that the replicas' threads step a share of the
+  // parameters each.
+  std::unique_ptr<RunOptimizer> make_shared_out_optimizer(const NamedTensors& trainable,
+                                                          const OptimizerOptions& options) {
+    std::vector<StageOptimizer> shares;
+    for (NamedTensors& share : shares_of(trainable, devices_.size())) {
+      shares.push_back({.optimizer = make_replicated_optimizer(share, options, group_),
+                        .parameters = share});
+    }
+    const std::size_t count = shares.size();
+    return make_stage_optimizers(std::move(shares), options, std::nullopt,
+                                 [this, count](const std::function<void(std::size_t)>& of) {
+                                   core_->on_threads([&](std::size_t replica) {
+                                     if (replica < count) of(replica);
+                                   });
+                                 });
+  }
 
   // Batches, labels and the precision are those of the run's device. "cuda" is its first GPU here.
   void require_first_device(torch::Device run) const {

@@ -61,9 +61,10 @@ std::map<std::string, Tensors> by_device(const Tensors& tensors) {
 class StageOptimizers final : public RunOptimizer {
  public:
   StageOptimizers(std::vector<StageOptimizer> stages, const OptimizerOptions& options,
-                  std::optional<StageRanks> ranks)
+                  std::optional<StageRanks> ranks, ForEachStage for_each)
       : stages_(std::move(stages)),
         ranks_(std::move(ranks)),
+        for_each_(std::move(for_each)),
         lr_(std::visit([](const auto& each) { return each.lr; }, options)) {
     for (const StageOptimizer& stage : stages_) {
       std::set<std::string>& names = names_.emplace_back();
@@ -85,12 +86,10 @@ class StageOptimizers final : public RunOptimizer {
   }
 
   void step() override {
-    ending_all([&] {
-      for (const StageOptimizer& stage : stages_) stage.optimizer->step();
-    });
+    ending_all([&] { for_each([](RunOptimizer& stage) { stage.step(); }); });
   }
   void zero_grad() override {
-    for (const StageOptimizer& stage : stages_) stage.optimizer->zero_grad();
+    for_each([](RunOptimizer& stage) { stage.zero_grad(); });
   }
   Tensors gradients() override {
     return ending_all([&] {
@@ -146,6 +145,12 @@ class StageOptimizers final : public RunOptimizer {
   }
 
  private:
+  template <class Function>
+  void for_each(const Function& function) {
+    if (for_each_) return for_each_([&](std::size_t s) { function(*stages_[s].optimizer); });
+    for (const StageOptimizer& stage : stages_) function(*stage.optimizer);
+  }
+
   // Other ranks may wait for this one in groups that only the strategy knows.
   template <class Function>
   auto ending_all(const Function& function) -> std::invoke_result_t<const Function&> {
@@ -197,6 +202,7 @@ class StageOptimizers final : public RunOptimizer {
   std::set<std::string> counted_names_;       // those that no other rank counts
   Tensors counted_;                           // these parameters
   std::optional<StageRanks> ranks_;
+  ForEachStage for_each_;
   std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank
   double lr_;
 };
@@ -207,8 +213,31 @@ std::string parameter_of_state(const std::string& name) { return name.substr(nam
 
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,
-                                                    std::optional<StageRanks> ranks) {
-  return std::make_unique<StageOptimizers>(std::move(stages), options, std::move(ranks));
+                                                    std::optional<StageRanks> ranks,
+                                                    ForEachStage for_each) {
+  return std::make_unique<StageOptimizers>(std::move(stages), options, std::move(ranks),
+                                           std::move(for_each));
+}
+
+std::vector<NamedTensors> shares_of(const NamedTensors& parameters, std::size_t count) {
+  double all = 0;
+  for (const auto& [name, tensor] : parameters) all += static_cast<double>(tensor.nbytes());
+  std::vector<NamedTensors> shares;
+  double before = 0;  // bytes of the parameters before this one
+  std::size_t last = 0;
+  for (const auto& parameter : parameters) {
+    // The share in which the middle of its bytes lies.
+    const double bytes = static_cast<double>(parameter.second.nbytes());
+    const double middle = before + bytes / 2;
+    const auto share =
+        std::min(static_cast<std::size_t>(all > 0 ? middle / all * static_cast<double>(count) : 0),
+                 count - 1);
+    if (shares.empty() || share != last) shares.emplace_back();
+    shares.back().push_back(parameter);
+    last = share;
+    before += bytes;
+  }
+  return shares;
 }
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
-// The optimizer of a model in stages: one optimizer for each stage that this rank has, or one for
-// all of them.
+// The optimizer of a model in stages, or in shares for several threads: one optimizer for each that
+// this rank has, or one for all of them.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -37,12 +39,21 @@ struct StageRanks {
 /// "layer1.0.conv1.weight".
 std::string parameter_of_state(const std::string& name);
 
+/// Calls of(stage) for each stage, on whatever threads, and returns when all have ended.
+using ForEachStage = std::function<void(const std::function<void(std::size_t stage)>& of)>;
+
 /// Makes one optimizer of those of the stages, of which no two on a rank have the same parameter.
 /// Its state is that of an optimizer of the whole model. Without `ranks` all stages are in this
 /// process, perhaps on several devices. Each stage's optimizer is already coupled to those of its
-/// replicas. Copies of a parameter on several ranks get the same state and are scaled alike.
+/// replicas. Copies of a parameter on several ranks get the same state and are scaled alike. Steps
+/// and zeroes of gradients go through `for_each`, if it is there, else one after another.
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,
-                                                    std::optional<StageRanks> ranks);
+                                                    std::optional<StageRanks> ranks,
+                                                    ForEachStage for_each = {});
+
+/// `parameters` in `count` shares of about as many bytes, in their order; fewer where there are
+/// fewer parameters.
+std::vector<NamedTensors> shares_of(const NamedTensors& parameters, std::size_t count);
 
 }  // namespace lockstep
