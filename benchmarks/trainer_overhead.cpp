@@ -2,14 +2,16 @@
 // optimizer, the loss of each step.
 //
 //   trainer_overhead [--rounds 9] [--net mnist|resnet18|all] [--threads 1] [--listener]
-//                    [--loggers csv,tensorboard] [--cpu]
+//                    [--loggers csv,tensorboard] [--trace] [--cpu]
 //
 // Each round trains an epoch of the same net by hand and one by the Trainer, the first of them in
 // turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
 // Both ways keep freed memory, as ranks of `lockstep train` do (prepare_rank()).
 // --listener adds a listener that is told of each step, --loggers a LoggingListener of these, which
-// write their two values of each step into a temporary folder. --cpu takes the processor time of the
-// training thread in place of the time that passes: other programs disturb it less.
+// write their two values of each step into a temporary folder. --trace compares the Trainer that
+// records a trace (TrainerOptions::trace) with the one that does not, in place of the loop by hand.
+// --cpu takes the processor time of the training thread in place of the time that passes: other
+// programs disturb it less.
 #include <time.h>
 #include <unistd.h>
 
@@ -160,6 +162,7 @@ struct StepListener final : lockstep::Listener {
 // What is told of each step of the Trainer's.
 struct Told {
   bool listener = false;
+  bool trace = false;
   std::vector<std::string> loggers{};
 };
 
@@ -168,6 +171,7 @@ Times train_by_trainer(Work& work, lockstep::Loader& loader, const Told& told) {
   if (told.listener) options.listeners.push_back(std::make_unique<StepListener>());
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("trainer-overhead-" + std::to_string(getpid()));
+  if (told.trace) options.trace.file = folder / "trace.json";
   if (!told.loggers.empty()) {
     options.listeners.push_back(std::make_unique<lockstep::LoggingListener>(
         lockstep::make_loggers(told.loggers, {.directory = folder, .run_name = "run"})));
@@ -185,9 +189,12 @@ Times train_by_trainer(Work& work, lockstep::Loader& loader, const Told& told) {
 void compare(Work work, int rounds, const Told& told) {
   lockstep::Loader loader = loader_of(work);
   Times by_hand, by_trainer, ratios;
+  Told without_trace = told;
+  without_trace.trace = false;
   for (int round = -1; round < rounds; ++round) {  // the first one prepares memory
     Times hand, trainer;
     const auto run_hand = [&] {
+      if (told.trace) return void(hand = train_by_trainer(work, loader, without_trace));
       loader.set_epoch(0);
       hand = train_by_hand(work, loader);
     };
@@ -201,11 +208,11 @@ void compare(Work work, int rounds, const Told& told) {
     ratios.push_back(by_trainer.back() / by_hand.back());
   }
   const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
-  std::printf(
-      "%-9s batch %lld: by hand %8.3f ms, Trainer %8.3f ms a step; Trainer / by hand %.4f "
-      "(%.4f to %.4f)\n",
-      work.name.c_str(), static_cast<long long>(work.batch), 1e3 * median(by_hand),
-      1e3 * median(by_trainer), median(ratios), *least, *most);
+  std::printf("%-9s batch %lld: %s %8.3f ms, %s %8.3f ms a step; ratio %.4f (%.4f to %.4f)\n",
+              work.name.c_str(), static_cast<long long>(work.batch),
+              told.trace ? "without a trace" : "by hand", 1e3 * median(by_hand),
+              told.trace ? "with a trace" : "Trainer", 1e3 * median(by_trainer), median(ratios),
+              *least, *most);
 }
 
 }  // namespace
@@ -219,6 +226,8 @@ int main(int argc, char** argv) {
     const bool has_value = i + 1 < argc;
     if (!std::strcmp(argv[i], "--listener"))
       told.listener = true;
+    else if (!std::strcmp(argv[i], "--trace"))
+      told.trace = true;
     else if (!std::strcmp(argv[i], "--cpu"))
       clock_of_steps = CLOCK_THREAD_CPUTIME_ID;
     else if (!std::strcmp(argv[i], "--rounds") && has_value)

@@ -47,7 +47,8 @@ FlightRecorder::FlightRecorder(int rank, int world_size, std::size_t capacity)
       capacity_(std::max<std::size_t>(capacity, 1)),
       slots_(new Slot[capacity_]),
       first_ticks_(flight::ticks()),
-      first_ns_(flight::wall_clock_ns()) {}
+      first_ns_(flight::wall_clock_ns()),
+      first_time_(Clock::now()) {}
 
 FlightRecorder::~FlightRecorder() = default;
 

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include <lockstep/comm/description.h>
+#include <lockstep/comm/recorded_call.h>
+#include <lockstep/core/clock.h>
 
 namespace lockstep {
 
@@ -64,6 +66,10 @@ class FlightRecorder {
   /// user_flight_directory() that it is in, belongs to another user or cannot be written.
   std::filesystem::path dump(const std::filesystem::path& directory) const;
 
+  /// What has ended well since `from`, among the last operations, in the order of their calls. An
+  /// operation that ends just now may be missing. Times are exact to about a microsecond.
+  std::vector<RecordedCall> completed_since(Clock::time_point from) const;
+
   /// What dump() writes: a pickle of a dictionary, see flight_recorder_dump.cpp.
   std::string pickle() const;
 
@@ -80,8 +86,9 @@ class FlightRecorder {
   const std::size_t capacity_;
   std::unique_ptr<Slot[]> slots_;
   std::atomic<Id> next_{0};
-  const std::uint64_t first_ticks_;  ///< the same moment on two clocks: the recorder's
-  const std::int64_t first_ns_;      ///< and the wall clock
+  const std::uint64_t first_ticks_;     ///< the same moment on three clocks: the recorder's,
+  const std::int64_t first_ns_;         ///< the wall clock,
+  const Clock::time_point first_time_;  ///< and that of traces
   mutable std::mutex groups_mutex_;
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;
   std::uint64_t next_group_ = 0;

@@ -79,10 +79,6 @@ std::pair<Sizes, Sizes> sizes(const CallDescription& call, std::size_t ranks, bo
   }
 }
 
-bool is_message(const CallDescription& call) {
-  return call.kind == CallKind::kSend || call.kind == CallKind::kRecv;
-}
-
 const char* state_name(std::uint64_t state, std::uint64_t started) {
   if (state == flight::kCompleted) return "completed";
   return state == flight::kStarted || started != 0 ? "started" : "scheduled";

@@ -17,6 +17,10 @@ std::chrono::milliseconds ProcessGroup::timeout() const {
   return impl_->membership.options.timeout;
 }
 
+std::vector<RecordedCall> ProcessGroup::recorded_calls(Clock::time_point from) const {
+  return impl_->membership.recorder->completed_since(from);
+}
+
 // --- One tensor in, or out, on each rank
 // -------------------------------------------------------------
 

@@ -24,6 +24,7 @@
 
 #include <lockstep/comm/algorithm.h>
 #include <lockstep/comm/process_group_options.h>
+#include <lockstep/comm/recorded_call.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/comm/work.h>
 
@@ -180,6 +181,10 @@ class ProcessGroup {
   /// Collective over this group. One group for each color, its ranks ordered by (key, rank) as by
   /// MPI_Comm_split; nothing where color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
+
+  /// Local. What this rank has called since `from`, and what has ended: in this group, in the first
+  /// one, and in all groups made from that. The last 2,000 operations are known.
+  std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
   /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on
   /// the other ranks, this one's name. The first reason wins. Does not block.

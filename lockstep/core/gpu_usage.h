@@ -18,13 +18,13 @@ struct GpuUsage {
   double power_watts = 0;
 };
 
-/// The number of GPUs that CUDA shows this process: all, or those that CUDA_VISIBLE_DEVICES names. 0
-/// where there is no driver.
+/// The number of GPUs that CUDA shows this process: all, or those that CUDA_VISIBLE_DEVICES names.
+/// 0 where there is no driver.
 int count_visible_gpus();
 
 /// The usage of CUDA's device `index`. Nothing where the driver's library is missing, does not know
-/// that GPU (an instance of MIG, for one), or does not tell. CUDA's order is taken to be that of the PCI
-/// bus (CUDA_DEVICE_ORDER), as it is where all GPUs are of one kind.
+/// that GPU (an instance of MIG, for one), or does not tell. CUDA's order is taken to be that of
+/// the PCI bus (CUDA_DEVICE_ORDER), as it is where all GPUs are of one kind.
 std::optional<GpuUsage> gpu_usage(int index);
 
 }  // namespace lockstep

@@ -1,12 +1,17 @@
 #include <lockstep/parallel/trace_of_ranks.h>
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/parallel/spans_of_calls.h>
 #include <lockstep/trace/chrome_trace.h>
 #include <lockstep/trace/clock_offset.h>
+#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {
@@ -47,7 +52,23 @@ std::string problem_of_writing(const std::filesystem::path& path,
   return "";
 }
 
+void append(std::vector<Span>& spans, std::vector<Span> more) {
+  spans.insert(spans.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
 }  // namespace
+
+void write_recording(const std::filesystem::path& path, Clock::time_point from,
+                     const std::vector<Span>& more, ProcessGroup& group) {
+  std::vector<Span> shown;
+  std::ranges::copy_if(more, std::back_inserter(shown),
+                       [from](const Span& span) { return span.end > from; });
+  std::vector<Span> spans = stop_recording(from);
+  append(spans, spans_of_calls(group.recorded_calls(from), shown));
+  append(spans, std::move(shown));
+  write_trace_of_ranks(path, spans, group);
+}
 
 ClockOffset measure_clock_offset(ProcessGroup& group) {
   if (group.size() == 1) return {};

@@ -45,11 +45,13 @@ std::string epochs_before(const std::filesystem::path& file, std::int64_t first)
 }
 
 std::string shell_word(const std::string& word) {
-  const bool is_plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                               "0123456789-_=+.,:/@%") == std::string::npos;
+  const bool is_plain = word.find_first_not_of(
+                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "0123456789-_=+.,:/@%") == std::string::npos;
   if (is_plain && !word.empty()) return word;
   std::string text = "'";
-  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  for (const char letter : word)
+    text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return text + "'";
 }
 

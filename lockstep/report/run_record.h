@@ -23,8 +23,8 @@ struct RunOrigin {
 /// "2026-11-25T13:00:00Z"), "host", "processor"
 /// (its model), "usable_processors" (their number), "local_ranks", "versions" and
 /// "command". The file is replaced in
-/// one step when the run begins, after each epoch and at its end, so that a run that is killed leaves
-/// what it had come to. A run that goes on keeps the epochs that the file has from before.
+/// one step when the run begins, after each epoch and at its end, so that a run that is killed
+/// leaves what it had come to. A run that goes on keeps the epochs that the file has from before.
 class RunRecord final : public Listener {
  public:
   /// `goes_on`: the run resumes one of this folder.
@@ -47,8 +47,8 @@ class RunRecord final : public Listener {
   std::string error_{};
 };
 
-/// The words of this process's command line, with blanks between them and quotes around those that a
-/// shell would divide. Empty where /proc is missing.
+/// The words of this process's command line, with blanks between them and quotes around those that
+/// a shell would divide. Empty where /proc is missing.
 std::string command_line();
 
 }  // namespace lockstep

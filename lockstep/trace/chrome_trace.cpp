@@ -93,12 +93,8 @@ class RankEvents {
     }
     add(span.name, span.category, last, end, span);
     const bool is_last = rank_.rank == collective.last_rank;
-    Json flow{{"ph", is_last ? "s" : "f"},
-              {"name", span.name},
-              {"cat", "collective"},
-              {"id", collective.number},
-              {"pid", rank_.rank},
-              {"tid", track_of(span)},
+    Json flow{{"ph", is_last ? "s" : "f"}, {"name", span.name}, {"cat", "collective"},
+              {"id", collective.number},   {"pid", rank_.rank}, {"tid", track_of(span)},
               {"ts", microseconds(last)}};
     if (!is_last) flow["bp"] = "e";  // it ends at the span around it
     events_.push_back(std::move(flow));

@@ -14,9 +14,9 @@
 namespace lockstep {
 
 /// Writes one file. Each rank's times are moved by its ClockOffset, which the file states under
-/// "otherData". The span of a collective is divided where the last of its ranks begins: until then its
-/// rank waits for that rank (category "arrival"), from then on data travel. A flow leads from the last
-/// rank's span to that of every other. DataError where the file can't be written.
+/// "otherData". The span of a collective is divided where the last of its ranks begins: until then
+/// its rank waits for that rank (category "arrival"), from then on data travel. A flow leads from
+/// the last rank's span to that of every other. DataError where the file can't be written.
 void write_chrome_trace(const std::filesystem::path& path, const std::vector<RankTrace>& ranks);
 
 }  // namespace lockstep

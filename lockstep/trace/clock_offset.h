@@ -15,9 +15,10 @@ struct BarrierTimes {
   std::int64_t left_ns = 0;
 };
 
-/// The offset of `own` from `rank_0`, which have the same barriers. Nobody leaves a barrier that the
-/// other has not entered, so that each one gives a lower and an upper bound; the offset is the middle of
-/// the narrowest interval, whatever the way of the messages, and 0 where 0 lies within it.
+/// The offset of `own` from `rank_0`, which have the same barriers. Nobody leaves a barrier that
+/// the other has not entered, so that each one gives a lower and an upper bound; the offset is the
+/// middle of the narrowest interval, whatever the way of the messages, and 0 where 0 lies within
+/// it.
 ClockOffset clock_offset(const std::vector<BarrierTimes>& rank_0,
                          const std::vector<BarrierTimes>& own);
 

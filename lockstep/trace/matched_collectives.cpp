@@ -3,8 +3,8 @@
 namespace lockstep {
 
 Clock::time_point on_rank_0(Clock::time_point time, const ClockOffset& clock) {
-  return time + std::chrono::duration_cast<Clock::duration>(
-                    std::chrono::nanoseconds(clock.nanoseconds));
+  return time +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(clock.nanoseconds));
 }
 
 std::map<std::string, MatchedCollective> match_collectives(const std::vector<RankTrace>& ranks) {
@@ -15,10 +15,10 @@ std::map<std::string, MatchedCollective> match_collectives(const std::vector<Ran
       if (span.collective.empty()) continue;
       ++spans[span.collective];
       const Clock::time_point begin = on_rank_0(span.begin, rank.clock);
-      const auto [found, is_new] = collectives.try_emplace(
-          span.collective, MatchedCollective{.number = collectives.size(),
-                                             .last_rank = rank.rank,
-                                             .last_begin = begin});
+      const auto [found, is_new] =
+          collectives.try_emplace(span.collective, MatchedCollective{.number = collectives.size(),
+                                                                     .last_rank = rank.rank,
+                                                                     .last_begin = begin});
       if (is_new || begin <= found->second.last_begin) continue;
       found->second.last_rank = rank.rank;
       found->second.last_begin = begin;

@@ -12,9 +12,9 @@ namespace lockstep {
 
 /// One collective of at least two ranks.
 struct MatchedCollective {
-  std::size_t number = 0;              ///< in the order in which the collectives are first met
-  int last_rank = 0;                   ///< whose span begins last
-  Clock::time_point last_begin{};      ///< on rank 0's clock
+  std::size_t number = 0;          ///< in the order in which the collectives are first met
+  int last_rank = 0;               ///< whose span begins last
+  Clock::time_point last_begin{};  ///< on rank 0's clock
 };
 
 /// The time on rank 0's clock.

@@ -23,25 +23,26 @@ Clock::time_point time_of(std::int64_t nanoseconds) {
 std::string to_text(const RankTrace& trace) {
   SpanJson spans = SpanJson::array();
   for (const Span& span : trace.spans) {
-    spans.push_back({span.name, span.category, nanoseconds_of(span.begin),
-                     nanoseconds_of(span.end), span.track, span.arguments, span.collective});
+    spans.push_back({span.name, span.category, nanoseconds_of(span.begin), nanoseconds_of(span.end),
+                     span.track, span.arguments, span.collective});
   }
   return SpanJson{{"rank", trace.rank},
-              {"host", trace.host},
-              {"offset", trace.clock.nanoseconds},
-              {"uncertainty", trace.clock.uncertainty_nanoseconds},
-              {"spans", std::move(spans)}}
+                  {"host", trace.host},
+                  {"offset", trace.clock.nanoseconds},
+                  {"uncertainty", trace.clock.uncertainty_nanoseconds},
+                  {"spans", std::move(spans)}}
       .dump();
 }
 
 RankTrace rank_trace_from(const std::string& text) {
   try {
     const SpanJson json = SpanJson::parse(text);
-    RankTrace trace{.rank = json.at("rank").get<int>(),
-                    .host = json.at("host").get<std::string>(),
-                    .clock = {.nanoseconds = json.at("offset").get<std::int64_t>(),
-                              .uncertainty_nanoseconds = json.at("uncertainty").get<std::int64_t>()},
-                    .spans = {}};
+    RankTrace trace{
+        .rank = json.at("rank").get<int>(),
+        .host = json.at("host").get<std::string>(),
+        .clock = {.nanoseconds = json.at("offset").get<std::int64_t>(),
+                  .uncertainty_nanoseconds = json.at("uncertainty").get<std::int64_t>()},
+        .spans = {}};
     for (const SpanJson& span : json.at("spans")) {
       trace.spans.push_back({.name = span.at(0).get<std::string>(),
                              .category = span.at(1).get<std::string>(),

@@ -40,8 +40,8 @@ struct RankTrace {
   std::vector<Span> spans{};
 };
 
-/// `trace` as text, to be sent to the rank that writes the file, and back. DataError for a text that
-/// to_text() has not made.
+/// `trace` as text, to be sent to the rank that writes the file, and back. DataError for a text
+/// that to_text() has not made.
 std::string to_text(const RankTrace& trace);
 RankTrace rank_trace_from(const std::string& text);
 

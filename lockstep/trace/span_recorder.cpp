@@ -11,7 +11,8 @@ namespace lockstep {
 
 namespace trace_internal {
 std::atomic<bool> is_recording{false};
-}
+std::atomic<SpanObserver*> observer{nullptr};
+}  // namespace trace_internal
 
 namespace {
 
@@ -138,6 +139,10 @@ void record_span(const char* name, const char* category, std::int64_t number,
   }
   ring.spans[ring.next] = span;
   ring.next = (ring.next + 1) % own.capacity;
+}
+
+void observe_spans(SpanObserver* observer) {
+  trace_internal::observer.store(observer, std::memory_order_release);
 }
 
 void record_value(const char* name, std::int64_t value) {

@@ -5,8 +5,8 @@
 //   std::vector<Span> spans = stop_recording(Clock::time_point::min());
 //
 // A scope costs one load of an atomic while nothing is recorded, else two reads of the clock and an
-// uncontended lock. Each thread has a ring of its own, so that memory is bounded; new spans take the
-// place of the oldest.
+// uncontended lock. Each thread has a ring of its own, so that memory is bounded; new spans take
+// the place of the oldest.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <lockstep/trace/span.h>
+#include <lockstep/trace/span_observer.h>
 
 namespace lockstep {
 
@@ -35,9 +36,9 @@ std::vector<Span> stop_recording(Clock::time_point from);
 /// Names the track of the calling thread; others are "thread 1", "thread 2", ...
 void name_thread_track(const std::string& name);
 
-/// Records a span of the calling thread, if something is recorded. `name` and `category` must live as
-/// long as the program, as literals do. A `number` from 0 on stands behind the name, as in
-/// "load 12"; with a `stage` from 0 on the name is that of an action of a pipeline, as in "2F12".
+/// Records a span of the calling thread, if something is recorded. `name` and `category` must live
+/// as long as the program, as literals do. A `number` from 0 on stands behind the name, as in "load
+/// 12"; with a `stage` from 0 on the name is that of an action of a pipeline, as in "2F12".
 void record_span(const char* name, const char* category, std::int64_t number,
                  Clock::time_point begin, Clock::time_point end, int stage = -1);
 
@@ -50,10 +51,15 @@ class SpanScope {
  public:
   explicit SpanScope(const char* name, const char* category, std::int64_t number = -1)
       : name_(name), category_(category), number_(number), records_(is_recording()) {
-    if (records_) begin_ = Clock::now();
+    if (!records_) return;
+    begin_ = Clock::now();
+    observer_ = trace_internal::observer.load(std::memory_order_acquire);
+    if (observer_ != nullptr) observer_->begin(name_, category_, number_);
   }
   ~SpanScope() {
-    if (records_) record_span(name_, category_, number_, begin_, Clock::now());
+    if (!records_) return;
+    if (observer_ != nullptr) observer_->end(category_);
+    record_span(name_, category_, number_, begin_, Clock::now());
   }
   SpanScope(const SpanScope&) = delete;
   SpanScope& operator=(const SpanScope&) = delete;
@@ -64,6 +70,7 @@ class SpanScope {
   const std::int64_t number_;
   const bool records_;
   Clock::time_point begin_{};
+  SpanObserver* observer_ = nullptr;
 };
 
 }  // namespace lockstep

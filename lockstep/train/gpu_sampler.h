@@ -16,7 +16,8 @@ namespace lockstep {
 /// Reads gpu_usage() of some devices again and again on a thread of its own. Thread-safe.
 class GpuSampler {
  public:
-  /// `devices` are CUDA's indices. Where the driver tells nothing of the first, no thread is started.
+  /// `devices` are CUDA's indices. Where the driver tells nothing of the first, no thread is
+  /// started.
   explicit GpuSampler(std::vector<int> devices, Milliseconds interval = Milliseconds(100));
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-/// Adds its lifetime to `seconds`, and is a span named `phase`, a literal, while a trace is recorded.
+/// Adds its lifetime to `seconds`, and is a span named `phase`, a literal, while a trace is
+/// recorded.
 class PhaseScope {
  public:
   PhaseScope(double& seconds, const char* phase) : span_(phase, "phase"), seconds_(seconds) {}

@@ -32,17 +32,17 @@ struct PlateauOptions {
   std::int64_t patience = 10;  ///< evaluations without improvement that change nothing
   double threshold = 1e-4;     ///< the least change that is an improvement
   ThresholdMode threshold_mode = ThresholdMode::kRelative;
-  std::int64_t cooldown = 0;   ///< evaluations after a reduction during which none counts
+  std::int64_t cooldown = 0;  ///< evaluations after a reduction during which none counts
   double min_lr = 0;
-  double eps = 1e-8;           ///< the least reduction of the learning rate that is made
+  double eps = 1e-8;  ///< the least reduction of the learning rate that is made
 };
 
 /// ConfigError for options that cannot be.
 void validate(const PlateauOptions& options);
 
 /// The learning rate that falls when a value no longer improves, as PyTorch's ReduceLROnPlateau.
-/// All ranks that step it with the same values agree. A value that is not a number does not improve.
-/// Not thread-safe.
+/// All ranks that step it with the same values agree. A value that is not a number does not
+/// improve. Not thread-safe.
 class PlateauSchedule {
  public:
   /// `lr` is the learning rate to begin with.

@@ -1,7 +1,6 @@
 #include <lockstep/train/run_trace.h>
 
-#include <algorithm>
-#include <iterator>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/trace_of_ranks.h>
 #include <lockstep/trace/span_recorder.h>
+#include <lockstep/train/gpu_trace.h>
 
 namespace lockstep {
 
@@ -16,7 +16,7 @@ void validate(const TraceOptions& options) {
   OptionCheck("Trainer").in_range("trace.steps", static_cast<double>(options.steps), 1, 100);
 }
 
-RunTrace::RunTrace(const TraceOptions& options, bool writes) : file_(options.file) {
+RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu) : file_(options.file) {
   if (writes) {
     make_writable_directory(file_.has_parent_path() ? file_.parent_path() : ".");
     std::error_code ignored;
@@ -25,10 +25,16 @@ RunTrace::RunTrace(const TraceOptions& options, bool writes) : file_(options.fil
   begins_.resize(static_cast<std::size_t>(options.steps), Clock::now());
   name_thread_track("training");
   start_recording();
+  if (on_gpu) GpuTrace::instance().start();
 }
 
 RunTrace::~RunTrace() {
-  if (!finished_) stop_recording(Clock::time_point::max());
+  if (finished_) return;
+  stop_recording(Clock::time_point::max());
+  try {
+    GpuTrace::instance().stop(Clock::time_point::max());
+  } catch (const std::exception&) {  // the run has failed, and this would hide why
+  }
 }
 
 void RunTrace::begin_step() {
@@ -40,10 +46,8 @@ void RunTrace::begin_step() {
 void RunTrace::finish(std::vector<Span> more, ProcessGroup& group) {
   if (std::exchange(finished_, true)) return;
   const Clock::time_point from = begins_[next_];
-  std::vector<Span> spans = stop_recording(from);
-  std::copy_if(std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()),
-               std::back_inserter(spans), [from](const Span& span) { return span.end > from; });
-  write_trace_of_ranks(file_, spans, group);
+  for (Span& span : GpuTrace::instance().stop(from)) more.push_back(std::move(span));
+  write_recording(file_, from, more, group);
 }
 
 }  // namespace lockstep

@@ -17,22 +17,23 @@ namespace lockstep {
 class RunTrace {
  public:
   /// `writes` on the rank that writes the file: it removes that of an earlier run. ConfigError
-  /// where the file's folder does not take files.
-  RunTrace(const TraceOptions& options, bool writes);
+  /// where the file's folder does not take files. `on_gpu`: GPUs are traced, too (GpuTrace).
+  RunTrace(const TraceOptions& options, bool writes, bool on_gpu);
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
   RunTrace& operator=(const RunTrace&) = delete;
 
   /// Call it before the batches of each step are read.
   void begin_step();
-  /// Collective. Writes what has been recorded since the first of the last steps, with `more` spans of
-  /// that time, unless that has been done. DataError, on all ranks, where the file cannot be
+  /// Collective. Writes what has been recorded since the first of the last steps, with `more` spans
+  /// of that time, unless that has been done. DataError, on all ranks, where the file cannot be
   /// written.
   void finish(std::vector<Span> more, ProcessGroup& group);
 
  private:
   const std::filesystem::path file_;
-  std::vector<Clock::time_point> begins_;  // a ring: of the last steps, and where the next one stands
+  std::vector<Clock::time_point>
+      begins_;  // a ring: of the last steps, and where the next one stands
   std::size_t next_ = 0;
   bool finished_ = false;
 };

@@ -159,7 +159,8 @@ void TrainingRun::prepare() {
     operations_.emplace(options_.profiler, !options_.device.is_cpu());
   }
   if (!options_.trace.file.empty()) {
-    trace_.emplace(options_.trace, strategy_.group().rank() == 0);
+    trace_.emplace(options_.trace, strategy_.group().rank() == 0,
+                   !options_.device.is_cpu());
   }
   // The strategy and the optimizer must see the parameters where they will stay.
   {

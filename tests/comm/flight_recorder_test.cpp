@@ -57,6 +57,31 @@ TEST(FlightRecorder, KeepsTheLastOperations) {
   }
 }
 
+TEST(FlightRecorder, TellsWhatHasEndedSinceAMoment) {
+  FlightRecorder recorder(0, 2, 8);
+  auto* group = recorder.add_group("world", {0, 1});
+  recorder.completed(recorder.created(group, 0, call(CallKind::kAllReduce, 10)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const Clock::time_point from = Clock::now();
+  const auto first = recorder.created(group, 1, call(CallKind::kAllReduce, 11));
+  const auto failing = recorder.created(group, 2, call(CallKind::kAllReduce, 12));
+  const auto last = recorder.created(group, 3, call(CallKind::kBarrier, 0));
+  recorder.created(group, 4, call(CallKind::kBarrier, 0));
+  recorder.completed(last);
+  recorder.failed(failing);
+  recorder.completed(first);
+  const std::vector<RecordedCall> calls = recorder.completed_since(from - std::chrono::milliseconds(1));
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0].number, 1U);
+  EXPECT_EQ(calls[0].call.count, 11U);
+  EXPECT_EQ(calls[0].group, "world");
+  EXPECT_EQ(calls[1].number, 3U);
+  EXPECT_LE(calls[0].begin, calls[1].begin);
+  EXPECT_LE(calls[1].end, calls[0].end);
+  EXPECT_LE(calls[0].end, Clock::now() + std::chrono::milliseconds(1));
+  EXPECT_THAT(recorder.completed_since(Clock::now() + std::chrono::seconds(1)), ::testing::IsEmpty());
+}
+
 TEST(FlightRecorder, AnOverwrittenOperationMayStillEnd) {
   FlightRecorder recorder(0, 2, 1);
   auto* group = recorder.add_group("world", {0, 1});

@@ -163,6 +163,8 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
     {"ph": "X", "cat": "step", "name": "step 1", "pid": 1, "ts": 0, "dur": 9000, "args": {}},
     {"ph": "X", "cat": "arrival", "name": "reduction: waits for rank 1", "pid": 0, "ts": 0, "dur": 400,
      "args": {"bytes": "1000"}},
+    {"ph": "X", "cat": "arrival", "name": "all_reduce: waits for rank 1", "pid": 0, "ts": 3000, "dur": 800,
+     "args": {}},
     {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 0, "dur": 100,
      "args": {"bytes": "1000"}},
     {"ph": "X", "cat": "communication", "name": "reduction", "pid": 1, "ts": 0, "dur": 100,
@@ -170,7 +172,7 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
   const TraceFacts trace = read_run_facts(folder_.path()).trace.value();
   EXPECT_EQ(trace.steps, 2);
   EXPECT_DOUBLE_EQ(trace.step_seconds, 0.002);
-  EXPECT_DOUBLE_EQ(trace.arrival_seconds, 0.0001);
+  EXPECT_DOUBLE_EQ(trace.arrival_seconds, 0.0001) << "without the wait behind the steps";
   EXPECT_EQ(trace.last.at(1), 1);
   EXPECT_DOUBLE_EQ(trace.reductions, 0.5);
   EXPECT_DOUBLE_EQ(trace.reduction_seconds, 0.0001);

@@ -35,8 +35,14 @@ class ChromeTrace : public ::testing::Test {
 
 TEST_F(ChromeTrace, HoldsTheSpansOfAllRanks) {
   const std::vector<Span> spans = {
-      {"backward", "compute", start_ + microseconds(5), start_ + microseconds(9), "main", {{"bytes", "12"}}},
-      {"say \"hi\"\n", "communication", start_ + microseconds(6), start_ + microseconds(7), "bucket 0"},
+      {"backward",
+       "compute",
+       start_ + microseconds(5),
+       start_ + microseconds(9),
+       "main",
+       {{"bytes", "12"}}},
+      {"say \"hi\"\n", "communication", start_ + microseconds(6), start_ + microseconds(7),
+       "bucket 0"},
       {"forward", "compute", start_ + microseconds(1), start_ + microseconds(2), "main"}};
   const json trace = written({{.rank = 0, .spans = spans}, {.rank = 1, .spans = {spans[0]}}});
   const std::vector<json> complete = events(trace, "X");
@@ -72,12 +78,14 @@ Span reduction(Clock::time_point begin, Clock::time_point end) {
 TEST_F(ChromeTrace, TellsWaitingForALateRankFromTheTransfer) {
   const ClockOffset behind{.nanoseconds = 100'000, .uncertainty_nanoseconds = 2'000};
   const Clock::time_point at_1 = start_ + microseconds(200);
-  const json trace = written(
-      {{.rank = 0, .host = "a", .spans = {reduction(start_ + microseconds(300), start_ + microseconds(307))}},
-       {.rank = 1,
-        .host = "b",
-        .clock = behind,
-        .spans = {reduction(at_1 + microseconds(4), at_1 + microseconds(7))}}});
+  const json trace =
+      written({{.rank = 0,
+                .host = "a",
+                .spans = {reduction(start_ + microseconds(300), start_ + microseconds(307))}},
+               {.rank = 1,
+                .host = "b",
+                .clock = behind,
+                .spans = {reduction(at_1 + microseconds(4), at_1 + microseconds(7))}}});
   const std::vector<json> complete = events(trace, "X");
   ASSERT_EQ(complete.size(), 3U);
   EXPECT_EQ(complete[0].at("name"), "reduction: waits for rank 1");
@@ -118,9 +126,9 @@ TEST_F(ChromeTrace, LeavesACollectiveOfOneRankWhole) {
 
 // The clocks' uncertainty may put the last rank behind the end: no span ends before it begins.
 TEST_F(ChromeTrace, KeepsDurationsFromBelowZero) {
-  const json trace =
-      written({{.rank = 0, .spans = {reduction(start_, start_ + microseconds(5))}},
-               {.rank = 1, .spans = {reduction(start_ + microseconds(6), start_ + microseconds(9))}}});
+  const json trace = written(
+      {{.rank = 0, .spans = {reduction(start_, start_ + microseconds(5))}},
+       {.rank = 1, .spans = {reduction(start_ + microseconds(6), start_ + microseconds(9))}}});
   for (const json& event : events(trace, "X")) EXPECT_GE(event.at("dur"), 0.0);
 }
 
@@ -146,7 +154,8 @@ TEST_F(ChromeTrace, SaysWhereItCannotWrite) {
 }
 
 TEST(Span, IsTheSameBehindAMessage) {
-  RankTrace trace{.rank = 3, .host = "host", .clock = {.nanoseconds = -5, .uncertainty_nanoseconds = 7}};
+  RankTrace trace{
+      .rank = 3, .host = "host", .clock = {.nanoseconds = -5, .uncertainty_nanoseconds = 7}};
   trace.spans = {{.name = "a \"b\"\n",
                   .category = "c",
                   .begin = Clock::time_point(std::chrono::nanoseconds(1'234'567'890'123)),

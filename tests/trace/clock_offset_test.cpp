@@ -10,18 +10,21 @@
 namespace lockstep {
 namespace {
 
-// Barriers of two ranks whose clocks are `apart` ns apart. The messages of one direction take longer.
+// Barriers of two ranks whose clocks are `apart` ns apart. The messages of one direction take
+// longer.
 struct TwoRanks {
   std::vector<BarrierTimes> first;
   std::vector<BarrierTimes> second;
 };
 
-TwoRanks barriers(std::int64_t apart, const std::vector<std::pair<std::int64_t, std::int64_t>>& ways) {
+TwoRanks barriers(std::int64_t apart,
+                  const std::vector<std::pair<std::int64_t, std::int64_t>>& ways) {
   TwoRanks ranks;
   std::int64_t now = 1'000'000;
   for (const auto& [there, back] : ways) {
     ranks.first.push_back({.entered_ns = now, .left_ns = now + there + back});
-    ranks.second.push_back({.entered_ns = now + there - apart, .left_ns = now + there + 10 - apart});
+    ranks.second.push_back(
+        {.entered_ns = now + there - apart, .left_ns = now + there + 10 - apart});
     now += 100'000;
   }
   return ranks;
@@ -30,7 +33,8 @@ TwoRanks barriers(std::int64_t apart, const std::vector<std::pair<std::int64_t, 
 TEST(ClockOffset, LiesWithinItsUncertainty) {
   const std::int64_t offsets[] = {5'000'000'000, -5'000'000'000, 123'456};
   for (const std::int64_t apart : offsets) {
-    const TwoRanks ranks = barriers(apart, {{9'000, 2'000}, {500, 4'000}, {3'000, 700}, {8'000, 8'000}});
+    const TwoRanks ranks =
+        barriers(apart, {{9'000, 2'000}, {500, 4'000}, {3'000, 700}, {8'000, 8'000}});
     const ClockOffset offset = clock_offset(ranks.first, ranks.second);
     EXPECT_LE(std::abs(offset.nanoseconds - apart), offset.uncertainty_nanoseconds);
     EXPECT_LE(offset.uncertainty_nanoseconds, 700);  // of the fastest messages: 500 there, 700 back

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/strings.h>
+
 namespace lockstep {
 namespace {
 
@@ -85,6 +87,31 @@ TEST(SpanRecorder, BeginsAnew) {
   { const SpanScope scope("second", "test"); }
   EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())), ElementsAre("main: second"));
   EXPECT_TRUE(stop_recording(Clock::time_point::min()).empty());
+}
+
+// Never destroyed, as open scopes may still call it.
+class NotedScopes final : public SpanObserver {
+ public:
+  void begin(const char* name, const char*, std::int64_t number) noexcept override {
+    notes.push_back(str(name, " ", number));
+  }
+  void end(const char* category) noexcept override { notes.push_back(str("end of ", category)); }
+  std::vector<std::string> notes{};
+};
+
+TEST(SpanRecorder, TellsItsObserverOfScopes) {
+  static auto* const noted = new NotedScopes;
+  observe_spans(noted);
+  { const SpanScope scope("before", "test"); }
+  start_recording();
+  {
+    const SpanScope outer("outer", "a", 3);
+    const SpanScope inner("inner", "b");
+    observe_spans(nullptr);
+    const SpanScope unheard("unheard", "c");
+  }
+  stop_recording(Clock::time_point::max());
+  EXPECT_THAT(noted->notes, ElementsAre("outer 3", "inner -1", "end of b", "end of a"));
 }
 
 // Threads record while the recording begins and ends: for ThreadSanitizer.

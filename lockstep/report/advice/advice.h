@@ -9,8 +9,8 @@
 namespace lockstep {
 
 struct Advice {
-  /// "loader", "communication", "straggler", "small buckets", "oversubscription", "launch overhead" or
-  /// "compute".
+  /// "loader", "communication", "straggler", "small buckets", "oversubscription", "launch overhead"
+  /// or "compute".
   std::string limit{};
   double share = 0;       ///< of a step that it takes, from 0 to 1; an estimate for some
   std::string figures{};  ///< a sentence

@@ -1,13 +1,13 @@
 #include <lockstep/report/advice/run_facts.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/report/waited_rank.h>
 
 namespace lockstep {
 namespace {
@@ -68,22 +68,33 @@ RunFacts facts_of(const FileJson& run) {
   return facts;
 }
 
-// The rank that a span named "reduction: waits for rank 3" waits for.
-std::optional<int> rank_waited_for(const std::string& name) {
-  constexpr std::string_view kWords = ": waits for rank ";
-  const auto at = name.rfind(kWords);
-  if (at == std::string::npos) return std::nullopt;
-  int rank = 0;
-  const char* const begin = name.data() + at + kWords.size();
-  const auto [stop, error] = std::from_chars(begin, name.data() + name.size(), rank);
-  if (error != std::errc() || stop != name.data() + name.size()) return std::nullopt;
-  return rank;
+// When each rank was in a step, in microseconds.
+using StepsOfRanks = std::map<int, std::vector<std::pair<double, double>>>;
+
+StepsOfRanks steps_of_ranks(const FileJson& trace) {
+  StepsOfRanks steps;
+  for (const FileJson& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("cat") != "step") continue;
+    const double begin = event.at("ts").get<double>();
+    steps[event.at("pid").get<int>()].emplace_back(begin, begin + event.at("dur").get<double>());
+  }
+  return steps;
+}
+
+// Ranks wait for each other between steps, too: for an evaluation, or for a checkpoint that one writes.
+bool is_in_step(const StepsOfRanks& steps, const FileJson& event) {
+  const auto own = steps.find(event.at("pid").get<int>());
+  const double begin = event.at("ts").get<double>();
+  return own != steps.end() && std::ranges::any_of(own->second, [begin](const auto& step) {
+    return step.first <= begin && begin < step.second;
+  });
 }
 
 TraceFacts facts_of_trace(const FileJson& trace, int ranks) {
   TraceFacts facts;
   std::vector<double> transfers;
   double bytes = 0;
+  const StepsOfRanks steps_of_rank = steps_of_ranks(trace);
   for (const FileJson& event : trace.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
     const std::string category = event.at("cat").get<std::string>();
@@ -92,6 +103,7 @@ TraceFacts facts_of_trace(const FileJson& trace, int ranks) {
       ++facts.steps;
       facts.step_seconds += seconds;
     } else if (category == "arrival") {
+      if (!is_in_step(steps_of_rank, event)) continue;
       facts.arrival_seconds += seconds;
       if (const auto rank = rank_waited_for(event.at("name").get<std::string>())) ++facts.last[*rank];
     } else if (event.at("args").contains("bytes")) {

@@ -13,7 +13,7 @@ namespace lockstep {
 struct TraceFacts {
   std::int64_t steps = 0;
   double step_seconds = 0;     ///< mean of rank 0's
-  double arrival_seconds = 0;  ///< a rank's waiting for later ranks, a step; the mean over the ranks
+  double arrival_seconds = 0;  ///< a rank's waiting for later ones in a step; the mean over the ranks
   std::map<int, std::int64_t> last{};  ///< how often each rank was the one that the others waited for
   double reductions = 0;               ///< buckets of a rank in a step
   double reduction_seconds = 0;        ///< the median transfer of one, without the waiting

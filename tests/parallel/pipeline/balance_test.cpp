@@ -56,8 +56,8 @@ struct NoteImpl : torch::nn::Module {
 };
 TORCH_MODULE(Note);
 
-// A convolution's gradient of its input takes about as long as that of its weight. In training the data need
-// none, nor does what layers without trained parameters make of them.
+// A convolution's gradient of its input takes about as long as that of its weight. In training the
+// data need none, nor does what layers without trained parameters make of them.
 TEST(Balance, TimesNoGradientThatTrainingDoesNotCompute) {
   std::vector<bool> of_data;
   std::vector<bool> of_frozen;

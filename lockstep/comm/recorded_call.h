@@ -1,0 +1,26 @@
+// A collective or message that has ended, as the flight recorder remembers it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/comm/description.h>
+#include <lockstep/core/clock.h>
+
+namespace lockstep {
+
+struct RecordedCall {
+  std::string group{};  ///< the same name on all its ranks
+  CallDescription call{};
+  /// Of the group's collectives, equal on all ranks; of its messages, counted apart on each rank.
+  std::uint64_t number = 0;
+  Clock::time_point begin{};  ///< when it was called
+  Clock::time_point end{};    ///< when this rank saw that it had ended
+};
+
+/// Of a call between two ranks.
+inline bool is_message(const CallDescription& call) {
+  return call.kind == CallKind::kSend || call.kind == CallKind::kRecv;
+}
+
+}  // namespace lockstep
