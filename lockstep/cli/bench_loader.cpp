@@ -13,6 +13,7 @@
 
 #include <lockstep/cli/bench.h>
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/copy_bandwidth.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/json_text.h>
@@ -23,8 +24,11 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/file.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {
@@ -47,6 +51,7 @@ struct BenchLoaderArguments {
   std::string on_corrupt_image = "stop";
   std::optional<std::string> data;
   std::string json;
+  std::string trace;
 };
 
 // Of each round; images a second.
@@ -112,6 +117,20 @@ double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
          static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
 }
 
+// Takes some batches while the loader's threads are recorded.
+void trace_batches(Loader& loader, const std::filesystem::path& file) {
+  constexpr int kTracedBatches = 20;
+  name_thread_track("takes batches");
+  start_recording();
+  const Clock::time_point from = Clock::now();
+  Batch batch;
+  for (int i = 0; i < kTracedBatches; ++i) {
+    const SpanScope scope("wait for data", "phase", i);
+    if (!loader.next(batch)) break;
+  }
+  write_chrome_trace(file, {{.rank = 0, .host = host_name(), .spans = stop_recording(from)}});
+}
+
 std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
                                     const std::vector<LoaderEngineKind>& engines,
                                     const std::vector<int>& thread_counts,
@@ -153,6 +172,13 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
       rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
     }
   }
+  for (std::size_t i = 0; i < rows.size() && !arguments.trace.empty(); ++i) {
+    auto& [loader, epoch] = contestants[i];
+    loader.set_epoch(++epoch);
+    trace_batches(loader, trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
+                                                             amount_of(rows[i].threads, "thread"))));
+    loader.set_epoch(epoch, loader.steps_per_epoch());
+  }
   return rows;
 }
 
@@ -191,6 +217,7 @@ void run(const BenchLoaderArguments& arguments) {
   check.at_least("--rounds", arguments.rounds, 1);
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
   if (!arguments.json.empty()) check_output_file(kBenchLoader, "--json", arguments.json);
+  check_trace_folder(kBenchLoader, arguments.trace);
   const LoaderData data = open_loader_data(kBenchLoader, {.source = arguments.dataset,
                                                       .source_option = "--dataset",
                                                       .operators = arguments.operators,
@@ -255,6 +282,11 @@ void add_bench_loader_command(CLI::App& bench) {
   add_corrupt_image_option(*command, to->on_corrupt_image);
   command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
+  command
+      ->add_option("--trace", to->trace,
+                   "Also take twenty batches of each row, after those that are timed, and write what "
+                   "the loader's threads did, a file for each, for https://ui.perfetto.dev")
+      ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });
 }

@@ -5,6 +5,7 @@
 #include <lockstep/cli/bench_step_rank.h>
 #include <lockstep/cli/bench_step_settings.h>
 #include <lockstep/cli/bench_strategies/bench_strategies.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/launch/launcher.h>
@@ -101,11 +102,17 @@ void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
       ->capture_default_str();
   command.add_option("--json", to.json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
+  command
+      .add_option("--trace", to.trace,
+                  "Also make ten steps of each row, after those that are timed, and write what all "
+                  "threads of all ranks did in them, a file for each, for https://ui.perfetto.dev")
+      ->type_name("FOLDER");
 }
 
 void run(const BenchStepArguments& arguments) {
   if (compares_strategies(arguments)) return bench_strategies(resolve_strategies(arguments));
   const BenchStepSettings settings = resolve(arguments);
+  if (settings.speaks()) check_trace_folder(kBenchStep, settings.trace);
   if (settings.worker) return bench_step_rank(settings);
   require_success(launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_step_rows.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
@@ -26,6 +28,18 @@ constexpr double kRoundSeconds = 0.2;
 constexpr std::int64_t kMostSteps = 50;
 constexpr std::int64_t kFurtherWarmUps = 20;
 constexpr int kWarmUps = 2;  // the reducer makes its buckets anew after the first step
+
+std::string trace_name(const StepVariant& variant) {
+  std::ostringstream name;
+  name << variant.strategy << ' ' << variant.parameter_memory << ", buckets ";
+  if (variant.bucket_cap_mb) {
+    name << *variant.bucket_cap_mb << " MiB";
+  } else {
+    name << "whole";
+  }
+  if (variant.find_unused_parameters) name << ", unused parameters";
+  return name.str();
+}
 
 class StepMeasurement {
  public:
@@ -62,6 +76,7 @@ class StepMeasurement {
       }
     }
     report(mine, steps);
+    trace();
     // Nobody leaves while rank 0 may still ask.
     start_line_.barrier();
   }
@@ -156,6 +171,17 @@ class StepMeasurement {
     }
     flush_output(std::cout);
     if (!settings_.json.empty()) write_json_file(settings_.json, to_json(rows));
+  }
+
+  // The first two ways are no rows of their own.
+  void trace() {
+    if (settings_.trace.empty()) return;
+    const std::size_t first = settings_.alone ? 0 : 2;
+    for (std::size_t i = 0; i < variants_.size(); ++i) {
+      StepTrainer& trainer = *ways_[first + i];
+      trace_steps(trace_file_of(settings_.trace, trace_name(variants_[i])), [&] { trainer.step(); },
+                  [&] { return trainer.spans(); }, group_);
+    }
   }
 
   std::string heading() const {

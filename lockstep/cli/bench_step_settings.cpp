@@ -93,6 +93,7 @@ void resolve_common(const BenchStepArguments& arguments, int default_rounds,
   settings.steps = arguments.steps.value_or(0);
   settings.timeout = resolve_timeout(kBenchStep, arguments.timeout_seconds);
   if (arguments.json) settings.json = *arguments.json;
+  if (arguments.trace) settings.trace = *arguments.trace;
 }
 
 BenchStepSettings resolve(const BenchStepArguments& arguments) {

@@ -33,6 +33,7 @@ struct BenchStepArguments {
   std::optional<int> rounds;  ///< absent: 21
   std::optional<int> steps;
   std::optional<std::string> json;
+  std::optional<std::string> trace;
   double timeout_seconds = 60;
 
   // Only for --strategy all:
@@ -54,6 +55,7 @@ struct CommonStepSettings {
   /// what takes a second, at least 3.
   std::int64_t steps = 0;
   std::filesystem::path json;
+  std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
   std::chrono::milliseconds timeout{};
 };
 

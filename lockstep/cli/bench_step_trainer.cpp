@@ -7,6 +7,7 @@
 #include <lockstep/models/resnet.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
+#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/memory_format.h>
 
 namespace lockstep {
@@ -120,10 +121,15 @@ class CoupledTrainer final : public StepTrainer {
                                   static_cast<const OptimizerType*>(nullptr))) {}
 
   void step() override {
-    replica_.zero_grad(*optimizer_);
+    {
+      const SpanScope scope("zero gradients", "phase");
+      replica_.zero_grad(*optimizer_);
+    }
     replica_.backward([this](const torch::Tensor& images) { return ddp_.forward(images); });
+    const SpanScope scope("optimizer", "phase");
     optimizer_->step();
   }
+  std::vector<Span> spans() override { return ddp_.core().spans("bench"); }
   std::optional<double> exposed_seconds() const override { return ddp_.communication_seconds(); }
 
  private:
@@ -154,9 +160,11 @@ Replica::Replica(const StepWork& work)
 void Replica::backward(const std::function<torch::Tensor(const torch::Tensor&)>& forward) {
   torch::Tensor loss;
   {
+    const SpanScope scope("forward", "phase");
     const AutocastScope autocast(precision_, torch::kCPU);
     loss = net_->loss(forward(images_), labels_);
   }
+  const SpanScope scope("backward", "phase");
   loss.backward();
 }
 

@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 
 #include <lockstep/cli/bench_step_settings.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/trace/span.h>
 #include <lockstep/train/precision.h>
 
 namespace lockstep {
@@ -38,6 +40,8 @@ class StepTrainer {
   /// That backward waited for communication at its end, since the beginning; nothing where that is
   /// not known.
   virtual std::optional<double> exposed_seconds() const { return std::nullopt; }
+  /// What is known of the last steps beside what SpanScope records.
+  virtual std::vector<Span> spans() { return {}; }
 };
 
 struct StepWork {

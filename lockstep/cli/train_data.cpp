@@ -33,17 +33,17 @@ RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& re
   double seconds = 0;
   RecipeData data = [&] {
     const SecondsScope scope(seconds);
-    return settings.recipe->load_data({.directory = settings.data,
-                                       .may_download = request.may_download,
-                                       .max_image_pixels = settings.max_image_pixels,
-                                       .decoding = settings.decoding,
-                                       .seed = settings.seed,
-                                       .validation_fraction = settings.of_recipe.validation_fraction,
-                                       .cache_bytes = cache_bytes(settings),
-                                       .local_processes =
-                                           settings.worker ? settings.worker->local_world_size : 1,
-                                       .progress = progress,
-                                       .message = message});
+    return settings.recipe->load_data(
+        {.directory = settings.data,
+         .may_download = request.may_download,
+         .max_image_pixels = settings.max_image_pixels,
+         .decoding = settings.decoding,
+         .seed = settings.seed,
+         .validation_fraction = settings.of_recipe.validation_fraction,
+         .cache_bytes = cache_bytes(settings),
+         .local_processes = settings.worker ? settings.worker->local_world_size : 1,
+         .progress = progress,
+         .message = message});
   }();
   data.seconds_to_open = seconds;
   return data;

@@ -39,12 +39,15 @@ void add_report_options(CLI::App& command, LimitArguments& to) {
                   "Show the model's modules, their parameters and output shapes before training: 1 "
                   "for its children, -1 for all (default: not)")
       ->transform(whole_number<int>());
-  add_count(command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
-            "Steps from one histogram of each parameter and its gradient to the next (--logger only, "
-            "default: none)");
-  command.add_option("--profiler", to.profiler,
-                     "simple: how long each part of the run took, in a table at its end and in "
-                     "--json; trace: LibTorch's operations of some steps, too, in operations.json in --out")
+  add_count(
+      command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
+      "Steps from one histogram of each parameter and its gradient to the next (--logger only, "
+      "default: none)");
+  command
+      .add_option(
+          "--profiler", to.profiler,
+          "simple: how long each part of the run took, in a table at its end and in "
+          "--json; trace: LibTorch's operations of some steps, too, in operations.json in --out")
       ->capture_default_str();
   command.add_flag("--trace", to.trace,
                    "Write what all threads of all ranks did in the last steps, on one clock, to "
@@ -103,8 +106,7 @@ void resolve_length(const LimitArguments& arguments, TrainerOptions& options) {
   take_count(arguments.max_steps, "--max-steps", 1, options.max_steps);
   if (arguments.max_time) options.max_time_seconds = parse_max_time(*arguments.max_time);
   if (arguments.early_stopping) {
-    const WatchedValue watched =
-        parse_watched_value("--early-stopping", *arguments.early_stopping);
+    const WatchedValue watched = parse_watched_value("--early-stopping", *arguments.early_stopping);
     check.at_least("the patience of --early-stopping", static_cast<double>(watched.number), 1);
     options.early_stopping = EarlyStoppingOptions{
         .monitor = watched.metric, .mode = watched.goal, .patience = watched.number};

@@ -22,8 +22,8 @@ class BenchTableCommand : public TrainCommand {
   ProgramResult table(const std::vector<std::string>& more) const {
     std::vector<std::string> words = {LOCKSTEP_PROGRAM, "bench", "table"};
     words.insert(words.end(), more.begin(), more.end());
-    return run_to_end(words, {{"XDG_CACHE_HOME", in_scratch("cache")},
-                              {"LOCKSTEP_DATA", data.path().string()}});
+    return run_to_end(
+        words, {{"XDG_CACHE_HOME", in_scratch("cache")}, {"LOCKSTEP_DATA", data.path().string()}});
   }
   nlohmann::json rows_in(const std::string& name) const {
     return nlohmann::json::parse(read_text(scratch / name));
@@ -60,12 +60,46 @@ TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
   EXPECT_EQ(rows[0]["efficiency"], 1.0);
 }
 
-TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
+TEST_F(BenchTableCommand, TracesEachRow) {
   const ProgramResult result =
-      table({"mnist", "--ranks", "1,2", "--strategies", "ddp,dp,zero1", "--kernels",
-             "fused,libtorch", "--batch-per-rank", "8", "--epochs", "1", "--rounds", "2",
-             "--max-steps", "2", "--threads", "1", "--accelerator", "cpu", "--format", "markdown",
-             "--json", in_scratch("table.json")});
+      table({"mnist", "--ranks", "1,2", "--batch-per-rank", "8", "--epochs", "1", "--max-steps",
+             "2", "--threads", "1", "--accelerator", "cpu", "--trace", in_scratch("traces")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* name :
+       {"single-native-1-rank-batch-per-rank-8.json", "ddp-native-2-ranks-batch-per-rank-8.json"}) {
+    const nlohmann::json trace = rows_in(std::string("traces/") + name);
+    std::size_t steps = 0;
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+      steps += event.at("ph") == "X" && event.at("cat") == "step" && event.at("pid") == 0 ? 1 : 0;
+    }
+    EXPECT_EQ(steps, 2U) << name;
+  }
+}
+
+TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
+  const ProgramResult result = table({"mnist",
+                                      "--ranks",
+                                      "1,2",
+                                      "--strategies",
+                                      "ddp,dp,zero1",
+                                      "--kernels",
+                                      "fused,libtorch",
+                                      "--batch-per-rank",
+                                      "8",
+                                      "--epochs",
+                                      "1",
+                                      "--rounds",
+                                      "2",
+                                      "--max-steps",
+                                      "2",
+                                      "--threads",
+                                      "1",
+                                      "--accelerator",
+                                      "cpu",
+                                      "--format",
+                                      "markdown",
+                                      "--json",
+                                      in_scratch("table.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("| strategy | loader | kernels | ranks | threads | batch per rank |"),
@@ -88,8 +122,8 @@ TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
 // Without --threads a rank alone has no more of them than each of several.
 TEST_F(BenchTableCommand, GivesAllRanksEqualThreads) {
   const ProgramResult result =
-      table({"mnist", "--ranks", "1,2", "--max-steps", "1", "--batch-per-rank", "4", "--epochs", "1",
-             "--json", in_scratch("table.json")});
+      table({"mnist", "--ranks", "1,2", "--max-steps", "1", "--batch-per-rank", "4", "--epochs",
+             "1", "--json", in_scratch("table.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json rows = rows_in("table.json");
   EXPECT_EQ(rows[0]["threads_per_rank"], rows[1]["threads_per_rank"]);
@@ -111,10 +145,26 @@ cat >"$report" <<END
  "epochs": [{"seconds": 4, "images_per_second": 4, "processor_seconds": 2, "phases": {"data": 1}}]}
 END
 )");
-  const ProgramResult result =
-      table({"mnist", "--ranks", "1,2", "--batch-per-rank", "8", "--epochs", "1", "--max-steps",
-             "2", "--threads", "1", "--accelerator", "cpu", "--with-peers", "--peer-python", "sh",
-             "--peers", in_scratch("peers"), "--json", in_scratch("table.json")});
+  const ProgramResult result = table({"mnist",
+                                      "--ranks",
+                                      "1,2",
+                                      "--batch-per-rank",
+                                      "8",
+                                      "--epochs",
+                                      "1",
+                                      "--max-steps",
+                                      "2",
+                                      "--threads",
+                                      "1",
+                                      "--accelerator",
+                                      "cpu",
+                                      "--with-peers",
+                                      "--peer-python",
+                                      "sh",
+                                      "--peers",
+                                      in_scratch("peers"),
+                                      "--json",
+                                      in_scratch("table.json")});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("error: bench table: PyTorch's ddp, dataloader, 2 ranks, batch "
                                     "per rank 8 failed: "));
@@ -135,10 +185,9 @@ END
 
 TEST_F(BenchTableCommand, EndsAPeerThatHangs) {
   scratch.write("peers/train_epochs.py", "sleep 600\n");
-  const ProgramResult result =
-      table({"mnist", "--ranks", "1", "--batch-per-rank", "8", "--epochs", "1", "--max-steps", "1",
-             "--with-peers", "--peer-python", "sh", "--peers", in_scratch("peers"),
-             "--peer-timeout", "1"});
+  const ProgramResult result = table({"mnist", "--ranks", "1", "--batch-per-rank", "8", "--epochs",
+                                      "1", "--max-steps", "1", "--with-peers", "--peer-python",
+                                      "sh", "--peers", in_scratch("peers"), "--peer-timeout", "1"});
   expect_one_error(result, 1, "failed: it did not end within 1 s (--peer-timeout)", "hangs");
 }
 
@@ -146,8 +195,8 @@ TEST_F(BenchTableCommand, RefusesBadUsageBeforeItMeasures) {
   expect_one_error(table({"autoencoder"}), 2, "autoencoder: give --data DIR", "no folder");
   expect_one_error(table({"mnist", "--ranks", "1,x"}), 2,
                    "--ranks must be whole numbers with commas, as in 1,2,4, got '1,x'", "ranks");
-  expect_one_error(table({"mnist", "--strategies", "pipeline", "--ranks", "2,9"}), 2,
-                   "--stages 9", "too many stages");
+  expect_one_error(table({"mnist", "--strategies", "pipeline", "--ranks", "2,9"}), 2, "--stages 9",
+                   "too many stages");
   expect_one_error(table({"mnist", "--with-peers", "--peers", in_scratch("none")}), 2,
                    "bench table: --with-peers finds no train_epochs.py in", "no peers");
   scratch.write("peers/train_epochs.py", "");

@@ -133,9 +133,11 @@ TEST(BenchTable, ComparesEachProgramWithItsOwnRankAlone) {
 
 // Other kernels, batches and loaders are other work.
 TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
-  for (const TableWay& alone : {TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
-                                TableWay{.strategy = "single", .loader = "native", .fused_kernels = false, .batch_per_rank = 64},
-                                TableWay{.strategy = "single", .loader = "native", .batch_per_rank = 32}}) {
+  for (const TableWay& alone :
+       {TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
+        TableWay{
+            .strategy = "single", .loader = "native", .fused_kernels = false, .batch_per_rank = 64},
+        TableWay{.strategy = "single", .loader = "native", .batch_per_rank = 32}}) {
     std::vector<BenchTableRow> rows = {table_row_of(alone, {run_of(1, {4}).dump()}, 2),
                                        table_row_of(way_of(2), {run_of(2, {4}).dump()}, 2)};
     set_efficiencies(rows);
@@ -144,26 +146,26 @@ TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
 }
 
 TEST(BenchTable, PrintsOneTableOfEpochsAndOneOfSetUp) {
-  const std::string text = bench_table_text(
-      rows_of_all_kinds(), {.max_steps = 10, .more = {"A sentence."}}, "table");
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("strategy        loader         ranks  threads  batch per rank"),
-                    HasSubstr("PyTorch ddp     dataloader +1      2"),
-                    HasSubstr("5.000 to 5.000"), HasSubstr("\nSet-up, before the first step:\n"),
-                    HasSubstr("An epoch was cut to 10 steps (--max-steps)."),
-                    HasSubstr("\nA sentence.\n"), Not(HasSubstr("kernels")), Not(HasSubstr("GPU"))));
+  const std::string text =
+      bench_table_text(rows_of_all_kinds(), {.max_steps = 10, .more = {"A sentence."}}, "table");
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("strategy        loader         ranks  threads  batch per rank"),
+                  HasSubstr("PyTorch ddp     dataloader +1      2"), HasSubstr("5.000 to 5.000"),
+                  HasSubstr("\nSet-up, before the first step:\n"),
+                  HasSubstr("An epoch was cut to 10 steps (--max-steps)."),
+                  HasSubstr("\nA sentence.\n"), Not(HasSubstr("kernels")), Not(HasSubstr("GPU"))));
 }
 
 TEST(BenchTable, TellsKernelsApartWhereThereAreTwo) {
   TableWay plain = way_of(2);
   plain.fused_kernels = false;
-  const std::string text =
-      bench_table_text({table_row_of(way_of(2), {run_of(2, {5}).dump()}, 2),
-                        table_row_of(plain, {run_of(2, {5}).dump()}, 2)},
-                       {}, "markdown");
-  EXPECT_THAT(text, AllOf(HasSubstr("| strategy | loader | kernels | ranks |"),
-                          HasSubstr("| ddp | native | fused | 2 |"),
-                          HasSubstr("| ddp | native | libtorch | 2 |"), HasSubstr("|---|---|---|---:|")));
+  const std::string text = bench_table_text({table_row_of(way_of(2), {run_of(2, {5}).dump()}, 2),
+                                             table_row_of(plain, {run_of(2, {5}).dump()}, 2)},
+                                            {}, "markdown");
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("| strategy | loader | kernels | ranks |"),
+                    HasSubstr("| ddp | native | fused | 2 |"),
+                    HasSubstr("| ddp | native | libtorch | 2 |"), HasSubstr("|---|---|---|---:|")));
 }
 
 TEST(BenchTable, SaysWhatFailedAndKeepsTheOtherRows) {

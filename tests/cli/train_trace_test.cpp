@@ -25,9 +25,10 @@ class TrainTrace : public TrainCommand {
  protected:
   // Trains one epoch of 4 steps and returns its trace.
   json trace_of(std::vector<std::string> more) const {
-    std::vector<std::string> words = {"mnist",       "--max-epochs", "1",   "--batch-size", "16",
-                                      "--threads",   "1",            "--accelerator", "cpu",
-                                      "--overwrite", "--out",        in_scratch("run"), "--trace"};
+    std::vector<std::string> words = {"mnist",  "--max-epochs", "1",     "--batch-size",
+                                      "16",     "--threads",    "1",     "--accelerator",
+                                      "cpu",    "--overwrite",  "--out", in_scratch("run"),
+                                      "--trace"};
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult result = train(words);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -51,7 +52,8 @@ class TrainTrace : public TrainCommand {
   static std::set<std::string> tracks(const json& trace, int rank) {
     std::set<std::string> found;
     for (const json& event : events(trace, "M", rank)) {
-      if (event.at("name") == "thread_name") found.insert(event.at("args").at("name").get<std::string>());
+      if (event.at("name") == "thread_name")
+        found.insert(event.at("args").at("name").get<std::string>());
     }
     return found;
   }
@@ -63,14 +65,15 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
     const std::vector<json> spans = events(trace, "X", rank);
     // The step before them is there where something of it ended after the first of them began.
     EXPECT_THAT(names(spans, "step"), IsSupersetOf({"step 3", "step 4"})) << rank;
-    EXPECT_THAT(names(spans, "step"), Each(::testing::AnyOf("step 2", "step 3", "step 4",
-                                                            "step 5")));
+    EXPECT_THAT(names(spans, "step"),
+                Each(::testing::AnyOf("step 2", "step 3", "step 4", "step 5")));
     const std::vector<std::string> phases = names(spans, "phase");
     for (const char* phase : {"wait for data", "forward", "backward", "optimizer"}) {
       EXPECT_EQ(std::count(phases.begin(), phases.end(), phase), 2) << phase << " of " << rank;
     }
     EXPECT_THAT(phases, ::testing::Contains("evaluation"));
-    EXPECT_THAT(tracks(trace, rank), IsSupersetOf({std::string("training"), std::string("bucket 0")}));
+    EXPECT_THAT(tracks(trace, rank),
+                IsSupersetOf({std::string("training"), std::string("bucket 0")}));
     for (const json& span : spans) EXPECT_GE(span.at("dur"), 0.0) << span;
   }
   // A flow leads from the rank that came last to the other one, for each reduction.
@@ -84,7 +87,9 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
   }
   EXPECT_GE(flows.size(), 2U);
   for (const auto& [id, ends] : flows) {
-    EXPECT_TRUE(ends == std::set<std::string>({"s0", "f1"}) || ends == std::set<std::string>({"s1", "f0"})) << id;
+    EXPECT_TRUE(ends == std::set<std::string>({"s0", "f1"}) ||
+                ends == std::set<std::string>({"s1", "f0"}))
+        << id;
   }
   // Both ranks of one host have one clock.
   for (const json& clock : trace.at("otherData").at("clocks")) {
@@ -94,10 +99,11 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
   }
 }
 
-// Accumulated batches cost one reduction: the last step has two forwards, but sends its bucket once.
+// Accumulated batches cost one reduction: the last step has two forwards, but sends its bucket
+// once.
 TEST_F(TrainTrace, HasOneReductionForTheBatchesOfAStep) {
-  const json trace = trace_of({"--nproc-per-node", "2", "--accumulate-grad-batches", "2",
-                               "--trace-steps", "1"});
+  const json trace =
+      trace_of({"--nproc-per-node", "2", "--accumulate-grad-batches", "2", "--trace-steps", "1"});
   for (int rank = 0; rank < 2; ++rank) {
     const std::vector<json> spans = events(trace, "X", rank);
     const std::vector<std::string> phases = names(spans, "phase");
@@ -115,7 +121,8 @@ TEST_F(TrainTrace, LiesBesideTheRecordOfTheRun) {
   EXPECT_EQ(run.at("state"), "complete");
   EXPECT_EQ(run.at("world_size"), 2);
   EXPECT_EQ(run.at("epochs").size(), 1U);
-  EXPECT_THAT(run.at("command").get<std::string>(), ::testing::HasSubstr("train mnist --max-epochs 1"));
+  EXPECT_THAT(run.at("command").get<std::string>(),
+              ::testing::HasSubstr("train mnist --max-epochs 1"));
   EXPECT_FALSE(run.at("versions").at("libtorch").get<std::string>().empty());
 }
 
@@ -138,10 +145,11 @@ TEST_F(TrainTrace, TellsTheDoctorWhatLimitedTheRun) {
 
 TEST_F(TrainTrace, HasReplicasAndStagesOnThreads) {
   const json replicas = trace_of({"--strategy", "dp", "--devices", "2"});
-  EXPECT_THAT(tracks(replicas, 0), IsSupersetOf({std::string("training"), std::string("replica 0 on cpu"),
-                                                 std::string("replica 1 on cpu")}));
-  const json stages = trace_of({"--strategy", "pipeline", "--stages", "2", "--micro-batches", "2",
-                                "--schedule", "1f1b"});
+  EXPECT_THAT(tracks(replicas, 0),
+              IsSupersetOf({std::string("training"), std::string("replica 0 on cpu"),
+                            std::string("replica 1 on cpu")}));
+  const json stages = trace_of(
+      {"--strategy", "pipeline", "--stages", "2", "--micro-batches", "2", "--schedule", "1f1b"});
   EXPECT_THAT(tracks(stages, 0), IsSupersetOf({std::string("worker 0"), std::string("worker 1")}));
   EXPECT_THAT(names(events(stages, "X", 0), "forward"), IsSupersetOf({"0F0", "0F1", "1F0", "1F1"}));
   EXPECT_THAT(names(events(stages, "X", 0), "backward"), IsSupersetOf({"0B1", "1B0"}));
@@ -164,8 +172,8 @@ TEST_F(TrainTrace, HasHybridsOfRanks) {
 TEST_F(TrainTrace, IsRefusedWithoutAFolder) {
   expect_one_error(train({"mnist", "--trace"}), 2,
                    "train: --trace needs --out DIR, where trace.json is written", "no folder");
-  expect_one_error(train({"mnist", "--trace", "--out", in_scratch("run"), "--trace-steps", "101"}), 2,
-                   "train: --trace-steps must be from 1 to 100, got 101", "steps");
+  expect_one_error(train({"mnist", "--trace", "--out", in_scratch("run"), "--trace-steps", "101"}),
+                   2, "train: --trace-steps must be from 1 to 100, got 101", "steps");
 }
 
 }  // namespace

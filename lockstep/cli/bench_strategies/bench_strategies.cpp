@@ -9,6 +9,7 @@
 #include <lockstep/cli/bench_strategies/strategy_cuts.h>
 #include <lockstep/cli/bench_strategies/strategy_rank.h>
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/other_programs.h>
 #include <lockstep/launch/launcher.h>
@@ -112,6 +113,7 @@ const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
 }  // namespace
 
 void bench_strategies(const BenchStrategiesSettings& asked) {
+  check_trace_folder(kBenchStep, asked.trace);
   const BenchStrategiesSettings settings = with_cuts(asked);
   const OtherPrograms others;
   const std::vector<StrategyRounds> ways = measure_ways(settings);

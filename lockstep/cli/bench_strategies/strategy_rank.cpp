@@ -12,6 +12,7 @@
 
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_step_trainer.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/bench_strategies/strategy_work.h>
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/clock.h>
@@ -20,6 +21,7 @@
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/parallel/thread_share.h>
+#include <lockstep/train/phase_scope.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategy.h>
 
@@ -95,7 +97,7 @@ class StrategyTrainer {
   double step() {
     const auto start = Clock::now();
     {
-      const SecondsScope scope(phases_.optimizer);
+      const PhaseScope scope(phases_.optimizer, "zero gradients");
       optimizer_->zero_grad();
     }
     strategy_->seed(step_seed(0, 1, steps_++, share_rank_), torch::kCPU);
@@ -107,7 +109,7 @@ class StrategyTrainer {
       }
     }
     {
-      const SecondsScope scope(phases_.optimizer);
+      const PhaseScope scope(phases_.optimizer, "optimizer");
       optimizer_->step();
     }
     return seconds_since(start) * 1e3;
@@ -118,6 +120,7 @@ class StrategyTrainer {
     strategy_seconds_ = 0;
   }
   const PhaseSeconds& phases() const { return phases_; }
+  std::vector<Span> spans() { return strategy_->spans(); }
   double strategy_seconds() const { return strategy_seconds_; }
 
   // See RankFigures.
@@ -216,6 +219,10 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   // Memory is read while all ranks exist: shared pages are divided by the number of ranks.
   start_line.barrier();
   mine.proportional_bytes = proportional_bytes();
+  if (!settings.trace.empty()) {
+    trace_steps(trace_file_of(settings.trace, way.name), [&] { trainer->step(); },
+                [&] { return trainer->spans(); }, start_line);
+  }
   mine.whole_backward = trainer->whole_backward();
   if (way.ranks == 1) trainer.reset();  // so that memory need not hold two models
   mine.device_bytes = count_device_bytes(settings, way, group);

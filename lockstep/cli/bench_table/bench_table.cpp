@@ -12,13 +12,14 @@
 
 #include <ATen/Context.h>
 
-#include <CLI/CLI.hpp>
 #include <torch/version.h>
+#include <CLI/CLI.hpp>
 
 #include <lockstep/cli/bench.h>
 #include <lockstep/cli/bench_table/table_peers.h>
 #include <lockstep/cli/bench_table/table_rows.h>
 #include <lockstep/cli/bench_table/table_ways.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/other_programs.h>
@@ -69,9 +70,9 @@ class ReportFile {
 // A row while it is measured.
 struct MeasuredWay {
   TableWay way;
-  TrainSettings settings;          // what ours trains, or what the peer trains as well
-  std::vector<std::string> runs;   // the records of the rounds
-  std::string error;               // of the first round that failed
+  TrainSettings settings;         // what ours trains, or what the peer trains as well
+  std::vector<std::string> runs;  // the records of the rounds
+  std::string error;              // of the first round that failed
 };
 
 class TableRun {
@@ -108,6 +109,9 @@ class TableRun {
   TrainSettings settings_of(const TableWay& way) const {
     TrainSettings settings = resolve(arguments_of(arguments_, way));
     settings.quiet = true;
+    if (!arguments_.trace.empty()) {
+      settings.trainer.trace.file = trace_file_of(arguments_.trace, name_of(way));
+    }
     return settings;
   }
 
@@ -118,8 +122,8 @@ class TableRun {
     std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << name_of(way) << std::endl;
   }
 
-  // A row that fails leaves the others theirs. An interruption ends the command, and so do data that no
-  // row could have.
+  // A row that fails leaves the others theirs. An interruption ends the command, and so do data
+  // that no row could have.
   void measure_once(MeasuredWay& way) {
     if (!way.error.empty()) return;
     try {
@@ -142,8 +146,8 @@ class TableRun {
     }
   }
 
-  // A training of a row's own, which starts with processes of its own, and so with an empty cache. It
-  // begins here, and not with the command.
+  // A training of a row's own, which starts with processes of its own, and so with an empty cache.
+  // It begins here, and not with the command.
   void train(TrainSettings settings, const std::filesystem::path& report) {
     settings.json = report;
     settings.started = Clock::now();
@@ -158,8 +162,7 @@ class TableRun {
 
   static BenchTableRow row_of(const MeasuredWay& way) {
     if (way.error.empty()) {
-      return table_row_of(way.way, way.runs,
-                          static_cast<std::int64_t>(available_cpus().size()));
+      return table_row_of(way.way, way.runs, static_cast<std::int64_t>(available_cpus().size()));
     }
     BenchTableRow row;
     row.way = way.way;
@@ -190,10 +193,11 @@ BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableS
   }
   for (const std::string& peer : peers) programs += "; " + peer;
   notes.more.push_back(programs + ".");
-  notes.more.push_back(str(amount_of(static_cast<std::int64_t>(available_cpus().size()), "processor"),
-                           " (", cpu_model_name(), "), ", amount_of(count_visible_gpus(), "GPU"),
-                           "; ", amount_of(table.rounds, "round"), " of ",
-                           arguments.epochs, arguments.epochs == 1 ? " epoch" : " epochs", " a row."));
+  notes.more.push_back(
+      str(amount_of(static_cast<std::int64_t>(available_cpus().size()), "processor"), " (",
+          cpu_model_name(), "), ", amount_of(count_visible_gpus(), "GPU"), "; ",
+          amount_of(table.rounds, "round"), " of ", arguments.epochs,
+          arguments.epochs == 1 ? " epoch" : " epochs", " a row."));
   if (others && *others > kNoticeableShare) {
     notes.more.push_back(str("Other programs used ", percent_text(*others),
                              " of the processors meanwhile: measure again without them."));
@@ -205,12 +209,12 @@ void run_table(const BenchTableArguments& arguments) {
   if (worker_environment()) {
     throw ConfigError("bench table: it starts its ranks itself; run it without a launcher");
   }
-  // NVML knows of GPUs without a CUDA context, which ranks could not be forked beside. A CPU build of
-  // LibTorch cannot use them.
+  // NVML knows of GPUs without a CUDA context, which ranks could not be forked beside. A CPU build
+  // of LibTorch cannot use them.
   const int gpus = at::globalContext().hasCUDART() ? count_visible_gpus() : 0;
-  const BenchTableSettings table =
-      resolve_table(arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()),
-                                .gpus = gpus});
+  const BenchTableSettings table = resolve_table(
+      arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()), .gpus = gpus});
+  check_trace_folder("bench table", arguments.trace);
   const OtherPrograms others;
   TableRun run(arguments, table);
   const std::vector<BenchTableRow> rows = run.measure();
@@ -244,9 +248,10 @@ void add_bench_table_command(CLI::App& bench) {
   command->add_option("--ranks", to->ranks,
                       "Numbers of ranks, with commas (default: 1,2,4,... up to the processors, or "
                       "GPUs, of this machine)");
-  command->add_option("--strategies", to->strategies,
-                      "Strategies of several ranks, with commas: " + join(strategy_names()) +
-                          "; of dp a rank is a replica, of single a share of the threads")
+  command
+      ->add_option("--strategies", to->strategies,
+                   "Strategies of several ranks, with commas: " + join(strategy_names()) +
+                       "; of dp a rank is a replica, of single a share of the threads")
       ->capture_default_str();
   command->add_option("--loaders", to->loaders, "native, cuda, dali, with commas")
       ->capture_default_str();
@@ -256,9 +261,10 @@ void add_bench_table_command(CLI::App& bench) {
                       "Images of a rank's step, several with commas for rows each (default: the "
                       "recipe's batch)");
   command
-      ->add_option("--epochs", to->epochs,
-                   "Epochs of each run: the seconds are those without the first, which warms up and "
-                   "fills the cache of decoded images")
+      ->add_option(
+          "--epochs", to->epochs,
+          "Epochs of each run: the seconds are those without the first, which warms up and "
+          "fills the cache of decoded images")
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
   command
@@ -296,6 +302,11 @@ void add_bench_table_command(CLI::App& bench) {
   command->add_option("--format", to->format, join(bench_table_formats()))->capture_default_str();
   command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
+  command
+      ->add_option("--trace", to->trace,
+                   "Write what all threads of all ranks did in the last ten steps of each row of "
+                   "ours, a file for each, for https://ui.perfetto.dev; costs less than a percent")
+      ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });
 }

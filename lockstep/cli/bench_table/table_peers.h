@@ -11,13 +11,13 @@
 
 namespace lockstep {
 
-/// Where the programs lie: --peers, else ../share/lockstep/peers beside this program, as installed, or
-/// the folder benchmarks/peers of the source tree that it was built in. ConfigError where there are
-/// none.
+/// Where the programs lie: --peers, else ../share/lockstep/peers beside this program, as installed,
+/// or the folder benchmarks/peers of the source tree that it was built in. ConfigError where there
+/// are none.
 std::filesystem::path find_peers(const BenchTableArguments& arguments);
 
-/// The words that start the peer of `way`, which has a TablePeer. `settings` are those of the row of
-/// ours with the same work; `report` is the file that the peer writes.
+/// The words that start the peer of `way`, which has a TablePeer. `settings` are those of the row
+/// of ours with the same work; `report` is the file that the peer writes.
 std::vector<std::string> peer_command(const BenchTableArguments& arguments, const TableWay& way,
                                       const TrainSettings& settings,
                                       const std::filesystem::path& peers,

@@ -13,7 +13,8 @@ namespace {
 
 using RunJson = nlohmann::json;
 
-std::vector<double> numbers_of(const std::vector<RunJson>& objects, const RunJson::json_pointer& path) {
+std::vector<double> numbers_of(const std::vector<RunJson>& objects,
+                               const RunJson::json_pointer& path) {
   std::vector<double> values;
   for (const RunJson& object : objects) {
     if (object.contains(path) && !object.at(path).is_null()) {
@@ -58,7 +59,8 @@ void read_what_was_run(const RunJson& run, BenchTableRow& row) {
   row.backend = run.at("backend").get<std::string>();
   if (row.way.peer) {
     row.peer = str("torch ", run.at("torch").get<std::string>(), ", ", row.way.peer->loader);
-    if (row.way.peer->workers > 0) row.peer += str(" with ", amount_of(row.way.peer->workers, "worker"));
+    if (row.way.peer->workers > 0)
+      row.peer += str(" with ", amount_of(row.way.peer->workers, "worker"));
   }
   row.ranks = run.at("world_size").get<int>() * run.value("devices", 1);
   row.threads_per_rank = run.at("threads_per_rank").get<int>() / run.value("devices", 1);
@@ -97,8 +99,8 @@ void read_epochs(const std::vector<RunJson>& epochs, int devices, BenchTableRow&
 
 bool is_same_program(const TableWay& one, const TableWay& other) {
   if (one.peer.has_value() != other.peer.has_value()) return false;
-  return !one.peer || (one.peer->loader == other.peer->loader &&
-                       one.peer->workers == other.peer->workers);
+  return !one.peer ||
+         (one.peer->loader == other.peer->loader && one.peer->workers == other.peer->workers);
 }
 
 // Whether `alone` is one rank with the work that each rank of `row` has.

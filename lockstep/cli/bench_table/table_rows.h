@@ -18,8 +18,8 @@ struct BenchTableRow {
   std::string backend{};  ///< "none" with one process, else "shm", "gloo", "nccl"
   /// PyTorch's version and its loader; empty for a row of ours.
   std::string peer{};
-  int ranks = 1;             ///< processes, or replicas of strategy dp
-  int threads_per_rank = 1;  ///< of compute
+  int ranks = 1;                ///< processes, or replicas of strategy dp
+  int threads_per_rank = 1;     ///< of compute
   bool oversubscribed = false;  ///< more compute threads than processors
   int rounds = 0;
   // What rank 0 did before its first step:
@@ -38,12 +38,13 @@ struct BenchTableRow {
   double cpu_utilisation = 0;
   // Means over the ranks' GPUs, as nvidia-smi has them, from 0 to 1; absent on CPUs:
   std::optional<double> gpu_utilisation{};
-  std::optional<double> gpu_memory_utilisation{};  ///< share of time in which memory was read or written
-  std::optional<double> gpu_power_w{};             ///< of each
+  std::optional<double>
+      gpu_memory_utilisation{};         ///< share of time in which memory was read or written
+  std::optional<double> gpu_power_w{};  ///< of each
   /// Images per second, as a share of as many times those of one rank alone with the same batch per
   /// rank, loader and kernels; absent where that has not been measured.
   std::optional<double> efficiency{};
-  double data_wait_s = 0;              ///< of rank 0, in such an epoch
+  double data_wait_s = 0;  ///< of rank 0, in such an epoch
   /// What rank 0 waited for messages in such an epoch; absent where the program does not report it.
   std::optional<double> exposed_communication_s{};
   double seconds_to_first_step = 0;

@@ -145,7 +145,8 @@ std::string plain_table(const std::vector<Column>& columns, const Rows& rows) {
   for (const BenchTableRow& row : rows) lines.push_back(cells_of(columns, row));
   std::vector<int> widths(columns.size());
   for (std::size_t i = 0; i < columns.size(); ++i) {
-    for (const auto& line : lines) widths[i] = std::max(widths[i], static_cast<int>(line[i].size()));
+    for (const auto& line : lines)
+      widths[i] = std::max(widths[i], static_cast<int>(line[i].size()));
     if (columns[i].is_text) widths[i] = -widths[i];
   }
   std::string text;
@@ -166,8 +167,8 @@ std::string markdown_table(const std::vector<Column>& columns, const Rows& rows)
 std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& notes) {
   std::vector<std::string> lines;
   if (notes.max_steps) {
-    lines.push_back(str("An epoch was cut to ", amount_of(*notes.max_steps, "step"),
-                        " (--max-steps)."));
+    lines.push_back(
+        str("An epoch was cut to ", amount_of(*notes.max_steps, "step"), " (--max-steps)."));
   }
   lines.emplace_back(
       "Seconds are medians of the epochs after the first of each run, with their range; the first "
@@ -179,7 +180,8 @@ std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& note
         return row.way.strategy == "single" && row.way.ranks > 1;
       })) {
     lines.emplace_back(
-        "One process with several threads has the batch of as many ranks, and its efficiency counts "
+        "One process with several threads has the batch of as many ranks, and its efficiency "
+        "counts "
         "them.");
   }
   lines.emplace_back(

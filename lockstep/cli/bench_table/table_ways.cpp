@@ -74,8 +74,8 @@ std::string obstacle(const TableWay& way, const TableMachine& machine) {
 // PyTorch's counterpart of a row of ours; nothing where it has none.
 std::optional<TablePeer> peer_of(const TableWay& way, bool on_gpus) {
   const bool has_loader = way.loader == "native" || way.loader == "dali";
-  const bool has_strategy = way.strategy == "single" || way.strategy == "ddp" ||
-                            (way.strategy == "dp" && on_gpus);
+  const bool has_strategy =
+      way.strategy == "single" || way.strategy == "ddp" || (way.strategy == "dp" && on_gpus);
   if (!has_loader || !has_strategy) return std::nullopt;
   return TablePeer{.strategy = way.strategy,
                    .loader = way.loader == "dali" ? "dali" : "dataloader"};
@@ -87,7 +87,8 @@ class TableWays {
   TableWays(TableAxes axes, const TableMachine& machine, bool on_gpus, std::int64_t threads)
       : axes_(std::move(axes)), machine_(machine), on_gpus_(on_gpus), threads_(threads) {
     for (const std::int64_t batch : axes_.batches) {
-      for (const std::int64_t count : axes_.ranks) add_all({.ranks = count, .batch_per_rank = batch});
+      for (const std::int64_t count : axes_.ranks)
+        add_all({.ranks = count, .batch_per_rank = batch});
     }
   }
 
@@ -198,8 +199,8 @@ BenchTableSettings resolve_table(const BenchTableArguments& arguments,
       arguments.train.threads > 0 ? arguments.train.threads : std::max<std::int64_t>(share, 1);
   TableWays rows(std::move(axes), machine, on_gpus, threads);
   if (rows.ways.empty()) {
-    throw ConfigError(lockstep::str(kTableCommand, ": there is nothing to measure: ",
-                                    join(rows.notes, "; ")));
+    throw ConfigError(
+        lockstep::str(kTableCommand, ": there is nothing to measure: ", join(rows.notes, "; ")));
   }
   return {.ways = std::move(rows.ways),
           .notes = std::move(rows.notes),

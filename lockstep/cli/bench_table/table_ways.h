@@ -29,6 +29,7 @@ struct BenchTableArguments {
   double peer_timeout_seconds = 1200;
   std::string format = "table";
   std::string json;
+  std::string trace;  ///< folder of a trace for each row of ours; empty: none
 };
 
 struct BenchTableSettings {
