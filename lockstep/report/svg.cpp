@@ -1,8 +1,10 @@
 #include <lockstep/report/svg.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/formats/logged_values.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::svg {
@@ -14,8 +16,9 @@ std::string number(double value) {
 }
 
 std::string escaped(std::string_view text) {
+  std::string replaced;
   std::string result;
-  for (const char c : text) {
+  for (const char c : as_utf8(text, replaced)) {
     switch (c) {
       case '&':
         result += "&amp;";
@@ -30,7 +33,8 @@ std::string escaped(std::string_view text) {
         result += "&quot;";
         break;
       default:
-        result += c;
+        // Control characters are none of XML's.
+        result += static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t' ? ' ' : c;
     }
   }
   return result;
@@ -50,6 +54,20 @@ std::string text_at(double x, double y, std::string_view classes, std::string_vi
 std::string line_between(double x1, double y1, double x2, double y2) {
   return str("<path class=\"l\" d=\"M", number(x1), " ", number(y1), "L", number(x2), " ",
              number(y2), "\"/>\n");
+}
+
+std::string fitted(std::string_view text, double width) {
+  constexpr double kCharacter = 6.7;  // pixels, of a font of 12
+  const auto most = static_cast<std::size_t>(std::max(width / kCharacter, 1.0));
+  std::size_t characters = 0;
+  std::size_t end = 0;  // behind the last character but one that fits
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
+    if (!begins) continue;
+    if (++characters == most) end = at;
+    if (characters > most) return str(text.substr(0, end), "\u2026");
+  }
+  return std::string(text);
 }
 
 double distance_of_marks(double total) {

@@ -32,8 +32,11 @@ inline constexpr Palette kDark = {
 
 /// A length in pixels, with at most one digit behind the point: "12", "12.5".
 std::string number(double value);
-/// `text` as SVG writes it: "<" is "&lt;".
+/// `text` as SVG writes it: "<" is "&lt;". What is no UTF-8 is replaced, and control characters
+/// become blanks, so that any bytes give well-formed XML.
 std::string escaped(std::string_view text);
+/// `text`, cut with an ellipsis where it would take more than about `width` pixels.
+std::string fitted(std::string_view text, double width);
 
 /// The tag that begins a picture with the given name.
 std::string opened(double width, double height, std::string_view name);

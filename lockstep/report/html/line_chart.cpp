@@ -5,22 +5,24 @@
 #include <limits>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/report/html/chart_width.h>
 #include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::html {
 namespace {
 
-constexpr double kWidth = 720;
-constexpr double kHeight = 300;
-constexpr double kLeft = 70;
-constexpr double kRight = 16;
-constexpr double kTop = 16;
-constexpr double kBottom = 46;
-constexpr double kLegendLine = 18;
+constexpr double kCurvesHeight = 290;
+constexpr double kCurvesLeft = 64;
+constexpr double kCurvesRight = 16;
+constexpr double kCurvesTop = 30;
+constexpr double kCurvesBottom = 46;
+constexpr double kCurvesLegendLine = 20;
+constexpr double kMarkWidth = 46;       // pixels between marks of the x axis, at least
+constexpr std::size_t kMostDots = 120;  // a longer curve is a line only
 
 // Where values lie on the picture.
-struct Scale {
+struct AxisScale {
   double low = 0;
   double high = 1;
   double begin = 0;
@@ -29,82 +31,148 @@ struct Scale {
   double at(double value) const { return begin + (value - low) / (high - low) * (end - begin); }
 };
 
-// The values of all points, by `pick`; nothing below `low`.
-template <class Pick>
-Scale scale_of(const LineChart& chart, const Pick& pick, double begin, double end, bool from_zero) {
-  double low = from_zero ? 0 : std::numeric_limits<double>::max();
-  double high = from_zero ? 0 : std::numeric_limits<double>::lowest();
+AxisScale scale_of(double low, double high, double begin, double end) {
+  if (!(high > low)) {
+    const double margin = low == 0 ? 1 : std::abs(low) / 10;
+    low -= margin;
+    high += margin;
+  }
+  return {.low = low, .high = high, .begin = begin, .end = end};
+}
+
+struct ChartScales {
+  AxisScale x{};
+  AxisScale y{};
+};
+
+ChartScales scales_of(const LineChart& chart, double width) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double low_x = kInfinity, high_x = -kInfinity, low_y = kInfinity, high_y = -kInfinity;
   for (const Curve& curve : chart.curves) {
-    for (const auto& point : curve.points) {
-      low = std::min(low, pick(point));
-      high = std::max(high, pick(point));
+    for (const auto& [x, y] : curve.points) {
+      low_x = std::min(low_x, x);
+      high_x = std::max(high_x, x);
+      low_y = std::min(low_y, y);
+      high_y = std::max(high_y, y);
     }
   }
-  if (high <= low) high = low + 1;
-  return {.low = low, .high = high, .begin = begin, .end = end};
+  constexpr double kAir = 0.06;
+  const double air = (high_y - low_y) * kAir;
+  if (chart.from_zero) {
+    low_y = std::min(low_y, 0.0);
+    high_y = std::max(high_y + air, 0.0);
+    if (high_y <= low_y) high_y = low_y + 1;
+  } else {
+    low_y -= air;
+    high_y += air;
+  }
+  return {.x = scale_of(low_x, high_x, kCurvesLeft, width - kCurvesRight),
+          .y = scale_of(low_y, high_y, kCurvesHeight - kCurvesBottom, kCurvesTop)};
 }
 
 // "0.25", "1,200": as many digits as neighbouring marks need.
 std::string mark_text(double value, double distance) {
   if (distance >= 1) return count_text(value);
-  return fixed_text(value, static_cast<int>(std::ceil(-std::log10(distance))));
+  constexpr int kMostDigits = 6;
+  if (distance < 1e-6) return str(value);
+  return fixed_text(value,
+                    std::min(kMostDigits, static_cast<int>(std::ceil(-std::log10(distance)))));
 }
 
-std::string marks(const Scale& x, const Scale& y, const LineChart& chart) {
+// The marks of an axis from the first one that is not below `scale.low` on.
+std::vector<double> marks_of(const AxisScale& scale, double distance) {
+  std::vector<double> marks;
+  const double tolerance = distance * 1e-9;
+  for (double mark = std::ceil(scale.low / distance - 1e-9);
+       mark * distance <= scale.high + tolerance; ++mark) {
+    marks.push_back(mark == 0 ? 0 : mark * distance);  // -0 is no mark
+  }
+  return marks;
+}
+
+// The distance of marks that leaves room between them.
+double y_distance_of(double range, double least) {
+  constexpr double kMostMarks = 6;
+  double distance = std::max(svg::distance_of_marks(range), least);
+  while (range / distance > kMostMarks) distance *= 2;
+  return distance;
+}
+
+std::string axes_text(const ChartScales& scales, const LineChart& chart, double width) {
   std::string text;
-  const double y_distance = svg::distance_of_marks(y.high - y.low);
-  for (double mark = std::ceil(y.low / y_distance) * y_distance; mark <= y.high + y_distance * 1e-9;
-       mark += y_distance) {
-    text += svg::line_between(kLeft, y.at(mark), kWidth - kRight, y.at(mark));
-    text += svg::text_at(kLeft - 8, y.at(mark) + 4, "s e", mark_text(mark, y_distance));
+  const double y_distance =
+      y_distance_of(scales.y.high - scales.y.low, chart.whole_numbers ? 1 : 0);
+  for (const double mark : marks_of(scales.y, y_distance)) {
+    const double y = scales.y.at(mark);
+    text += svg::line_between(kCurvesLeft, y, width - kCurvesRight, y);
+    text += svg::text_at(kCurvesLeft - 8, y + 4, "s e", mark_text(mark, y_distance));
   }
-  const double x_distance = std::max(svg::distance_of_marks(x.high - x.low), 1.0);
-  for (double mark = std::ceil(x.low / x_distance) * x_distance; mark <= x.high + x_distance * 1e-9;
-       mark += x_distance) {
-    text += svg::text_at(x.at(mark), kHeight - kBottom + 18, "s m", mark_text(mark, x_distance));
+  double x_distance = std::max(svg::distance_of_marks(scales.x.high - scales.x.low), 1.0);
+  const double most_marks = (width - kCurvesLeft - kCurvesRight) / kMarkWidth;
+  while ((scales.x.high - scales.x.low) / x_distance > most_marks) x_distance *= 2;
+  for (const double mark : marks_of(scales.x, x_distance)) {
+    text += svg::text_at(scales.x.at(mark), kCurvesHeight - kCurvesBottom + 18, "s m",
+                         mark_text(mark, x_distance));
   }
-  text += svg::text_at((kLeft + kWidth - kRight) / 2, kHeight - kBottom + 36, "s m", chart.x_label);
-  text += str("<text class=\"s m\" transform=\"translate(14 ", svg::number((kTop + kHeight - kBottom) / 2),
-              ") rotate(-90)\">", svg::escaped(chart.y_label), "</text>\n");
+  text += svg::text_at((kCurvesLeft + width - kCurvesRight) / 2, kCurvesHeight - kCurvesBottom + 38,
+                       "s m", chart.x_label);
+  text += svg::text_at(0, 14, "s", svg::fitted(chart.y_label, width));
   return text;
 }
 
-std::string curve_text(const Curve& curve, std::size_t color, const Scale& x, const Scale& y,
+std::string curve_text(const Curve& curve, std::size_t color, const ChartScales& scales,
                        const LineChart& chart) {
   std::string path;
-  std::string points;
+  std::string dots;
   for (const auto& [at, value] : curve.points) {
-    path += str(path.empty() ? "M" : "L", svg::number(x.at(at)), " ", svg::number(y.at(value)));
-    points += str("<circle class=\"f", color, "\" cx=\"", svg::number(x.at(at)), "\" cy=\"",
-                  svg::number(y.at(value)), "\" r=\"3\"><title>",
-                  svg::escaped(str(curve.name, ", ", chart.x_label, " ", at, ": ", value)),
-                  "</title></circle>");
+    const std::string x = svg::number(scales.x.at(at));
+    const std::string y = svg::number(scales.y.at(value));
+    path += str(path.empty() ? "M" : "L", x, " ", y);
+    if (curve.points.size() > kMostDots) continue;
+    dots += str("<circle class=\"f", color, "\" cx=\"", x, "\" cy=\"", y, "\" r=\"3.5\"><title>",
+                svg::escaped(str(curve.name, ", ", chart.x_label, " ", at, ": ", value)),
+                "</title></circle>");
   }
-  return str("<path class=\"a k", color, curve.is_dashed ? " o" : "", "\" d=\"", path, "\"/>", points,
+  return str("<path class=\"a k", color, curve.is_dashed ? " o" : "", "\" d=\"", path, "\"/>", dots,
              "\n");
+}
+
+std::string legend_line(const Curve& curve, std::size_t color, double y, double width) {
+  return str(
+      "<path class=\"a k", color, curve.is_dashed ? " o" : "", "\" d=\"M", svg::number(kCurvesLeft),
+      " ", svg::number(y), "h24\"/>",
+      svg::text_at(kCurvesLeft + 32, y + 4, "", svg::fitted(curve.name, width - kCurvesLeft - 32)));
+}
+
+// Without points that are no finite numbers and curves that have no others.
+LineChart drawable(LineChart chart) {
+  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
+    Curve& curve = chart.curves[i];
+    if (curve.color < 0) curve.color = static_cast<int>(i);
+    std::erase_if(curve.points, [](const auto& point) {
+      return !std::isfinite(point.first) || !std::isfinite(point.second);
+    });
+  }
+  std::erase_if(chart.curves, [](const Curve& curve) { return curve.points.empty(); });
+  return chart;
 }
 
 }  // namespace
 
-std::string svg_of(const LineChart& chart) {
-  const bool has_points = std::ranges::any_of(
-      chart.curves, [](const Curve& curve) { return !curve.points.empty(); });
-  if (!has_points) return "";
-  const double legend = chart.curves.size() > 1 ? kLegendLine * static_cast<double>(chart.curves.size()) : 0;
-  const Scale x = scale_of(chart, [](const auto& point) { return point.first; }, kLeft,
-                           kWidth - kRight, false);
-  const Scale y = scale_of(chart, [](const auto& point) { return point.second; }, kHeight - kBottom,
-                           kTop, chart.from_zero);
-  std::string text = svg::opened(kWidth, kHeight + legend, chart.title);
-  text += marks(x, y, chart);
-  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
-    const std::size_t color = i % svg::kColors;
-    text += curve_text(chart.curves[i], color, x, y, chart);
+std::string svg_of(const LineChart& given, double width) {
+  const LineChart chart = drawable(given);
+  if (chart.curves.empty()) return "";
+  const double lines = chart.curves.size() > 1 ? static_cast<double>(chart.curves.size()) : 0;
+  const ChartScales scales = scales_of(chart, width);
+  std::string text = svg::opened(width, kCurvesHeight + kCurvesLegendLine * lines, chart.title);
+  text += axes_text(scales, chart, width);
+  double y = kCurvesHeight + kCurvesLegendLine / 2;
+  for (const Curve& curve : chart.curves) {
+    const std::size_t color = static_cast<std::size_t>(curve.color) % svg::kColors;
+    text += curve_text(curve, color, scales, chart);
     if (chart.curves.size() == 1) continue;
-    const double line = kHeight + kLegendLine * (static_cast<double>(i) + 0.5);
-    text += str("<path class=\"a k", color, chart.curves[i].is_dashed ? " o" : "", "\" d=\"M",
-                svg::number(kLeft), " ", svg::number(line), "h24\"/>");
-    text += svg::text_at(kLeft + 32, line + 4, "", chart.curves[i].name);
+    text += legend_line(curve, color, y, width);
+    y += kCurvesLegendLine;
   }
   return text + "</svg>\n";
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
@@ -14,26 +13,39 @@ namespace {
 
 using RecordJson = nlohmann::ordered_json;
 
-std::string text_of(const RecordJson& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+std::string setting_text(const RecordJson& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump(-1, ' ', false, RecordJson::error_handler_t::replace);
 }
 
-double number_or(const RecordJson& object, const char* name, double otherwise) {
-  return object.contains(name) && object.at(name).is_number() ? object.at(name).get<double>() : otherwise;
+std::optional<double> number_at(const RecordJson& object, const char* name) {
+  if (!object.contains(name) || !object.at(name).is_number()) return std::nullopt;
+  return object.at(name).get<double>();
+}
+
+std::optional<GpuUsage> gpu_of(const RecordJson& epoch) {
+  if (!epoch.contains("gpu") || !epoch.at("gpu").is_object()) return std::nullopt;
+  const RecordJson& gpu = epoch.at("gpu");
+  return GpuUsage{.utilisation = gpu.at("utilisation").get<double>(),
+                  .memory_utilisation = gpu.at("memory_utilisation").get<double>(),
+                  .memory_bytes = gpu.at("memory_bytes").get<std::int64_t>(),
+                  .power_watts = gpu.at("power_watts").get<double>()};
 }
 
 EpochData epoch_of(const RecordJson& epoch) {
   EpochData data{.epoch = epoch.at("epoch").get<double>(),
+                 .steps = epoch.at("steps").get<double>(),
                  .seconds = epoch.at("seconds").get<double>(),
-                 .train_loss = number_or(epoch, "train_loss", 0),
-                 .images_per_second = number_or(epoch, "images_per_second", 0)};
-  if (data.seconds > 0) data.processors = number_or(epoch, "processor_seconds", 0) / data.seconds;
-  if (epoch.contains("gpu") && epoch.at("gpu").is_object()) {
-    data.gpu_utilisation = epoch.at("gpu").at("utilisation").get<double>();
+                 .train_loss = number_at(epoch, "train_loss"),
+                 .images_per_second = number_at(epoch, "images_per_second").value_or(0),
+                 .gpu = gpu_of(epoch)};
+  if (data.seconds > 0) {
+    data.processors = number_at(epoch, "processor_seconds").value_or(0) / data.seconds;
   }
   const std::vector<std::string>& names = phase_names();
   for (std::size_t i = 0; i + 1 < names.size(); ++i) {
-    data.phases.push_back(number_or(epoch.at("phases"), names[i].c_str(), 0));
+    data.phases.push_back(
+        std::max(number_at(epoch.at("phases"), names[i].c_str()).value_or(0), 0.0));
   }
   const double known = std::accumulate(data.phases.begin(), data.phases.end(), 0.0);
   data.phases.push_back(std::max(data.seconds - known, 0.0));
@@ -45,24 +57,46 @@ EpochData epoch_of(const RecordJson& epoch) {
   return data;
 }
 
+// The settings of a run, those within others as "versions: libtorch".
+void add_settings(const RecordJson& object, const std::string& before, RunData& data) {
+  static const std::vector<std::string> kElsewhere = {"epochs",  "command", "state", "error",
+                                                      "started", "profile", "test"};
+  for (const auto& [name, value] : object.items()) {
+    const bool is_elsewhere =
+        before.empty() && std::ranges::find(kElsewhere, name) != kElsewhere.end();
+    if (is_elsewhere || value.is_null()) continue;
+    if (value.is_object()) {
+      add_settings(value, name + ": ", data);
+    } else {
+      data.configuration.emplace_back(before + name, setting_text(value));
+    }
+  }
+}
+
 RunData data_of(const RecordJson& run) {
-  RunData data{.state = run.at("state").get<std::string>(),
-               .error = run.contains("error") ? text_of(run.at("error")) : "",
+  RunData data{.subject = str(run.at("recipe").get<std::string>(), ", ",
+                              run.at("strategy").get<std::string>(), ", loader ",
+                              run.at("loader").get<std::string>()),
+               .state = run.at("state").get<std::string>(),
+               .error = run.contains("error") ? setting_text(run.at("error")) : "",
                .started = run.at("started").get<std::string>(),
                .command = run.at("command").get<std::string>(),
-               .ranks = run.at("world_size").get<int>()};
-  for (const auto& [name, value] : run.items()) {
-    const bool is_shown_elsewhere = name == "epochs" || name == "command" || name == "state" ||
-                                    name == "error" || name == "started" || name == "profile";
-    if (!is_shown_elsewhere && !value.is_null()) data.configuration.emplace_back(name, text_of(value));
-  }
+               .ranks = run.at("world_size").get<int>() *
+                        static_cast<int>(number_at(run, "devices").value_or(1)),
+               .seconds = number_at(run, "seconds_total").value_or(0),
+               .peak_bytes = number_at(run, "peak_rss_bytes").value_or(0)};
+  add_settings(run, "", data);
   for (const RecordJson& epoch : run.at("epochs")) data.epochs.push_back(epoch_of(epoch));
   return data;
 }
 
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
+// Whether there is a step behind the first epoch, or in the only one.
+bool has_trained(const std::vector<EpochData>& epochs) {
+  double steps = 0;
+  for (std::size_t i = epochs.size() > 1 ? 1 : 0; i < epochs.size(); ++i) {
+    if (epochs[i].seconds > 0) steps += epochs[i].steps;
+  }
+  return steps > 0;
 }
 
 }  // namespace
@@ -77,8 +111,9 @@ RunData read_run_data(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "run.json";
   std::ifstream stream(file);
   if (!stream) {
-    throw DataError(str(folder.string(),
-                        " has no run.json: give the folder that `lockstep train --out` has written"));
+    throw DataError(
+        str(folder.string(),
+            " has no run.json: give the folder that `lockstep train --out` has written"));
   }
   RunData data;
   try {
@@ -86,14 +121,22 @@ RunData read_run_data(const std::filesystem::path& folder) {
   } catch (const RecordJson::exception& error) {
     throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
   }
-  data.name = std::filesystem::path(folder / ".").lexically_normal().parent_path().filename().string();
-  if (!data.epochs.empty()) data.facts = read_run_facts(folder);
+  // "run", "run/" and "." have a name each.
+  const std::filesystem::path place = std::filesystem::absolute(folder / "").lexically_normal();
+  data.name = place.parent_path().filename().string();
+  if (has_trained(data.epochs)) data.facts = read_run_facts(folder);
   std::error_code ignored;
   if (std::filesystem::exists(folder / "trace.json", ignored)) {
     data.trace = read_traced_run(folder / "trace.json");
   }
-  data.picture = bytes_of(folder / "reconstructions.png");
+  data.pictures = read_pictures(folder);
   return data;
+}
+
+double best_rate(const RunData& run) {
+  double best = 0;
+  for (const EpochData& epoch : run.epochs) best = std::max(best, epoch.images_per_second);
+  return best;
 }
 
 }  // namespace lockstep::html

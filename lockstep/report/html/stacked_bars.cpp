@@ -1,63 +1,96 @@
 #include <lockstep/report/html/stacked_bars.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/report/html/chart_width.h>
 #include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::html {
 namespace {
 
-constexpr double kWidth = 720;
-constexpr double kLeft = 130;
-constexpr double kRight = 70;
-constexpr double kBar = 18;
-constexpr double kBetween = 6;
-constexpr double kTop = 8;
-constexpr double kLegendLine = 18;
-constexpr std::size_t kLegendColumns = 3;
+constexpr double kBarHeight = 18;
+constexpr double kBarsTop = 8;
+constexpr double kBarsLegendLine = 20;
+
+// Where bars and names have their places.
+struct BarLayout {
+  explicit BarLayout(double width)
+      : names_above(is_narrow(width)),
+        left(names_above ? 0 : 150),
+        right(76),
+        line(names_above ? kBarHeight + 24 : kBarHeight + 7),
+        legend_columns(names_above ? 2 : 3) {}
+
+  bool names_above;
+  double left, right, line;
+  std::size_t legend_columns;
+};
+
+std::size_t color_of(const StackedBars& chart, std::size_t part) {
+  return (part < chart.colors.size() ? chart.colors[part] : part) % svg::kColors;
+}
 
 double sum_of(const StackedBar& bar) {
   return std::accumulate(bar.parts.begin(), bar.parts.end(), 0.0);
 }
 
-std::string value_text(double value) { return fixed_text(value, value < 10 ? 2 : 1); }
+std::string part_text(double value) {
+  if (value == 0) return "0";
+  return fixed_text(value, value < 1 ? 3 : value < 10 ? 2 : 1);
+}
+
+std::string bar_text(const StackedBars& chart, const StackedBar& bar, const BarLayout& layout,
+                     double y, double scale) {
+  const double top = layout.names_above ? y + 18 : y;
+  std::string text = layout.names_above
+                         ? svg::text_at(0, y + 13, "", svg::fitted(bar.name, kNarrow))
+                         : svg::text_at(layout.left - 8, y + kBarHeight - 5, "e",
+                                        svg::fitted(bar.name, layout.left - 8));
+  double x = layout.left;
+  for (std::size_t i = 0; i < bar.parts.size(); ++i) {
+    const double width = bar.parts[i] * scale;
+    if (width <= 0) continue;
+    text += str("<rect class=\"f", color_of(chart, i), "\" x=\"", svg::number(x), "\" y=\"",
+                svg::number(top), "\" width=\"", svg::number(width), "\" height=\"",
+                svg::number(kBarHeight), "\"><title>",
+                svg::escaped(str(bar.name, ", ", chart.parts.at(i), ": ", part_text(bar.parts[i]),
+                                 " ", chart.unit)),
+                "</title></rect>");
+    x += width;
+  }
+  return text + svg::text_at(x + 6, top + kBarHeight - 5, "s",
+                             str(part_text(sum_of(bar)), " ", chart.unit));
+}
 
 }  // namespace
 
-std::string svg_of(const StackedBars& chart) {
+std::string svg_of(const StackedBars& chart, double width) {
   double longest = 0;
   for (const StackedBar& bar : chart.bars) longest = std::max(longest, sum_of(bar));
-  if (longest <= 0) return "";
-  const double scale = (kWidth - kLeft - kRight) / longest;
-  const double bars = kTop + (kBar + kBetween) * static_cast<double>(chart.bars.size());
-  const std::size_t lines = (chart.parts.size() + kLegendColumns - 1) / kLegendColumns;
-  std::string text = svg::opened(kWidth, bars + kLegendLine * static_cast<double>(lines) + 8, chart.title);
-  double y = kTop;
+  if (!std::isfinite(longest) || longest <= 0) return "";
+  const BarLayout layout(width);
+  const double scale = (width - layout.left - layout.right) / longest;
+  const double bars = kBarsTop + layout.line * static_cast<double>(chart.bars.size()) + 6;
+  const std::size_t lines =
+      (chart.parts.size() + layout.legend_columns - 1) / layout.legend_columns;
+  std::string text =
+      svg::opened(width, bars + kBarsLegendLine * static_cast<double>(lines), chart.title);
+  double y = kBarsTop;
   for (const StackedBar& bar : chart.bars) {
-    text += svg::text_at(kLeft - 8, y + kBar - 5, "e", bar.name);
-    double x = kLeft;
-    for (std::size_t i = 0; i < bar.parts.size(); ++i) {
-      const double width = bar.parts[i] * scale;
-      text += str("<rect class=\"f", i % svg::kColors, "\" x=\"", svg::number(x), "\" y=\"", svg::number(y),
-                  "\" width=\"", svg::number(width), "\" height=\"", svg::number(kBar), "\"><title>",
-                  svg::escaped(str(bar.name, ", ", chart.parts.at(i), ": ", value_text(bar.parts[i]), " ",
-                                   chart.unit)),
-                  "</title></rect>");
-      x += width;
-    }
-    text += svg::text_at(x + 6, y + kBar - 5, "s", str(value_text(sum_of(bar)), " ", chart.unit)) + "\n";
-    y += kBar + kBetween;
+    text += bar_text(chart, bar, layout, y, scale) + "\n";
+    y += layout.line;
   }
-  const double column = (kWidth - kLeft) / static_cast<double>(kLegendColumns);
+  const double column = (width - layout.left) / static_cast<double>(layout.legend_columns);
   for (std::size_t i = 0; i < chart.parts.size(); ++i) {
-    const double left = kLeft + column * static_cast<double>(i % kLegendColumns);
-    const double line = bars + kLegendLine * static_cast<double>(i / kLegendColumns) + 4;
-    text += str("<rect class=\"f", i % svg::kColors, "\" x=\"", svg::number(left), "\" y=\"",
+    const double x = layout.left + column * static_cast<double>(i % layout.legend_columns);
+    const double line = bars + kBarsLegendLine * static_cast<double>(i / layout.legend_columns);
+    text += str("<rect class=\"f", color_of(chart, i), "\" x=\"", svg::number(x), "\" y=\"",
                 svg::number(line), "\" width=\"12\" height=\"12\"/>");
-    text += svg::text_at(left + 18, line + 10, "", chart.parts[i]);
+    text += svg::text_at(x + 18, line + 10, "", svg::fitted(chart.parts[i], column - 22));
   }
   return text + "</svg>\n";
 }

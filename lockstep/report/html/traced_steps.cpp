@@ -1,15 +1,13 @@
 #include <lockstep/report/html/traced_steps.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
-#include <set>
-#include <string_view>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/report/waited_rank.h>
 
 namespace lockstep::html {
 namespace {
@@ -17,129 +15,115 @@ namespace {
 using TraceJson = nlohmann::json;
 using Place = std::tuple<int, int, double>;  // process, thread, time
 
+constexpr int kMostRanks = 1 << 20;
 constexpr const char* kStep = "step";
-constexpr const char* kExposed = "exposed communication";
 constexpr const char* kTraining = "training";
-constexpr double kNear = 1;  // microseconds
+constexpr const char* kWaitForData = "wait for data";
+constexpr const char* kBackward = "backward";
+constexpr const char* kExposed = "exposed communication";
 
-TracedRun run_of(const TraceJson& trace) {
-  TracedRun run;
-  std::map<std::pair<int, int>, std::string> tracks;
-  std::map<int, int> last_ranks;  // by the number of the collective
-  std::map<Place, int> collectives;
-  for (const TraceJson& event : trace.at("traceEvents")) {
+// What the events that are no spans say of them.
+struct SpanNotes {
+  std::map<std::pair<int, int>, std::string> tracks{};
+  std::map<int, int> last_ranks{};     // by the number of the collective
+  std::map<Place, int> collectives{};  // the number of the one that begins its transfer there
+};
+
+SpanNotes notes_of(const TraceJson& events, TracedRun& run) {
+  SpanNotes notes;
+  for (const TraceJson& event : events) {
     const std::string phase = event.at("ph").get<std::string>();
     const int rank = event.at("pid").get<int>();
     const int track = event.at("tid").get<int>();
+    if (rank < 0 || rank >= kMostRanks) throw DataError(str("rank ", rank, " in a trace"));
     run.ranks = std::max(run.ranks, rank + 1);
     if (phase == "M" && event.at("name") == "thread_name") {
-      tracks[{rank, track}] = event.at("args").at("name").get<std::string>();
+      notes.tracks[{rank, track}] = event.at("args").at("name").get<std::string>();
     } else if (phase == "s" || phase == "f") {
       const int number = event.at("id").get<int>();
-      if (phase == "s") last_ranks[number] = rank;
-      collectives[{rank, track, event.at("ts").get<double>()}] = number;
+      if (phase == "s") notes.last_ranks[number] = rank;
+      notes.collectives[{rank, track, event.at("ts").get<double>()}] = number;
+    } else if (phase == "C") {
+      const std::string name = event.at("name").get<std::string>();
+      run.values.push_back({.rank = rank,
+                            .name = name,
+                            .time = event.at("ts").get<double>(),
+                            .value = event.at("args").at(name).get<double>()});
     }
   }
-  for (const TraceJson& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    const int rank = event.at("pid").get<int>();
-    const int track = event.at("tid").get<int>();
-    const double begin = event.at("ts").get<double>();
-    TracedSpan span{.rank = rank,
-                    .name = event.at("name").get<std::string>(),
-                    .category = event.at("cat").get<std::string>(),
-                    .track = tracks[{rank, track}],
-                    .begin = begin,
-                    .end = begin + event.at("dur").get<double>()};
-    const auto collective = collectives.find({rank, track, begin});
-    if (span.category == "communication" && collective != collectives.end()) {
-      const auto last = last_ranks.find(collective->second);
-      if (last != last_ranks.end()) span.last_rank = last->second;
+  return notes;
+}
+
+TracedSpan span_of(const TraceJson& event, const SpanNotes& notes) {
+  const int rank = event.at("pid").get<int>();
+  const int track = event.at("tid").get<int>();
+  const double begin = event.at("ts").get<double>();
+  const auto name = notes.tracks.find({rank, track});
+  TracedSpan span{.rank = rank,
+                  .name = event.at("name").get<std::string>(),
+                  .category = event.at("cat").get<std::string>(),
+                  .track = name == notes.tracks.end() ? "" : name->second,
+                  .begin = begin,
+                  .end = begin + event.at("dur").get<double>()};
+  const auto collective = notes.collectives.find({rank, track, begin});
+  const bool may_match = span.category == "communication" || span.category == "collective";
+  if (may_match && collective != notes.collectives.end()) {
+    const auto last = notes.last_ranks.find(collective->second);
+    if (last != notes.last_ranks.end()) span.last_rank = last->second;
+  }
+  return span;
+}
+
+// The steps of all ranks. Spans come by their beginning, a rank's wait before its step.
+std::vector<TracedStep> steps_of(const TracedRun& run) {
+  std::map<int, double> waits_since;  // by rank, behind its last step
+  std::map<std::string, std::size_t> places;
+  std::vector<TracedStep> steps;
+  for (const TracedSpan& span : run.spans) {
+    if (span.name == kWaitForData && span.track == kTraining) {
+      waits_since.try_emplace(span.rank, span.begin);
     }
-    run.spans.push_back(std::move(span));
+    if (span.category != kStep) continue;
+    const auto wait = waits_since.find(span.rank);
+    const double begin = wait == waits_since.end() ? span.begin : wait->second;
+    waits_since.erase(span.rank);
+    const auto [place, is_new] = places.try_emplace(span.name, steps.size());
+    if (is_new) steps.push_back({.name = span.name});
+    steps[place->second].ranks[span.rank] = {.begin = begin, .end = span.end};
+  }
+  std::erase_if(steps, [&](const TracedStep& step) {
+    return step.ranks.size() != static_cast<std::size_t>(run.ranks);
+  });
+  return steps;
+}
+
+TracedRun run_of(const TraceJson& trace) {
+  TracedRun run;
+  const TraceJson& events = trace.at("traceEvents");
+  const SpanNotes notes = notes_of(events, run);
+  for (const TraceJson& event : events) {
+    if (event.at("ph") == "X") run.spans.push_back(span_of(event, notes));
   }
   std::ranges::stable_sort(run.spans, {}, &TracedSpan::begin);
-  std::map<std::string, std::set<int>> steps;
-  for (const TracedSpan& span : run.spans) {
-    if (span.category == kStep && steps[span.name].insert(span.rank).second &&
-        steps[span.name].size() == static_cast<std::size_t>(run.ranks)) {
-      run.steps.push_back(span.name);
-    }
-  }
+  std::ranges::stable_sort(run.values, {}, &TracedValue::time);
+  run.steps = steps_of(run);
   for (const TraceJson& clock : trace.at("otherData").at("clocks")) {
     run.uncertainty[clock.at("rank").get<int>()] = clock.at("uncertainty_us").get<double>();
   }
   return run;
 }
 
-// What one rank did in a step, for the way back through it.
-class RankStep {
- public:
-  RankStep(const TracedRun& run, int rank, const TracedSpan& step) : step_(step) {
-    for (const TracedSpan& span : run.spans) {
-      if (span.rank != rank || span.end <= step.begin || span.begin >= step.end) continue;
-      if (span.name == kExposed) exposed_.push_back(&span);
-      if (span.category == "phase" && span.track == kTraining) phases_.push_back(&span);
-      if (span.last_rank) transfers_.push_back(&span);
-    }
-  }
+double overlap(const TracedSpan& span, const StepWindow& window) {
+  return std::max(0.0, std::min(span.end, window.end) - std::max(span.begin, window.begin));
+}
 
-  double begin() const { return step_.begin; }
-  double end() const { return step_.end; }
-
-  // The wait for a reduction that goes on just before `time`.
-  const TracedSpan* exposed_at(double time) const { return at(exposed_, time); }
-  const TracedSpan* phase_at(double time) const { return at(phases_, time); }
-  // The transfer whose end a wait until `time` that began at `begin` was for: the last one.
-  const TracedSpan* transfer_before(double begin, double time) const {
-    const TracedSpan* last = nullptr;
-    for (const TracedSpan* span : transfers_) {
-      if (span->end <= begin || span->end > time + kNear) continue;
-      if (last == nullptr || span->end > last->end) last = span;
-    }
-    return last;
-  }
-  // Where the work before `time` began: at `begin`, or where the last wait since then ended.
-  double work_since(double begin, double time) const {
-    for (const TracedSpan* span : exposed_) {
-      if (span->end < time - kNear) begin = std::max(begin, span->end);
-    }
-    return begin;
-  }
-  // The end of whatever was last before `time`.
-  double last_end_before(double time) const {
-    double end = step_.begin;
-    for (const auto& spans : {exposed_, phases_}) {
-      for (const TracedSpan* span : spans) {
-        if (span->end <= time - kNear) end = std::max(end, span->end);
-      }
-    }
-    return std::min(end, time);
-  }
-
- private:
-  static const TracedSpan* at(const std::vector<const TracedSpan*>& spans, double time) {
-    for (const TracedSpan* span : spans) {
-      if (span->begin < time - kNear && time <= span->end + kNear) return span;
-    }
-    return nullptr;
-  }
-
-  const TracedSpan& step_;
-  std::vector<const TracedSpan*> exposed_;
-  std::vector<const TracedSpan*> phases_;
-  std::vector<const TracedSpan*> transfers_;
-};
-
-// The rank in a name such as "reduction: waits for rank 3".
-std::optional<int> rank_waited_for(const std::string& name) {
-  constexpr std::string_view kWords = ": waits for rank ";
-  const auto at = name.rfind(kWords);
-  if (at == std::string::npos) return std::nullopt;
-  int rank = 0;
-  const auto [stop, error] = std::from_chars(name.data() + at + kWords.size(), name.data() + name.size(), rank);
-  if (error != std::errc() || stop != name.data() + name.size()) return std::nullopt;
-  return rank;
+// Ranks wait for each other between steps, too: for an evaluation, or for a checkpoint.
+bool is_in_step(const TracedRun& run, const TracedSpan& span) {
+  return std::ranges::any_of(run.steps, [&](const TracedStep& step) {
+    const auto window = step.ranks.find(span.rank);
+    return window != step.ranks.end() && window->second.begin <= span.begin &&
+           span.begin < window->second.end;
+  });
 }
 
 }  // namespace
@@ -151,51 +135,53 @@ TracedRun read_traced_run(const std::filesystem::path& file) {
     return run_of(TraceJson::parse(stream));
   } catch (const TraceJson::exception& error) {
     throw DataError(str(file.string(), " is not a trace that Lockstep writes: ", error.what()));
+  } catch (const DataError& error) {
+    throw DataError(str(file.string(), " is not a trace that Lockstep writes: ", error.what()));
   }
 }
 
-std::vector<PathPart> critical_path(const TracedRun& run, const std::string& step) {
-  std::map<int, RankStep> ranks;
-  for (const TracedSpan& span : run.spans) {
-    if (span.category == kStep && span.name == step) ranks.try_emplace(span.rank, run, span.rank, span);
+StepWindow whole_window(const TracedStep& step) {
+  StepWindow window = step.ranks.begin()->second;
+  for (const auto& [rank, own] : step.ranks) {
+    window.begin = std::min(window.begin, own.begin);
+    window.end = std::max(window.end, own.end);
   }
-  if (ranks.empty()) return {};
-  const auto last = std::ranges::max_element(ranks, {}, [](const auto& each) { return each.second.end(); });
-  int rank = last->first;
-  double time = last->second.end();
-  std::vector<PathPart> path;
-  const auto add = [&](const std::string& what, double begin) {
-    if (begin < time) path.push_back({.rank = rank, .what = what, .begin = begin, .end = time});
-    time = begin;
-  };
-  while (time > ranks.at(rank).begin() + kNear) {
-    const RankStep& current = ranks.at(rank);
-    if (const TracedSpan* const wait = current.exposed_at(time)) {
-      const TracedSpan* const transfer = current.transfer_before(wait->begin, time);
-      const bool elsewhere = transfer != nullptr && transfer->begin > wait->begin &&
-                             *transfer->last_rank != rank && ranks.contains(*transfer->last_rank);
-      add("transfer", transfer == nullptr ? wait->begin : std::max(wait->begin, transfer->begin));
-      if (elsewhere) rank = *transfer->last_rank;
-    } else if (const TracedSpan* const phase = current.phase_at(time)) {
-      add(phase->name, std::max(current.work_since(phase->begin, time), current.begin()));
-    } else {
-      add("other", std::min(current.last_end_before(time), time - kNear));
-    }
-  }
-  std::ranges::reverse(path);
-  return path;
+  return window;
 }
 
-std::vector<std::vector<double>> waits_of(const TracedRun& run) {
-  const auto ranks = static_cast<std::size_t>(run.ranks);
-  std::vector<std::vector<double>> waits(ranks, std::vector<double>(ranks, 0.0));
+std::map<std::pair<int, int>, double> waits_of(const TracedRun& run) {
+  std::map<std::pair<int, int>, double> waits;
   for (const TracedSpan& span : run.spans) {
-    if (span.category != "arrival") continue;
+    if (span.category != "arrival" || !is_in_step(run, span)) continue;
     const std::optional<int> late = rank_waited_for(span.name);
-    if (!late || *late < 0 || *late >= run.ranks) continue;
-    waits[static_cast<std::size_t>(span.rank)][static_cast<std::size_t>(*late)] += span.end - span.begin;
+    if (late) waits[{span.rank, *late}] += span.end - span.begin;
   }
   return waits;
+}
+
+std::vector<std::pair<std::string, double>> mean_phases(const TracedRun& run, int rank) {
+  std::vector<std::pair<std::string, double>> phases;
+  const auto seconds_of = [&](const std::string& name) -> double& {
+    const auto found = std::ranges::find(phases, name, &std::pair<std::string, double>::first);
+    if (found != phases.end()) return found->second;
+    return phases.emplace_back(name, 0.0).second;
+  };
+  for (const TracedStep& step : run.steps) {
+    const StepWindow& window = step.ranks.at(rank);
+    double exposed = 0;
+    for (const TracedSpan& span : run.spans) {
+      if (span.rank != rank) continue;
+      if (span.name == kExposed) exposed += overlap(span, window);
+      if (span.category == "phase" && span.track == kTraining && overlap(span, window) > 0) {
+        seconds_of(span.name) += overlap(span, window);
+      }
+    }
+    if (exposed <= 0) continue;
+    seconds_of(kBackward) -= std::min(exposed, seconds_of(kBackward));
+    seconds_of(kExposed) += exposed;
+  }
+  for (auto& [name, time] : phases) time /= static_cast<double>(run.steps.size());
+  return phases;
 }
 
 }  // namespace lockstep::html

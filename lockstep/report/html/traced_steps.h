@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::html {
@@ -17,34 +18,50 @@ struct TracedSpan {
   std::string track{};
   double begin = 0;
   double end = 0;
-  /// Of a reduction: the rank that came last, and so began the transfer.
+  /// Of a reduction or another collective: the rank that came last, and so began the transfer.
   std::optional<int> last_rank{};
+};
+
+/// A value at one moment, such as the number of batches that lie ready.
+struct TracedValue {
+  int rank = 0;
+  std::string name{};
+  double time = 0;
+  double value = 0;
+};
+
+/// A step of one rank. It begins with the wait for its batch, which the training loop does before
+/// what the trace calls the step.
+struct StepWindow {
+  double begin = 0;
+  double end = 0;
+};
+
+struct TracedStep {
+  std::string name{};                 ///< "step 12"
+  std::map<int, StepWindow> ranks{};  ///< of all ranks of the run
 };
 
 struct TracedRun {
   int ranks = 0;
-  std::vector<TracedSpan> spans{};       ///< by their beginning
-  std::vector<std::string> steps{};      ///< the names of those that all ranks have: "step 12"
-  std::map<int, double> uncertainty{};   ///< of each rank's clock
+  std::vector<TracedSpan> spans{};      ///< by their beginning
+  std::vector<TracedValue> values{};    ///< by time
+  std::vector<TracedStep> steps{};      ///< those that all ranks have, in order
+  std::map<int, double> uncertainty{};  ///< of each rank's clock
 };
 
 /// Reads what write_chrome_trace() has written. DataError for another file.
 TracedRun read_traced_run(const std::filesystem::path& file);
 
-/// A part of the critical path: `rank` did `what` from `begin` to `end`.
-struct PathPart {
-  int rank = 0;
-  std::string what{};
-  double begin = 0;
-  double end = 0;
-};
+/// From where the first rank begins the step to where the last one ends it.
+StepWindow whole_window(const TracedStep& step);
 
-/// The critical path of a step: from the end of the rank that ended last back to a beginning. Where a
-/// rank waited for a reduction, the path goes on at the rank that came last. What lies between spans is
-/// "other". The oldest part first; empty where no rank has the step.
-std::vector<PathPart> critical_path(const TracedRun& run, const std::string& step);
+/// By {r, q}, the microseconds of all traced steps in which rank r waited for rank q in reductions
+/// and other collectives. Pairs without a wait are left out.
+std::map<std::pair<int, int>, double> waits_of(const TracedRun& run);
 
-/// waits[r][q]: microseconds of the traced steps in which rank r waited for rank q in reductions.
-std::vector<std::vector<double>> waits_of(const TracedRun& run);
+/// The mean microseconds of a traced step that `rank` spent in each phase of its training thread,
+/// in the order in which a step has them; "backward" is without "exposed communication".
+std::vector<std::pair<std::string, double>> mean_phases(const TracedRun& run, int rank);
 
 }  // namespace lockstep::html

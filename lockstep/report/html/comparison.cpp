@@ -1,0 +1,278 @@
+#include <lockstep/report/html/comparison.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <set>
+#include <sstream>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/report/html/chart_width.h>
+#include <lockstep/report/html/line_chart.h>
+#include <lockstep/report/html/phase_colors.h>
+#include <lockstep/report/html/stacked_bars.h>
+#include <lockstep/report/svg.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep::html {
+namespace {
+
+constexpr const char* kLoss = "loss";
+
+// A metric or a loss with four significant digits.
+std::string value_text(double value) {
+  std::ostringstream text;
+  text << std::setprecision(4) << value;
+  return text.str();
+}
+
+// One value of each epoch.
+template <class Value>
+Curve epoch_curve(const std::string& name, const RunData& run, const Value& value) {
+  Curve curve{.name = name};
+  for (const EpochData& epoch : run.epochs) {
+    const std::optional<double> y = value(epoch);
+    if (y) curve.points.emplace_back(epoch.epoch, *y);
+  }
+  return curve;
+}
+
+Figure epochs_figure(LineChart chart, const Runs& runs) {
+  Table table{.titles = {"curve", "epoch", chart.y_label}};
+  for (const Curve& curve : chart.curves) {
+    for (const auto& [epoch, value] : curve.points) {
+      table.rows.push_back({curve.name, str(epoch), str(value)});
+    }
+  }
+  return {.title = chart.title,
+          .picture = in_both_widths(chart),
+          .table = std::move(table),
+          .commands = commands_of(runs)};
+}
+
+// A chart with a curve for each run.
+template <class Value>
+Figure epochs_figure(const std::string& title, const std::string& label, const Runs& runs,
+                     bool from_zero, const Value& value) {
+  LineChart chart{.title = title, .x_label = "epoch", .y_label = label, .from_zero = from_zero};
+  for (const RunData& run : runs) chart.curves.push_back(epoch_curve(run.name, run, value));
+  return epochs_figure(std::move(chart), runs);
+}
+
+std::optional<double> metric_of(const EpochData& epoch, const std::string& name) {
+  const auto found = epoch.metrics.find(name);
+  return found == epoch.metrics.end() ? std::nullopt : std::optional(found->second);
+}
+
+// The last value that the run has of a metric.
+std::optional<double> last_metric(const RunData& run, const std::string& name) {
+  for (auto epoch = run.epochs.rbegin(); epoch != run.epochs.rend(); ++epoch) {
+    if (const auto value = metric_of(*epoch, name)) return value;
+  }
+  return std::nullopt;
+}
+
+std::set<std::string> metric_names(const Runs& runs) {
+  std::set<std::string> names;
+  for (const RunData& run : runs) {
+    for (const EpochData& epoch : run.epochs) {
+      for (const auto& [name, value] : epoch.metrics) names.insert(name);
+    }
+  }
+  return names;
+}
+
+// What a run has come to, by name; texts are empty where it has no such figure.
+std::vector<std::pair<std::string, std::string>> final_figures(
+    const RunData& run, const std::set<std::string>& metrics) {
+  std::vector<std::pair<std::string, std::string>> figures;
+  figures.emplace_back("ranks", str(run.ranks));
+  figures.emplace_back("epochs", str(run.epochs.size()));
+  const bool has_loss = !run.epochs.empty() && run.epochs.back().train_loss;
+  figures.emplace_back("training loss", has_loss ? value_text(*run.epochs.back().train_loss) : "");
+  for (const std::string& metric : metrics) {
+    const auto value = last_metric(run, metric);
+    figures.emplace_back("validation " + metric, value ? value_text(*value) : "");
+  }
+  figures.emplace_back("images/s, best epoch",
+                       run.epochs.empty() ? "" : count_text(best_rate(run)));
+  figures.emplace_back("a step",
+                       run.facts ? fixed_text(1e3 * run.facts->step_seconds, 2) + " ms" : "");
+  figures.emplace_back("the whole run", run.seconds > 0 ? seconds_text(run.seconds) : "");
+  figures.emplace_back("memory, largest rank",
+                       run.peak_bytes > 0 ? bytes_text(run.peak_bytes) : "");
+  return figures;
+}
+
+std::string state_text(const RunData& run) {
+  return run.error.empty() ? run.state : str(run.state, ": ", run.error);
+}
+
+// A class of the style, whatever the file says.
+std::string state_class(const RunData& run) {
+  for (const char* known : {"complete", "failed", "running"}) {
+    if (run.state == known) return known;
+  }
+  return "soft";
+}
+
+Figure phases_figure(const Runs& runs) {
+  StackedBars bars{.title = "Phases of a step",
+                   .unit = "ms",
+                   .parts = phase_names(),
+                   .colors = phase_colors(phase_names())};
+  Table table{.titles = {"epoch"}};
+  table.titles.insert(table.titles.end(), phase_names().begin(), phase_names().end());
+  for (const RunData& run : runs) {
+    for (const EpochData& epoch : run.epochs) {
+      if (epoch.steps <= 0) continue;
+      StackedBar bar{.name = str(runs.size() > 1 ? run.name + ", " : "", "epoch ", epoch.epoch)};
+      Cells cells = {bar.name};
+      for (const double phase : epoch.phases) {
+        bar.parts.push_back(1e3 * phase / epoch.steps);
+        cells.push_back(fixed_text(bar.parts.back(), 4));
+      }
+      bars.bars.push_back(std::move(bar));
+      table.rows.push_back(std::move(cells));
+    }
+  }
+  return {.title = bars.title,
+          .note =
+              "Milliseconds of rank 0's training thread, the mean of each epoch. Communication is "
+              "what computing does not hide.",
+          .picture = in_both_widths(bars),
+          .table = std::move(table),
+          .commands = commands_of(runs)};
+}
+
+}  // namespace
+
+Commands commands_of(const Runs& runs) {
+  Commands commands;
+  for (const RunData& run : runs) commands.emplace_back(run.name, run.command);
+  return commands;
+}
+
+std::vector<RankRate> rates_of(const Runs& runs) {
+  std::vector<RankRate> rates;
+  for (const RunData& run : runs) {
+    if (!run.facts) continue;
+    rates.push_back(
+        {.strategy = run.facts->strategy,
+         .work = work_name(run.facts->recipe, run.facts->loader, run.facts->threads_per_rank),
+         .source = run.name,
+         .ranks = run.ranks,
+         .images_per_second = best_rate(run)});
+  }
+  return rates;
+}
+
+std::string overview(const Runs& runs) {
+  const std::set<std::string> metrics = metric_names(runs);
+  std::string text;
+  for (const RunData& run : runs) {
+    text += str("<p><b>", svg::escaped(run.name), "</b>: <span class=\"", state_class(run), "\">",
+                svg::escaped(state_text(run)), "</span>, started ", svg::escaped(run.started),
+                "<br/><code>", svg::escaped(run.command), "</code></p>\n");
+  }
+  if (runs.size() == 1) {
+    text += "<div class=\"cards\">\n";
+    for (const auto& [name, value] : final_figures(runs.front(), metrics)) {
+      if (value.empty()) continue;
+      text += str("<div class=\"card\"><span>", svg::escaped(name), "</span><b>",
+                  svg::escaped(value), "</b></div>\n");
+    }
+    text += "</div>\n";
+    if (runs.front().epochs.empty()) text += paragraph("The run has no whole epoch yet.");
+    return text;
+  }
+  Table table{.titles = {"run"}};
+  for (const auto& [name, value] : final_figures(runs.front(), metrics))
+    table.titles.push_back(name);
+  for (const RunData& run : runs) {
+    Cells cells = {run.name};
+    for (const auto& [name, value] : final_figures(run, metrics)) cells.push_back(value);
+    table.rows.push_back(std::move(cells));
+  }
+  return text + text_of(table, "final figures");
+}
+
+std::string learning(const Runs& runs) {
+  LineChart losses{.title = "Loss", .x_label = "epoch", .y_label = kLoss};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string of = runs.size() > 1 ? runs[i].name + ", " : "";
+    Curve training = epoch_curve(of + "training", runs[i],
+                                 [](const EpochData& epoch) { return epoch.train_loss; });
+    Curve validation = epoch_curve(of + "validation", runs[i],
+                                   [](const EpochData& epoch) { return metric_of(epoch, kLoss); });
+    training.color = validation.color = static_cast<int>(i);
+    validation.is_dashed = true;
+    losses.curves.push_back(std::move(training));
+    losses.curves.push_back(std::move(validation));
+  }
+  std::string text = text_of(epochs_figure(std::move(losses), runs));
+  for (const std::string& metric : metric_names(runs)) {
+    if (metric == kLoss) continue;
+    text +=
+        text_of(epochs_figure("Validation: " + metric, metric, runs, false,
+                              [&](const EpochData& epoch) { return metric_of(epoch, metric); }));
+  }
+  return text;
+}
+
+std::string speed(const Runs& runs) {
+  return text_of(epochs_figure(
+             "Throughput", "images/s", runs, true,
+             [](const EpochData& epoch) { return std::optional(epoch.images_per_second); })) +
+         text_of(phases_figure(runs));
+}
+
+std::string utilisation(const Runs& runs) {
+  std::string text = text_of(epochs_figure(
+      "Processors that a rank keeps busy, the mean over the ranks", "processors", runs, true,
+      [](const EpochData& epoch) { return std::optional(epoch.processors); }));
+  struct GpuValue {
+    const char* title;
+    const char* label;
+    double (*value)(const GpuUsage& gpu);
+  };
+  constexpr GpuValue kValues[] = {
+      {"GPUs that compute", "%", [](const GpuUsage& gpu) { return 100 * gpu.utilisation; }},
+      {"GPU memory that is read or written", "% of the time",
+       [](const GpuUsage& gpu) { return 100 * gpu.memory_utilisation; }},
+      {"GPU memory in use", "GB",
+       [](const GpuUsage& gpu) { return 1e-9 * static_cast<double>(gpu.memory_bytes); }},
+      {"Power of a GPU", "W", [](const GpuUsage& gpu) { return gpu.power_watts; }}};
+  for (const GpuValue& each : kValues) {
+    text += text_of(epochs_figure(each.title, each.label, runs, true, [&](const EpochData& epoch) {
+      return epoch.gpu ? std::optional(each.value(*epoch.gpu)) : std::nullopt;
+    }));
+  }
+  return text;
+}
+
+std::string configuration(const Runs& runs) {
+  Table table{.titles = {"setting"}};
+  std::vector<std::string> names;
+  for (const RunData& run : runs) {
+    table.titles.push_back(run.name);
+    for (const auto& [name, value] : run.configuration) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  for (const std::string& name : names) {
+    Cells row = {name};
+    for (const RunData& run : runs) {
+      const auto found =
+          std::ranges::find(run.configuration, name, &std::pair<std::string, std::string>::first);
+      row.push_back(found == run.configuration.end() ? "" : found->second);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  std::ranges::stable_partition(table.rows, [](const Cells& row) {
+    return std::ranges::any_of(row.begin() + 1, row.end(),
+                               [&](const std::string& cell) { return cell != row[1]; });
+  });
+  return text_of(table, "configuration");
+}
+
+}  // namespace lockstep::html

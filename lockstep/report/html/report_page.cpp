@@ -1,0 +1,100 @@
+#include <lockstep/report/html/report_page.h>
+
+#include <map>
+
+#include <lockstep/core/error.h>
+#include <lockstep/report/html/comparison.h>
+#include <lockstep/report/html/page_parts.h>
+#include <lockstep/report/html/run_data.h>
+#include <lockstep/report/html/run_sections.h>
+#include <lockstep/report/html/scaling.h>
+#include <lockstep/report/html/table_rows.h>
+#include <lockstep/report/svg.h>
+
+namespace lockstep::html {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Folders may have one name; numbers tell them apart.
+void tell_apart(Runs& runs) {
+  std::map<std::string, int> seen;
+  for (RunData& run : runs) {
+    const int count = ++seen[run.name];
+    if (count > 1) run.name += str(" (", count, ")");
+  }
+}
+
+// The sections of a page, and links to them.
+class Sections {
+ public:
+  void add(const std::string& id, const std::string& title, const std::string& content) {
+    if (content.empty()) return;
+    links_ += str("<a href=\"#", id, "\">", svg::escaped(title), "</a>\n");
+    text_ += section(id, title, content);
+  }
+
+  std::string links() const { return str("<nav aria-label=\"sections\">\n", links_, "</nav>\n"); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string links_;
+  std::string text_;
+};
+
+Sections sections_of(const Runs& runs, const std::vector<RankRate>& rates) {
+  Sections sections;
+  sections.add("overview", "Overview", overview(runs));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string of = runs.size() > 1 ? ": " + runs[i].name : "";
+    sections.add(str("limits-", i + 1), "What limited it" + of, limits_of(runs[i]));
+  }
+  sections.add("learning", "Learning", learning(runs));
+  sections.add("speed", "Speed", speed(runs));
+  sections.add("scaling", "Scaling", scaling_figure(rates, commands_of(runs)));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string of = runs.size() > 1 ? ": " + runs[i].name : "";
+    sections.add(str("step-", i + 1), "A step" + of, traced_step_of(runs[i]));
+    sections.add(str("loader-", i + 1), "Loader" + of, queue_of(runs[i]));
+    sections.add(str("pictures-", i + 1), "Pictures" + of, pictures_of(runs[i]));
+  }
+  sections.add("utilisation", "Utilisation", utilisation(runs));
+  sections.add("configuration", "Configuration", configuration(runs));
+  return sections;
+}
+
+}  // namespace
+
+std::string report_page(const std::vector<fs::path>& inputs, const std::string& command) {
+  Runs runs;
+  std::vector<RankRate> rates;
+  for (const fs::path& input : inputs) {
+    std::error_code ignored;
+    if (fs::is_regular_file(input, ignored)) {
+      const std::vector<RankRate> more = read_table_rates(input);
+      rates.insert(rates.end(), more.begin(), more.end());
+    } else {
+      runs.push_back(read_run_data(input));
+    }
+  }
+  if (runs.empty()) {
+    throw ConfigError("report: give at least one folder that `lockstep train --out` has written");
+  }
+  tell_apart(runs);
+  const std::vector<RankRate> own = rates_of(runs);
+  rates.insert(rates.end(), own.begin(), own.end());
+  std::string names;
+  for (const RunData& run : runs) names += (names.empty() ? "" : ", ") + run.name;
+  const Sections sections = sections_of(runs, rates);
+  return str(
+      "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n"
+      "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"/>\n<title>Lockstep: ",
+      svg::escaped(names), "</title>\n", style(),
+      "</head>\n<body>\n<a class=\"skip\" href=\"#report\">Skip to the report</a>\n<header>\n<h1>",
+      svg::escaped(names), "</h1>\n", sections.links(), "</header>\n<main id=\"report\">\n",
+      sections.text(), "</main>\n<footer><p class=\"soft\">Made by <code>", svg::escaped(command),
+      "</code></p></footer>\n</body>\n</html>\n");
+}
+
+}  // namespace lockstep::html

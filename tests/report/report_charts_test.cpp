@@ -1,0 +1,225 @@
+// The report's charts: their numbers are in the SVG, and nothing else is.
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/report/html/base64.h>
+#include <lockstep/report/html/chart_width.h>
+#include <lockstep/report/html/line_chart.h>
+#include <lockstep/report/html/page_parts.h>
+#include <lockstep/report/html/scaling.h>
+#include <lockstep/report/html/stacked_bars.h>
+#include <lockstep/report/html/step_timeline.h>
+#include <lockstep/report/html/wait_matrix.h>
+#include <lockstep/report/svg.h>
+#include <tests/support/well_formed.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kHostile = "<script>alert(\"1\")</script> & \x01 \xff";
+
+void expect_sound(const std::string& picture) {
+  EXPECT_EQ(malformed(picture), "");
+  for (const char* word : {"nan", "inf", "<script", "\x01", "\xff"}) {
+    EXPECT_THAT(picture, Not(HasSubstr(word))) << word;
+  }
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(LineCharts, HaveAPointForEachValue) {
+  const html::LineChart chart{.title = "Loss",
+                              .x_label = "epoch",
+                              .y_label = "loss",
+                              .curves = {{.name = "a", .points = {{1, 0.5}, {2, 0.25}}},
+                                         {.name = "b", .points = {{1, 4}}, .is_dashed = true}}};
+  for (const double width : {html::kWide, html::kNarrow}) {
+    const std::string picture = svg_of(chart, width);
+    expect_sound(picture);
+    EXPECT_EQ(count_of(picture, "<circle"), 3U);
+    EXPECT_THAT(picture, HasSubstr("a, epoch 2: 0.25"));
+    EXPECT_THAT(picture, HasSubstr("b, epoch 1: 4"));
+    EXPECT_THAT(picture, HasSubstr("aria-label=\"Loss\""));
+    EXPECT_THAT(picture, HasSubstr(str("viewBox=\"0 0 ", width, " ")));
+  }
+}
+
+// Above the smaller y is the larger value.
+TEST(LineCharts, PutLargerValuesHigher) {
+  const std::string picture =
+      svg_of(html::LineChart{.curves = {{.name = "a", .points = {{0, 0}, {1, 10}}}}}, html::kWide);
+  EXPECT_THAT(picture, HasSubstr("d=\"M64 244L704 "));
+}
+
+TEST(LineCharts, LeaveOutWhatIsNoNumber) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::string picture = svg_of(
+      html::LineChart{.curves = {{.name = "a", .points = {{1, kNan}, {2, 3}, {3, kInfinity}}},
+                                 {.name = "b", .points = {{1, kNan}}}}},
+      html::kWide);
+  expect_sound(picture);
+  EXPECT_EQ(count_of(picture, "<circle"), 1U);
+  EXPECT_EQ(svg_of(html::LineChart{.curves = {{.name = "b", .points = {{1, kNan}}}}}, html::kWide),
+            "");
+  EXPECT_EQ(svg_of(html::LineChart{}, html::kWide), "");
+}
+
+TEST(LineCharts, AreSoundForAnyValues) {
+  for (const auto& range :
+       {std::pair(0.0, 0.0), std::pair(5.0, 5.0), std::pair(-1.0, -1.0), std::pair(-3.0, 2.0),
+        std::pair(1e-9, 2e-9), std::pair(1e12, 2e12), std::pair(0.9999, 0.99991)}) {
+    for (const bool from_zero : {false, true}) {
+      const std::string picture = svg_of(
+          html::LineChart{
+              .curves = {{.name = "a", .points = {{1, range.first}, {100000, range.second}}}},
+              .from_zero = from_zero},
+          html::kNarrow);
+      expect_sound(picture);
+      EXPECT_LT(count_of(picture, "<text"), 40U) << range.first;
+    }
+  }
+}
+
+TEST(LineCharts, EscapeNames) {
+  expect_sound(svg_of(html::LineChart{.title = kHostile,
+                                      .x_label = kHostile,
+                                      .y_label = kHostile,
+                                      .curves = {{.name = kHostile, .points = {{1, 2}}},
+                                                 {.name = kHostile, .points = {{1, 3}}}}},
+                      html::kWide));
+}
+
+TEST(StackedBarCharts, HaveAPartForEachValue) {
+  const html::StackedBars chart{
+      .title = "Phases",
+      .unit = "ms",
+      .parts = {"data", kHostile},
+      .bars = {{.name = "epoch 1", .parts = {3, 1}}, {.name = kHostile, .parts = {0, 2}}}};
+  for (const double width : {html::kWide, html::kNarrow}) {
+    const std::string picture = svg_of(chart, width);
+    expect_sound(picture);
+    EXPECT_EQ(count_of(picture, "height=\"18\""), 3U);  // a part of 0 has no rectangle
+    EXPECT_THAT(picture, HasSubstr("epoch 1, data: 3.00 ms"));
+    EXPECT_THAT(picture, HasSubstr(">4.00 ms</text>"));
+  }
+  EXPECT_EQ(svg_of(html::StackedBars{.parts = {"data"}, .bars = {{.parts = {0}}}}, html::kWide),
+            "");
+  EXPECT_EQ(svg_of(html::StackedBars{}, html::kWide), "");
+}
+
+html::TracedRun one_step() {
+  html::TracedRun run{.ranks = 2};
+  for (int rank = 0; rank < 2; ++rank) {
+    run.spans.push_back({.rank = rank,
+                         .name = kHostile,
+                         .category = "phase",
+                         .track = "training",
+                         .begin = 0,
+                         .end = 600});
+    run.spans.push_back({.rank = rank,
+                         .name = "reduction: waits for rank 0",
+                         .category = "arrival",
+                         .track = "bucket 0",
+                         .begin = 600,
+                         .end = 600.0 + 200 * rank});
+  }
+  run.steps.push_back(
+      {.name = "step 1", .ranks = {{0, {.begin = 0, .end = 1000}}, {1, {.begin = 0, .end = 900}}}});
+  return run;
+}
+
+TEST(StepTimelines, HaveARowForEachTrack) {
+  const html::TracedRun run = one_step();
+  for (const double width : {html::kWide, html::kNarrow}) {
+    const std::string picture = svg_of(html::StepTimeline{.run = run, .step = run.steps[0]}, width);
+    expect_sound(picture);
+    for (const char* row : {"rank 0, training", "rank 1, training", "rank 1, bucket 0"}) {
+      EXPECT_THAT(picture, HasSubstr(row));
+    }
+    EXPECT_THAT(picture, HasSubstr("reduction: waits for rank 0, 0.200 ms"));
+    EXPECT_THAT(svg_of(html::StepTimeline{.run = run, .step = run.steps[0], .ranks = 1}, width),
+                Not(HasSubstr("rank 1")));
+  }
+  const html::TracedStep nothing{.name = "step 2", .ranks = {{0, {.begin = 5, .end = 5}}}};
+  EXPECT_EQ(svg_of(html::StepTimeline{.run = run, .step = nothing}, html::kWide), "");
+}
+
+TEST(WaitMatrices, HaveARowForEachRank) {
+  const std::string text = html::wait_matrix(one_step(), {{"run", kHostile}});
+  expect_sound(text);
+  EXPECT_THAT(text, HasSubstr(">0.200</td>"));
+  html::TracedRun many = one_step();
+  many.ranks = 40;
+  EXPECT_THAT(html::wait_matrix(many, {}),
+              HasSubstr(">rank 1</td><td class=\"t\">rank 0</td><td>0.2000</td>"));
+  EXPECT_EQ(html::wait_matrix(html::TracedRun{.ranks = 1}, {}), "");
+}
+
+TEST(Scaling, ComparesEachStrategyWithItsFewestRanks) {
+  const std::vector<html::RankRate> rates = {
+      {.strategy = "single", .work = "w", .source = "a", .ranks = 1, .images_per_second = 100},
+      {.strategy = "ddp", .work = "w", .source = "b", .ranks = 2, .images_per_second = 150},
+      {.strategy = "ddp", .work = "w", .source = "c", .ranks = 2, .images_per_second = 180},
+      {.strategy = "ddp", .work = "other", .source = "d", .ranks = 4, .images_per_second = 500}};
+  const std::vector<html::ScalingCurve> curves = html::scaling_curves(rates);
+  ASSERT_EQ(curves.size(), 1U);
+  EXPECT_EQ(curves[0].name, "ddp: w");
+  ASSERT_EQ(curves[0].rates.size(), 2U);
+  EXPECT_DOUBLE_EQ(curves[0].speedup(0), 1);
+  EXPECT_DOUBLE_EQ(curves[0].speedup(1), 1.8);
+  const std::string figure = html::scaling_figure(rates, {{"run", kHostile}});
+  expect_sound(figure);
+  EXPECT_THAT(figure, HasSubstr("<td>1.80</td><td>90.00%</td>"));
+  EXPECT_EQ(html::scaling_figure({rates[0]}, {}), "");
+}
+
+TEST(ReportParts, EscapeWhatTheyShow) {
+  expect_sound(text_of(html::Table{.titles = {kHostile}, .rows = {{kHostile}}}, kHostile));
+  expect_sound(text_of(html::Figure{.title = kHostile,
+                                    .note = kHostile,
+                                    .picture = "<p>1</p>",
+                                    .commands = {{kHostile, kHostile}}}));
+  EXPECT_EQ(text_of(html::Figure{.title = "a"}), "");
+  EXPECT_EQ(html::section("a", "b", ""), "");
+  expect_sound(html::style());
+}
+
+TEST(ReportParts, CutWhatDoesNotFit) {
+  EXPECT_EQ(svg::fitted("short", 100), "short");
+  const std::string cut = svg::fitted(std::string(50, 'x'), 100);
+  EXPECT_LT(cut.size(), 20U);
+  EXPECT_TRUE(cut.ends_with("\u2026")) << cut;
+  EXPECT_EQ(malformed(svg::escaped(svg::fitted("\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4", 20))), "");
+}
+
+// RFC 4648, section 10.
+TEST(ReportParts, WriteBase64) {
+  EXPECT_EQ(html::base64(""), "");
+  EXPECT_EQ(html::base64("f"), "Zg==");
+  EXPECT_EQ(html::base64("fo"), "Zm8=");
+  EXPECT_EQ(html::base64("foo"), "Zm9v");
+  EXPECT_EQ(html::base64("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(html::base64("\xff\xfe\xfd"), "//79");
+}
+
+TEST(ReportParts, AreJudgedByACheckThatCanFail) {
+  for (const char* page :
+       {"<p>", "</p>", "<p></b></p>", "a & b", "<a href=\"></a>", "<p", "< p></p>"}) {
+    EXPECT_NE(malformed(page), "") << page;
+  }
+  EXPECT_EQ(malformed("<!DOCTYPE html>\n<p class=\"a\">&amp;<br/></p>"), "");
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

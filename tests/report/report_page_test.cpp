@@ -1,0 +1,219 @@
+// The report's page, from what a run's folder holds.
+#include <lockstep/report/html/report_page.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/formats/png.h>
+#include <lockstep/report/html/run_data.h>
+#include <lockstep/report/html/run_pictures.h>
+#include <lockstep/trace/chrome_trace.h>
+#include <tests/report/sample_record.h>
+#include <tests/support/well_formed.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ReportPage : public ::testing::Test {
+ protected:
+  std::string page(const std::vector<std::string>& names) {
+    std::vector<std::filesystem::path> inputs;
+    for (const std::string& name : names) inputs.push_back(folder_ / name);
+    const std::string text = html::report_page(inputs, "lockstep report");
+    EXPECT_EQ(malformed(text), "");
+    for (const char* outside :
+         {"<script", "<link", "src=\"http", "href=\"http", "@import", "url("}) {
+      EXPECT_THAT(text, Not(HasSubstr(outside)));
+    }
+    return text;
+  }
+  // A trace of two ranks' step, whose batches were ready.
+  void write_trace(const std::string& name) {
+    const auto at = [](int time) { return Clock::time_point{} + std::chrono::microseconds(time); };
+    std::vector<RankTrace> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      Span ready{.name = "ready batches",
+                 .category = kValueCategory,
+                 .begin = at(5),
+                 .end = at(5),
+                 .track = "training"};
+      ready.arguments = {{"value", "2"}};
+      ranks.push_back({.rank = rank,
+                       .spans = {{.name = "wait for data",
+                                  .category = "phase",
+                                  .begin = at(0),
+                                  .end = at(10),
+                                  .track = "training"},
+                                 ready,
+                                 {.name = "step 7",
+                                  .category = "step",
+                                  .begin = at(10),
+                                  .end = at(500),
+                                  .track = "training"},
+                                 {.name = "forward",
+                                  .category = "phase",
+                                  .begin = at(10),
+                                  .end = at(500),
+                                  .track = "training"},
+                                 {.name = "reduction",
+                                  .category = "communication",
+                                  .begin = at(100 + 200 * rank),
+                                  .end = at(400),
+                                  .track = "bucket 0",
+                                  .collective = "bucket"}}});
+    }
+    write_chrome_trace(folder_ / (name + "/trace.json"), ranks);
+  }
+
+  TemporaryDirectory folder_;
+};
+
+TEST_F(ReportPage, ShowsARunWithoutATrace) {
+  write_sample_record(folder_, "run", {});
+  const std::string text = page({"run"});
+  for (const char* part :
+       {"<title>Lockstep: run</title>", "lockstep train mnist --out run", "complete",
+        "id=\"learning\"", "training, epoch 3: 0.333333", "Validation: accuracy", "images/s",
+        "epoch 1, forward: 60.0 ms", "Processors that a rank keeps busy", "versions: libtorch",
+        "2.13.0", "<b>communication, 10%</b>", "Train with --trace",
+        "Made by <code>lockstep report</code>"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  for (const char* absent :
+       {"id=\"scaling\"", "id=\"loader-1\"", "id=\"pictures-1\"", "GPU", "NaN", ">nan"}) {
+    EXPECT_THAT(text, Not(HasSubstr(absent)));
+  }
+}
+
+TEST_F(ReportPage, ShowsATracedStep) {
+  write_sample_record(folder_, "run", {});
+  write_trace("run");
+  const std::string text = page({"run"});
+  for (const char* part : {"Timeline of step 7", "accounts for 100.00% of its 0.500 ms",
+                           "Who waits for whom", ">0.200</td>", "The loader's queue",
+                           "rank 1, step 7: 2", "Phases of the traced steps, by rank"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("Train with --trace")));
+}
+
+TEST_F(ReportPage, ComparesRuns) {
+  write_sample_record(folder_, "a", {.ranks = 1, .images_per_second = 1000});
+  write_sample_record(folder_, "b", {.ranks = 2, .images_per_second = 1500});
+  write_sample_record(folder_, "more/b", {.ranks = 4, .images_per_second = 2000});
+  const std::string text = page({"a", "b", "more/b/"});
+  for (const char* part : {"Lockstep: a, b, b (2)", "b (2), training, epoch 2: 0.5",
+                           "id=\"scaling\"", "What limited it: b (2)", "images/s, best epoch"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(text, HasSubstr("ddp: mnist, loader native, 1 thread a rank, ranks 4: 2"));
+}
+
+TEST_F(ReportPage, TakesRowsOfBenchTable) {
+  write_sample_record(folder_, "run", {.ranks = 1, .images_per_second = 100});
+  folder_.write(
+      "rows.json",
+      R"([{"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
+                     "fused_kernels": true, "peer": null, "ranks": 2, "images_per_second": 153},
+                    {"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
+                     "fused_kernels": true, "peer": null, "ranks": 4, "images_per_second": null}])");
+  EXPECT_THAT(page({"run", "rows.json"}), HasSubstr("<td>153</td><td>1.50</td><td>75.00%</td>"));
+  folder_.write("rows.json", "{\"a\": 1}");
+  EXPECT_THROW(page({"run", "rows.json"}), DataError);
+  EXPECT_THROW(page({"rows.json"}), DataError);
+  folder_.write("rows.json", "[]");
+  EXPECT_THROW(page({"rows.json"}), ConfigError);
+}
+
+TEST_F(ReportPage, ShowsARunThatFailedAndOneThatHasJustBegun) {
+  write_sample_record(folder_, "failed", {.state = "failed", .error = "rank 1 <died>"});
+  EXPECT_THAT(page({"failed"}), HasSubstr("failed: rank 1 &lt;died&gt;"));
+  write_sample_record(folder_, "begun", {.state = "running", .epochs = 0});
+  const std::string text = page({"begun"});
+  EXPECT_THAT(text, HasSubstr("The run has no whole epoch yet."));
+  EXPECT_THAT(text, Not(HasSubstr("<svg")));
+  EXPECT_THAT(page({"failed", "begun"}), HasSubstr("<svg"));
+}
+
+TEST_F(ReportPage, EscapesNames) {
+  const std::string name = "<img src=x onerror=alert(1)>&\"";
+  write_sample_record(folder_, name, {.recipe = "<b>", .command = "<script>a & b</script>"});
+  const std::string text = page({name, name});
+  EXPECT_THAT(text, Not(HasSubstr("<img")));
+  EXPECT_THAT(text, HasSubstr("&lt;img src=x onerror=alert(1)&gt;&amp;&quot;"));
+}
+
+TEST_F(ReportPage, SaysWhatItCannotRead) {
+  EXPECT_THROW(page({"none"}), DataError);
+  EXPECT_THROW(html::report_page({}, ""), ConfigError);
+  for (const char* record : {"", "[]", "{}", R"({"state": 1})", R"({"epochs": [{}]})"}) {
+    folder_.write("run/run.json", record);
+    EXPECT_THROW(page({"run"}), DataError) << record;
+  }
+  write_sample_record(folder_, "run", {});
+  folder_.write("run/trace.json", "{}");
+  EXPECT_THROW(page({"run"}), DataError);
+}
+
+// Ten epochs and a large picture.
+TEST_F(ReportPage, IsSmall) {
+  write_sample_record(folder_, "run", {.epochs = 10});
+  write_trace("run");
+  std::vector<std::uint8_t> noise(std::size_t{600} * 400 * 3);
+  std::uint32_t state = 1;
+  for (std::uint8_t& byte : noise) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::uint8_t>(state >> 24U);
+  }
+  folder_.write("run/reconstructions.png", encode_png(noise, 600, 400));
+  folder_.write("run/damaged.png", "no picture");
+  const std::string text = page({"run"});
+  EXPECT_THAT(text, HasSubstr("reconstructions.png"));
+  EXPECT_THAT(text, HasSubstr("600 x 400 pixels, shown at 1/"));
+  EXPECT_THAT(text, Not(HasSubstr("damaged.png")));
+  EXPECT_LT(text.size(), 1'000'000U);
+}
+
+TEST_F(ReportPage, KeepsSmallPicturesAsTheyAre) {
+  const std::vector<std::uint8_t> grey(std::size_t{8} * 6 * 3, 128);
+  const std::string png = encode_png(grey, 8, 6);
+  folder_.write("run/sheet.png", png);
+  const auto whole = html::read_pictures(folder_ / "run");
+  ASSERT_EQ(whole.size(), 1U);
+  EXPECT_EQ(whole[0].png, png);
+  EXPECT_EQ(whole[0].divisor, 1);
+  // The means of equal pixels are these pixels.
+  const auto halved = html::read_pictures(folder_ / "run", png.size() - 1);
+  ASSERT_EQ(halved.size(), 1U);
+  PngDecoder decoder;
+  const ImageHeader header = decoder.open(as_bytes(halved[0].png), "halved");
+  EXPECT_EQ(header.width, 8 / halved[0].divisor);
+  std::vector<std::uint8_t> pixels(rgb_bytes(lockstep::whole(header)));
+  decoder.decode(lockstep::whole(header), pixels);
+  EXPECT_THAT(pixels, ::testing::Each(128));
+}
+
+TEST_F(ReportPage, KnowsTheFiguresOfARun) {
+  write_sample_record(folder_, "run", {});
+  const html::RunData run = html::read_run_data(folder_ / "run");
+  EXPECT_EQ(run.name, "run");
+  EXPECT_EQ(run.ranks, 2);
+  ASSERT_EQ(run.epochs.size(), 3U);
+  EXPECT_DOUBLE_EQ(run.epochs[1].train_loss.value(), 0.5);
+  EXPECT_DOUBLE_EQ(run.epochs[1].metrics.at("accuracy"), 0.75);
+  EXPECT_FALSE(run.epochs[1].metrics.contains("confusion"));
+  EXPECT_NEAR(run.epochs[1].processors, 0.95, 1e-9);
+  ASSERT_EQ(run.epochs[1].phases.size(), html::phase_names().size());
+  EXPECT_NEAR(run.epochs[1].phases.back(), 0.1, 1e-9);  // what no phase has
+  EXPECT_NEAR(html::best_rate(run), 1020, 1e-9);
+  ASSERT_TRUE(run.facts);
+  EXPECT_NEAR(run.facts->data, 0.1, 1e-9);
+  EXPECT_FALSE(run.trace);
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
