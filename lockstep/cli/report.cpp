@@ -1,0 +1,66 @@
+// `lockstep report`: what training runs have left in their folders, as one HTML file.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/commands.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/file.h>
+#include <lockstep/report/html/report_page.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
+#include <lockstep/report/run_record.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kReportCommand = "report";
+
+struct ReportArguments {
+  std::vector<std::string> inputs{};
+  std::string out{};
+};
+
+void write_report(const ReportArguments& arguments) {
+  const std::vector<std::filesystem::path> inputs(arguments.inputs.begin(), arguments.inputs.end());
+  const std::string page = html::report_page(inputs, command_line());
+  const std::filesystem::path file =
+      arguments.out.empty() ? inputs.front() / "report.html" : std::filesystem::path(arguments.out);
+  write_file_atomically(behind_links(file), page);
+  std::cout << file.string() << ": " << bytes_text(static_cast<double>(page.size()))
+            << ", to be opened in a browser\n";
+  flush_output(std::cout);
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      kReportCommand, "Write an HTML page about runs: curves, a traced step, what limited them");
+  const auto arguments = std::make_shared<ReportArguments>();
+  command
+      ->add_option(
+          "RUN", arguments->inputs,
+          "Folders of runs (train --out DIR), which the page compares; files of bench table "
+          "--json among them add to its chart of scaling")
+      ->type_name("")
+      ->required()
+      ->check(not_empty());
+  command
+      ->add_option("--out", arguments->out,
+                   "The page to write (default: report.html in the first run's folder)")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command->callback([arguments] {
+    check_output_file(kReportCommand, "--out", arguments->out);
+    write_report(*arguments);
+  });
+}
+
+}  // namespace lockstep

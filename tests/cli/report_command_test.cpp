@@ -1,0 +1,91 @@
+// `lockstep report` as its users meet it.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tests/cli/train_command.h>
+#include <tests/report/sample_record.h>
+#include <tests/support/well_formed.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ReportCommand : public TrainCommand {
+ protected:
+  ProgramResult report(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "report"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return run_to_end(words);
+  }
+  void train_run(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {
+        "mnist",         "--max-epochs", "2",     "--batch-size",  "16", "--threads", "1",
+        "--accelerator", "cpu",          "--out", in_scratch(name)};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = train(words);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+};
+
+TEST_F(ReportCommand, WritesAPageAboutATracedRun) {
+  train_run("run", {"--nproc-per-node", "2", "--workers", "1", "--trace", "--trace-steps", "2"});
+  const ProgramResult result = report({in_scratch("run")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("run/report.html: "));
+  const std::string page = read_text(scratch / "run/report.html");
+  EXPECT_EQ(malformed(page), "");
+  for (const char* part :
+       {"id=\"overview\"", "id=\"learning\"", "id=\"speed\"", "id=\"utilisation\"",
+        "Timeline of step 8", "Critical path", "Who waits for whom", "rank 1, bucket 0",
+        "The loader's queue", "Validation: accuracy", "versions: libtorch",
+        "train mnist --max-epochs 2", "epoch 2, backward: "}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("Train with --trace")));
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+}
+
+TEST_F(ReportCommand, ComparesThreeRuns) {
+  train_run("one", {"--strategy", "single"});
+  train_run("two", {"--nproc-per-node", "2"});
+  write_sample_record(scratch, "failed", {.state = "failed", .error = "rank 1 died", .epochs = 0});
+  const ProgramResult result = report({in_scratch("one"), in_scratch("two"), in_scratch("failed"),
+                                       "--out", in_scratch("all.html")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::string page = read_text(scratch / "all.html");
+  EXPECT_EQ(malformed(page), "");
+  for (const char* part : {"Lockstep: one, two, failed", "failed: rank 1 died", "Speed-up by ranks",
+                           "one, training, epoch 2: ", "A step: one", "Train with --trace"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+}
+
+TEST_F(ReportCommand, SaysWhatItCannotDo) {
+  write_sample_record(scratch, "run", {});
+  struct Case {
+    std::vector<std::string> arguments;
+    int exit_code;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{in_scratch("none")},
+       1,
+       "none has no run.json: give the folder that `lockstep train --out`"},
+      {{}, 2, "RUN is required"},
+      {{""}, 2, "must not be empty"},
+      {{in_scratch("run"), "--out", in_scratch("no/page.html")}, 2, "report: --out: the folder "},
+      {{in_scratch("run"), "--out", in_scratch("run")}, 2, "it is a folder"},
+      {{in_scratch("run/run.json")}, 1, "holds no rows of `lockstep bench table --json`"}};
+  for (const Case& each : cases) {
+    expect_one_error(report(each.arguments), each.exit_code, each.text, each.text);
+  }
+  EXPECT_THAT(scratch.names(), ::testing::ElementsAre("run"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
