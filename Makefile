@@ -46,6 +46,7 @@ test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision,
 	tools/bootstrap.sh clang
 	tools/bootstrap.sh oracles
 	-tools/bootstrap.sh slurm
+	-tools/bootstrap.sh chromium
 	@mkdir -p build/all
 	@printf 'subdirs("%s")\n' $(CURDIR)/build/$(PRESET) $(CURDIR)/build/asan $(CURDIR)/build/tsan \
 	  >build/all/CTestTestfile.cmake

@@ -7,6 +7,7 @@
 #   tools/bootstrap.sh clang    also clang++, which `make test-all` compiles our headers with
 #   tools/bootstrap.sh dali     also NVIDIA DALI for the loader, in .deps/dali
 #   tools/bootstrap.sh slurm    also Slurm, which a test of the launch script starts
+#   tools/bootstrap.sh chromium also Chromium, which a test opens the report with
 #   tools/bootstrap.sh peers    also torchvision's Python part in .deps/peers, for the programs in benchmarks/peers
 #   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
@@ -226,6 +227,9 @@ if [[ ${1:-} == clang ]]; then
 fi
 if [[ ${1:-} == slurm ]]; then
   packages+=(slurm-wlm munge)
+fi
+if [[ ${1:-} == chromium ]]; then
+  packages+=(chromium fonts-dejavu-core)
 fi
 install_packages
 # Before LibTorch, whose arguments for CMake are written together with DALI's.
