@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The tables of epoch times: `lockstep bench table` for three recipes, with PyTorch's programs in turn.
 
-Usage: tables.py [--recipes mnist,cifar10,autoencoder] [--program build/release/lockstep]
+Usage: tables.py [--tables mnist,cifar10,autoencoder] [--program build/release/lockstep]
                  [--peer-python .deps/peers/bin/python] [--output docs/benchmarks/tables.md]
        with mnist/, cifar10/ and trashnet/ in $LOCKSTEP_DATA
 
-Each recipe runs with 1, 2 and 4 ranks. Writes the tables between the marks of --output, each with its date and machine,
-keeps all rows in build/table_RECIPE.json, and prints which of the targets hold. --peer-python needs torchvision:
+Each recipe runs with 1, 2 and 4 ranks. --tables loaders is MNIST by each loader, ours and NVIDIA DALI in both programs;
+it needs `make dali`, and then tools/bootstrap.sh peers. Writes the tables between the marks of --output, each with its date and machine,
+keeps all rows in build/table_NAME.json, and prints which of the targets hold. --peer-python needs torchvision:
 tools/bootstrap.sh peers installs it.
 """
 import argparse
@@ -21,24 +22,29 @@ import time
 from pages import around_marks, replace_between
 from provenance import ROOT, commit, machine
 
-# The batch of a rank is small enough for four ranks on two processors, and epochs of ResNet-18 are cut short.
-RECIPES = {
-    "mnist": ["--strategies", "single,ddp,dp", "--kernels", "fused,libtorch", "--batch-per-rank", 64, "--epochs", 2, "--rounds", 3],
-    "cifar10": ["--strategies", "single,ddp,zero1,dp,pipeline", "--batch-per-rank", 32, "--epochs", 3, "--max-steps", 6],
-    "autoencoder": ["--strategies", "single,ddp,dp", "--batch-per-rank", 32, "--epochs", 3],
+# The recipe of each table and its options. The batch of a rank is small enough for four ranks on two processors, and
+# epochs of ResNet-18 are cut short.
+TABLES = {
+    "mnist": ["mnist", "--ranks", "1,2,4", "--strategies", "single,ddp,dp", "--kernels", "fused,libtorch", "--batch-per-rank", 64, "--epochs", 2, "--rounds", 3],
+    "cifar10": ["cifar10", "--ranks", "1,2,4", "--strategies", "single,ddp,zero1,dp,pipeline", "--batch-per-rank", 32, "--epochs", 3, "--max-steps", 6],
+    "autoencoder": ["autoencoder", "--ranks", "1,2,4", "--strategies", "single,ddp,dp", "--batch-per-rank", 32, "--epochs", 3],
+    "loaders": ["mnist", "--ranks", "1,2", "--strategies", "ddp", "--loaders", "native,dali", "--kernels", "fused,libtorch",
+                "--batch-per-rank", 64, "--epochs", 2, "--rounds", 3],
 }
+USUAL = ["mnist", "cifar10", "autoencoder"]
 DATA = {"mnist": "mnist", "cifar10": "cifar10", "autoencoder": "trashnet"}
 EPOCH_TARGET, SINGLE_TARGET = 3.0, 0.95
 
 
-def marks(recipe):
-    return f"<!-- {recipe}:begin -->", f"<!-- {recipe}:end -->"
+def marks(table):
+    return f"<!-- {table}:begin -->", f"<!-- {table}:end -->"
 
 
-def measure(recipe, options):
-    report = ROOT / "build" / f"table_{recipe}.json"
+def measure(table, options):
+    recipe = TABLES[table][0]
+    report = ROOT / "build" / f"table_{table}.json"
     report.parent.mkdir(exist_ok=True)
-    command = [options.program, "bench", "table", recipe, "--ranks", "1,2,4", "--threads", 1, *RECIPES[recipe],
+    command = [options.program, "bench", "table", *TABLES[table], "--threads", 1,
                "--data", pathlib.Path(os.environ["LOCKSTEP_DATA"]).resolve() / DATA[recipe],
                "--format", "markdown", "--json", report]
     if options.peer_python:
@@ -83,15 +89,15 @@ def targets_text(targets):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--recipes", default=",".join(RECIPES))
+    parser.add_argument("--tables", default=",".join(USUAL))
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--peer-python", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks/tables.md")
     options = parser.parse_args()
-    recipes = options.recipes.split(",")
-    unknown = [recipe for recipe in recipes if recipe not in RECIPES]
+    tables = options.tables.split(",")
+    unknown = [table for table in tables if table not in TABLES]
     if unknown:
-        raise SystemExit(f"error: --recipes must be among {', '.join(RECIPES)}, got {unknown[0]}")
+        raise SystemExit(f"error: --tables must be among {', '.join(TABLES)}, got {unknown[0]}")
     if "LOCKSTEP_DATA" not in os.environ:
         raise SystemExit("error: set LOCKSTEP_DATA to the folder that holds mnist/, cifar10/ and trashnet/")
     if options.peer_python:
@@ -99,18 +105,18 @@ def main():
         probe = subprocess.run([options.peer_python, "-c", "import vision"], env=peers, capture_output=True, text=True)
         if probe.returncode:
             raise SystemExit(f"error: {options.peer_python} has no torchvision; run tools/bootstrap.sh peers")
-    for recipe in recipes:
-        around_marks(options.output, *marks(recipe))  # before the long measurements, not after them
-    for recipe in recipes:
-        text, rows, seconds, words = measure(recipe, options)
+    for table in tables:
+        around_marks(options.output, *marks(table))  # before the long measurements, not after them
+    for table in tables:
+        text, rows, seconds, words = measure(table, options)
         parts = [text.strip()]
-        if recipe == "mnist":
+        if table == "mnist":
             targets = mnist_targets(rows)
             parts.append(targets_text(targets))
         shown = " ".join(pathlib.Path(word).name if "/" in word else word for word in words)
         parts.append(f"- {datetime.date.today()}, {machine()}; commit {commit()}; {seconds / 60:.1f} minutes.\n"
                      f"- Made by `{shown}`.")
-        replace_between(options.output, *marks(recipe), "\n\n".join(parts))
+        replace_between(options.output, *marks(table), "\n\n".join(parts))
         print("\n\n".join(parts), flush=True)
     return 0
 

@@ -218,7 +218,9 @@ install_peers() {
     pip_install .deps/peers --no-deps "torchvision==$peers_torchvision_version"
   fi
   has_package .deps/peers pillow || pip_install .deps/peers pillow
-  realpath .deps/venv/lib/python3*/site-packages >"$(echo .deps/peers/lib/python3*/site-packages)/venv.pth"
+  local seen=(.deps/venv/lib/python3*/site-packages)
+  [[ -d .deps/dali ]] && seen+=(.deps/dali/lib/python3*/site-packages)  # for the peers' --loader dali
+  realpath "${seen[@]}" >"$(echo .deps/peers/lib/python3*/site-packages)/venv.pth"
 }
 
 mkdir -p .deps

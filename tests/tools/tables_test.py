@@ -36,8 +36,8 @@ class Targets(unittest.TestCase):
 class Page(unittest.TestCase):
     def test_it_has_a_place_for_each_table(self):
         page = (tables.ROOT / "docs/benchmarks/tables.md").read_text()
-        for recipe in tables.RECIPES:
-            for mark in tables.marks(recipe):
+        for table in tables.TABLES:
+            for mark in tables.marks(table):
                 self.assertEqual(page.count(mark), 1, mark)
 
 
