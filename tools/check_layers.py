@@ -31,7 +31,7 @@ ROOMS = {
     "export": ["core", "formats"],
     "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
     "launch": ["core", "comm"],
-    "cli": ["core", "formats", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report",
+    "cli": ["core", "formats", "trace", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report",
             "export", "recipes", "launch"],
 }
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
