@@ -154,6 +154,26 @@ TEST_F(TracedSteps, FollowTheMessagesOfAPipeline) {
   EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 1);
 }
 
+// The gradients of a stage are reduced behind its actions, and rank 1's stage comes late.
+TEST_F(TracedSteps, FollowTheReductionsOfAHybrid) {
+  const auto stage = [](int backward, int begin) {
+    return std::vector<Span>{span("step 1", "step", "training", 0, 900),
+                             span("0F0", "forward", "training", 0, 300),
+                             span("0B0", "backward", "training", 300, backward),
+                             span("exposed communication", "communication", "backward", begin, 800),
+                             span("reduction", "communication", "bucket 0", begin, 800, "bucket"),
+                             span("reduce gradients", "phase", "training", 805, 810),
+                             span("optimizer", "phase", "training", 810, 900)};
+  };
+  const html::TracedRun run =
+      read({{.rank = 0, .spans = stage(500, 510)}, {.rank = 1, .spans = stage(700, 710)}});
+  EXPECT_THAT(texts(html::critical_path(run, run.steps[0])),
+              ElementsAre("rank 1 forward 0 to 300", "rank 1 backward 300 to 700",
+                          "rank 1 between phases 700 to 710", "rank 0 transfer 710 to 800",
+                          "rank 0 between phases 800 to 805", "rank 0 reduce gradients 805 to 810",
+                          "rank 0 optimizer 810 to 900"));
+}
+
 // The barrier behind the step is none of its waits.
 TEST_F(TracedSteps, SayWhoWaitedForWhom) {
   EXPECT_THAT(html::waits_of(read(two_ranks())),

@@ -110,7 +110,9 @@ class PathWalk {
     // Each turn takes a span away or goes on elsewhere; the limit ends what damaged times would
     // not.
     for (std::size_t turn = 0; turn < most_ && time_ > current().window.begin + kNear; ++turn) {
-      if (!track_.empty()) {
+      if (const TracedSpan* const wait = span_at(current().exposed, time_)) {
+        leave_wait(*wait);
+      } else if (!track_.empty()) {
         go_back_on_worker();
       } else {
         go_back_on_training_thread();
@@ -136,10 +138,11 @@ class PathWalk {
 
   void go_back_on_training_thread() {
     const RankStep& here = current();
-    if (const TracedSpan* const wait = span_at(here.exposed, time_)) return leave_wait(*wait);
     if (const TracedSpan* const phase = span_at(here.phases, time_)) return leave_phase(*phase);
-    const TracedSpan* const phase = last_before(here.phases, time_, here.window.begin);
-    const double end = phase == nullptr ? here.window.begin : phase->end;
+    double end = here.window.begin;
+    for (const PathSpans& spans : {here.phases, here.exposed}) {
+      if (const TracedSpan* const last = last_before(spans, time_, end)) end = last->end;
+    }
     const TracedSpan* action = span_at(here.actions, time_);
     if (action == nullptr) action = last_before(here.actions, time_, end);
     if (action == nullptr) return add(kBetweenPhases, end);
@@ -169,7 +172,9 @@ class PathWalk {
 
   void leave_transfer(const TracedSpan& transfer) {
     add(kTransfer, std::min(transfer.begin, time_ - kNear));
-    if (ranks_.contains(*transfer.last_rank)) rank_ = *transfer.last_rank;
+    if (*transfer.last_rank == rank_ || !ranks_.contains(*transfer.last_rank)) return;
+    rank_ = *transfer.last_rank;
+    track_.clear();
   }
 
   // The actions of one worker follow each other. Before its first one, the training thread leads
@@ -180,9 +185,10 @@ class PathWalk {
       if (span->track == track_) own.push_back(span);
     }
     if (const TracedSpan* const action = span_at(own, time_)) return leave_action(*action);
-    const TracedSpan* const last = last_before(own, time_, current().window.begin);
-    if (last != nullptr) return add(kBetweenPhases, last->end);
-    track_.clear();
+    const TracedSpan* last = last_before(own, time_, current().window.begin);
+    if (last == nullptr) return track_.clear();
+    const TracedSpan* const wait = last_before(current().exposed, time_, last->end);
+    add(kBetweenPhases, wait == nullptr ? last->end : wait->end);
   }
 
   void leave_action(const TracedSpan& action) {

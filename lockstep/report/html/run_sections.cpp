@@ -105,11 +105,12 @@ std::string path_figure(const RunData& run) {
     table.rows.push_back({str("rank ", part.rank), part.what, milliseconds(part.end - part.begin),
                           percent_text((part.end - part.begin) / whole)});
   }
-  std::string note =
-      str("What decided how long a step took: back from the rank that ended last; from a "
-          "reduction, at the rank that came last. The path of ",
-          step.name, " accounts for ", percent_text(accounted_share(path, step)), " of its ",
-          milliseconds(whole), " ms");
+  std::string note = str(
+      "What decided how long a step took: the way back from the rank that ended it last. Where a "
+      "rank waited for a collective or a message, the way goes on at the rank that came last. The "
+      "path of ",
+      step.name, " accounts for ", percent_text(accounted_share(path, step)), " of its ",
+      milliseconds(whole), " ms");
   const char* before = ": ";
   for (const auto& [what, time] : path_shares(path)) {
     if (time / whole < 0.01) continue;
