@@ -25,7 +25,10 @@ torch::ScalarType scalar_type_of(DataType type) {
 }
 
 BenchCall::BenchCall(ProcessGroup group, const BenchCase& which)
-    : group_(std::move(group)), collective_(which.collective), dtype_(which.dtype) {
+    : group_(std::move(group)),
+      collective_(which.collective),
+      algorithm_(which.algorithm),
+      dtype_(which.dtype) {
   const auto element = static_cast<std::int64_t>(c10::elementSize(dtype_));
   const std::int64_t parts = is_divided(collective_) ? group_.size() : 1;
   elements_ = std::max<std::int64_t>(which.bytes / element / parts, 1) * parts;
@@ -105,6 +108,19 @@ std::function<void()> BenchCall::make_call(Algorithm algorithm) {
       return [this] { group_.all_to_all_single(result_, given_); };
   }
   LOCKSTEP_CHECK(false, "unknown collective");
+}
+
+WorkPtr BenchCall::start() {
+  switch (collective_) {
+    case BenchCollective::kAllReduce:
+      return group_.async_all_reduce(given_, ReduceOp::kSum, algorithm_);
+    case BenchCollective::kReduceScatter:
+      return group_.async_reduce_scatter_tensor(result_, given_);
+    case BenchCollective::kAllGather:
+      return group_.async_all_gather_into_tensor(result_, given_);
+    default:
+      return nullptr;
+  }
 }
 
 void BenchCall::write(int call) {

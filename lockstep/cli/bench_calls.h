@@ -36,6 +36,8 @@ class BenchCall {
   /// Writes what this rank gives: zeros or ones, by call and rank. The call before must be over.
   void write(int call);
   void run() { run_(); }
+  /// The same without waiting; null for a collective that has no form of it here.
+  WorkPtr start();
   /// InternalError, naming the rank, when the result of that call is wrong.
   void check(int call) const;
 
@@ -50,6 +52,7 @@ class BenchCall {
 
   ProcessGroup group_;
   const BenchCollective collective_;
+  Algorithm algorithm_ = Algorithm::kAuto;
   const torch::ScalarType dtype_;
   std::int64_t elements_ = 0;
   torch::Tensor given_;   // undefined where this rank gives nothing

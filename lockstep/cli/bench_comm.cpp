@@ -4,6 +4,7 @@
 #include <lockstep/cli/bench.h>
 #include <lockstep/cli/bench_comm_rank.h>
 #include <lockstep/cli/bench_comm_settings.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/launch/launcher.h>
@@ -38,6 +39,9 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       ->capture_default_str();
   command.add_flag("--symmetric", to.symmetric, "Only in memory that the group allocates");
   command.add_flag("--private", to.private_memory, "Only in memory of each process");
+  command.add_flag("--beside-computing", to.beside_computing,
+                   "Also what all_reduce, reduce_scatter and all_gather take while each rank computes, and "
+                   "what they take from its computing");
   command
       .add_option("--repetitions", to.repetitions,
                   "Calls of each row (default: what fits into --seconds, from 5 to 200)")
@@ -49,6 +53,11 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       ->capture_default_str();
   command.add_option("--json", to.json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
+  command
+      .add_option("--trace", to.trace,
+                  "Also make ten calls of each row, after those that are timed, and write when each "
+                  "rank came and went, a file for each, for https://ui.perfetto.dev")
+      ->type_name("FOLDER");
 }
 
 void add_explain_options(CLI::App& command, BenchCommArguments& to) {
@@ -62,6 +71,7 @@ void add_explain_options(CLI::App& command, BenchCommArguments& to) {
 
 void run(const BenchCommArguments& arguments) {
   const BenchCommSettings settings = resolve(arguments);
+  if (settings.speaks()) check_trace_folder("bench comm", settings.trace);
   if (settings.worker) return bench_comm_rank(settings);
   require_success(launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},

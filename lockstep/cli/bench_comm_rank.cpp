@@ -11,9 +11,12 @@
 
 #include <lockstep/cli/bench_calls.h>
 #include <lockstep/cli/bench_comm_rows.h>
+#include <lockstep/cli/beside_computing.h>
 #include <lockstep/cli/bench_explain.h>
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_sizes.h>
+#include <lockstep/cli/quantile.h>
+#include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -36,6 +39,12 @@ constexpr int kFurtherWarmUps = 2;
 std::int64_t memory_limit() {
   const HostMemory memory = host_memory();
   return memory.total == 0 ? std::int64_t{1} << 30 : memory.available / 10 * 7;
+}
+
+// Those that BenchCall::start() has.
+bool has_asynchronous_form(BenchCollective collective) {
+  return collective == BenchCollective::kAllReduce || collective == BenchCollective::kReduceScatter ||
+         collective == BenchCollective::kAllGather;
 }
 
 class Measurement {
@@ -110,7 +119,24 @@ class Measurement {
                                .bytes = call.bytes(),
                                .symmetric = which.symmetric},
                               slowest));
+    if (settings_.beside_computing) time_beside(call, static_cast<int>(mine.size()));
     say(table_line(rows_.back()));
+    if (!settings_.trace.empty()) trace(rows_.back(), call);
+  }
+
+  void trace(const BenchCommRow& row, BenchCall& call) {
+    const std::string name =
+        lockstep::str(bench_collective_name(row.collective), ' ', row.algorithm, ' ', row.bytes,
+                      " bytes ", row.symmetric ? "symmetric" : "private");
+    int number = 0;
+    const auto call_once = [&] {
+      call.write(number);
+      start_line_.barrier();
+      call.run();
+      call.check(number++);
+    };
+    trace_steps(trace_file_of(settings_.trace, name), call_once, [] { return std::vector<Span>(); },
+                group_);
   }
 
   // Microseconds of each call on this rank. Each on data that were just written, as in a training
@@ -142,6 +168,32 @@ class Measurement {
     std::vector<double> microseconds;
     for (std::int64_t i = 0; i < calls; ++i) microseconds.push_back(time_one());
     return microseconds;
+  }
+
+  // Adds to the last row what as many calls cost beside computing.
+  void time_beside(BenchCall& call, int calls) {
+    if (!has_asynchronous_form(rows_.back().collective)) return;
+    std::vector<double> ends, taken;
+    for (int number = 0; number < calls; ++number) {
+      call.write(number);
+      const BesideTimes times =
+          compute_beside([this] { start_line_.barrier(); }, [&call] { return call.start(); });
+      call.check(number);
+      ends.push_back(times.until_end_us);
+      taken.push_back(times.taken_us);
+    }
+    const auto all_ends = gather_all(start_line_, ends);
+    const auto all_taken = gather_all(start_line_, taken);
+    for (int number = 0; number < calls; ++number) {
+      const auto call_index = static_cast<std::size_t>(number);
+      double slowest = 0, sum = 0;
+      for (const auto& rank : all_ends) slowest = std::max(slowest, rank[call_index]);
+      for (const auto& rank : all_taken) sum += rank[call_index];
+      ends[call_index] = slowest;
+      taken[call_index] = sum / group_.size();
+    }
+    rows_.back().beside_us = median(std::move(ends));
+    rows_.back().taken_us = median(std::move(taken));
   }
 
   // The floor of everything: what a rank reads and writes while all copy.

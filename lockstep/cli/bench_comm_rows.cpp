@@ -7,6 +7,7 @@
 
 #include <lockstep/cli/bench_sizes.h>
 #include <lockstep/cli/quantile.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -46,6 +47,9 @@ std::string to_json(const std::vector<BenchCommRow>& rows) {
                     {"max_us", row.max_us},
                     {"algbw_gbps", row.algbw_gbps()},
                     {"busbw_gbps", row.busbw_gbps()}});
+    if (!row.beside_us) continue;
+    json.back()["beside_us"] = *row.beside_us;
+    json.back()["taken_us"] = row.taken_us.value_or(0);
   }
   return json.dump(2) + "\n";
 }
@@ -56,11 +60,16 @@ std::string bench_comm_heading() {
 }
 
 std::string table_line(const BenchCommRow& row) {
+  const std::string beside =
+      row.beside_us ? str("  beside computing ", short_number(*row.beside_us), " us, of which it takes ",
+                          short_number(row.taken_us.value_or(0)))
+                    : "";
   return line_of({bench_collective_name(row.collective), row.algorithm,
                   row.bytes == 0 ? "-" : binary_bytes_text(static_cast<double>(row.bytes)),
                   row.symmetric ? "symmetric" : "private", short_number(row.median_us),
                   short_number(row.min_us), short_number(row.max_us),
-                  short_number(row.algbw_gbps()), short_number(row.busbw_gbps())});
+                  short_number(row.algbw_gbps()), short_number(row.busbw_gbps())}) +
+         beside;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct BenchCommRow {
   double median_us = 0;
   double min_us = 0;
   double max_us = 0;
+  /// Beside computing: until the slowest rank saw the end, and what the mean rank's computing lost. Medians.
+  std::optional<double> beside_us{};
+  std::optional<double> taken_us{};
 
   double algbw_gbps() const {
     return median_us > 0 ? static_cast<double>(bytes) / median_us / 1e3 : 0;
@@ -32,7 +36,8 @@ struct BenchCommRow {
 BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds);
 
 /// A JSON array of {"collective", "algorithm", "backend", "ranks", "dtype", "bytes", "in_place",
-/// "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps"}.
+/// "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps", "beside_us", "taken_us"}; the
+/// last two only where they were measured.
 std::string to_json(const std::vector<BenchCommRow>& rows);
 
 /// The lines of a table, its heading and each row, without their ends.

@@ -87,11 +87,13 @@ void check_combination(const BenchCommArguments& arguments,
   };
   if (arguments.explain) {
     refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
+    refuse(arguments.trace.has_value(), "--explain is a trace itself; leave --trace out");
     refuse(collectives != std::vector{BenchCollective::kAllReduce},
            "--explain shows an all_reduce; leave --collective out");
     refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
     refuse(arguments.symmetric || arguments.private_memory,
            "--explain uses memory of each process; leave --symmetric and --private out");
+    refuse(arguments.beside_computing, "--explain waits for its runs; leave --beside-computing out");
     refuse(arguments.repetitions || arguments.seconds,
            "--explain makes as many runs as it needs; leave --repetitions and --seconds out");
     return;
@@ -120,6 +122,7 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   settings.processors = static_cast<int>(available_cpus().size());
   settings.sizes = resolve_sizes(arguments.sizes);
   settings.type = resolve_type(arguments.dtype);
+  settings.beside_computing = arguments.beside_computing;
   if (arguments.backend == "gloo" && arguments.symmetric && !arguments.private_memory) {
     throw ConfigError("bench comm: --symmetric: backend gloo has no symmetric memory");
   }
@@ -141,6 +144,7 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   }
   check_combination(arguments, settings.collectives);
   if (arguments.json) settings.json = *arguments.json;
+  if (arguments.trace) settings.trace = *arguments.trace;
   if (settings.speaks()) {
     check_output_file(kBenchComm, "--json", settings.json);
     if (settings.explain) check_output_file(kBenchComm, "--out", settings.explain->svg);

@@ -25,9 +25,11 @@ struct BenchCommArguments {
   std::string dtype = "float32";
   bool symmetric = false;
   bool private_memory = false;
+  bool beside_computing = false;
   std::optional<int> repetitions;
   std::optional<double> seconds;
   std::optional<std::string> json;
+  std::optional<std::string> trace;
   double timeout_seconds = 60;
 
   bool explain = false;
@@ -54,9 +56,11 @@ struct BenchCommSettings {
   DataType type = DataType::kFloat32;
   bool symmetric = true;       ///< measure in memory of the group, where it has such,
   bool private_memory = true;  ///< and in memory of each rank
+  bool beside_computing = false;  ///< also what the calls cost a rank that computes meanwhile
   int repetitions = 0;         ///< calls of a row; 0: as many as fit into `seconds`
   double seconds = 0;
   std::filesystem::path json;
+  std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
   std::chrono::milliseconds timeout{};
   std::optional<ExplainSettings> explain;
 

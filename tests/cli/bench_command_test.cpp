@@ -36,6 +36,24 @@ nlohmann::json rows_of(const std::filesystem::path& file) {
   return nlohmann::json::parse(read_text(file));
 }
 
+TEST(BenchCommand, TimesCollectivesBesideComputing) {
+  const TemporaryDirectory folder;
+  const auto file = folder / "rows.json";
+  expect_success(bench({"comm", "--collective", "all_reduce,reduce_scatter,all_gather,broadcast", "--sizes", "64KiB",
+                        "--backend", "gloo", "--repetitions", "5", "--beside-computing", "--json", file.string()}));
+  const auto rows = rows_of(file);
+  ASSERT_EQ(rows.size(), 4U);
+  for (const auto& row : rows) {
+    if (row["collective"] == "broadcast") {
+      EXPECT_FALSE(row.contains("beside_us"));
+      continue;
+    }
+    EXPECT_GT(row["beside_us"], 0) << row;
+    EXPECT_GE(row["taken_us"], 0) << row;
+    EXPECT_LE(row["taken_us"], row["beside_us"]) << row;
+  }
+}
+
 TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
   struct Case {
     std::vector<std::string> arguments;

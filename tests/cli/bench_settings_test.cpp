@@ -67,6 +67,18 @@ TEST(BenchCommRows, KnowHowManyBytesCrossABus) {
   EXPECT_DOUBLE_EQ(bus_factor(BenchCollective::kBarrier, 4), 0);
 }
 
+TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
+  BenchCommRow row = summarize({.backend = "gloo", .ranks = 2, .dtype = "float32", .bytes = 4}, {100});
+  EXPECT_FALSE(nlohmann::json::parse(to_json({row}))[0].contains("beside_us"));
+  EXPECT_THAT(table_line(row), ::testing::Not(::testing::HasSubstr("beside")));
+  row.beside_us = 150;
+  row.taken_us = 60;
+  const auto json = nlohmann::json::parse(to_json({row}))[0];
+  EXPECT_EQ(json.at("beside_us"), 150);
+  EXPECT_EQ(json.at("taken_us"), 60);
+  EXPECT_THAT(table_line(row), ::testing::HasSubstr("  beside computing 150 us, of which it takes 60"));
+}
+
 TEST(BenchCommRows, AreJson) {
   const auto row = summarize(
       {BenchCollective::kAllGather, "native", "shm", 2, "bfloat16", 1 << 20, true}, {100});

@@ -1,0 +1,88 @@
+#include <lockstep/cli/simulate/simulate_settings.h>
+
+#include <charconv>
+
+#include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/word_list.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/simulate/trace_profile.h>
+
+namespace lockstep {
+namespace {
+
+constexpr int kMostSimulatedRanks = 1 << 20;
+
+// Zero where the text is no number of ranks.
+int rank_count(const std::string& text) {
+  int value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && value >= 1 && value <= kMostSimulatedRanks ? value : 0;
+}
+
+BucketSizes parse_cap(const std::string& text) {
+  double mebibytes = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, mebibytes);
+  constexpr double kMostMebibytes = 1e6;
+  if (error != std::errc() || stop != end || !(mebibytes > 0) || mebibytes > kMostMebibytes) {
+    throw ConfigError(str(kSimulate, ": --bucket-cap-mb must be MiB above 0, got '", text, "'"));
+  }
+  return bucket_sizes(mebibytes);
+}
+
+}  // namespace
+
+const std::vector<std::string>& simulate_formats() {
+  static const std::vector<std::string> formats{"table", "markdown"};
+  return formats;
+}
+
+std::vector<int> parse_rank_list(const std::string& option, const std::string& text) {
+  std::vector<int> ranks;
+  for (const std::string& word : words_of(text)) {
+    const std::size_t dots = word.find("..");
+    const int first = rank_count(word.substr(0, dots));
+    const int last = dots == std::string::npos ? first : rank_count(word.substr(dots + 2));
+    if (first == 0 || last < first) {
+      throw ConfigError(str(option, " must be numbers of ranks from 1 to ", kMostSimulatedRanks,
+                            " with commas, or A..B for the powers of two between them, as in 1..64, "
+                            "got '", word, "'"));
+    }
+    ranks.push_back(first);
+    for (int power = 1; power < last; power *= 2) {
+      if (power > first) ranks.push_back(power);
+    }
+    if (last > first) ranks.push_back(last);
+  }
+  return ranks;
+}
+
+SimulateSettings resolve(const SimulateArguments& arguments) {
+  OptionCheck(kSimulate).one_of("--format", arguments.format, simulate_formats());
+  SimulateSettings settings;
+  settings.format = arguments.format;
+  settings.ranks = parse_rank_list(str(kSimulate, ": --ranks"), arguments.ranks);
+  if (arguments.json) settings.json = *arguments.json;
+  check_output_file(kSimulate, "--json", settings.json);
+  SimulationOptions& options = settings.options;
+  options.algorithm = arguments.algorithm;
+  options.ranks_per_host = arguments.ranks_per_host;
+  options.shares_parameters = arguments.shares_parameters;
+  if (arguments.bucket_cap_mb) options.buckets = parse_cap(*arguments.bucket_cap_mb);
+  options.strategy = arguments.strategy.value_or(options.strategy);
+  validate(options, kSimulate);
+  settings.network = find_network(str(kSimulate, ": --network"), arguments.network);
+  settings.profile = find_step_profile(arguments.run);
+  if (!arguments.strategy) options.strategy = settings.profile.strategy;
+  if (options.shares_parameters && options.strategy != "zero1") {
+    throw ConfigError(str(kSimulate, ": --shared-parameters belongs to --strategy zero1"));
+  }
+  if (!arguments.run_network) return settings;
+  const Network run_network = read_network(*arguments.run_network);
+  settings.profile = without_transfers(settings.profile, run_network);
+  return settings;
+}
+
+}  // namespace lockstep

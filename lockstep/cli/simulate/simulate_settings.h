@@ -1,0 +1,51 @@
+// The options of `lockstep simulate`, checked.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/simulate/network.h>
+#include <lockstep/simulate/simulation.h>
+#include <lockstep/simulate/step_profile.h>
+
+namespace lockstep {
+
+inline constexpr const char* kSimulate = "simulate";  ///< begins messages
+
+/// As the user gave them.
+struct SimulateArguments {
+  std::string run;
+  std::string ranks = "1..64";
+  std::string network = "10gbit";
+  std::optional<std::string> run_network;
+  int ranks_per_host = 1;
+  std::optional<std::string> strategy;  ///< absent: the run's
+  std::string algorithm = "auto";
+  std::optional<std::string> bucket_cap_mb;  ///< absent: the run's buckets
+  bool shares_parameters = false;
+  std::string format = "table";
+  std::optional<std::string> json;
+};
+
+struct SimulateSettings {
+  StepProfile profile;  ///< without the transfers of its run, where its network was given
+  Network network;
+  std::vector<int> ranks;  ///< at least one
+  SimulationOptions options;
+  std::string format;
+  std::filesystem::path json;
+};
+
+/// "table", "markdown".
+const std::vector<std::string>& simulate_formats();
+
+/// "8", "1,2,12", or "1..4096": both ends and the powers of two between them; several with commas.
+/// ConfigError for another text, and for numbers outside of 1 to 2^20.
+std::vector<int> parse_rank_list(const std::string& option, const std::string& text);
+
+/// Reads the run and the networks. ConfigError names the option; DataError the file.
+SimulateSettings resolve(const SimulateArguments& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+#include <lockstep/cli/simulate/simulate_text.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/json_text.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+using SimulateCells = std::vector<std::string>;
+
+constexpr double kMilli = 1e3;
+
+std::string ms_text(double seconds) { return fixed_text(kMilli * seconds, 2); }
+
+SimulateCells step_cells(const std::string& first, const PredictedStep& step) {
+  return {first,
+          ms_text(step.step_seconds),
+          fixed_text(100 * step.efficiency, 1) + "%",
+          ms_text(step.exposed_seconds),
+          ms_text(step.taken_seconds),
+          ms_text(step.straggler_seconds),
+          std::to_string(step.buckets),
+          step.algorithm};
+}
+
+SimulateCells heading_cells(const std::string& first) {
+  return {first,     "step ms", "efficiency", "exposed ms", "taken ms", "stragglers ms",
+          "buckets", "algorithm"};
+}
+
+std::string markdown_line(const SimulateCells& cells) { return "| " + join(cells, " | ") + " |\n"; }
+
+std::string markdown_cells(const std::vector<SimulateCells>& rows) {
+  std::string text = markdown_line(rows.front()) + "|---|" ;
+  for (std::size_t i = 1; i < rows.front().size(); ++i) {
+    text += i + 1 < rows.front().size() ? "---:|" : "---|";
+  }
+  text += '\n';
+  for (std::size_t i = 1; i < rows.size(); ++i) text += markdown_line(rows[i]);
+  return text;
+}
+
+std::string aligned_cells(const std::vector<SimulateCells>& rows) {
+  std::vector<int> widths(rows.front().size());
+  for (const SimulateCells& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], static_cast<int>(row[i].size()));
+    }
+  }
+  widths.front() = -widths.front();  // to the left
+  widths.back() = -widths.back();
+  std::string text;
+  for (const SimulateCells& row : rows) {
+    std::string line = padded_cells(row, widths);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string heading(const SimulateSettings& settings) {
+  const StepProfile& run = settings.profile;
+  std::string text = str(run.name, ": ");
+  if (run.steps > 0) {
+    text += str("a run of ", run.strategy, " on ", amount_of(run.ranks, "rank"));
+    if (!run.backend.empty()) text += " over " + run.backend;
+    if (run.step_seconds > 0) text += str(", ", ms_text(run.step_seconds), " ms a step");
+    text += str(" (", amount_of(run.steps, "traced step"), ")\n");
+  } else {
+    text += str("a profile, ", ms_text(run.compute_seconds()), " ms a step of one rank\n");
+  }
+  text += str("data ", ms_text(run.data_seconds), ", forward ", ms_text(run.forward_seconds), ", backward ",
+              ms_text(run.backward_seconds), ", optimizer ", ms_text(run.optimizer_seconds), ", other ",
+              ms_text(run.other_seconds), " ms; ", bytes_text(run.bytes()), " of gradients in ",
+              amount_of(static_cast<std::int64_t>(run.buckets.size()), "bucket"), "\n");
+  text += str("predicted: ", settings.options.strategy, " over ", settings.network.name);
+  if (settings.options.ranks_per_host > 1) {
+    text += str(", ", settings.options.ranks_per_host, " ranks a host");
+  }
+  return text + "\n";
+}
+
+nlohmann::ordered_json step_json(const PredictedStep& step) {
+  return {{"ranks", step.ranks},
+          {"step_ms", kMilli * step.step_seconds},
+          {"efficiency", step.efficiency},
+          {"exposed_ms", kMilli * step.exposed_seconds},
+          {"taken_ms", kMilli * step.taken_seconds},
+          {"straggler_ms", kMilli * step.straggler_seconds},
+          {"algorithm", step.algorithm},
+          {"buckets", step.buckets}};
+}
+
+}  // namespace
+
+SimulateResult simulate(const SimulateSettings& settings) {
+  SimulateResult result;
+  for (const int ranks : settings.ranks) {
+    result.rows.push_back(predict_step(settings.profile, settings.network, ranks, settings.options));
+  }
+  result.answers =
+      what_if(settings.profile, settings.network, settings.ranks.back(), settings.options);
+  return result;
+}
+
+std::string simulate_text(const SimulateSettings& settings, const SimulateResult& result) {
+  std::vector<SimulateCells> rows{heading_cells("ranks")};
+  for (const PredictedStep& step : result.rows) {
+    rows.push_back(step_cells(std::to_string(step.ranks), step));
+  }
+  std::vector<SimulateCells> answers{heading_cells(str("what if, ", settings.ranks.back(), " ranks"))};
+  for (const WhatIf& answer : result.answers) answers.push_back(step_cells(answer.name, answer.step));
+  const auto table = settings.format == "markdown" ? markdown_cells : aligned_cells;
+  return heading(settings) + "\n" + table(rows) + "\n" + table(answers);
+}
+
+std::string to_json(const SimulateSettings& settings, const SimulateResult& result) {
+  using SimulateJson = nlohmann::ordered_json;
+  SimulateJson rows = SimulateJson::array();
+  for (const PredictedStep& step : result.rows) rows.push_back(step_json(step));
+  SimulateJson answers = SimulateJson::array();
+  for (const WhatIf& answer : result.answers) {
+    SimulateJson row{{"name", answer.name}};
+    row.update(step_json(answer.step));
+    answers.push_back(std::move(row));
+  }
+  return json_text({{"run", SimulateJson::parse(to_json(settings.profile))},
+                    {"strategy", settings.options.strategy},
+                    {"network", settings.network.name},
+                    {"algorithm", settings.options.algorithm},
+                    {"ranks_per_host", settings.options.ranks_per_host},
+                    {"rows", std::move(rows)},
+                    {"what_if", std::move(answers)}});
+}
+
+}  // namespace lockstep

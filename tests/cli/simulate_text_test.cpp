@@ -1,0 +1,104 @@
+#include <lockstep/cli/simulate/simulate_text.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kProfile = R"({"name": "net", "forward_seconds": 0.1, "backward_seconds": 0.2,
+  "optimizer_seconds": 0.01, "buckets": [{"bytes": 1e7, "ready_seconds": 0.1}, {"bytes": 1e7, "ready_seconds": 0.2}]})";
+
+class SimulateText : public ::testing::Test {
+ protected:
+  SimulateText() {
+    folder_.write("profile.json", kProfile);
+    arguments_.run = (folder_ / "profile.json").string();
+    arguments_.ranks = "1..4";
+    arguments_.network = "100,1";  // 10 MB take 10.2 ms on two ranks
+  }
+  std::string text() const {
+    const SimulateSettings settings = resolve(arguments_);
+    return simulate_text(settings, simulate(settings));
+  }
+  std::string refusal() const {
+    try {
+      resolve(arguments_);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  TemporaryDirectory folder_;
+  SimulateArguments arguments_;
+};
+
+TEST_F(SimulateText, IsATableOverRanksAndOneOfAnswers) {
+  EXPECT_THAT(text(), StartsWith("net: a profile, 310.00 ms a step of one rank\n"
+                                 "data 0.00, forward 100.00, backward 200.00, optimizer 10.00, other 0.00 ms; "
+                                 "20.0 MB of gradients in 2 buckets\n"
+                                 "predicted: ddp over 100,1\n\n"
+                                 "ranks  step ms  efficiency  exposed ms  taken ms  stragglers ms  buckets  algorithm\n"
+                                 "1       310.00      100.0%        0.00      0.00           0.00        0  none\n"
+                                 "2       320.20       96.8%       10.20      0.00           0.00        2  "));
+  EXPECT_THAT(text(), HasSubstr("\nwhat if, 4 ranks "));
+  EXPECT_THAT(text(), HasSubstr("\nbf16 gradients "));
+}
+
+TEST_F(SimulateText, IsMarkdownWhereItIsAsked) {
+  arguments_.format = "markdown";
+  EXPECT_THAT(text(), HasSubstr("| ranks | step ms | efficiency | exposed ms | taken ms | stragglers ms | buckets | "
+                                "algorithm |\n|---|---:|---:|---:|---:|---:|---:|---|\n| 1 | 310.00 | 100.0% |"));
+}
+
+TEST_F(SimulateText, HasTheFiguresAsJson) {
+  const SimulateSettings settings = resolve(arguments_);
+  const auto json = nlohmann::json::parse(to_json(settings, simulate(settings)));
+  EXPECT_EQ(json.at("run").at("name"), "net");
+  ASSERT_EQ(json.at("rows").size(), 3U);
+  EXPECT_EQ(json.at("rows").at(1).at("ranks"), 2);
+  EXPECT_NEAR(json.at("rows").at(1).at("step_ms").get<double>(), 320.2, 1e-6);
+  EXPECT_NEAR(json.at("rows").at(1).at("exposed_ms").get<double>(), 10.2, 1e-6);
+  EXPECT_EQ(json.at("what_if").at(0).at("name"), "as it is");
+}
+
+TEST_F(SimulateText, RefusesWhatCannotBe) {
+  const auto with = [&](auto SimulateArguments::*member, const auto& value) {
+    const SimulateArguments before = arguments_;
+    arguments_.*member = value;
+    const std::string text = refusal();
+    arguments_ = before;
+    return text;
+  };
+  EXPECT_EQ(refusal(), "accepted");
+  EXPECT_THAT(with(&SimulateArguments::network, std::string("fast")), StartsWith("simulate: --network must be 1gbit, "));
+  EXPECT_THAT(with(&SimulateArguments::algorithm, std::string("star")), StartsWith("simulate: --algorithm must be one of"));
+  EXPECT_THAT(with(&SimulateArguments::strategy, std::string("dp")), StartsWith("simulate: --strategy must be one of"));
+  EXPECT_THAT(with(&SimulateArguments::format, std::string("csv")), StartsWith("simulate: --format must be one of"));
+  EXPECT_THAT(with(&SimulateArguments::bucket_cap_mb, std::string("0")), StartsWith("simulate: --bucket-cap-mb must be"));
+  EXPECT_THAT(with(&SimulateArguments::shares_parameters, true), HasSubstr("--shared-parameters belongs to --strategy"));
+  EXPECT_THAT(with(&SimulateArguments::run_network, std::string("/none")), HasSubstr("cannot read /none"));
+  EXPECT_THAT(with(&SimulateArguments::run, std::string("/none")), HasSubstr("there is no /none/run.json: give the folder"));
+}
+
+TEST(RankList, HasPowersOfTwoBetweenItsEnds) {
+  EXPECT_THAT(parse_rank_list("--ranks", "1..8"), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(parse_rank_list("--ranks", "3..20"), ElementsAre(3, 4, 8, 16, 20));
+  EXPECT_THAT(parse_rank_list("--ranks", "5..5"), ElementsAre(5));
+  EXPECT_THAT(parse_rank_list("--ranks", "2,1,12..16"), ElementsAre(2, 1, 12, 16));
+  EXPECT_EQ(parse_rank_list("--ranks", "1..4096").size(), 13U);
+  for (const char* text : {"", "0", "8..1", "1..", "..4", "1,", "x", "1...4", "2000000"}) {
+    EXPECT_THROW(parse_rank_list("--ranks", text), ConfigError) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
