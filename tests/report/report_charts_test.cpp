@@ -91,6 +91,18 @@ TEST(LineCharts, AreSoundForAnyValues) {
   }
 }
 
+// A narrow chart has a long name in two lines, whole.
+TEST(LineCharts, WrapTheNamesOfCurves) {
+  const html::LineChart chart{
+      .curves = {
+          {.name = "ddp: mnist, loader native, 1 thread a rank, other kernels", .points = {{1, 2}}},
+          {.name = "short", .points = {{1, 2}}}}};
+  const std::string narrow = svg_of(chart, html::kNarrow);
+  EXPECT_THAT(narrow, HasSubstr(">ddp: mnist, loader native, 1 thread a rank,</text>"));
+  EXPECT_THAT(narrow, HasSubstr(">other kernels</text>"));
+  EXPECT_THAT(svg_of(chart, html::kWide), HasSubstr("1 thread a rank, other kernels</text>"));
+}
+
 TEST(LineCharts, EscapeNames) {
   expect_sound(svg_of(html::LineChart{.title = kHostile,
                                       .x_label = kHostile,

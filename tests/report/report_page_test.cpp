@@ -84,7 +84,7 @@ TEST_F(ReportPage, ShowsARunWithoutATrace) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   for (const char* absent :
-       {"id=\"scaling\"", "id=\"loader-1\"", "id=\"pictures-1\"", "GPU", "NaN", ">nan"}) {
+       {"id=\"scaling\"", "id=\"loader\"", "id=\"pictures\"", "GPU", "NaN", ">nan"}) {
     EXPECT_THAT(text, Not(HasSubstr(absent)));
   }
 }
@@ -107,7 +107,7 @@ TEST_F(ReportPage, ComparesRuns) {
   write_sample_record(folder_, "more/b", {.ranks = 4, .images_per_second = 2000});
   const std::string text = page({"a", "b", "more/b/"});
   for (const char* part : {"Lockstep: a, b, b (2)", "b (2), training, epoch 2: 0.5",
-                           "id=\"scaling\"", "What limited it: b (2)", "images/s, best epoch"}) {
+                           "id=\"scaling\"", "<h3>b (2)</h3>", "id=\"run-3\"", "best images/s"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, HasSubstr("ddp: mnist, loader native, 1 thread a rank, ranks 4: 2"));
@@ -157,6 +157,15 @@ TEST_F(ReportPage, SaysWhatItCannotRead) {
   write_sample_record(folder_, "run", {});
   folder_.write("run/trace.json", "{}");
   EXPECT_THROW(page({"run"}), DataError);
+}
+
+TEST_F(ReportPage, ShowsSomeOfManyEpochs) {
+  write_sample_record(folder_, "run", {.epochs = 100});
+  const std::string text = page({"run"});
+  EXPECT_THAT(text, HasSubstr("The chart has one epoch of 4, the rows all."));
+  EXPECT_THAT(text, HasSubstr("epoch 5, forward: 60.0 ms"));
+  EXPECT_THAT(text, Not(HasSubstr("epoch 4, forward: ")));
+  EXPECT_THAT(text, HasSubstr(">epoch 4</td><td>20.0000</td>"));
 }
 
 // Ten epochs and a large picture.

@@ -93,13 +93,11 @@ std::vector<std::pair<std::string, std::string>> final_figures(
     const auto value = last_metric(run, metric);
     figures.emplace_back("validation " + metric, value ? value_text(*value) : "");
   }
-  figures.emplace_back("images/s, best epoch",
-                       run.epochs.empty() ? "" : count_text(best_rate(run)));
-  figures.emplace_back("a step",
+  figures.emplace_back("best images/s", run.epochs.empty() ? "" : count_text(best_rate(run)));
+  figures.emplace_back("step",
                        run.facts ? fixed_text(1e3 * run.facts->step_seconds, 2) + " ms" : "");
-  figures.emplace_back("the whole run", run.seconds > 0 ? seconds_text(run.seconds) : "");
-  figures.emplace_back("memory, largest rank",
-                       run.peak_bytes > 0 ? bytes_text(run.peak_bytes) : "");
+  figures.emplace_back("run time", run.seconds > 0 ? seconds_text(run.seconds) : "");
+  figures.emplace_back("memory", run.peak_bytes > 0 ? bytes_text(run.peak_bytes) : "");
   return figures;
 }
 
@@ -115,6 +113,15 @@ std::string state_class(const RunData& run) {
   return "soft";
 }
 
+// Of many epochs the chart has every n-th: the distance that leaves at most this many bars.
+constexpr std::size_t kMostBars = 30;
+
+std::size_t distance_of_bars(const Runs& runs) {
+  std::size_t epochs = 0;
+  for (const RunData& run : runs) epochs += run.epochs.size();
+  return std::max<std::size_t>((epochs + kMostBars - 1) / kMostBars, 1);
+}
+
 Figure phases_figure(const Runs& runs) {
   StackedBars bars{.title = "Phases of a step",
                    .unit = "ms",
@@ -122,8 +129,10 @@ Figure phases_figure(const Runs& runs) {
                    .colors = phase_colors(phase_names())};
   Table table{.titles = {"epoch"}};
   table.titles.insert(table.titles.end(), phase_names().begin(), phase_names().end());
+  const std::size_t distance = distance_of_bars(runs);
   for (const RunData& run : runs) {
-    for (const EpochData& epoch : run.epochs) {
+    for (std::size_t i = 0; i < run.epochs.size(); ++i) {
+      const EpochData& epoch = run.epochs[i];
       if (epoch.steps <= 0) continue;
       StackedBar bar{.name = str(runs.size() > 1 ? run.name + ", " : "", "epoch ", epoch.epoch)};
       Cells cells = {bar.name};
@@ -131,14 +140,17 @@ Figure phases_figure(const Runs& runs) {
         bar.parts.push_back(1e3 * phase / epoch.steps);
         cells.push_back(fixed_text(bar.parts.back(), 4));
       }
-      bars.bars.push_back(std::move(bar));
+      if (i % distance == 0) bars.bars.push_back(std::move(bar));
       table.rows.push_back(std::move(cells));
     }
   }
+  const std::string some =
+      distance > 1 ? str(" The chart has one epoch of ", distance, ", the rows all.") : "";
   return {.title = bars.title,
           .note =
-              "Milliseconds of rank 0's training thread, the mean of each epoch. Communication is "
-              "what computing does not hide.",
+              "Milliseconds of rank 0's training thread, the mean of each epoch. Communication "
+              "is what computing does not hide." +
+              some,
           .picture = in_both_widths(bars),
           .table = std::move(table),
           .commands = commands_of(runs)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include <lockstep/core/strings.h>
 #include <lockstep/report/html/chart_width.h>
@@ -33,7 +34,7 @@ struct AxisScale {
 
 AxisScale scale_of(double low, double high, double begin, double end) {
   if (!(high > low)) {
-    const double margin = low == 0 ? 1 : std::abs(low) / 10;
+    const double margin = low == 0 ? 1 : std::abs(low) / 100;
     low -= margin;
     high += margin;
   }
@@ -120,8 +121,7 @@ std::string axes_text(const ChartScales& scales, const LineChart& chart, double 
   return text;
 }
 
-std::string curve_text(const Curve& curve, std::size_t color, const ChartScales& scales,
-                       const LineChart& chart) {
+std::string curve_text(const Curve& curve, const ChartScales& scales, const LineChart& chart) {
   std::string path;
   std::string dots;
   for (const auto& [at, value] : curve.points) {
@@ -129,26 +129,62 @@ std::string curve_text(const Curve& curve, std::size_t color, const ChartScales&
     const std::string y = svg::number(scales.y.at(value));
     path += str(path.empty() ? "M" : "L", x, " ", y);
     if (curve.points.size() > kMostDots) continue;
-    dots += str("<circle class=\"f", color, "\" cx=\"", x, "\" cy=\"", y, "\" r=\"3.5\"><title>",
-                svg::escaped(str(curve.name, ", ", chart.x_label, " ", at, ": ", value)),
-                "</title></circle>");
+    dots +=
+        str("<circle class=\"f", curve.color, "\" cx=\"", x, "\" cy=\"", y, "\" r=\"3.5\"><title>",
+            svg::escaped(str(curve.name, ", ", chart.x_label, " ", at, ": ", value)),
+            "</title></circle>");
   }
-  return str("<path class=\"a k", color, curve.is_dashed ? " o" : "", "\" d=\"", path, "\"/>", dots,
-             "\n");
+  return str("<path class=\"a k", curve.color, curve.is_dashed ? " o" : "", "\" d=\"", path, "\"/>",
+             dots, "\n");
 }
 
-std::string legend_line(const Curve& curve, std::size_t color, double y, double width) {
-  return str(
-      "<path class=\"a k", color, curve.is_dashed ? " o" : "", "\" d=\"M", svg::number(kCurvesLeft),
-      " ", svg::number(y), "h24\"/>",
-      svg::text_at(kCurvesLeft + 32, y + 4, "", svg::fitted(curve.name, width - kCurvesLeft - 32)));
+// `text` in lines that fit.
+std::vector<std::string> wrapped(const std::string& text, double width) {
+  std::vector<std::string> lines = {""};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::string longer = lines.back().empty() ? word : str(lines.back(), " ", word);
+    if (lines.back().empty() || svg::fitted(longer, width) == longer) {
+      lines.back() = longer;
+    } else {
+      lines.push_back(word);
+    }
+  }
+  for (std::string& line : lines) line = svg::fitted(line, width);
+  return lines;
 }
 
-// Without points that are no finite numbers and curves that have no others.
+struct Legend {
+  std::string text{};
+  double height = 0;
+};
+
+// What the curves are, below the chart. Nothing for one curve.
+Legend legend_of(const LineChart& chart, double width) {
+  if (chart.curves.size() < 2) return {};
+  const double left = is_narrow(width) ? 0 : kCurvesLeft;
+  constexpr double kStroke = 32;
+  constexpr double kWrappedLine = 15;
+  std::string text;
+  double y = kCurvesHeight + kCurvesLegendLine / 2;
+  for (const Curve& curve : chart.curves) {
+    text += str("<path class=\"a k", curve.color, curve.is_dashed ? " o" : "", "\" d=\"M",
+                svg::number(left), " ", svg::number(y), "h24\"/>");
+    for (const std::string& line : wrapped(curve.name, width - left - kStroke)) {
+      text += svg::text_at(left + kStroke, y + 4, "", line);
+      y += kWrappedLine;
+    }
+    y += kCurvesLegendLine - kWrappedLine;
+  }
+  return {.text = std::move(text), .height = y - kCurvesLegendLine / 2 - kCurvesHeight};
+}
+
+// With colours, without points that are no finite numbers and curves that have no others.
 LineChart drawable(LineChart chart) {
   for (std::size_t i = 0; i < chart.curves.size(); ++i) {
     Curve& curve = chart.curves[i];
     if (curve.color < 0) curve.color = static_cast<int>(i);
+    curve.color %= static_cast<int>(svg::kColors);
     std::erase_if(curve.points, [](const auto& point) {
       return !std::isfinite(point.first) || !std::isfinite(point.second);
     });
@@ -162,19 +198,12 @@ LineChart drawable(LineChart chart) {
 std::string svg_of(const LineChart& given, double width) {
   const LineChart chart = drawable(given);
   if (chart.curves.empty()) return "";
-  const double lines = chart.curves.size() > 1 ? static_cast<double>(chart.curves.size()) : 0;
   const ChartScales scales = scales_of(chart, width);
-  std::string text = svg::opened(width, kCurvesHeight + kCurvesLegendLine * lines, chart.title);
+  const Legend legend = legend_of(chart, width);
+  std::string text = svg::opened(width, kCurvesHeight + legend.height, chart.title);
   text += axes_text(scales, chart, width);
-  double y = kCurvesHeight + kCurvesLegendLine / 2;
-  for (const Curve& curve : chart.curves) {
-    const std::size_t color = static_cast<std::size_t>(curve.color) % svg::kColors;
-    text += curve_text(curve, color, scales, chart);
-    if (chart.curves.size() == 1) continue;
-    text += legend_line(curve, color, y, width);
-    y += kCurvesLegendLine;
-  }
-  return text + "</svg>\n";
+  for (const Curve& curve : chart.curves) text += curve_text(curve, scales, chart);
+  return text + legend.text + "</svg>\n";
 }
 
 }  // namespace lockstep::html

@@ -42,22 +42,40 @@ class Sections {
   std::string text_;
 };
 
+std::string with_heading(const std::string& heading, const std::string& content) {
+  return content.empty() ? "" : str("<h3>", svg::escaped(heading), "</h3>\n", content);
+}
+
+// What one run alone has to show: a section for each part, or of several runs a section for each
+// run.
+void add_runs(Sections& sections, const Runs& runs) {
+  if (runs.size() == 1) {
+    sections.add("step", "A step", traced_step_of(runs[0]));
+    sections.add("loader", "Loader", queue_of(runs[0]));
+    sections.add("pictures", "Pictures", pictures_of(runs[0]));
+    return;
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    sections.add(str("run-", i + 1), runs[i].name,
+                 traced_step_of(runs[i]) + queue_of(runs[i]) + pictures_of(runs[i]));
+  }
+}
+
+std::string limits_of_all(const Runs& runs) {
+  if (runs.size() == 1) return limits_of(runs[0]);
+  std::string text;
+  for (const RunData& run : runs) text += with_heading(run.name, limits_of(run));
+  return text;
+}
+
 Sections sections_of(const Runs& runs, const std::vector<RankRate>& rates) {
   Sections sections;
   sections.add("overview", "Overview", overview(runs));
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::string of = runs.size() > 1 ? ": " + runs[i].name : "";
-    sections.add(str("limits-", i + 1), "What limited it" + of, limits_of(runs[i]));
-  }
+  sections.add("limits", "What limited the speed", limits_of_all(runs));
   sections.add("learning", "Learning", learning(runs));
   sections.add("speed", "Speed", speed(runs));
   sections.add("scaling", "Scaling", scaling_figure(rates, commands_of(runs)));
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::string of = runs.size() > 1 ? ": " + runs[i].name : "";
-    sections.add(str("step-", i + 1), "A step" + of, traced_step_of(runs[i]));
-    sections.add(str("loader-", i + 1), "Loader" + of, queue_of(runs[i]));
-    sections.add(str("pictures-", i + 1), "Pictures" + of, pictures_of(runs[i]));
-  }
+  add_runs(sections, runs);
   sections.add("utilisation", "Utilisation", utilisation(runs));
   sections.add("configuration", "Configuration", configuration(runs));
   return sections;
