@@ -1,4 +1,5 @@
 // `lockstep report`: what training runs have left in their folders, as one HTML file.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -7,12 +8,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/cli/bench_options.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/file.h>
 #include <lockstep/report/html/report_page.h>
-#include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/run_record.h>
 #include <lockstep/report/text.h>
@@ -27,13 +27,24 @@ struct ReportArguments {
   std::string out{};
 };
 
+// Where the page goes unless --out says so: into the first folder.
+std::filesystem::path default_page(const std::vector<std::filesystem::path>& inputs) {
+  const auto is_folder = [](const std::filesystem::path& input) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(input, ignored);
+  };
+  const auto folder = std::ranges::find_if(inputs, is_folder);
+  return (folder == inputs.end() ? inputs.front() : *folder) / "report.html";
+}
+
 void write_report(const ReportArguments& arguments) {
   const std::vector<std::filesystem::path> inputs(arguments.inputs.begin(), arguments.inputs.end());
+  const std::filesystem::path out =
+      arguments.out.empty() ? default_page(inputs) : std::filesystem::path(arguments.out);
+  // A folder that is missing is told by what should be in it, before where the page should go.
   const std::string page = html::report_page(inputs, command_line());
-  const std::filesystem::path file =
-      arguments.out.empty() ? inputs.front() / "report.html" : std::filesystem::path(arguments.out);
-  write_file_atomically(behind_links(file), page);
-  std::cout << file.string() << ": " << bytes_text(static_cast<double>(page.size()))
+  write_file_atomically(check_output_files(kReportCommand, "--out", out, ""), page);
+  std::cout << out.string() << ": " << bytes_text(static_cast<double>(page.size()))
             << ", to be opened in a browser\n";
   flush_output(std::cout);
 }
@@ -57,10 +68,7 @@ void add_report_command(CLI::App& app) {
                    "The page to write (default: report.html in the first run's folder)")
       ->type_name("FILE")
       ->check(not_empty());
-  command->callback([arguments] {
-    check_output_file(kReportCommand, "--out", arguments->out);
-    write_report(*arguments);
-  });
+  command->callback([arguments] { write_report(*arguments); });
 }
 
 }  // namespace lockstep

@@ -1,4 +1,7 @@
 // `lockstep report` as its users meet it.
+#include <sys/stat.h>
+
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -65,8 +68,18 @@ TEST_F(ReportCommand, ComparesThreeRuns) {
   }
 }
 
+// Where the rows of a table come first, the page still goes into the run's folder.
+TEST_F(ReportCommand, WritesIntoTheFirstFolder) {
+  write_sample_record(scratch, "run", {});
+  scratch.write("rows.json", "[]");
+  const ProgramResult result = report({in_scratch("rows.json"), in_scratch("run")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run/report.html"));
+}
+
 TEST_F(ReportCommand, SaysWhatItCannotDo) {
   write_sample_record(scratch, "run", {});
+  ASSERT_EQ(mkfifo(in_scratch("pipe").c_str(), 0600), 0);
   struct Case {
     std::vector<std::string> arguments;
     int exit_code;
@@ -80,11 +93,13 @@ TEST_F(ReportCommand, SaysWhatItCannotDo) {
       {{""}, 2, "must not be empty"},
       {{in_scratch("run"), "--out", in_scratch("no/page.html")}, 2, "report: --out: the folder "},
       {{in_scratch("run"), "--out", in_scratch("run")}, 2, "it is a folder"},
+      {{in_scratch("run"), "--out", in_scratch("pipe")}, 2, "a device, a pipe or a socket"},
       {{in_scratch("run/run.json")}, 1, "holds no rows of `lockstep bench table --json`"}};
   for (const Case& each : cases) {
     expect_one_error(report(each.arguments), each.exit_code, each.text, each.text);
   }
-  EXPECT_THAT(scratch.names(), ::testing::ElementsAre("run"));
+  EXPECT_THAT(scratch.names(), ::testing::ElementsAre("pipe", "run"));
+  EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
 }
 
 }  // namespace
