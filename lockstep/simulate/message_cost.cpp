@@ -24,7 +24,9 @@ MessageCost::MessageCost(std::vector<Point> points) : points_(std::move(points))
     if (points_[i].bytes <= points_[i - 1].bytes) {
       throw ConfigError(str("the cost of messages has two values for ", points_[i].bytes, " bytes"));
     }
-    points_[i].seconds = std::max(points_[i].seconds, points_[i - 1].seconds);
+  }
+  for (std::size_t i = points_.size() - 1; i > 0; --i) {
+    points_[i - 1].seconds = std::min(points_[i - 1].seconds, points_[i].seconds);
   }
 }
 

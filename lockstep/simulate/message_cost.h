@@ -18,8 +18,8 @@ class MessageCost {
 
   /// Costs nothing.
   MessageCost() = default;
-  /// A measurement: `points` in any order, of different sizes. Measured times that fall with the size,
-  /// which are noise, are raised to those of smaller messages. ConfigError without points, and for
+  /// A measurement: `points` in any order, of different sizes. A time above that of a larger message is
+  /// lowered to it, because what disturbs a measurement only adds. ConfigError without points, and for
   /// numbers that are negative or not finite.
   explicit MessageCost(std::vector<Point> points);
 

@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+"""Predictions of `lockstep simulate`, and what was measured afterwards.
+
+Usage: simulate_validation.py predict|measure|published [--output docs/benchmarks] [--program PATH] [--inputs FILE] [--quick]
+
+Two ranks of one thread on two processors train the MNIST net and ResNet-18 (`lockstep bench step`) with several batches,
+bucket sizes, strategies and wires. `predict` makes the inputs of the predictions, which are all that it measures:
+
+  * for each net and batch, traces of some steps over shared memory, with small buckets;
+  * for each wire, the collectives alone and beside computing (`lockstep bench comm --beside-computing`).
+
+It writes simulate_predictions.json, with these inputs and an interval for each prediction. Commit it, then let `measure`
+train every configuration. It refuses predictions that git has not in its last commit, and writes the table of
+simulate.md. `published` writes that page's table of scaling that others have published. Wires other than shm and gloo are two network
+namespaces whose veth pair `tc qdisc ... tbf` slows to a rate, which needs root. --quick takes a few configurations and writes
+nothing into docs/.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import pathlib
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import overlap
+from pages import around_marks, replace_between
+from provenance import ROOT, commit, machine
+
+MARKS = ("<!-- validation:begin -->", "<!-- validation:end -->")
+PUBLISHED_MARKS = ("<!-- published:begin -->", "<!-- published:end -->")
+RATES = ("1gbit", "500mbit")  # of the two hosts
+WIRES = ("shm", "gloo", *RATES)
+BATCHES = {"mnist": (128, 256, 512), "resnet18": (5, 8)}
+CAPS = {"mnist": ("25",), "resnet18": ("1", "5", "10", "25")}  # MiB
+SMALL_CAPS = {("mnist", 256): "0.02"}  # two buckets of a few KiB beside a backward of a few milliseconds
+ZERO_WIRES = ("shm", "gloo")  # what reduce_scatter takes over a slow wire jumps between two values
+BASE_CAPS = {"mnist": "0.01", "resnet18": "0.5"}  # small, so that the trace tells when gradients are there
+ROUNDS = {"mnist": ("6", "20"), "resnet18": ("2", "2")}  # of each of two passes, and steps of a round
+SIZES = "4KiB,16KiB,32KiB,64KiB,128KiB,256KiB,1MiB,2MiB,5MiB,10MiB,25MiB,43MiB"
+BASE_RUNS = 3
+CALIBRATIONS = 2  # of which the faster median of each size counts: what disturbs only adds
+PASSES = 2
+# The intervals: what a step's computing may differ by between two times of a shared machine, and what the
+# cost of communication may differ by from the calibration, as shares of each.
+COMPUTE_SHARE = 0.07
+COMMUNICATION_SHARE = {"shm": 0.5, "gloo": 0.35, "1gbit": 0.07, "500mbit": 0.07}
+WAKE_UP_MS = {"shm": 0, "gloo": 0.5, "1gbit": 0.5, "500mbit": 0.5}  # threads that wait for a processor
+
+
+def configurations(quick):
+    for model, batches in BATCHES.items():
+        for batch in batches[:1] if quick else batches:
+            for wire in WIRES[1:3] if quick else WIRES:
+                caps = [*CAPS[model], *filter(None, [SMALL_CAPS.get((model, batch))])]
+                for cap in caps:
+                    yield {"model": model, "batch": batch, "wire": wire, "strategy": "ddp", "cap": cap}
+                if wire in ZERO_WIRES:
+                    yield {"model": model, "batch": batch, "wire": wire, "strategy": "zero1", "cap": CAPS[model][-1]}
+
+
+def run_ranks(wire, words, options):
+    """`lockstep bench WORDS` on two ranks, as it is started on that wire."""
+    command = [str(options.program), "bench", *words, "--timeout", "120"]
+    if wire not in RATES:
+        wait_for([subprocess.Popen([*command, "--backend", wire, "--nproc-per-node", "2"], stdout=subprocess.DEVNULL)], wire)
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    secret = secrets.token_hex(16)
+    with overlap.two_hosts(wire) as hosts:
+        ranks = []
+        for rank, host in enumerate(hosts):
+            place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1,
+                     "MASTER_ADDR": overlap.ADDRESSES[0], "MASTER_PORT": overlap.PORT, "LOCKSTEP_SECRET": secret,
+                     "LOCKSTEP_HOST_ID": host}
+            ranks.append(subprocess.Popen(
+                ["ip", "netns", "exec", host, "taskset", "-c", str(cores[rank % len(cores)]), *command, "--backend", "gloo"],
+                env={**os.environ, **{key: str(value) for key, value in place.items()}}, stdout=subprocess.DEVNULL))
+        wait_for(ranks, wire)
+
+
+def wait_for(ranks, wire):
+    try:
+        codes = [each.wait(300) for each in ranks]
+    finally:
+        for each in ranks:
+            if each.poll() is None:
+                each.kill()
+                each.wait()
+    if any(codes):
+        raise SystemExit(f"error: the ranks over {wire} ended with {codes}")
+
+
+# --- Predictions
+
+def faster(rows, others):
+    """Of each size the smaller times; the ranks, sizes and algorithms are the same."""
+    times = ("median_us", "min_us", "beside_us", "taken_us")
+    return [{**row, **{key: min(row[key], other[key]) for key in times}} for row, other in zip(rows, others, strict=True)]
+
+
+def calibrate(wire, folder, options):
+    """The file of the rows of a wire."""
+    file = folder / f"{wire}.json"
+    rows = None
+    for number in range(CALIBRATIONS):
+        print(f"calibration {number + 1}: {wire}", flush=True)
+        again = calibrate_once(wire, file, options)
+        rows = faster(rows, again) if rows else again
+    file.write_text(json.dumps(rows))
+    return file
+
+
+def calibrate_once(wire, file, options):
+    memory = ["--symmetric"] if wire == "shm" else ["--private"]
+    run_ranks(wire, ["comm", "--sizes", SIZES, "--beside-computing", "--seconds", "0.3", *memory, "--json", str(file)], options)
+    return json.loads(file.read_text())
+
+
+def trace_base(model, batch, folder, options):
+    """A trace of ten steps, and the median step of the many before them."""
+    traces = folder / f"{model}-{batch}-{secrets.token_hex(4)}"
+    rows = traces.with_suffix(".json")
+    rounds, steps = ROUNDS[model]
+    run_ranks("shm", ["step", "--model", model, "--batch-per-rank", str(batch), "--bucket-cap-mb", BASE_CAPS[model],
+                      "--alone", "--rounds", rounds, "--steps", steps, "--trace", str(traces), "--json", str(rows)], options)
+    (file,) = traces.iterdir()
+    return file, json.loads(rows.read_text())[0]["step_ms"] / 1e3
+
+
+def scaled(profile, seconds):
+    """The profile of the same run, for the step that its timed steps took: ten traced ones are few."""
+    factor = seconds / profile["step_seconds"]
+    buckets = [{**each, "ready_seconds": each["ready_seconds"] * factor} for each in profile["buckets"]]
+    return {**{key: value * factor if key.endswith("_seconds") else value for key, value in profile.items()},
+            "buckets": buckets}
+
+
+def simulate(run, words, options):
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "prediction.json"
+        command = [str(options.program), "simulate", str(run), *map(str, words), "--json", str(file)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode:
+            raise SystemExit(f"error: {' '.join(command)}: {result.stderr.strip()}")
+        return json.loads(file.read_text())
+
+
+def middle(profiles):
+    """The profile whose every number is the median of those of `profiles`, which have the same buckets."""
+    first = profiles[0]
+    if isinstance(first, dict):
+        return {key: middle([each[key] for each in profiles]) for key in first}
+    if isinstance(first, list):
+        return [middle([each[i] for each in profiles]) for i in range(len(first))]
+    return statistics.median(profiles) if isinstance(first, (int, float)) else first
+
+
+def interval(configuration, step_ms, communication_ms, base_spread):
+    compute = max(COMPUTE_SHARE, base_spread) * (step_ms - communication_ms)
+    wire = configuration["wire"]
+    half = math.hypot(compute, COMMUNICATION_SHARE[wire] * communication_ms, WAKE_UP_MS[wire])
+    return [round(step_ms - half, 3), round(step_ms + half, 3)]
+
+
+def make_inputs(folder, options):
+    """The calibration of each wire, and for each net and batch its profile and the spread of the runs' steps."""
+    chosen = list(configurations(options.quick))
+    runs = {(each["model"], each["batch"]): [] for each in chosen}
+    for _ in range(BASE_RUNS):
+        for model, batch in runs:
+            print(f"base: {model}, batch {batch}", flush=True)
+            runs[model, batch].append(trace_base(model, batch, folder, options))
+    wires = {wire: calibrate(wire, folder, options) for wire in dict.fromkeys(["shm", *(each["wire"] for each in chosen)])}
+    bases = {}
+    for (model, batch), traces in runs.items():
+        profiles = [scaled(simulate(trace, ["--ranks", 2, "--run-network", wires["shm"]], options)["run"], seconds)
+                    for trace, seconds in traces]
+        steps = [seconds for _, seconds in traces]
+        bases[f"{model}, batch {batch}"] = {"spread": (max(steps) - min(steps)) / 2 / statistics.median(steps),
+                                            "profile": {**middle(profiles), "name": f"{model}, batch {batch}"}}
+    return {"bases": bases, "wires": {wire: json.loads(file.read_text()) for wire, file in wires.items()}}
+
+
+def predictions_of(inputs, folder, options):
+    for wire, rows in inputs["wires"].items():
+        (folder / f"{wire}.json").write_text(json.dumps(rows))
+    predictions = []
+    for each in configurations(options.quick):
+        base = inputs["bases"][f"{each['model']}, batch {each['batch']}"]
+        profile = folder / "profile.json"
+        profile.write_text(json.dumps(base["profile"]))
+        words = ["--ranks", 2, "--network", folder / f"{each['wire']}.json", "--bucket-cap-mb", each["cap"],
+                 "--strategy", each["strategy"]]
+        if each["strategy"] == "zero1" and each["wire"] == "shm":
+            words.append("--shared-parameters")
+        row = simulate(profile, words, options)["rows"][0]
+        communication = row["exposed_ms"] + row["taken_ms"]
+        predictions.append({**each, "step_ms": round(row["step_ms"], 3), "communication_ms": round(communication, 3),
+                            "interval_ms": interval(each, row["step_ms"], communication, base["spread"])})
+    return predictions
+
+
+def predict(options):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        inputs = json.loads(options.inputs.read_text())["inputs"] if options.inputs else make_inputs(folder, options)
+        predictions = predictions_of(inputs, folder, options)
+    content = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
+               "commit": commit(), "predictions": predictions, "inputs": inputs}
+    file = predictions_file(options)
+    file.write_text(one_line_each(content))
+    print(f"wrote {file}: {len(predictions)} predictions; commit it before `measure`")
+
+
+def one_line_each(content):
+    """JSON with a line for each element of a list of objects."""
+    lists = []
+
+    def flatten(value):
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            lists.append("[\n" + ",\n".join("  " + json.dumps(each) for each in value) + "\n ]")
+            return f"@{len(lists) - 1}@"
+        if isinstance(value, dict):
+            return {key: flatten(each) for key, each in value.items()}
+        return value
+
+    text = json.dumps(flatten(content), indent=1)
+    for number, lines in enumerate(lists):
+        text = text.replace(f'"@{number}@"', lines)
+    return text + "\n"
+
+
+def predictions_file(options):
+    folder = ROOT / "build" if options.quick else options.output
+    return folder / "simulate_predictions.json"
+
+
+# --- Measurements
+
+def commit_of_predictions(file):
+    """The commit that has the file as it is, and when it was made."""
+    changed = subprocess.run(["git", "-C", str(ROOT), "status", "--porcelain", "--", str(file)], capture_output=True, text=True)
+    log = subprocess.run(["git", "-C", str(ROOT), "log", "-1", "--format=%h, %cI", "--", str(file)], capture_output=True,
+                         text=True)
+    if changed.stdout.strip() or not log.stdout.strip():
+        raise SystemExit(f"error: commit {file} before it is measured")
+    return log.stdout.strip()
+
+
+def measure_steps(model, batch, wire, strategy, caps, options):
+    rounds, steps = ROUNDS[model]
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "rows.json"
+        run_ranks(wire, ["step", "--model", model, "--batch-per-rank", str(batch), "--strategy", strategy, "--bucket-cap-mb",
+                         ",".join(caps), "--alone", "--rounds", rounds, "--steps", steps, "--json", str(file)], options)
+        return json.loads(file.read_text())
+
+
+def measure_all(predictions, options):
+    """The rounds of each configuration, by its key."""
+    launches = {}
+    for each in predictions:
+        caps = launches.setdefault((each["model"], each["batch"], each["wire"], each["strategy"]), [])
+        caps.append(each["cap"])
+    measured = {}
+    for number in range(PASSES):
+        for (model, batch, wire, strategy), caps in launches.items():
+            print(f"pass {number + 1}: {model}, batch {batch}, {wire}, {strategy}", flush=True)
+            for cap, row in zip(caps, measure_steps(model, batch, wire, strategy, caps, options)):
+                measured.setdefault((model, batch, wire, strategy, cap), []).extend(row["rounds_ms"])
+    return measured
+
+
+def key_of(each):
+    return each["model"], each["batch"], each["wire"], each["strategy"], each["cap"]
+
+
+class Outcome:
+    """A prediction and what came of it."""
+
+    def __init__(self, prediction, rounds):
+        self.prediction = prediction
+        self.measured = statistics.median(rounds)
+        self.error = prediction["step_ms"] / self.measured - 1
+        low, high = prediction["interval_ms"]
+        self.hit = low <= self.measured <= high
+
+    def line(self):
+        each = self.prediction
+        low, high = each["interval_ms"]
+        return (f"| {each['model']} | {each['batch']} | {each['wire']} | {each['strategy']} | {each['cap']} | "
+                f"{each['step_ms']:.2f} | {low:.2f} to {high:.2f} | {each['communication_ms']:.2f} | {self.measured:.2f} | "
+                f"{100 * self.error:+.1f}% | {'yes' if self.hit else '**no**'} |")
+
+
+def summary(outcomes):
+    errors = sorted(abs(each.error) for each in outcomes)
+    return {"configurations": len(outcomes), "median": statistics.median(errors),
+            "within_12": sum(error <= 0.12 for error in errors) / len(errors),
+            "ninth_decile": errors[math.ceil(0.9 * len(errors)) - 1],
+            "hits": sum(each.hit for each in outcomes) / len(outcomes)}
+
+
+def summary_line(name, found):
+    return (f"| {name} | {found['configurations']} | {100 * found['median']:.1f}% | {100 * found['ninth_decile']:.1f}% | "
+            f"{100 * found['within_12']:.0f}% | {100 * found['hits']:.0f}% |")
+
+
+def validation_text(content, outcomes, origin):
+    groups = {"all": outcomes}
+    for what in ("model", "wire", "strategy"):
+        for each in outcomes:
+            groups.setdefault(f"{what} {each.prediction[what]}", []).append(each)
+    lines = ["| configurations | number | median error | ninth decile | within 12% | in the interval |",
+             "|---|---:|---:|---:|---:|---:|"]
+    lines += [summary_line(name, summary(those)) for name, those in groups.items()]
+    lines += ["", "| net | batch | wire | strategy | bucket, MiB | predicted, ms | interval, ms | of it communication, ms | "
+              "measured, ms | error | in the interval |", "|---|---:|---|---|---:|---:|---:|---:|---:|---:|---|"]
+    lines += [each.line() for each in outcomes]
+    lines += ["", f"- Predicted {content['date']}, committed as {origin}; measured "
+              f"{datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='seconds')} with commit {commit()}, {machine()}.",
+              "- Made by `python3 benchmarks/simulate_validation.py predict`, a commit, and `... measure`, as root."]
+    return "\n".join(lines)
+
+
+def measure(options):
+    file = predictions_file(options)
+    content = json.loads(file.read_text())
+    origin = "nothing (--quick)" if options.quick else commit_of_predictions(file)
+    page = options.output / "simulate.md"
+    if not options.quick:
+        around_marks(page, *MARKS)  # before the long measurement, not after it
+    measured = measure_all(content["predictions"], options)
+    outcomes = [Outcome(each, measured[key_of(each)]) for each in content["predictions"]]
+    (ROOT / "build" / "simulate_measured.json").write_text(
+        json.dumps([{**each.prediction, "rounds_ms": measured[key_of(each.prediction)]} for each in outcomes], indent=1))
+    text = validation_text(content, outcomes, origin)
+    if options.quick:
+        print(text)
+    else:
+        replace_between(page, *MARKS, text)
+    found = summary(outcomes)
+    for what, holds, figure in (("median error", found["median"] <= 0.05, found["median"]),
+                                ("nine in ten within 12%", found["within_12"] >= 0.9, found["within_12"]),
+                                ("nine in ten in their interval", found["hits"] >= 0.9, found["hits"])):
+        print(f"{'holds' if holds else 'MISSED':8}{what}: {100 * figure:.1f}%")
+
+
+# --- What others have published
+
+# Profile, source, network, ranks, ranks of a host, all-reduce, published efficiency.
+POINTS = (("vgg16_p100", "Horovod paper and README, 128 hosts of 4 P100, 25 Gbit/s", "10,2.8125", 512, 4, "ring", 0.68),
+          ("vgg16_p100", "Horovod README, 32 hosts of 4 P100, 25 Gbit/s", "10,2.8125", 128, 4, "ring", 0.79),
+          ("resnet50_p100", "Horovod paper, which has ResNet-101 and Inception V3; 128 hosts of 4 P100, 25 Gbit/s", "10,2.8125",
+           512, 4, "ring", 0.90),
+          ("resnet50_p100_batch32", "ImageNet in 1 hour, 32 hosts of 8 P100, 50 Gbit/s", "10,5.625", 256, 8, "hierarchical", 0.90))
+
+
+def published(options):
+    lines = ["| net | published | GPUs | network | efficiency published | predicted | exposed, ms |", "|---|---|---:|---|---:|---:|---:|"]
+    for profile, source, network, ranks, local, algorithm, efficiency in POINTS:
+        file = ROOT / "benchmarks" / "profiles" / f"{profile}.json"
+        found = simulate(file, ["--ranks", ranks, "--network", network, "--ranks-per-host", local, "--algorithm", algorithm,
+                                "--bucket-cap-mb", 64], options)
+        row = found["rows"][0]
+        lines.append(f"| {found['run']['name']} | {source} | {ranks} | `{network}` | {100 * efficiency:.0f}% | "
+                     f"{100 * row['efficiency']:.1f}% | {row['exposed_ms']:.0f} |")
+    replace_between(options.output / "simulate.md", *PUBLISHED_MARKS, "\n".join(lines))
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=("predict", "measure", "published"))
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks")
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--inputs", type=pathlib.Path, help="predict from those of this file of predictions")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    if options.verb != "published" and os.geteuid() != 0:
+        raise SystemExit("error: needs root, to make network namespaces")
+    {"predict": predict, "measure": measure, "published": published}[options.verb](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
