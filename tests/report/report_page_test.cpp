@@ -159,6 +159,18 @@ TEST_F(ReportPage, SaysWhatItCannotRead) {
   EXPECT_THROW(page({"run"}), DataError);
 }
 
+TEST_F(ReportPage, ShowsTheUseOfGpus) {
+  write_sample_record(folder_, "run", {.gpu = R"({"utilisation": 0.5, "memory_utilisation": 0.25,
+                                  "memory_bytes": 8000000000, "power_watts": 310})"});
+  const std::string text = page({"run"});
+  for (const char* part :
+       {"GPUs that compute", "run, epoch 2: 50", "GPU memory that is read or written",
+        "run, epoch 2: 25", "GPU memory in use", "run, epoch 2: 8", "Power of a GPU",
+        "run, epoch 2: 310"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
 TEST_F(ReportPage, ShowsSomeOfManyEpochs) {
   write_sample_record(folder_, "run", {.epochs = 100});
   const std::string text = page({"run"});
