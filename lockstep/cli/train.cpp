@@ -62,6 +62,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--sync-batchnorm", to.sync_batchnorm,
                    "Batch normalisation takes the statistics of all ranks' batches together (ddp "
                    "and zero1 only)");
+  command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
+                     "MiB of gradients that are reduced together (ddp and zero1 only, default 25)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,9 @@ struct StrategyOptions {
   /// ddp and zero1: batch normalisation takes the statistics of all ranks' batches together
   /// (sync_batch_norm.h).
   bool sync_batchnorm = false;
+  /// ddp and zero1: MiB of gradients that are reduced together (DdpOptions::bucket_cap_mb). Absent:
+  /// 25, of the first ones 1.
+  std::optional<double> bucket_cap_mb{};
   /// pipeline in one process: how long a stage waits for another stage's message. Between ranks the
   /// group's timeout holds.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);

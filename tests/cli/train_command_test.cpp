@@ -140,6 +140,8 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "--schedule step and --schedule cosine exclude each other"},
       {{"mnist", "--sync-batchnorm"}, 2, "--sync-batchnorm belongs to --strategy ddp and zero1"},
+      {{"mnist", "--bucket-cap-mb", "1"}, 2, "--bucket-cap-mb belongs to --strategy ddp and zero1"},
+      {{"mnist", "--strategy", "ddp", "--bucket-cap-mb", "0"}, 2, "--bucket-cap-mb must be"},
       {{"mnist", "--shard-optimizer"}, 2, "--shard-optimizer belongs to --strategy hybrid"},
       {{"cifar10", "--strategy", "pipeline", "--shard-optimizer"},
        2,

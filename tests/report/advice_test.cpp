@@ -35,8 +35,8 @@ RunFacts healthy() {
   facts.communication = 0.02;
   facts.trace = TraceFacts{.steps = 10,
                            .step_seconds = 0.01,
-                           .arrival_seconds = 0.0001,
-                           .last = {{0, 5}, {1, 5}},
+                           .waits = {{0, 0.0001}, {1, 0.0001}},
+                           .waited_for = {{0, 0.0001}, {1, 0.0001}},
                            .reductions = 2,
                            .reduction_seconds = 0.0001,
                            .reduction_bytes = 4e6};
@@ -71,16 +71,24 @@ TEST(Advice, TellsAStragglerFromASlowWire) {
   RunFacts facts = healthy();
   facts.communication = 0.3;
   facts.compute = 0.65;
-  facts.trace->arrival_seconds = 0.0029;
-  facts.trace->last = {{1, 18}, {0, 2}};
+  facts.trace->waits = {{0, 0.0029}, {1, 0.0001}};
+  facts.trace->waited_for = {{1, 0.0027}, {0, 0.0003}};
   EXPECT_THAT(limits_of(facts), ElementsAre("straggler", "compute"));
-  EXPECT_THAT(advise(facts)[0].figures, HasSubstr("rank 1 came last in 90%"));
+  EXPECT_THAT(advise(facts)[0].figures,
+              HasSubstr("wait up to 2.90 ms of 10.00 ms for later ones (29%), 90% of that time for rank 1"));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("rank 1"));
-  facts.trace->last = {{1, 11}, {0, 9}};
+  facts.trace->waited_for = {{1, 0.0016}, {0, 0.0014}};
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("No single rank is slow"));
-  // Waiting that backward hides costs nothing.
-  facts.communication = 0.02;
-  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
+}
+
+// The others wait for it, and it does not communicate at all.
+TEST(Advice, NamesRank0WhereItIsTheLateOne) {
+  RunFacts facts = healthy();
+  facts.communication = 0;
+  facts.trace->waits = {{1, 0.004}};
+  facts.trace->waited_for = {{0, 0.004}};
+  EXPECT_THAT(limits_of(facts), ElementsAre("straggler", "compute"));
+  EXPECT_THAT(advise(facts)[0].option, HasSubstr("rank 0"));
 }
 
 TEST(Advice, NamesBucketsThatAreTooSmall) {
@@ -154,28 +162,40 @@ TEST_F(RunFactsTest, AreThoseOfTheEpochsBehindTheFirst) {
   EXPECT_FALSE(facts.gpu_utilisation);
 }
 
+// Two steps of 2 ms on average. Rank 0 waits 400 us for a bucket, 100 of them while backward goes on, and
+// 200 us in a call of the second step; behind the steps it waits for an evaluation.
 TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
   folder_.write("run.json", kRecord);
   folder_.write("trace.json", R"({"traceEvents": [
     {"ph": "M", "name": "thread_name"},
     {"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "ts": 0, "dur": 1000, "args": {}},
-    {"ph": "X", "cat": "step", "name": "step 2", "pid": 0, "ts": 0, "dur": 3000, "args": {}},
+    {"ph": "X", "cat": "step", "name": "step 2", "pid": 0, "ts": 1000, "dur": 3000, "args": {}},
     {"ph": "X", "cat": "step", "name": "step 1", "pid": 1, "ts": 0, "dur": 9000, "args": {}},
-    {"ph": "X", "cat": "arrival", "name": "reduction: waits for rank 1", "pid": 0, "ts": 0, "dur": 400,
-     "args": {"bytes": "1000"}},
-    {"ph": "X", "cat": "arrival", "name": "all_reduce: waits for rank 1", "pid": 0, "ts": 3000, "dur": 800,
+    {"ph": "X", "cat": "communication", "name": "exposed communication", "pid": 0, "ts": 600, "dur": 400,
      "args": {}},
-    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 0, "dur": 100,
+    {"ph": "X", "cat": "arrival", "name": "reduction: waits for rank 1", "pid": 0, "ts": 500, "dur": 400,
      "args": {"bytes": "1000"}},
-    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 1, "ts": 0, "dur": 100,
-     "args": {"bytes": "3000"}}]})");
+    {"ph": "X", "cat": "arrival", "name": "barrier: waits for rank 1", "pid": 0, "ts": 2000, "dur": 200,
+     "args": {}},
+    {"ph": "X", "cat": "arrival", "name": "all_reduce: waits for rank 1", "pid": 0, "ts": 4000, "dur": 800,
+     "args": {}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 900, "dur": 100,
+     "args": {"bytes": "1000"}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 950, "dur": 100,
+     "args": {"bytes": "1000"}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 1, "ts": 900, "dur": 150,
+     "args": {"bytes": "1000"}},
+    {"ph": "X", "cat": "communication", "name": "reduction", "pid": 1, "ts": 910, "dur": 20,
+     "args": {"bytes": "5000"}}]})");
   const TraceFacts trace = read_run_facts(folder_.path()).trace.value();
   EXPECT_EQ(trace.steps, 2);
   EXPECT_DOUBLE_EQ(trace.step_seconds, 0.002);
-  EXPECT_DOUBLE_EQ(trace.arrival_seconds, 0.0001) << "without the wait behind the steps";
-  EXPECT_EQ(trace.last.at(1), 1);
-  EXPECT_DOUBLE_EQ(trace.reductions, 0.5);
-  EXPECT_DOUBLE_EQ(trace.reduction_seconds, 0.0001);
+  EXPECT_DOUBLE_EQ(trace.waits.at(0), (0.0003 + 0.0002) / 2);
+  EXPECT_DOUBLE_EQ(trace.longest_wait(), trace.waits.at(0));
+  EXPECT_DOUBLE_EQ(trace.waited_for.at(1), trace.waits.at(0));
+  EXPECT_FALSE(trace.waited_for.contains(0));
+  EXPECT_DOUBLE_EQ(trace.reductions, 1);
+  EXPECT_DOUBLE_EQ(trace.reduction_seconds, (0.00015 + 0.00015) / 4) << "what overlaps counts once";
   EXPECT_DOUBLE_EQ(trace.reduction_bytes, 2000);
 }
 

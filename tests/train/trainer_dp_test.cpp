@@ -221,6 +221,9 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
               make_strategy("dp", group_of_one(), {.sync_batchnorm = true});
             }),
             "strategy dp: sync_batchnorm belongs to ddp and zero1");
+  EXPECT_EQ(
+      message_of<ConfigError>([] { make_strategy("dp", group_of_one(), {.bucket_cap_mb = 1}); }),
+      "strategy dp: bucket_cap_mb belongs to ddp and zero1");
   ClassificationTask digits(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
   Loader images = train_loader(group_of_one());
   Trainer elsewhere(options(1),

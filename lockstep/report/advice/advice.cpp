@@ -1,6 +1,7 @@
 #include <lockstep/report/advice/advice.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include <lockstep/core/strings.h>
@@ -10,10 +11,12 @@ namespace lockstep {
 namespace {
 
 constexpr double kNoticeable = 0.05;      // share of a step
-constexpr double kMostly = 2.0 / 3;       // of the collectives, for which one rank is the last
+constexpr double kMostly = 2.0 / 3;       // of the waiting, for one rank
 constexpr double kIdleGpu = 0.6;          // utilisation below which a GPU waits for its host
 constexpr double kSmallBucket = 1 << 20;  // bytes
 constexpr double kFewBuckets = 3;
+
+using WaitedFor = std::map<int, double>::value_type;
 
 std::string share_text(double share) { return fixed_text(100 * share, 0) + "%"; }
 
@@ -33,35 +36,35 @@ std::optional<Advice> loader_advice(const RunFacts& run) {
                               : "Try more loader threads (--workers), or --loader native."};
 }
 
-// How much of the exposed communication may be waiting for late ranks: no more than all of it,
-// because backward hides the rest.
-double arrival_share(const RunFacts& run) {
-  if (!run.trace || run.trace->step_seconds <= 0) return 0;
-  return std::min(run.trace->arrival_seconds / run.trace->step_seconds, run.communication);
-}
-
 std::optional<Advice> straggler_advice(const RunFacts& run) {
-  const double share = arrival_share(run);
-  if (share < kNoticeable || run.trace->last.empty()) return std::nullopt;
-  const auto most =
-      std::ranges::max_element(run.trace->last, {}, [](const auto& each) { return each.second; });
-  std::int64_t all = 0;
-  for (const auto& [rank, count] : run.trace->last) all += count;
-  const double part = static_cast<double>(most->second) / static_cast<double>(all);
-  const bool is_one = part >= kMostly;
+  if (!run.trace || run.trace->step_seconds <= 0 || run.trace->waited_for.empty()) {
+    return std::nullopt;
+  }
+  const double share = run.trace->longest_wait() / run.trace->step_seconds;
+  if (share < kNoticeable) return std::nullopt;
+  const auto& waited_for = run.trace->waited_for;
+  const auto most = std::ranges::max_element(waited_for, {}, &WaitedFor::second);
+  double all = 0;
+  for (const auto& [rank, seconds] : waited_for) all += seconds;
+  const double part = most->second / all;
   return Advice{
       .limit = "straggler",
       .share = share,
       .figures =
-          str("Ranks wait ", milliseconds_text(share * run.step_seconds),
-              " a step for later ones (", share_text(share), "); rank ", most->first,
-              " came last in ", share_text(part), " of the collectives that somebody waited in."),
-      .option =
-          is_one
-              ? str("Look at what else runs on the processors or the GPU of rank ", most->first,
-                    ", and at its share of the data.")
-              : "No single rank is slow: the ranks' steps vary. Larger batches even that out, and "
-                "so do processors that no other program uses."};
+          str("Ranks wait up to ", milliseconds_text(share * run.trace->step_seconds), " of ",
+              milliseconds_text(run.trace->step_seconds), " for later ones (", share_text(share),
+              "), ", share_text(part), " of that time for rank ", most->first, "."),
+      .option = part >= kMostly
+                    ? str("Look at what else runs on the processors or the GPU of rank ",
+                          most->first, ", and at its share of the data.")
+                    : "No single rank is slow: the ranks' steps vary. Larger batches even that "
+                      "out, and so do processors that no other program uses."};
+}
+
+// How much of rank 0's exposed communication is waiting for late ranks.
+double arrival_share(const RunFacts& run) {
+  if (!run.trace || run.trace->step_seconds <= 0 || !run.trace->waits.contains(0)) return 0;
+  return std::min(run.trace->waits.at(0) / run.trace->step_seconds, run.communication);
 }
 
 std::optional<Advice> communication_advice(const RunFacts& run) {
@@ -93,7 +96,7 @@ std::optional<Advice> bucket_advice(const RunFacts& run) {
                 .figures = str("A step has ", fixed_text(run.trace->reductions, 0),
                                " reductions of ", bytes_text(run.trace->reduction_bytes), ", ",
                                milliseconds_text(run.trace->reduction_seconds), " each."),
-                .option = "Try larger buckets (DdpOptions::bucket_cap_mb)."};
+                .option = "Try larger buckets (--bucket-cap-mb)."};
 }
 
 std::optional<Advice> oversubscription_advice(const RunFacts& run) {

@@ -2,26 +2,22 @@
 
 #include <algorithm>
 #include <fstream>
-#include <vector>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
-#include <lockstep/report/waited_rank.h>
+#include <lockstep/report/advice/trace_facts.h>
 
 namespace lockstep {
 namespace {
 
 using FileJson = nlohmann::json;
 
-FileJson read_json(const std::filesystem::path& file) {
+std::string content_of(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) throw DataError(str("cannot read ", file.string()));
-  try {
-    return FileJson::parse(stream);
-  } catch (const FileJson::exception& error) {
-    throw DataError(str(file.string(), " is not JSON: ", error.what()));
-  }
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 double number_at(const FileJson& json, const char* path, double absent = 0) {
@@ -30,7 +26,8 @@ double number_at(const FileJson& json, const char* path, double absent = 0) {
   return json.at(pointer).get<double>();
 }
 
-RunFacts facts_of(const FileJson& run) {
+RunFacts facts_of_record(const std::string& text) {
+  const FileJson run = FileJson::parse(text);
   const FileJson& epochs = run.at("epochs");
   if (epochs.empty()) throw DataError("the run has no whole epoch yet");
   RunFacts facts;
@@ -68,69 +65,14 @@ RunFacts facts_of(const FileJson& run) {
   return facts;
 }
 
-// When each rank was in a step, in microseconds.
-using StepsOfRanks = std::map<int, std::vector<std::pair<double, double>>>;
-
-StepsOfRanks steps_of_ranks(const FileJson& trace) {
-  StepsOfRanks steps;
-  for (const FileJson& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X" || event.at("cat") != "step") continue;
-    const double begin = event.at("ts").get<double>();
-    steps[event.at("pid").get<int>()].emplace_back(begin, begin + event.at("dur").get<double>());
-  }
-  return steps;
-}
-
-// Ranks wait for each other between steps, too: for an evaluation, or for a checkpoint that one writes.
-bool is_in_step(const StepsOfRanks& steps, const FileJson& event) {
-  const auto own = steps.find(event.at("pid").get<int>());
-  const double begin = event.at("ts").get<double>();
-  return own != steps.end() && std::ranges::any_of(own->second, [begin](const auto& step) {
-    return step.first <= begin && begin < step.second;
-  });
-}
-
-TraceFacts facts_of_trace(const FileJson& trace, int ranks) {
-  TraceFacts facts;
-  std::vector<double> transfers;
-  double bytes = 0;
-  const StepsOfRanks steps_of_rank = steps_of_ranks(trace);
-  for (const FileJson& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    const std::string category = event.at("cat").get<std::string>();
-    const double seconds = 1e-6 * event.at("dur").get<double>();
-    if (category == "step" && event.at("pid") == 0) {
-      ++facts.steps;
-      facts.step_seconds += seconds;
-    } else if (category == "arrival") {
-      if (!is_in_step(steps_of_rank, event)) continue;
-      facts.arrival_seconds += seconds;
-      if (const auto rank = rank_waited_for(event.at("name").get<std::string>())) ++facts.last[*rank];
-    } else if (event.at("args").contains("bytes")) {
-      transfers.push_back(seconds);
-      bytes += std::stod(event.at("args").at("bytes").get<std::string>());
-    }
-  }
-  if (facts.steps == 0) return facts;
-  const auto steps = static_cast<double>(facts.steps);
-  facts.step_seconds /= steps;
-  facts.arrival_seconds /= steps * ranks;
-  if (transfers.empty()) return facts;
-  const auto count = static_cast<double>(transfers.size());
-  facts.reductions = count / (steps * ranks);
-  facts.reduction_bytes = bytes / count;
-  const auto middle = transfers.begin() + static_cast<std::ptrdiff_t>(transfers.size() / 2);
-  std::nth_element(transfers.begin(), middle, transfers.end());
-  facts.reduction_seconds = *middle;
-  return facts;
-}
-
-// What `read` makes of `file`; what it throws names the file.
+// What `read` makes of the text of `file`; what it throws names the file.
 template <class Read>
 auto facts_in(const std::filesystem::path& file, const Read& read) {
-  const FileJson json = read_json(file);
+  const std::string text = content_of(file);
   try {
-    return read(json);
+    return read(text);
+  } catch (const FileJson::parse_error& error) {
+    throw DataError(str(file.string(), " is not JSON: ", error.what()));
   } catch (const FileJson::exception& error) {
     throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
   } catch (const std::logic_error& error) {  // of a number
@@ -146,13 +88,15 @@ RunFacts read_run_facts(const std::filesystem::path& folder) {
   const std::filesystem::path record = folder / "run.json";
   std::error_code error;
   if (!std::filesystem::exists(record, error)) {
-    throw DataError(str(folder.string(), " has no run.json: give the folder that `lockstep train --out` "
+    throw DataError(str(folder.string(),
+                        " has no run.json: give the folder that `lockstep train --out` "
                         "has written"));
   }
-  RunFacts facts = facts_in(record, facts_of);
+  RunFacts facts = facts_in(record, facts_of_record);
   const std::filesystem::path trace = folder / "trace.json";
   if (!std::filesystem::exists(trace, error)) return facts;
-  facts.trace = facts_in(trace, [&](const FileJson& json) { return facts_of_trace(json, facts.ranks); });
+  facts.trace =
+      facts_in(trace, [&](const std::string& text) { return facts_of_trace(text, facts.ranks); });
   if (facts.trace->steps == 0) facts.trace.reset();
   return facts;
 }

@@ -3,22 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 
-namespace lockstep {
+#include <lockstep/report/advice/trace_facts.h>
 
-/// What `trace.json` says of its steps, over all ranks.
-struct TraceFacts {
-  std::int64_t steps = 0;
-  double step_seconds = 0;     ///< mean of rank 0's
-  double arrival_seconds = 0;  ///< a rank's waiting for later ones in a step; the mean over the ranks
-  std::map<int, std::int64_t> last{};  ///< how often each rank was the one that the others waited for
-  double reductions = 0;               ///< buckets of a rank in a step
-  double reduction_seconds = 0;        ///< the median transfer of one, without the waiting
-  double reduction_bytes = 0;          ///< the mean size of one
-};
+namespace lockstep {
 
 /// What `run.json` says of the epochs after the first, which warms up; of the first one if there is
 /// no other.
@@ -42,8 +32,8 @@ struct RunFacts {
   std::optional<TraceFacts> trace{};
 };
 
-/// Reads `run.json` in `folder` and, where it is, `trace.json`. DataError where the first is missing,
-/// where one of them is not what Lockstep writes, and for a run without a whole epoch.
+/// Reads `run.json` in `folder` and, where it is, `trace.json`. DataError where the first is
+/// missing, where one of them is not what Lockstep writes, and for a run without a whole epoch.
 RunFacts read_run_facts(const std::filesystem::path& folder);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 #include <lockstep/train/phase_scope.h>
 #include <lockstep/train/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
-#include <lockstep/train/strategies/refuse_sync_batchnorm.h>
+#include <lockstep/train/strategies/refuse_options_of_ddp.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
@@ -48,7 +48,7 @@ class DataParallelStrategy final : public Strategy {
         devices_(options.devices),
         weights_(options.device_weights),
         dp_loss_(options.dp_loss) {
-    refuse_sync_batchnorm(name_, options);
+    refuse_options_of_ddp(name_, options);
     if (group_.size() == 1) return;
     throw ConfigError(lockstep::str("strategy dp trains in one process, but there are ",
                                     group_.size(), "; use --strategy ddp"));

@@ -1,5 +1,6 @@
 #include <lockstep/train/strategies/ddp_strategy.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,24 +12,19 @@ namespace {
 
 class DdpStrategy : public ReplicaStrategy {
  public:
-  DdpStrategy(const char* name, ProcessGroup group, ParameterMemory memory, bool sync_batchnorm)
-      : ReplicaStrategy(name, std::move(group)), memory_(memory), sync_batchnorm_(sync_batchnorm) {}
+  DdpStrategy(const char* name, ProcessGroup group, const DdpOptions& options)
+      : ReplicaStrategy(name, std::move(group)), options_(options) {}
 
   std::string batch_parts() const override {
-    return sync_batchnorm_ ? "normalised over the ranks" : ReplicaStrategy::batch_parts();
+    return options_.sync_batch_norm ? "normalised over the ranks" : ReplicaStrategy::batch_parts();
   }
 
  protected:
-  void wrap(torch::nn::Module& module) override {
-    core_.emplace(
-        module, group(),
-        DdpOptions{.sync_batch_norm = sync_batchnorm_, .parameter_memory = memory_});
-  }
+  void wrap(torch::nn::Module& module) override { core_.emplace(module, group(), options_); }
   DdpCore* core() override { return core_ ? &*core_ : nullptr; }
 
  private:
-  const ParameterMemory memory_;
-  const bool sync_batchnorm_;
+  const DdpOptions options_;
   std::optional<DdpCore> core_;
 };
 
@@ -41,20 +37,28 @@ class ZeroStrategy final : public DdpStrategy {
   bool module_has_gradients() const override { return false; }  // each rank has its share
 };
 
+DdpOptions ddp_options_of(const StrategyOptions& options, ParameterMemory memory) {
+  DdpOptions of_ddp{.sync_batch_norm = options.sync_batchnorm, .parameter_memory = memory};
+  if (options.bucket_cap_mb) {
+    of_ddp.bucket_cap_mb = *options.bucket_cap_mb;
+    of_ddp.first_bucket_cap_mb = std::min(of_ddp.first_bucket_cap_mb, *options.bucket_cap_mb);
+  }
+  return of_ddp;
+}
+
 }  // namespace
 
 // Flat, because an optimizer over a few large tensors is faster than one over many
 // (docs/benchmarks/ddp.md).
 std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions& options) {
-  return std::make_unique<DdpStrategy>("ddp", std::move(group), ParameterMemory::kFlat,
-                                       options.sync_batchnorm);
+  return std::make_unique<DdpStrategy>("ddp", std::move(group),
+                                       ddp_options_of(options, ParameterMemory::kFlat));
 }
 
 std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions& options) {
-  const bool shares = group.backend() == "shm";
-  return std::make_unique<ZeroStrategy>("zero1", std::move(group),
-                                        shares ? ParameterMemory::kShared : ParameterMemory::kFlat,
-                                        options.sync_batchnorm);
+  const ParameterMemory memory =
+      group.backend() == "shm" ? ParameterMemory::kShared : ParameterMemory::kFlat;
+  return std::make_unique<ZeroStrategy>("zero1", std::move(group), ddp_options_of(options, memory));
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/output_task_of.h>
-#include <lockstep/train/strategies/refuse_sync_batchnorm.h>
+#include <lockstep/train/strategies/refuse_options_of_ddp.h>
 #include <lockstep/train/strategy.h>
 
 namespace lockstep {
@@ -41,7 +41,7 @@ class StagedStrategy : public Strategy {
         workers_(workers_for(options.schedule, options.stages)),
         table_(pipeline::make_table(pipeline_options(), options.stages, workers_,
                                     options.micro_batches)) {
-    refuse_sync_batchnorm(name_, options);
+    refuse_options_of_ddp(name_, options);
   }
 
   /// For attach(): keeps the task and the settings, and returns the task's module in stages.

@@ -1,0 +1,145 @@
+#include <lockstep/report/advice/trace_facts.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/report/waited_rank.h>
+
+namespace lockstep {
+namespace {
+
+using TraceEvent = nlohmann::json;
+
+constexpr double kMicro = 1e-6;
+
+// Times from one moment to another, in microseconds.
+struct Interval {
+  double begin = 0;
+  double end = 0;
+};
+using Intervals = std::vector<Interval>;
+using IntervalsOfRanks = std::map<int, Intervals>;
+
+Interval interval_of(const TraceEvent& event) {
+  const double begin = event.at("ts").get<double>();
+  return {.begin = begin, .end = begin + event.at("dur").get<double>()};
+}
+
+// The complete events that `is_one` wants.
+template <class IsOne>
+IntervalsOfRanks intervals_of(const TraceEvent& trace, const IsOne& is_one) {
+  IntervalsOfRanks found;
+  for (const TraceEvent& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || !is_one(event)) continue;
+    found[event.at("pid").get<int>()].push_back(interval_of(event));
+  }
+  return found;
+}
+
+// How much of `part` lies in `intervals`, of which no two overlap.
+double length_within(const Interval& part, const Intervals& intervals) {
+  double length = 0;
+  for (const Interval& each : intervals) {
+    length += std::max(std::min(part.end, each.end) - std::max(part.begin, each.begin), 0.0);
+  }
+  return length;
+}
+
+// What intervals cover together.
+double covered_length(Intervals intervals) {
+  std::ranges::sort(intervals, {}, &Interval::begin);
+  double length = 0;
+  double end = 0;
+  for (std::size_t i = 0; i < intervals.size(); ++i) {
+    const double begin = i == 0 ? intervals[i].begin : std::max(intervals[i].begin, end);
+    length += std::max(intervals[i].end - begin, 0.0);
+    end = i == 0 ? intervals[i].end : std::max(intervals[i].end, end);
+  }
+  return length;
+}
+
+bool is_reduction(const TraceEvent& event) {
+  return event.at("cat") != "arrival" && event.at("args").contains("bytes");
+}
+
+// Ranks wait for each other between steps, too: for an evaluation, or for a checkpoint that one
+// writes. In a step a wait for a bucket costs what backward does not hide; other collectives are
+// waited for where they are called.
+class Waits {
+ public:
+  explicit Waits(const TraceEvent& trace)
+      : steps_(
+            intervals_of(trace, [](const TraceEvent& event) { return event.at("cat") == "step"; })),
+        exposed_(intervals_of(trace, [](const TraceEvent& event) {
+          return event.at("name") == "exposed communication";
+        })) {}
+
+  double microseconds(const TraceEvent& event) {
+    const int rank = event.at("pid").get<int>();
+    const Interval wait = interval_of(event);
+    if (event.at("name").get<std::string>().starts_with("reduction")) {
+      return length_within(wait, exposed_[rank]);
+    }
+    return length_within(wait, steps_[rank]);
+  }
+
+ private:
+  IntervalsOfRanks steps_;
+  IntervalsOfRanks exposed_;
+};
+
+void add_reductions(const TraceEvent& trace, double steps_of_all, TraceFacts& facts) {
+  double bytes = 0;
+  double count = 0;
+  for (const TraceEvent& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || !is_reduction(event)) continue;
+    bytes += std::stod(event.at("args").at("bytes").get<std::string>());
+    ++count;
+  }
+  if (count == 0) return;
+  double microseconds = 0;
+  for (const auto& [rank, transfers] : intervals_of(trace, is_reduction)) {
+    microseconds += covered_length(transfers);
+  }
+  facts.reductions = count / steps_of_all;
+  facts.reduction_seconds = kMicro * microseconds / count;
+  facts.reduction_bytes = bytes / count;
+}
+
+}  // namespace
+
+double TraceFacts::longest_wait() const {
+  double longest = 0;
+  for (const auto& [rank, seconds] : waits) longest = std::max(longest, seconds);
+  return longest;
+}
+
+TraceFacts facts_of_trace(const std::string& text, int ranks) {
+  const TraceEvent trace = TraceEvent::parse(text);
+  TraceFacts facts;
+  Waits waits(trace);
+  for (const TraceEvent& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    const int rank = event.at("pid").get<int>();
+    if (event.at("cat") == "step" && rank == 0) {
+      ++facts.steps;
+      facts.step_seconds += kMicro * event.at("dur").get<double>();
+    } else if (event.at("cat") == "arrival") {
+      const double seconds = kMicro * waits.microseconds(event);
+      facts.waits[rank] += seconds;
+      const auto late = rank_waited_for(event.at("name").get<std::string>());
+      if (late) facts.waited_for[*late] += seconds;
+    }
+  }
+  if (facts.steps == 0) return {};
+  const auto steps = static_cast<double>(facts.steps);
+  facts.step_seconds /= steps;
+  for (auto& [rank, seconds] : facts.waits) seconds /= steps;
+  for (auto& [rank, seconds] : facts.waited_for) seconds /= steps;
+  add_reductions(trace, steps * ranks, facts);
+  return facts;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// Options that only ddp and zero1 have are refused elsewhere: who gives one expects what they do.
+#pragma once
+
+#include <string>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/strategy.h>
+
+namespace lockstep {
+
+/// ConfigError for sync_batchnorm and bucket_cap_mb.
+inline void refuse_options_of_ddp(const std::string& strategy, const StrategyOptions& options) {
+  const char* const given = options.sync_batchnorm  ? "sync_batchnorm"
+                            : options.bucket_cap_mb ? "bucket_cap_mb"
+                                                    : nullptr;
+  if (given == nullptr) return;
+  throw ConfigError("strategy " + strategy + ": " + given + " belongs to ddp and zero1");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// What is said of real runs that have a problem, and of the same runs without it. Each has two
+// ranks, which are processes, and leaves what `lockstep train --trace` leaves.
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/report/advice/advice.h>
+#include <lockstep/report/run_record.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::int64_t kBatchOfRank = 4;
+constexpr std::int64_t kSteps = 8;
+
+struct Circumstances {
+  std::string backend = "shm";
+  milliseconds image{0};    ///< what it takes to read one
+  milliseconds compute{0};  ///< what a step computes, beside its net
+  int late_rank = 1;
+  milliseconds late{0};  ///< what that rank computes besides
+  std::int64_t layers = 1;
+  std::int64_t width = 8;  ///< of a layer: it has width * width + width parameters
+  std::optional<double> bucket_cap_mb{};
+  int processors = 2;  ///< for both ranks
+};
+
+// Reads slowly. The images are those of another data set.
+class SlowImages final : public ImageSource {
+ public:
+  explicit SlowImages(milliseconds image) : image_(image) {}
+  std::int64_t size() const override { return train_images().size(); }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    std::this_thread::sleep_for(image_);
+    train_images().read(index, reader);
+  }
+  std::int64_t label(std::int64_t index) const override { return train_images().label(index); }
+
+ private:
+  const milliseconds image_;
+};
+
+// A net of many equal layers, whose size and computing time have nothing to do with each other.
+class SlowTask final : public Task {
+ public:
+  SlowTask(const Circumstances& how, int rank)
+      : seconds_(how.compute + (rank == how.late_rank ? how.late : milliseconds(0))),
+        width_(how.width) {
+    for (std::int64_t i = 0; i < how.layers; ++i)
+      net_->push_back(torch::nn::Linear(width_, width_));
+  }
+  torch::nn::Module& module() override { return *net_; }
+  torch::Tensor training_step(const Batch& batch) override {
+    std::this_thread::sleep_for(seconds_);
+    return net_->forward(batch.images.flatten(1).narrow(1, 0, 8).mean().expand({1, width_})).mean();
+  }
+  void evaluation_step(const Batch&, Metrics&) override {}
+
+ private:
+  const milliseconds seconds_;
+  const std::int64_t width_;
+  torch::nn::Sequential net_;
+};
+
+void train_under(const Circumstances& how, const std::filesystem::path& folder,
+                 ProcessGroup group) {
+  at::set_num_threads(1);
+  const ImageDataset images("digits", train_images().shape(), train_images().num_classes(),
+                            std::make_shared<SlowImages>(how.image));
+  TrainerOptions run = options(/*epochs=*/2);
+  run.limit_train_batches = kSteps;
+  run.trace.file = folder / "trace.json";
+  RunRecord record(folder, {.local_ranks = 2, .processors = how.processors}, /*goes_on=*/false);
+  if (group.rank() == 0) run.listeners = {&record};
+  SlowTask task(how, group.rank());
+  Loader loader(images, DistributedSampler(images.size(), {.rank = group.rank(), .world_size = 2}),
+                kNormalize, {.batch_size = kBatchOfRank, .threads = 1});
+  Trainer(run, make_strategy("ddp", group, {.bucket_cap_mb = how.bucket_cap_mb})).fit(task, loader);
+}
+
+std::vector<Advice> advice_for(const Circumstances& how) {
+  const TemporaryDirectory folder;
+  const auto errors = run_group_processes(
+      2, how.backend, [&](ProcessGroup group) { train_under(how, folder.path(), group); });
+  EXPECT_EQ(errors, no_errors(2));
+  return advise(read_run_facts(folder.path()));
+}
+
+std::vector<std::string> limits_of(const std::vector<Advice>& advice) {
+  std::vector<std::string> limits;
+  for (const Advice& each : advice) limits.push_back(each.limit);
+  return limits;
+}
+
+TEST(AdviceTiming, HasNothingToSayOfARunThatComputes) {
+  EXPECT_THAT(limits_of(advice_for({.compute = milliseconds(60)})), ElementsAre("compute"));
+}
+
+TEST(AdviceTiming, NamesALoaderThatIsTooSlow) {
+  const auto advice = advice_for({.image = milliseconds(10), .compute = milliseconds(20)});
+  ASSERT_EQ(advice.front().limit, "loader");
+  EXPECT_NEAR(advice.front().share, 0.5, 0.25);  // four images take 40 ms, of which 20 are hidden
+  EXPECT_THAT(advice.front().option, HasSubstr("--workers"));
+}
+
+TEST(AdviceTiming, NamesTheRankThatIsLate) {
+  const auto advice = advice_for({.compute = milliseconds(20), .late = milliseconds(30)});
+  ASSERT_EQ(advice.front().limit, "straggler");
+  EXPECT_THAT(advice.front().figures, HasSubstr("for rank 1."));
+  EXPECT_THAT(advice.front().option, HasSubstr("the processors or the GPU of rank 1"));
+}
+
+// Of rank 0 its own communication says nothing: it waits for nobody.
+TEST(AdviceTiming, NamesRank0WhereItIsLate) {
+  const auto advice =
+      advice_for({.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)});
+  ASSERT_THAT(limits_of(advice), Contains("straggler"));
+  const auto found = std::ranges::find(advice, "straggler", &Advice::limit);
+  EXPECT_THAT(found->figures, HasSubstr("for rank 0."));
+}
+
+// 64 MiB of gradients, over the loopback device.
+TEST(AdviceTiming, NamesMessagesThatComputingDoesNotHide) {
+  const auto advice =
+      advice_for({.backend = "gloo", .compute = milliseconds(2), .layers = 1, .width = 4096});
+  EXPECT_THAT(limits_of(advice), Contains("communication"));
+  EXPECT_THAT(limits_of(advice), Not(Contains("small buckets")));
+}
+
+TEST(AdviceTiming, NamesBucketsThatAreTooSmall) {
+  Circumstances many{.backend = "gloo", .compute = milliseconds(2), .layers = 150, .width = 16};
+  EXPECT_THAT(limits_of(advice_for(many)), Not(Contains("small buckets")));
+  many.bucket_cap_mb = 1e-4;
+  const auto advice = advice_for(many);
+  ASSERT_THAT(limits_of(advice), Contains("small buckets"));
+  const auto found = std::ranges::find(advice, "small buckets", &Advice::limit);
+  EXPECT_THAT(found->figures, HasSubstr("A step has 150 reductions of "));
+  EXPECT_THAT(found->option, HasSubstr("--bucket-cap-mb"));
+}
+
+TEST(AdviceTiming, NamesRanksThatShareAProcessor) {
+  const auto advice = advice_for({.compute = milliseconds(40), .processors = 1});
+  EXPECT_THAT(limits_of(advice), Contains("oversubscription"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
