@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Predictions of `lockstep simulate`, and what was measured afterwards.
 
-Usage: simulate_validation.py predict|measure|published [--output docs/benchmarks] [--program PATH] [--inputs FILE] [--quick]
+Usage: simulate_validation.py predict|measure|published [--round 1|2] [--wires FILE] [--inputs FILE]
+                              [--output docs/benchmarks] [--program PATH] [--quick]
 
 Two ranks of one thread on two processors train the MNIST net and ResNet-18 (`lockstep bench step`) with several batches,
 bucket sizes, strategies and wires. `predict` makes the inputs of the predictions, which are all that it measures:
@@ -9,13 +10,14 @@ bucket sizes, strategies and wires. `predict` makes the inputs of the prediction
   * for each net and batch, traces of some steps over shared memory, with small buckets;
   * for each wire, the collectives alone and beside computing (`lockstep bench comm --beside-computing`).
 
-It writes simulate_predictions.json, with these inputs and an interval for each prediction. Commit it, then let `measure`
+It writes simulate_predictions_N.json for round N, with these inputs and an interval for each prediction. Commit it, then let `measure`
 train every configuration. It refuses predictions that git has not in its last commit, and writes the table of
 simulate.md. `published` writes that page's table of scaling that others have published. Wires other than shm and gloo are two network
 namespaces whose veth pair `tc qdisc ... tbf` slows to a rate, which needs root. --quick takes a few configurations and writes
 nothing into docs/.
 """
 import argparse
+import dataclasses
 import datetime
 import json
 import math
@@ -31,32 +33,53 @@ import overlap
 from pages import around_marks, replace_between
 from provenance import ROOT, commit, machine
 
-MARKS = ("<!-- validation:begin -->", "<!-- validation:end -->")
 PUBLISHED_MARKS = ("<!-- published:begin -->", "<!-- published:end -->")
 RATES = ("1gbit", "500mbit")  # of the two hosts
 WIRES = ("shm", "gloo", *RATES)
-BATCHES = {"mnist": (128, 256, 512), "resnet18": (5, 8)}
 CAPS = {"mnist": ("25",), "resnet18": ("1", "5", "10", "25")}  # MiB
-SMALL_CAPS = {("mnist", 256): "0.02"}  # two buckets of a few KiB beside a backward of a few milliseconds
+SMALL_CAP = "0.02"  # two buckets of a few KiB beside a backward of a few milliseconds
 ZERO_WIRES = ("shm", "gloo")  # what reduce_scatter takes over a slow wire jumps between two values
 BASE_CAPS = {"mnist": "0.01", "resnet18": "0.5"}  # small, so that the trace tells when gradients are there
 ROUNDS = {"mnist": ("6", "20"), "resnet18": ("2", "2")}  # of each of two passes, and steps of a round
 SIZES = "4KiB,16KiB,32KiB,64KiB,128KiB,256KiB,1MiB,2MiB,5MiB,10MiB,25MiB,43MiB"
 BASE_RUNS = 3
 CALIBRATIONS = 2  # of which the faster median of each size counts: what disturbs only adds
-PASSES = 2
-# The intervals: what a step's computing may differ by between two times of a shared machine, and what the
-# cost of communication may differ by from the calibration, as shares of each.
-COMPUTE_SHARE = 0.07
-COMMUNICATION_SHARE = {"shm": 0.5, "gloo": 0.35, "1gbit": 0.07, "500mbit": 0.07}
-WAKE_UP_MS = {"shm": 0, "gloo": 0.5, "1gbit": 0.5, "500mbit": 0.5}  # threads that wait for a processor
 
 
-def configurations(quick):
-    for model, batches in BATCHES.items():
-        for batch in batches[:1] if quick else batches:
-            for wire in WIRES[1:3] if quick else WIRES:
-                caps = [*CAPS[model], *filter(None, [SMALL_CAPS.get((model, batch))])]
+@dataclasses.dataclass
+class Round:
+    """What is predicted, and how wide the intervals are: shares of the computing and of the communication that they may
+    differ by, and what waiting for a processor may add for each bucket, up to three."""
+    batches: dict
+    small_caps: tuple  # (net, batch) with SMALL_CAP, too
+    compute_share: float
+    communication_share: dict
+    wake_up_ms: float
+    passes: int
+
+    def interval(self, configuration, row, base_spread):
+        """The prediction's, in milliseconds."""
+        wire, communication = configuration["wire"], row["exposed_ms"] + row["taken_ms"]
+        compute = max(self.compute_share, base_spread) * (row["step_ms"] - communication)
+        wake_ups = 0 if wire == "shm" else self.wake_up_ms * min(row["buckets"], 3 if self.passes == 1 else 1)
+        half = math.hypot(compute, self.communication_share[wire] * communication, wake_ups)
+        return [round(row["step_ms"] - half, 3), round(row["step_ms"] + half, 3)]
+
+
+# The second one has other batches, and intervals by what the first one had missed.
+ROUND_SETTINGS = {
+    1: Round(batches={"mnist": (128, 256, 512), "resnet18": (5, 8)}, small_caps=(("mnist", 256),), compute_share=0.07,
+             communication_share={"shm": 0.5, "gloo": 0.35, "1gbit": 0.07, "500mbit": 0.07}, wake_up_ms=0.5, passes=2),
+    2: Round(batches={"mnist": (192, 384), "resnet18": (6, 10)}, small_caps=(("mnist", 384),), compute_share=0.11,
+             communication_share={"shm": 0.5, "gloo": 0.5, "1gbit": 0.1, "500mbit": 0.1}, wake_up_ms=1, passes=1),
+}
+
+
+def configurations(options):
+    for model, batches in options.settings.batches.items():
+        for batch in batches[:1] if options.quick else batches:
+            for wire in WIRES[1:3] if options.quick else WIRES:
+                caps = [*CAPS[model], *([SMALL_CAP] if (model, batch) in options.settings.small_caps else [])]
                 for cap in caps:
                     yield {"model": model, "batch": batch, "wire": wire, "strategy": "ddp", "cap": cap}
                 if wire in ZERO_WIRES:
@@ -115,6 +138,15 @@ def calibrate(wire, folder, options):
     return file
 
 
+def calibrated(wire, folder, options):
+    """The file of the rows of a wire: those of --wires, or new ones."""
+    if not options.wires:
+        return calibrate(wire, folder, options)
+    file = folder / f"{wire}.json"
+    file.write_text(json.dumps(json.loads(options.wires.read_text())["inputs"]["wires"][wire]))
+    return file
+
+
 def calibrate_once(wire, file, options):
     memory = ["--symmetric"] if wire == "shm" else ["--private"]
     run_ranks(wire, ["comm", "--sizes", SIZES, "--beside-computing", "--seconds", "0.3", *memory, "--json", str(file)], options)
@@ -160,22 +192,16 @@ def middle(profiles):
     return statistics.median(profiles) if isinstance(first, (int, float)) else first
 
 
-def interval(configuration, step_ms, communication_ms, base_spread):
-    compute = max(COMPUTE_SHARE, base_spread) * (step_ms - communication_ms)
-    wire = configuration["wire"]
-    half = math.hypot(compute, COMMUNICATION_SHARE[wire] * communication_ms, WAKE_UP_MS[wire])
-    return [round(step_ms - half, 3), round(step_ms + half, 3)]
-
-
 def make_inputs(folder, options):
     """The calibration of each wire, and for each net and batch its profile and the spread of the runs' steps."""
-    chosen = list(configurations(options.quick))
+    chosen = list(configurations(options))
     runs = {(each["model"], each["batch"]): [] for each in chosen}
     for _ in range(BASE_RUNS):
         for model, batch in runs:
             print(f"base: {model}, batch {batch}", flush=True)
             runs[model, batch].append(trace_base(model, batch, folder, options))
-    wires = {wire: calibrate(wire, folder, options) for wire in dict.fromkeys(["shm", *(each["wire"] for each in chosen)])}
+    names = dict.fromkeys(["shm", *(each["wire"] for each in chosen)])
+    wires = {wire: calibrated(wire, folder, options) for wire in names}
     bases = {}
     for (model, batch), traces in runs.items():
         profiles = [scaled(simulate(trace, ["--ranks", 2, "--run-network", wires["shm"]], options)["run"], seconds)
@@ -190,7 +216,7 @@ def predictions_of(inputs, folder, options):
     for wire, rows in inputs["wires"].items():
         (folder / f"{wire}.json").write_text(json.dumps(rows))
     predictions = []
-    for each in configurations(options.quick):
+    for each in configurations(options):
         base = inputs["bases"][f"{each['model']}, batch {each['batch']}"]
         profile = folder / "profile.json"
         profile.write_text(json.dumps(base["profile"]))
@@ -201,7 +227,7 @@ def predictions_of(inputs, folder, options):
         row = simulate(profile, words, options)["rows"][0]
         communication = row["exposed_ms"] + row["taken_ms"]
         predictions.append({**each, "step_ms": round(row["step_ms"], 3), "communication_ms": round(communication, 3),
-                            "interval_ms": interval(each, row["step_ms"], communication, base["spread"])})
+                            "interval_ms": options.settings.interval(each, row, base["spread"])})
     return predictions
 
 
@@ -211,7 +237,7 @@ def predict(options):
         inputs = json.loads(options.inputs.read_text())["inputs"] if options.inputs else make_inputs(folder, options)
         predictions = predictions_of(inputs, folder, options)
     content = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
-               "commit": commit(), "predictions": predictions, "inputs": inputs}
+               "commit": commit(), "round": options.round, "predictions": predictions, "inputs": inputs}
     file = predictions_file(options)
     file.write_text(one_line_each(content))
     print(f"wrote {file}: {len(predictions)} predictions; commit it before `measure`")
@@ -237,7 +263,7 @@ def one_line_each(content):
 
 def predictions_file(options):
     folder = ROOT / "build" if options.quick else options.output
-    return folder / "simulate_predictions.json"
+    return folder / f"simulate_predictions_{options.round}.json"
 
 
 # --- Measurements
@@ -268,12 +294,16 @@ def measure_all(predictions, options):
         caps = launches.setdefault((each["model"], each["batch"], each["wire"], each["strategy"]), [])
         caps.append(each["cap"])
     measured = {}
-    for number in range(PASSES):
+    for number in range(options.settings.passes):
         for (model, batch, wire, strategy), caps in launches.items():
             print(f"pass {number + 1}: {model}, batch {batch}, {wire}, {strategy}", flush=True)
             for cap, row in zip(caps, measure_steps(model, batch, wire, strategy, caps, options)):
                 measured.setdefault((model, batch, wire, strategy, cap), []).extend(row["rounds_ms"])
     return measured
+
+
+def marks_of(number):
+    return f"<!-- round {number}:begin -->", f"<!-- round {number}:end -->"
 
 
 def key_of(each):
@@ -324,7 +354,8 @@ def validation_text(content, outcomes, origin):
     lines += [each.line() for each in outcomes]
     lines += ["", f"- Predicted {content['date']}, committed as {origin}; measured "
               f"{datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='seconds')} with commit {commit()}, {machine()}.",
-              "- Made by `python3 benchmarks/simulate_validation.py predict`, a commit, and `... measure`, as root."]
+              f"- Made by `python3 benchmarks/simulate_validation.py predict --round {content['round']}`, a commit, and `... measure "
+              f"--round {content['round']}`, as root."]
     return "\n".join(lines)
 
 
@@ -334,16 +365,16 @@ def measure(options):
     origin = "nothing (--quick)" if options.quick else commit_of_predictions(file)
     page = options.output / "simulate.md"
     if not options.quick:
-        around_marks(page, *MARKS)  # before the long measurement, not after it
+        around_marks(page, *marks_of(options.round))  # before the long measurement, not after it
     measured = measure_all(content["predictions"], options)
     outcomes = [Outcome(each, measured[key_of(each)]) for each in content["predictions"]]
-    (ROOT / "build" / "simulate_measured.json").write_text(
+    (ROOT / "build" / f"simulate_measured_{options.round}.json").write_text(
         json.dumps([{**each.prediction, "rounds_ms": measured[key_of(each.prediction)]} for each in outcomes], indent=1))
     text = validation_text(content, outcomes, origin)
     if options.quick:
         print(text)
     else:
-        replace_between(page, *MARKS, text)
+        replace_between(page, *marks_of(options.round), text)
     found = summary(outcomes)
     for what, holds, figure in (("median error", found["median"] <= 0.05, found["median"]),
                                 ("nine in ten within 12%", found["within_12"] >= 0.9, found["within_12"]),
@@ -379,8 +410,12 @@ def parse():
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--round", type=int, choices=ROUND_SETTINGS, default=2)
+    parser.add_argument("--wires", type=pathlib.Path, help="the calibration in this file of predictions instead of a new one")
     parser.add_argument("--inputs", type=pathlib.Path, help="predict from those of this file of predictions")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.settings = ROUND_SETTINGS[options.round]
+    return options
 
 
 def main():
