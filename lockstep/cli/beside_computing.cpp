@@ -13,8 +13,8 @@ namespace {
 constexpr double kPortionSeconds = 20e-6;
 constexpr int kTimedPortions = 48;
 
-// A chain of multiplications and additions, each of which needs the one before it. The compiler does not know
-// where it begins.
+// A chain of multiplications and additions, each of which needs the one before it. The compiler
+// does not know where it begins.
 double arithmetic(std::int64_t links) {
   volatile double seed = 0.5;
   double value = seed;
@@ -42,7 +42,8 @@ std::int64_t links_of_portion() {
 
 }  // namespace
 
-BesideTimes compute_beside(const std::function<void()>& ready, const std::function<WorkPtr()>& start) {
+BesideTimes compute_beside(const std::function<void()>& ready,
+                           const std::function<WorkPtr()>& start) {
   const std::int64_t links = links_of_portion();
   std::vector<double> portions;
   for (int i = 0; i < kTimedPortions; ++i) portions.push_back(seconds_of_portion(links));

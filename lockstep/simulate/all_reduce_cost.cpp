@@ -9,7 +9,9 @@
 namespace lockstep {
 namespace {
 
-double between(double bytes, const Network& network) { return network.between_hosts.seconds(bytes); }
+double between(double bytes, const Network& network) {
+  return network.between_hosts.seconds(bytes);
+}
 double within(double bytes, const Network& network) { return network.within_host.seconds(bytes); }
 
 // A ring or a chain of ranks is as fast as the slowest of its links.
@@ -106,8 +108,7 @@ AllReduceCost all_reduce_cost(const std::string& algorithm, double bytes, const 
                               const Network& network) {
   if (places.ranks < 2) return {.algorithm = "none", .seconds = 0};
   if (algorithm == "auto" && network.measured && network.measured->ranks == places.ranks) {
-    return {.algorithm = "measured",
-            .seconds = network.measured->all_reduce.alone.seconds(bytes)};
+    return {.algorithm = "measured", .seconds = network.measured->all_reduce.alone.seconds(bytes)};
   }
   AllReduceCost best{.algorithm = "", .seconds = std::numeric_limits<double>::infinity()};
   for (const NamedAlgorithm& each : kAlgorithms) {

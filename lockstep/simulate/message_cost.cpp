@@ -22,7 +22,8 @@ MessageCost::MessageCost(std::vector<Point> points) : points_(std::move(points))
   std::ranges::sort(points_, {}, &Point::bytes);
   for (std::size_t i = 1; i < points_.size(); ++i) {
     if (points_[i].bytes <= points_[i - 1].bytes) {
-      throw ConfigError(str("the cost of messages has two values for ", points_[i].bytes, " bytes"));
+      throw ConfigError(
+          str("the cost of messages has two values for ", points_[i].bytes, " bytes"));
     }
   }
   for (std::size_t i = points_.size() - 1; i > 0; --i) {

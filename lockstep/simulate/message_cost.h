@@ -6,9 +6,9 @@
 namespace lockstep {
 
 /// Seconds as a function of bytes: straight lines between points, which never fall. Hockney's model
-/// (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994), alpha + bytes *
-/// beta, has two points; a measurement has more, since protocols change with the size. A value, immutable
-/// after construction and therefore thread-safe.
+/// (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994), alpha + bytes
+/// * beta, has two points; a measurement has more, since protocols change with the size. A value,
+/// immutable after construction and therefore thread-safe.
 class MessageCost {
  public:
   struct Point {
@@ -18,15 +18,16 @@ class MessageCost {
 
   /// Costs nothing.
   MessageCost() = default;
-  /// A measurement: `points` in any order, of different sizes. A time above that of a larger message is
-  /// lowered to it, because what disturbs a measurement only adds. ConfigError without points, and for
-  /// numbers that are negative or not finite.
+  /// A measurement: `points` in any order, of different sizes. A time above that of a larger
+  /// message is lowered to it, because what disturbs a measurement only adds. ConfigError without
+  /// points, and for numbers that are negative or not finite.
   explicit MessageCost(std::vector<Point> points);
 
   /// alpha + bytes * beta.
   static MessageCost of(double alpha_seconds, double bytes_per_second);
 
-  /// Below the first point the cost is that of the first; behind the last one the last line goes on.
+  /// Below the first point the cost is that of the first; behind the last one the last line goes
+  /// on.
   double seconds(double bytes) const;
 
   /// The same wire at `factor` times its speed: what takes longer than the shortest message takes

@@ -21,12 +21,12 @@ struct NamedLink {
   double bytes_per_second;
 };
 
-// Of Ethernet 94% of the line rate is data (1,460 of 1,538 bytes of a frame). Latencies are those of TCP
-// between two hosts under one switch, kernel and library included; NVLink is one direction of an A100's,
-// as NCCL reaches it.
+// Of Ethernet 94% of the line rate is data (1,460 of 1,538 bytes of a frame). Latencies are those
+// of TCP between two hosts under one switch, kernel and library included; NVLink is one direction
+// of an A100's, as NCCL reaches it.
 constexpr double kPayload = 0.94;
 constexpr double kGigabit = 1e9 / 8;
-constexpr std::array<NamedLink, 5> kLinks = {{{"1gbit", 50e-6, kPayload * kGigabit},
+constexpr std::array<NamedLink, 5> kLinks = {{{"1gbit", 50e-6, kPayload* kGigabit},
                                               {"10gbit", 30e-6, kPayload * 10 * kGigabit},
                                               {"25gbit", 25e-6, kPayload * 25 * kGigabit},
                                               {"100gbit", 15e-6, kPayload * 100 * kGigabit},
@@ -130,10 +130,11 @@ Network named_network(const std::string& option, const std::string& text) {
   if (!parse_alpha_beta(text, alpha_us, gigabytes)) {
     std::string names;
     for (const NamedLink& link : kLinks) names += str(link.name, ", ");
-    throw ConfigError(str(option, " must be ", names,
-                          "ALPHA_US,GB_PER_S as in 20,2.5, or a file that `lockstep bench comm --json` "
-                          "has written, got '",
-                          text, "'"));
+    throw ConfigError(
+        str(option, " must be ", names,
+            "ALPHA_US,GB_PER_S as in 20,2.5, or a file that `lockstep bench comm --json` "
+            "has written, got '",
+            text, "'"));
   }
   constexpr double kMicro = 1e-6, kGiga = 1e9;
   return {.name = text,
@@ -147,9 +148,11 @@ Network read_network(const std::filesystem::path& file) {
   try {
     return network_of(NetworkJson::parse(stream));
   } catch (const NetworkJson::exception& error) {
-    throw DataError(str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
+    throw DataError(
+        str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
   } catch (const Error& error) {
-    throw DataError(str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
+    throw DataError(
+        str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
   }
 }
 
@@ -164,7 +167,8 @@ Network at_speed(const Network& network, double factor) {
   changed.between_hosts = network.between_hosts.at_speed(factor);
   if (!network.measured) return changed;
   changed.measured->all_reduce = at_speed(network.measured->all_reduce, factor);
-  for (auto* const collective : {&changed.measured->reduce_scatter, &changed.measured->all_gather}) {
+  for (auto* const collective :
+       {&changed.measured->reduce_scatter, &changed.measured->all_gather}) {
     if (*collective) *collective = at_speed(**collective, factor);
   }
   return changed;

@@ -12,9 +12,9 @@ namespace lockstep {
 /// What `lockstep bench comm` measured of a whole collective, by the bytes of a rank's tensor.
 struct MeasuredCollective {
   MessageCost alone{};  ///< the caller waits for it
-  /// The caller computes meanwhile (`bench comm --beside-computing`): until the end of the collective,
-  /// and how long computing stood still because the same processor moved the data. Empty: not
-  /// measured, computing is not slowed.
+  /// The caller computes meanwhile (`bench comm --beside-computing`): until the end of the
+  /// collective, and how long computing stood still because the same processor moved the data.
+  /// Empty: not measured, computing is not slowed.
   MessageCost beside{};
   MessageCost taken{};
 };
@@ -32,20 +32,21 @@ struct Network {
   MessageCost between_hosts{};
   /// Between two ranks of one host. Used where a host has several ranks.
   MessageCost within_host{};
-  double gamma_seconds_per_byte = 0;  ///< adding one byte to another, where that is not in the above
+  double gamma_seconds_per_byte =
+      0;  ///< adding one byte to another, where that is not in the above
   std::optional<MeasuredNetwork> measured{};
 };
 
-/// "1gbit", "10gbit", "25gbit", "100gbit" (Ethernet with TCP), "nvlink", or "ALPHA_US,GB_PER_S": what a
-/// message costs however short, in microseconds, and 1e9 bytes a second. Inside of a host all but
-/// "nvlink" have NVLink, too. What the names stand for is in docs/simulate.md. ConfigError, which begins
-/// with `option`, for another text.
+/// "1gbit", "10gbit", "25gbit", "100gbit" (Ethernet with TCP), "nvlink", or "ALPHA_US,GB_PER_S":
+/// what a message costs however short, in microseconds, and 1e9 bytes a second. Inside of a host
+/// all but "nvlink" have NVLink, too. What the names stand for is in docs/simulate.md. ConfigError,
+/// which begins with `option`, for another text.
 Network named_network(const std::string& option, const std::string& text);
 
 /// Reads what `lockstep bench comm --json` wrote: its rows of all_reduce, and of reduce_scatter and
-/// all_gather where it has them; of algorithm "auto" or "native", in the memory of the group where both
-/// kinds were measured. The cost of a message follows from a ring's: an all-reduce of n bytes on p ranks
-/// is 2 (p - 1) messages of n / p bytes. DataError for another file.
+/// all_gather where it has them; of algorithm "auto" or "native", in the memory of the group where
+/// both kinds were measured. The cost of a message follows from a ring's: an all-reduce of n bytes
+/// on p ranks is 2 (p - 1) messages of n / p bytes. DataError for another file.
 Network read_network(const std::filesystem::path& file);
 
 /// A file that exists, else a name.

@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-// The cap of the run, or more: all buckets but the last one have reached it, and the first one has a cap of its
-// own. Infinite where no bucket tells.
+// The cap of the run, or more: all buckets but the last one have reached it, and the first one has
+// a cap of its own. Infinite where no bucket tells.
 double recorded_cap(const std::vector<ProfileBucket>& recorded) {
   double cap = std::numeric_limits<double>::infinity();
   for (std::size_t i = 1; i + 1 < recorded.size(); ++i) cap = std::min(cap, recorded[i].bytes);
@@ -27,8 +27,10 @@ std::vector<ProfileBucket> divided(const ProfileBucket& bucket, double before) {
   return parameters;
 }
 
-// What is not divided again: recorded buckets, or their parameters where the caps are smaller than the run's.
-std::vector<ProfileBucket> pieces_of(const std::vector<ProfileBucket>& recorded, const BucketSizes& sizes) {
+// What is not divided again: recorded buckets, or their parameters where the caps are smaller than
+// the run's.
+std::vector<ProfileBucket> pieces_of(const std::vector<ProfileBucket>& recorded,
+                                     const BucketSizes& sizes) {
   const double run_cap = recorded_cap(recorded);
   std::vector<ProfileBucket> pieces;
   double before = 0;
@@ -54,7 +56,8 @@ BucketSizes bucket_sizes(double cap_mb) {
   return {.cap_bytes = cap, .first_cap_bytes = std::min(cap, kMebibyte)};
 }
 
-std::vector<ProfileBucket> rebucket(const std::vector<ProfileBucket>& recorded, const BucketSizes& sizes) {
+std::vector<ProfileBucket> rebucket(const std::vector<ProfileBucket>& recorded,
+                                    const BucketSizes& sizes) {
   std::vector<ProfileBucket> buckets;
   ProfileBucket open{.bytes = 0, .ready_seconds = 0, .parameters = 0};
   for (const ProfileBucket& piece : pieces_of(recorded, sizes)) {

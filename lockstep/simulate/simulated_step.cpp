@@ -18,8 +18,8 @@ void compute_to(double until, Moment& now) {
   now.computed = std::max(now.computed, until);
 }
 
-// The transfer from its beginning to its end, beside what is left of backward. Returns when backward ended,
-// if it did so meanwhile.
+// The transfer from its beginning to its end, beside what is left of backward. Returns when
+// backward ended, if it did so meanwhile.
 double transfer(const BucketTransfer& bucket, double compute_seconds, Moment& now) {
   double left = 1;  // of the transfer
   double ended = -1;

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// The point below which a standard normal variable lies with this probability, from 1/2 on. Bisection of
-// erfc needs no tables.
+// The point below which a standard normal variable lies with this probability, from 1/2 on.
+// Bisection of erfc needs no tables.
 double normal_quantile(double probability) {
   double low = 0, high = 10;
   constexpr int kSteps = 60;
@@ -82,12 +82,14 @@ class Costs {
   const bool measured_;
 };
 
-std::vector<ProfileBucket> buckets_of(const StepProfile& profile, const SimulationOptions& options) {
+std::vector<ProfileBucket> buckets_of(const StepProfile& profile,
+                                      const SimulationOptions& options) {
   return options.buckets ? rebucket(profile.buckets, *options.buckets) : profile.buckets;
 }
 
 double update_seconds(const StepProfile& profile, int ranks, const SimulationOptions& options) {
-  return options.strategy == "zero1" ? profile.optimizer_seconds / ranks : profile.optimizer_seconds;
+  return options.strategy == "zero1" ? profile.optimizer_seconds / ranks
+                                     : profile.optimizer_seconds;
 }
 
 double step_of_one_rank(const StepProfile& profile, const SimulationOptions& options) {
@@ -109,7 +111,8 @@ void communicate(const StepProfile& profile, const Costs& costs, const Simulatio
       behind += costs.reduce_scatter(bytes).alone_seconds;
       continue;
     }
-    BucketTransfer transfer = sharded ? costs.reduce_scatter(bytes) : costs.all_reduce_transfer(bytes);
+    BucketTransfer transfer =
+        sharded ? costs.reduce_scatter(bytes) : costs.all_reduce_transfer(bytes);
     transfer.ready_seconds = bucket.ready_seconds;
     transfers.push_back(transfer);
     if (sharded) behind += costs.all_gather_seconds(bucket.bytes);

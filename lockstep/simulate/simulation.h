@@ -1,8 +1,8 @@
 // The step that a profile gives with other ranks, another network and other buckets.
 //
-// A step waits for its data, computes forward and backward, averages gradients while backward goes on, and
-// updates. Each rank has the run's batch (weak scaling), and computes at the run's speed. What the model
-// leaves out is in docs/simulate.md.
+// A step waits for its data, computes forward and backward, averages gradients while backward goes
+// on, and updates. Each rank has the run's batch (weak scaling), and computes at the run's speed.
+// What the model leaves out is in docs/simulate.md.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,9 @@ struct SimulationOptions {
   bool communicates = true;
   bool waits_for_data = true;
   bool has_stragglers = true;
-  /// zero1 where one copy of the parameters is shared by all ranks of a host (`parameter_memory` kShared):
-  /// nothing travels in backward, and each rank reads its share of all gradients in its update.
+  /// zero1 where one copy of the parameters is shared by all ranks of a host (`parameter_memory`
+  /// kShared): nothing travels in backward, and each rank reads its share of all gradients in its
+  /// update.
   bool shares_parameters = false;
 };
 
@@ -37,7 +38,7 @@ void validate(const SimulationOptions& options, const std::string& where);
 struct PredictedStep {
   int ranks = 1;
   double step_seconds = 0;
-  double efficiency = 1;      ///< step of one rank / this one
+  double efficiency = 1;       ///< step of one rank / this one
   double exposed_seconds = 0;  ///< communication that backward did not hide
   double taken_seconds = 0;    ///< by which transfers made backward longer
   double straggler_seconds = 0;
@@ -45,14 +46,15 @@ struct PredictedStep {
   int buckets = 0;
 };
 
-/// The profile without what the transfers of its own run took from computing: `run_network` was measured
-/// on the run's backend with the run's ranks. Its buckets are ready earlier by what those before them
-/// took, and backward is shorter by all but the last bucket's, which ends behind it.
+/// The profile without what the transfers of its own run took from computing: `run_network` was
+/// measured on the run's backend with the run's ranks. Its buckets are ready earlier by what those
+/// before them took, and backward is shorter by all but the last bucket's, which ends behind it.
 StepProfile without_transfers(const StepProfile& profile, const Network& run_network);
 
-/// The mean of the largest of `ranks` equal normal deviations, in their standard deviations: 0 for one
-/// rank (G. Blom, "Statistical estimates and transformed beta-variables", 1958: the quantile at
-/// (ranks - 3/8) / (ranks + 1/4)). Ranks that vary by themselves, not one slow rank, wait for each other so.
+/// The mean of the largest of `ranks` equal normal deviations, in their standard deviations: 0 for
+/// one rank (G. Blom, "Statistical estimates and transformed beta-variables", 1958: the quantile at
+/// (ranks - 3/8) / (ranks + 1/4)). Ranks that vary by themselves, not one slow rank, wait for each
+/// other so.
 double expected_largest_deviation(int ranks);
 
 /// `ranks` is at least 1; the others checked by their validate().
@@ -64,9 +66,9 @@ struct WhatIf {
   PredictedStep step{};
 };
 
-/// The step as it is, and with one thing changed at a time: without communication, with ranks that are
-/// equally fast, without waiting for data, with other bucket sizes, with gradients of half the size, on a
-/// wire of half and of twice the speed, with half and twice as many ranks.
+/// The step as it is, and with one thing changed at a time: without communication, with ranks that
+/// are equally fast, without waiting for data, with other bucket sizes, with gradients of half the
+/// size, on a wire of half and of twice the speed, with half and twice as many ranks.
 std::vector<WhatIf> what_if(const StepProfile& profile, const Network& network, int ranks,
                             const SimulationOptions& options);
 

@@ -67,7 +67,8 @@ void validate(const StepProfile& profile, const std::string& where) {
   double ready = 0;
   for (const ProfileBucket& bucket : profile.buckets) {
     if (!(bucket.bytes > 0) || bucket.parameters < 1) {
-      fail("a bucket must have bytes and parameters, got ", bucket.bytes, " and ", bucket.parameters);
+      fail("a bucket must have bytes and parameters, got ", bucket.bytes, " and ",
+           bucket.parameters);
     }
     if (!(bucket.ready_seconds >= ready) || bucket.ready_seconds > profile.backward_seconds) {
       fail("buckets must be ready one behind the other, and before backward ends at ",

@@ -16,8 +16,8 @@ struct ProfileBucket {
   std::int64_t parameters = 1;  ///< one cannot be divided
 };
 
-/// A step of one rank without its communication. Its times are those of the processors and batch of the
-/// run that they come from.
+/// A step of one rank without its communication. Its times are those of the processors and batch of
+/// the run that they come from.
 struct StepProfile {
   std::string name{};      ///< of the recipe or model
   std::string strategy{};  ///< "ddp", "zero1"
@@ -37,7 +37,7 @@ struct StepProfile {
 
   // What the run itself measured, to compare with; 0 where the profile is no run's.
   double step_seconds = 0;
-  double step_low_seconds = 0;   ///< the quartiles of its steps
+  double step_low_seconds = 0;  ///< the quartiles of its steps
   double step_high_seconds = 0;
   double exposed_seconds = 0;  ///< communication and waiting that backward did not hide
 
@@ -46,12 +46,12 @@ struct StepProfile {
   double compute_seconds() const;
 };
 
-/// ConfigError, which begins with `where`, for times and sizes that cannot be: negative ones, no bucket,
-/// buckets that are ready behind backward's end or before those before them.
+/// ConfigError, which begins with `where`, for times and sizes that cannot be: negative ones, no
+/// bucket, buckets that are ready behind backward's end or before those before them.
 void validate(const StepProfile& profile, const std::string& where);
 
-/// Reads a profile from a JSON object as to_json() writes it; members that are missing have the values of a
-/// StepProfile. DataError for another file.
+/// Reads a profile from a JSON object as to_json() writes it; members that are missing have the
+/// values of a StepProfile. DataError for another file.
 StepProfile read_step_profile(const std::filesystem::path& file);
 
 /// {"name", "strategy", "backend", "ranks", "batch_per_rank", "steps", "data_seconds", ...,

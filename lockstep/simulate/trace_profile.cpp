@@ -46,7 +46,8 @@ struct RankEvents {
 
 // One step of one rank; times in seconds.
 struct TracedStep {
-  double period = -1;  // to the next step's beginning; below 0: there is none, or something else between
+  double period =
+      -1;  // to the next step's beginning; below 0: there is none, or something else between
   double data = 0;
   double forward = 0;
   double backward = 0;
@@ -59,7 +60,8 @@ struct TracedStep {
 TraceJson read_file(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) {
-    throw DataError(str("there is no ", file.string(), ": give the folder of a run that `lockstep train "
+    throw DataError(str("there is no ", file.string(),
+                        ": give the folder of a run that `lockstep train "
                         "--strategy ddp --trace --out FOLDER` has written"));
   }
   try {
@@ -129,7 +131,8 @@ const TracedSpan* last_within(const std::vector<TracedSpan>& spans, double from,
 }
 
 // When the bucket of these spans was ready in the step: the first of them that begins there.
-std::optional<double> ready_within(const std::vector<TracedReduction>& spans, double from, double to) {
+std::optional<double> ready_within(const std::vector<TracedReduction>& spans, double from,
+                                   double to) {
   std::optional<double> ready;
   for (const TracedReduction& each : spans) {
     if (each.span.begin < from || each.span.begin >= to) continue;
@@ -201,8 +204,9 @@ std::optional<double> data_of(const TracedStep& step) {
   return step.data;
 }
 
-// Ranks begin a step together, up to what they do between the end of a reduction and there. The median,
-// because an interruption that comes once in many steps is in no median of the other times either.
+// Ranks begin a step together, up to what they do between the end of a reduction and there. The
+// median, because an interruption that comes once in many steps is in no median of the other times
+// either.
 double straggler_seconds(const StepsOfRanks& ranks) {
   std::size_t shared = ranks.front().size();
   for (const auto& steps : ranks) shared = std::min(shared, steps.size());
@@ -222,8 +226,10 @@ double straggler_seconds(const StepsOfRanks& ranks) {
 StepsOfRanks steps_of(const std::map<int, RankEvents>& ranks) {
   StepsOfRanks all;
   for (const auto& [number, rank] : ranks) {
-    if (rank.reductions.empty()) throw DataError("it has no reductions of buckets; train on at least 2 "
-                                                 "ranks with --strategy ddp");
+    if (rank.reductions.empty())
+      throw DataError(
+          "it has no reductions of buckets; train on at least 2 "
+          "ranks with --strategy ddp");
     auto& steps = all.emplace_back();
     for (std::size_t i = 0; i < rank.steps.size(); ++i) {
       if (auto step = step_of(rank, i)) steps.push_back(std::move(*step));
@@ -249,9 +255,10 @@ void add_buckets(const StepsOfRanks& steps, const RankEvents& rank, StepProfile&
       bucket.bytes = std::max(bucket.bytes, each.bytes);
       bucket.parameters = std::max(bucket.parameters, each.parameters);
     }
-    ready = std::max(ready, typical(steps, [index](const TracedStep& step) -> std::optional<double> {
-                       return step.ready[index];
-                     }));
+    ready =
+        std::max(ready, typical(steps, [index](const TracedStep& step) -> std::optional<double> {
+                   return step.ready[index];
+                 }));
     bucket.ready_seconds = std::min(ready, to.backward_seconds);
     if (bucket.bytes > 0) to.buckets.push_back(bucket);  // sparse gradients have no size
     ++index;
@@ -265,7 +272,8 @@ StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   to.ranks = static_cast<int>(steps.size());
   if (to.strategy.empty()) to.strategy = "ddp";
   const auto of = [&](double TracedStep::*member) {
-    return typical(steps, [member](const TracedStep& step) -> std::optional<double> { return step.*member; });
+    return typical(
+        steps, [member](const TracedStep& step) -> std::optional<double> { return step.*member; });
   };
   to.steps = static_cast<std::int64_t>(steps.front().size());
   to.step_seconds = typical(steps, period_of);
@@ -277,8 +285,9 @@ StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   to.exposed_seconds = of(&TracedStep::exposed);
   to.optimizer_seconds = of(&TracedStep::optimizer);
   to.straggler_seconds = straggler_seconds(steps);
-  to.other_seconds = std::max(0.0, to.step_seconds - to.data_seconds - to.forward_seconds -
-                                       to.backward_seconds - to.exposed_seconds - to.optimizer_seconds);
+  to.other_seconds =
+      std::max(0.0, to.step_seconds - to.data_seconds - to.forward_seconds - to.backward_seconds -
+                        to.exposed_seconds - to.optimizer_seconds);
   add_buckets(steps, ranks.begin()->second, to);
   return to;
 }
@@ -331,7 +340,8 @@ StepProfile read_trace_profile(const std::filesystem::path& path) {
 StepProfile find_step_profile(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return read_trace_profile(path);
-  const bool is_trace = checked(path, [](const TraceJson& json) { return json.contains("traceEvents"); });
+  const bool is_trace =
+      checked(path, [](const TraceJson& json) { return json.contains("traceEvents"); });
   return is_trace ? read_trace_profile(path) : read_step_profile(path);
 }
 

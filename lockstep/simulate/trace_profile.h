@@ -10,16 +10,16 @@ namespace lockstep {
 /// At least this many steps must be in the trace, so that medians mean something.
 inline constexpr int kFewestTracedSteps = 3;
 
-/// Reads a trace: run.json and trace.json of a folder that `lockstep train --strategy ddp --trace --out` has
-/// written, or a file of `lockstep bench step --trace`, which says nothing of the batch. Each time is the
-/// median over the steps, then the mean over the ranks. Of accumulated batches the last backward counts as
-/// such, the others as forward.
+/// Reads a trace: run.json and trace.json of a folder that `lockstep train --strategy ddp --trace
+/// --out` has written, or a file of `lockstep bench step --trace`, which says nothing of the batch.
+/// Each time is the median over the steps, then the mean over the ranks. Of accumulated batches the
+/// last backward counts as such, the others as forward.
 ///
-/// Where the processors of the ranks themselves move the data, as over shared memory, backward contains what
-/// that takes; it stays in it unless the caller takes it out (without_transfers()).
+/// Where the processors of the ranks themselves move the data, as over shared memory, backward
+/// contains what that takes; it stays in it unless the caller takes it out (without_transfers()).
 ///
-/// DataError where a file is missing or another program's, for a run without reductions (one rank, or a
-/// strategy without buckets), and for fewer than kFewestTracedSteps steps.
+/// DataError where a file is missing or another program's, for a run without reductions (one rank,
+/// or a strategy without buckets), and for fewer than kFewestTracedSteps steps.
 StepProfile read_trace_profile(const std::filesystem::path& path);
 
 /// The same, or a step's profile where `path` is a file of read_step_profile().

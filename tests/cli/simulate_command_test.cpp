@@ -19,9 +19,9 @@ class SimulateCommand : public TrainCommand {
     return run_to_end(words);
   }
   void train_run(std::vector<std::string> more) const {
-    std::vector<std::string> words = {"mnist",     "--max-epochs",  "1",   "--batch-size", "16",
-                                      "--threads", "1",             "--accelerator", "cpu",
-                                      "--overwrite", "--out", in_scratch("run")};
+    std::vector<std::string> words = {"mnist", "--max-epochs", "1",     "--batch-size",
+                                      "16",    "--threads",    "1",     "--accelerator",
+                                      "cpu",   "--overwrite",  "--out", in_scratch("run")};
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult result = train(words);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -30,8 +30,8 @@ class SimulateCommand : public TrainCommand {
 
 TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
   train_run({"--nproc-per-node", "2", "--trace"});
-  const ProgramResult result = simulate({in_scratch("run"), "--ranks", "1..4096", "--network", "1gbit", "--json",
-                                         in_scratch("prediction.json")});
+  const ProgramResult result = simulate({in_scratch("run"), "--ranks", "1..4096", "--network",
+                                         "1gbit", "--json", in_scratch("prediction.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, StartsWith("mnist: a run of ddp on 2 ranks over shm, "));
   EXPECT_THAT(result.out, HasSubstr("\n4096 "));
@@ -44,19 +44,21 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
   EXPECT_NEAR(prediction.at("run").at("buckets").at(0).at("bytes").get<double>(), 87'000, 2'000);
 
   std::filesystem::remove(scratch / "run/trace.json");
-  expect_one_error(simulate({in_scratch("run")}), 1, "run/trace.json: give the folder of a run that", "no trace");
+  expect_one_error(simulate({in_scratch("run")}), 1,
+                   "run/trace.json: give the folder of a run that", "no trace");
 }
 
 TEST_F(SimulateCommand, SaysInOneLineWhatItCannotSimulate) {
   train_run({"--trace", "--nproc-per-node", "1"});
-  expect_one_error(simulate({in_scratch("run")}), 1, "no buckets of gradients to simulate; train with --strategy ddp",
-                   "one process");
-  expect_one_error(simulate({in_scratch("none")}), 1, "none/run.json: give the folder of a run that", "no run");
+  expect_one_error(simulate({in_scratch("run")}), 1,
+                   "no buckets of gradients to simulate; train with --strategy ddp", "one process");
+  expect_one_error(simulate({in_scratch("none")}), 1,
+                   "none/run.json: give the folder of a run that", "no run");
   expect_one_error(simulate({}), 2, "RUN is required", "no argument");
-  expect_one_error(simulate({in_scratch("run"), "--ranks", "4..1"}), 2, "simulate: --ranks must be numbers of ranks",
-                   "ranks");
-  expect_one_error(simulate({in_scratch("run"), "--network", "quick"}), 2, "simulate: --network must be 1gbit, ",
-                   "network");
+  expect_one_error(simulate({in_scratch("run"), "--ranks", "4..1"}), 2,
+                   "simulate: --ranks must be numbers of ranks", "ranks");
+  expect_one_error(simulate({in_scratch("run"), "--network", "quick"}), 2,
+                   "simulate: --network must be 1gbit, ", "network");
 }
 
 }  // namespace

@@ -42,21 +42,27 @@ class SimulateText : public ::testing::Test {
 };
 
 TEST_F(SimulateText, IsATableOverRanksAndOneOfAnswers) {
-  EXPECT_THAT(text(), StartsWith("net: a profile, 310.00 ms a step of one rank\n"
-                                 "data 0.00, forward 100.00, backward 200.00, optimizer 10.00, other 0.00 ms; "
-                                 "20.0 MB of gradients in 2 buckets\n"
-                                 "predicted: ddp over 100,1\n\n"
-                                 "ranks  step ms  efficiency  exposed ms  taken ms  stragglers ms  buckets  algorithm\n"
-                                 "1       310.00      100.0%        0.00      0.00           0.00        0  none\n"
-                                 "2       320.20       96.8%       10.20      0.00           0.00        2  "));
+  EXPECT_THAT(
+      text(),
+      StartsWith(
+          "net: a profile, 310.00 ms a step of one rank\n"
+          "data 0.00, forward 100.00, backward 200.00, optimizer 10.00, other 0.00 ms; "
+          "20.0 MB of gradients in 2 buckets\n"
+          "predicted: ddp over 100,1\n\n"
+          "ranks  step ms  efficiency  exposed ms  taken ms  stragglers ms  buckets  algorithm\n"
+          "1       310.00      100.0%        0.00      0.00           0.00        0  none\n"
+          "2       320.20       96.8%       10.20      0.00           0.00        2  "));
   EXPECT_THAT(text(), HasSubstr("\nwhat if, 4 ranks "));
   EXPECT_THAT(text(), HasSubstr("\nbf16 gradients "));
 }
 
 TEST_F(SimulateText, IsMarkdownWhereItIsAsked) {
   arguments_.format = "markdown";
-  EXPECT_THAT(text(), HasSubstr("| ranks | step ms | efficiency | exposed ms | taken ms | stragglers ms | buckets | "
-                                "algorithm |\n|---|---:|---:|---:|---:|---:|---:|---|\n| 1 | 310.00 | 100.0% |"));
+  EXPECT_THAT(
+      text(),
+      HasSubstr(
+          "| ranks | step ms | efficiency | exposed ms | taken ms | stragglers ms | buckets | "
+          "algorithm |\n|---|---:|---:|---:|---:|---:|---:|---|\n| 1 | 310.00 | 100.0% |"));
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {
@@ -79,14 +85,22 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
     return text;
   };
   EXPECT_EQ(refusal(), "accepted");
-  EXPECT_THAT(with(&SimulateArguments::network, std::string("fast")), StartsWith("simulate: --network must be 1gbit, "));
-  EXPECT_THAT(with(&SimulateArguments::algorithm, std::string("star")), StartsWith("simulate: --algorithm must be one of"));
-  EXPECT_THAT(with(&SimulateArguments::strategy, std::string("dp")), StartsWith("simulate: --strategy must be one of"));
-  EXPECT_THAT(with(&SimulateArguments::format, std::string("csv")), StartsWith("simulate: --format must be one of"));
-  EXPECT_THAT(with(&SimulateArguments::bucket_cap_mb, std::string("0")), StartsWith("simulate: --bucket-cap-mb must be"));
-  EXPECT_THAT(with(&SimulateArguments::shares_parameters, true), HasSubstr("--shared-parameters belongs to --strategy"));
-  EXPECT_THAT(with(&SimulateArguments::run_network, std::string("/none")), HasSubstr("cannot read /none"));
-  EXPECT_THAT(with(&SimulateArguments::run, std::string("/none")), HasSubstr("there is no /none/run.json: give the folder"));
+  EXPECT_THAT(with(&SimulateArguments::network, std::string("fast")),
+              StartsWith("simulate: --network must be 1gbit, "));
+  EXPECT_THAT(with(&SimulateArguments::algorithm, std::string("star")),
+              StartsWith("simulate: --algorithm must be one of"));
+  EXPECT_THAT(with(&SimulateArguments::strategy, std::string("dp")),
+              StartsWith("simulate: --strategy must be one of"));
+  EXPECT_THAT(with(&SimulateArguments::format, std::string("csv")),
+              StartsWith("simulate: --format must be one of"));
+  EXPECT_THAT(with(&SimulateArguments::bucket_cap_mb, std::string("0")),
+              StartsWith("simulate: --bucket-cap-mb must be"));
+  EXPECT_THAT(with(&SimulateArguments::shares_parameters, true),
+              HasSubstr("--shared-parameters belongs to --strategy"));
+  EXPECT_THAT(with(&SimulateArguments::run_network, std::string("/none")),
+              HasSubstr("cannot read /none"));
+  EXPECT_THAT(with(&SimulateArguments::run, std::string("/none")),
+              HasSubstr("there is no /none/run.json: give the folder"));
 }
 
 TEST(RankList, HasPowersOfTwoBetweenItsEnds) {

@@ -23,7 +23,8 @@ TEST(AllReduceCost, OfARingIsItsClosedForm) {
     const double bytes = 1e7;
     const double expected = 2 * (ranks - 1) * (kAlpha + bytes / ranks / kBandwidth) +
                             kGamma * bytes * (ranks - 1) / ranks;
-    EXPECT_NEAR(ring_seconds(bytes, {.ranks = ranks}, plain_network(kGamma)), expected, 1e-12) << ranks;
+    EXPECT_NEAR(ring_seconds(bytes, {.ranks = ranks}, plain_network(kGamma)), expected, 1e-12)
+        << ranks;
   }
 }
 
@@ -33,7 +34,8 @@ TEST(AllReduceCost, OfHalvingAndDoublingIsItsClosedForm) {
     const double bytes = 1e7;
     const double expected =
         2 * steps * kAlpha + (2 / kBandwidth + kGamma) * bytes * (ranks - 1) / ranks;
-    EXPECT_NEAR(halving_doubling_seconds(bytes, {.ranks = ranks}, plain_network(kGamma)), expected, 1e-12)
+    EXPECT_NEAR(halving_doubling_seconds(bytes, {.ranks = ranks}, plain_network(kGamma)), expected,
+                1e-12)
         << ranks;
   }
 }
@@ -56,7 +58,8 @@ TEST(AllReduceCost, OfHostsIsThreePhases) {
   const double inside = 2 * 7 * (1e-6 + bytes / 8 / 50e9);
   EXPECT_NEAR(hierarchical_seconds(bytes, places, network),
               inside + halving_doubling_seconds(bytes, {.ranks = 4}, network), 1e-12);
-  EXPECT_NEAR(hierarchical_seconds(bytes, {.ranks = 8, .ranks_per_host = 8}, network), inside, 1e-12);
+  EXPECT_NEAR(hierarchical_seconds(bytes, {.ranks = 8, .ranks_per_host = 8}, network), inside,
+              1e-12);
 }
 
 // What nobody can beat: each rank must send and receive 2 (p - 1) / p of the tensor.
@@ -65,7 +68,8 @@ TEST(AllReduceCost, IsNotBelowTheLowerBound) {
     for (const double bytes : {1.0, 1e4, 1e6, 1e9}) {
       const double bound = 2.0 * (ranks - 1) / ranks * bytes / kBandwidth;
       for (const std::string& name : all_reduce_names()) {
-        EXPECT_GE(all_reduce_cost(name, bytes, {.ranks = ranks}, plain_network()).seconds, bound * (1 - 1e-9))
+        EXPECT_GE(all_reduce_cost(name, bytes, {.ranks = ranks}, plain_network()).seconds,
+                  bound * (1 - 1e-9))
             << name << ' ' << ranks << ' ' << bytes;
       }
     }
@@ -74,7 +78,8 @@ TEST(AllReduceCost, IsNotBelowTheLowerBound) {
 
 TEST(AllReduceCost, GrowsWithTheBytes) {
   for (const std::string& name : all_reduce_names()) {
-    for (const RankPlaces places : {RankPlaces{.ranks = 6}, RankPlaces{.ranks = 64, .ranks_per_host = 8}}) {
+    for (const RankPlaces places :
+         {RankPlaces{.ranks = 6}, RankPlaces{.ranks = 64, .ranks_per_host = 8}}) {
       double before = 0;
       for (double bytes = 1; bytes < 1e10; bytes *= 3) {
         const double seconds = all_reduce_cost(name, bytes, places, plain_network(kGamma)).seconds;
@@ -105,12 +110,14 @@ TEST(AllReduceCost, TakesTheCheapest) {
     }
   }
   const RankPlaces of_hosts{.ranks = 256, .ranks_per_host = 8};
-  EXPECT_LT(hierarchical_seconds(1e6, of_hosts, plain_network()), ring_seconds(1e6, of_hosts, plain_network()));
+  EXPECT_LT(hierarchical_seconds(1e6, of_hosts, plain_network()),
+            ring_seconds(1e6, of_hosts, plain_network()));
 }
 
 TEST(AllReduceCost, IsWhatWasMeasuredOnAsManyRanks) {
   Network network = plain_network();
-  network.measured = MeasuredNetwork{.ranks = 2, .all_reduce = {.alone = MessageCost({{100, 7e-6}})}};
+  network.measured =
+      MeasuredNetwork{.ranks = 2, .all_reduce = {.alone = MessageCost({{100, 7e-6}})}};
   EXPECT_EQ(all_reduce_cost("auto", 100, {.ranks = 2}, network).algorithm, "measured");
   EXPECT_DOUBLE_EQ(all_reduce_cost("auto", 100, {.ranks = 2}, network).seconds, 7e-6);
   EXPECT_NE(all_reduce_cost("auto", 100, {.ranks = 4}, network).algorithm, "measured");
@@ -121,8 +128,8 @@ TEST(AllReduceCost, IsWhatWasMeasuredOnAsManyRanks) {
 TEST(AllReduceCost, SharesTheLinkOfAHost) {
   const RankPlaces places{.ranks = 64, .ranks_per_host = 8};
   const double bytes = 1e9;
-  EXPECT_NEAR(ring_seconds(bytes, places, plain_network()), ring_seconds(bytes, {.ranks = 64}, plain_network()),
-              1e-9);
+  EXPECT_NEAR(ring_seconds(bytes, places, plain_network()),
+              ring_seconds(bytes, {.ranks = 64}, plain_network()), 1e-9);
   EXPECT_LT(halving_doubling_seconds(bytes, places, plain_network()),
             halving_doubling_seconds(bytes, {.ranks = 64}, plain_network()) * 1.01);
 }

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-using testing_support::TemporaryDirectory;
 using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
 
 template <class Read>
 std::string refusal_of(const Read& read) {
@@ -29,7 +29,8 @@ TEST(Network, HasNames) {
     EXPECT_LT(seconds, before) << name;
     before = seconds;
   }
-  EXPECT_NEAR(named_network("--network", "1gbit").between_hosts.seconds(1e9), 1e9 / (0.94 * 1e9 / 8), 1e-3);
+  EXPECT_NEAR(named_network("--network", "1gbit").between_hosts.seconds(1e9),
+              1e9 / (0.94 * 1e9 / 8), 1e-3);
 }
 
 TEST(Network, IsTwoNumbers) {
@@ -39,9 +40,11 @@ TEST(Network, IsTwoNumbers) {
 }
 
 TEST(Network, RefusesWhatIsNone) {
-  for (const char* text : {"", "12gbit", "18", "18,", ",2", "18,0", "-1,2", "18,2x", "nan,1", "1,inf"}) {
-    EXPECT_THAT(refusal_of([&] { named_network("--network", text); }),
-                HasSubstr("--network must be 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S"))
+  for (const char* text :
+       {"", "12gbit", "18", "18,", ",2", "18,0", "-1,2", "18,2x", "nan,1", "1,inf"}) {
+    EXPECT_THAT(
+        refusal_of([&] { named_network("--network", text); }),
+        HasSubstr("--network must be 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S"))
         << text;
   }
 }
@@ -94,7 +97,8 @@ TEST(Network, NamesTheFileThatIsNone) {
     return refusal_of([&] { read_network(folder / "rows.json"); });
   };
   for (const char* content : {"{", "{}", "[]", "[{}]", R"([{"algorithm": 1}])"}) {
-    EXPECT_THAT(refusal(content), HasSubstr("rows.json is not what `lockstep bench comm --json` writes: "));
+    EXPECT_THAT(refusal(content),
+                HasSubstr("rows.json is not what `lockstep bench comm --json` writes: "));
   }
 }
 

@@ -19,7 +19,8 @@ struct PublishedPoint {
   double efficiency;
 };
 
-// Fitted to these four points: 10 us, 90% of the line rate, and ranks whose steps vary by 1% (in the profiles).
+// Fitted to these four points: 10 us, 90% of the line rate, and ranks whose steps vary by 1% (in
+// the profiles).
 constexpr const char* k25Gbit = "10,2.8125";
 constexpr const char* k50Gbit = "10,5.625";
 constexpr PublishedPoint kPoints[] = {
@@ -36,8 +37,9 @@ TEST(PublishedPoints, AreNear) {
     const SimulationOptions options{.algorithm = point.algorithm,
                                     .ranks_per_host = point.ranks_per_host,
                                     .buckets = bucket_sizes(64)};  // Horovod's fusion buffer
-    const PredictedStep step = predict_step(published_profile(point.profile),
-                                            named_network("--network", point.network), point.ranks, options);
+    const PredictedStep step =
+        predict_step(published_profile(point.profile), named_network("--network", point.network),
+                     point.ranks, options);
     EXPECT_NEAR(step.efficiency, point.efficiency, 0.04) << point.profile << " on " << point.ranks;
   }
 }
@@ -48,7 +50,8 @@ TEST(PublishedPoints, HaveTheParametersOfTheirNetworks) {
   // fc6 has 103 million parameters, and its gradient is one of the first three.
   EXPECT_NEAR(published_profile("vgg16_p100").buckets[2].bytes / 4, 102.764e6, 0.001e6);
   EXPECT_NEAR(published_profile("vgg16_p100").compute_seconds(), 64.0 / 154, 1e-9);
-  EXPECT_NEAR(published_profile("vgg16_p100").straggler_seconds / expected_largest_deviation(2), 0.01 * 64 / 154, 1e-9);
+  EXPECT_NEAR(published_profile("vgg16_p100").straggler_seconds / expected_largest_deviation(2),
+              0.01 * 64 / 154, 1e-9);
 }
 
 }  // namespace

@@ -5,10 +5,11 @@
 namespace lockstep {
 namespace {
 
-const std::vector<ProfileBucket> kRecorded = {{.bytes = 1 * kMebibyte, .ready_seconds = 0.1, .parameters = 4},
-                                              {.bytes = 9 * kMebibyte, .ready_seconds = 0.2, .parameters = 1},
-                                              {.bytes = 2 * kMebibyte, .ready_seconds = 0.3, .parameters = 2},
-                                              {.bytes = 0.5 * kMebibyte, .ready_seconds = 0.4, .parameters = 8}};
+const std::vector<ProfileBucket> kRecorded = {
+    {.bytes = 1 * kMebibyte, .ready_seconds = 0.1, .parameters = 4},
+    {.bytes = 9 * kMebibyte, .ready_seconds = 0.2, .parameters = 1},
+    {.bytes = 2 * kMebibyte, .ready_seconds = 0.3, .parameters = 2},
+    {.bytes = 0.5 * kMebibyte, .ready_seconds = 0.4, .parameters = 8}};
 
 double bytes_of(const std::vector<ProfileBucket>& buckets) {
   double sum = 0;
@@ -50,17 +51,19 @@ TEST(Rebucket, DividesBucketsThatAreLargerThanTheCapAsEvenParameters) {
   EXPECT_DOUBLE_EQ(buckets[4].bytes, 9 * kMebibyte);  // a parameter is not divided
   EXPECT_DOUBLE_EQ(buckets[0].ready_seconds, 0.025);
   EXPECT_DOUBLE_EQ(buckets[5].ready_seconds, 0.25);
-  const std::vector<ProfileBucket> one = {{.bytes = 8 * kMebibyte, .ready_seconds = 0.8, .parameters = 8}};
+  const std::vector<ProfileBucket> one = {
+      {.bytes = 8 * kMebibyte, .ready_seconds = 0.8, .parameters = 8}};
   EXPECT_EQ(rebucket(one, bucket_sizes(2)).size(), 5U);  // 1, 2, 2, 2 and 1 MiB
   EXPECT_EQ(rebucket(one, bucket_sizes(25)).size(), 2U);
 }
 
 // A run's own caps give its own buckets.
 TEST(Rebucket, KeepsBucketsOfTheSameCap) {
-  const std::vector<ProfileBucket> recorded = {{.bytes = 1.2 * kMebibyte, .ready_seconds = 0.1, .parameters = 3},
-                                               {.bytes = 25.5 * kMebibyte, .ready_seconds = 0.5, .parameters = 9},
-                                               {.bytes = 31 * kMebibyte, .ready_seconds = 0.7, .parameters = 20},
-                                               {.bytes = 4 * kMebibyte, .ready_seconds = 0.9, .parameters = 30}};
+  const std::vector<ProfileBucket> recorded = {
+      {.bytes = 1.2 * kMebibyte, .ready_seconds = 0.1, .parameters = 3},
+      {.bytes = 25.5 * kMebibyte, .ready_seconds = 0.5, .parameters = 9},
+      {.bytes = 31 * kMebibyte, .ready_seconds = 0.7, .parameters = 20},
+      {.bytes = 4 * kMebibyte, .ready_seconds = 0.9, .parameters = 30}};
   const auto buckets = rebucket(recorded, bucket_sizes(25));
   ASSERT_EQ(buckets.size(), recorded.size());
   for (std::size_t i = 0; i < recorded.size(); ++i) {

@@ -10,12 +10,15 @@ namespace lockstep {
 namespace {
 
 BucketTransfer free_transfer(double ready, double seconds) {
-  return {.ready_seconds = ready, .alone_seconds = seconds, .beside_seconds = seconds, .taken_seconds = 0};
+  return {.ready_seconds = ready,
+          .alone_seconds = seconds,
+          .beside_seconds = seconds,
+          .taken_seconds = 0};
 }
 
 TEST(SimulatedBackward, HidesWhatEndsBeforeBackward) {
-  const SimulatedBackward backward =
-      simulate_backward(1.0, {free_transfer(0.2, 0.3), free_transfer(0.4, 0.2), free_transfer(1.0, 0.1)});
+  const SimulatedBackward backward = simulate_backward(
+      1.0, {free_transfer(0.2, 0.3), free_transfer(0.4, 0.2), free_transfer(1.0, 0.1)});
   EXPECT_DOUBLE_EQ(backward.backward_seconds, 1.0);
   EXPECT_NEAR(backward.exposed_seconds, 0.1, 1e-12);
   EXPECT_NEAR(backward.transfers[1].begin, 0.5, 1e-12);  // behind the first
@@ -24,23 +27,27 @@ TEST(SimulatedBackward, HidesWhatEndsBeforeBackward) {
 }
 
 TEST(SimulatedBackward, WaitsForAWireThatIsTooSlow) {
-  const SimulatedBackward backward = simulate_backward(1.0, {free_transfer(0.1, 2), free_transfer(0.9, 3)});
+  const SimulatedBackward backward =
+      simulate_backward(1.0, {free_transfer(0.1, 2), free_transfer(0.9, 3)});
   EXPECT_NEAR(backward.exposed_seconds, 0.1 + 5 - 1, 1e-12);
 }
 
 TEST(SimulatedBackward, IsLongerWhereTheProcessorMovesTheData) {
   // All of the transfer is the processor's.
-  const SimulatedBackward own =
-      simulate_backward(1.0, {{.ready_seconds = 0.5, .alone_seconds = 0.2, .beside_seconds = 0.2, .taken_seconds = 0.2}});
+  const SimulatedBackward own = simulate_backward(
+      1.0,
+      {{.ready_seconds = 0.5, .alone_seconds = 0.2, .beside_seconds = 0.2, .taken_seconds = 0.2}});
   EXPECT_NEAR(own.backward_seconds, 1.2, 1e-12);
   EXPECT_NEAR(own.exposed_seconds, 0, 1e-12);
   // A quarter of it.
-  const SimulatedBackward quarter =
-      simulate_backward(1.0, {{.ready_seconds = 0.2, .alone_seconds = 0.3, .beside_seconds = 0.4, .taken_seconds = 0.1}});
+  const SimulatedBackward quarter = simulate_backward(
+      1.0,
+      {{.ready_seconds = 0.2, .alone_seconds = 0.3, .beside_seconds = 0.4, .taken_seconds = 0.1}});
   EXPECT_NEAR(quarter.backward_seconds, 1.1, 1e-12);
   // Behind backward it is the faster one.
-  const SimulatedBackward behind =
-      simulate_backward(1.0, {{.ready_seconds = 1.0, .alone_seconds = 0.3, .beside_seconds = 0.4, .taken_seconds = 0.1}});
+  const SimulatedBackward behind = simulate_backward(
+      1.0,
+      {{.ready_seconds = 1.0, .alone_seconds = 0.3, .beside_seconds = 0.4, .taken_seconds = 0.1}});
   EXPECT_NEAR(behind.backward_seconds, 1.0, 1e-12);
   EXPECT_NEAR(behind.exposed_seconds, 0.3, 1e-12);
 }
@@ -51,7 +58,8 @@ TEST(SimulatedBackward, IsItsComputingWithoutBuckets) {
 }
 
 // The same by small steps of time, as one would explain it.
-SimulatedBackward by_small_steps(double compute, const std::vector<BucketTransfer>& transfers, double step) {
+SimulatedBackward by_small_steps(double compute, const std::vector<BucketTransfer>& transfers,
+                                 double step) {
   SimulatedBackward result;
   double time = 0, computed = 0, left = 1;
   std::size_t open = 0;

@@ -24,7 +24,8 @@ StepProfile profile_of_a_run() {
   profile.optimizer_seconds = 0.020;
   profile.straggler_seconds = 0.002;
   for (int i = 1; i <= 4; ++i) {
-    profile.buckets.push_back({.bytes = 10 * kMebibyte, .ready_seconds = 0.05 * i, .parameters = 1});
+    profile.buckets.push_back(
+        {.bytes = 10 * kMebibyte, .ready_seconds = 0.05 * i, .parameters = 1});
   }
   return profile;
 }
@@ -76,7 +77,8 @@ TEST(Simulation, OfZeroDividesTheUpdate) {
   EXPECT_NEAR(step.exposed_seconds, 0.005 + 0.020, 1e-9);
   EXPECT_NEAR(step.step_seconds, 0.330 - 0.010 + 0.025 + 0.002, 1e-9);
   options.shares_parameters = true;  // nothing in backward, nothing to gather
-  EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds, 0.020, 1e-9);
+  EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds,
+              0.020, 1e-9);
 }
 
 TEST(Simulation, AnswersWhatIf) {
@@ -99,7 +101,8 @@ TEST(Simulation, AnswersWhatIf) {
   EXPECT_NEAR(answer("bf16 gradients").exposed_seconds, 0.005, 1e-9);
   EXPECT_NEAR(answer("a wire of half the speed").exposed_seconds, 0.020, 1e-9);
   EXPECT_NEAR(answer("a wire of twice the speed").exposed_seconds, 0.005, 1e-9);
-  EXPECT_EQ(answer("buckets of 100 MiB").buckets, 2);  // the first holds 1 MiB at most, so one parameter
+  EXPECT_EQ(answer("buckets of 100 MiB").buckets,
+            2);  // the first holds 1 MiB at most, so one parameter
   EXPECT_EQ(answer("twice as many ranks").ranks, 4);
   EXPECT_LT(answer("half as many ranks").step_seconds, as_it_is);
 }
@@ -108,7 +111,8 @@ TEST(Simulation, IsSlowerOnMoreRanksAndSlowerWires) {
   const StepProfile profile = profile_of_a_run();
   double before = 0;
   for (int ranks = 1; ranks <= 4096; ranks *= 2) {
-    const double seconds = predict_step(profile, named_network("", "10gbit"), ranks, {}).step_seconds;
+    const double seconds =
+        predict_step(profile, named_network("", "10gbit"), ranks, {}).step_seconds;
     EXPECT_GE(seconds, before - 1e-9) << ranks;
     before = seconds;
   }
@@ -138,8 +142,10 @@ TEST(Simulation, RefusesOptionsThatCannotBe) {
     return "accepted";
   };
   EXPECT_EQ(refusal({}), "accepted");
-  EXPECT_THAT(refusal({.strategy = "pipeline"}), HasSubstr("simulate: --strategy must be one of ddp, zero1"));
-  EXPECT_THAT(refusal({.algorithm = "star"}), HasSubstr("simulate: --algorithm must be one of auto, ring, "));
+  EXPECT_THAT(refusal({.strategy = "pipeline"}),
+              HasSubstr("simulate: --strategy must be one of ddp, zero1"));
+  EXPECT_THAT(refusal({.algorithm = "star"}),
+              HasSubstr("simulate: --algorithm must be one of auto, ring, "));
   EXPECT_THAT(refusal({.ranks_per_host = 0}), HasSubstr("--ranks-per-host must be from 1"));
 }
 

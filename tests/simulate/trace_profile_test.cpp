@@ -10,16 +10,17 @@
 namespace lockstep {
 namespace {
 
-using testing_support::TemporaryDirectory;
 using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
 
-constexpr const char* kRecord = R"({"recipe": "net", "strategy": "ddp", "backend": "shm", "world_size": 2,
+constexpr const char* kRecord =
+    R"({"recipe": "net", "strategy": "ddp", "backend": "shm", "world_size": 2,
                                     "global_batch": 64})";
 
-// A rank whose steps have known times, in microseconds from their beginning: 1,000 of forward (1,100 of rank
-// 1), 2,000 of backward, whose gradients begin 100 later, a bucket that is ready after 800 and waits 50
-// for its turn, one that is ready at backward's end, an exposed reduction of 300 and an update of 200. The
-// next batch takes 40, and what is between 10.
+// A rank whose steps have known times, in microseconds from their beginning: 1,000 of forward
+// (1,100 of rank 1), 2,000 of backward, whose gradients begin 100 later, a bucket that is ready
+// after 800 and waits 50 for its turn, one that is ready at backward's end, an exposed reduction of
+// 300 and an update of 200. The next batch takes 40, and what is between 10.
 class TracedRank {
  public:
   TracedRank(int rank, int steps) : trace_{.rank = rank} {
@@ -28,10 +29,14 @@ class TracedRank {
   const RankTrace& trace() const { return trace_; }
 
  private:
-  void add(const std::string& name, const std::string& category, int begin, int length, const std::string& track,
-           const std::map<std::string, std::string>& arguments = {}, const std::string& collective = {}) {
-    const auto at = [](int microseconds) { return Clock::time_point(std::chrono::microseconds(microseconds)); };
-    trace_.spans.push_back({name, category, at(begin), at(begin + length), track, arguments, collective});
+  void add(const std::string& name, const std::string& category, int begin, int length,
+           const std::string& track, const std::map<std::string, std::string>& arguments = {},
+           const std::string& collective = {}) {
+    const auto at = [](int microseconds) {
+      return Clock::time_point(std::chrono::microseconds(microseconds));
+    };
+    trace_.spans.push_back(
+        {name, category, at(begin), at(begin + length), track, arguments, collective});
   }
 
   void add_step(int begin, int late, int number) {
@@ -44,7 +49,8 @@ class TracedRank {
     add("backward", "backward", backward + 100, 1900, "backward");
     add("exposed communication", "communication", end, reduced - end, "backward");
     add("waits for its turn", "communication", backward + 800, 50, "bucket 0");
-    const auto reduction = [&](int bucket, int from, int length, const char* bytes, const char* parameters) {
+    const auto reduction = [&](int bucket, int from, int length, const char* bytes,
+                               const char* parameters) {
       add("reduction", "communication", from, length, str("bucket ", bucket),
           {{"bytes", bytes}, {"parameters", parameters}}, str("step ", number, " bucket ", bucket));
     };
@@ -59,7 +65,8 @@ class TraceProfileTest : public ::testing::Test {
  protected:
   void write(int steps) {
     folder_.write("run.json", kRecord);
-    write_chrome_trace(folder_ / "trace.json", {TracedRank(0, steps).trace(), TracedRank(1, steps).trace()});
+    write_chrome_trace(folder_ / "trace.json",
+                       {TracedRank(0, steps).trace(), TracedRank(1, steps).trace()});
   }
   std::string refusal() const {
     try {
@@ -121,19 +128,26 @@ TEST_F(TraceProfileTest, IsReadFromAProfile) {
 }
 
 TEST_F(TraceProfileTest, NamesWhatIsMissing) {
-  EXPECT_THAT(refusal(), HasSubstr("run.json: give the folder of a run that `lockstep train --strategy ddp"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("run.json: give the folder of a run that `lockstep train --strategy ddp"));
   folder_.write("run.json", kRecord);
-  EXPECT_THAT(refusal(), HasSubstr("trace.json: give the folder of a run that `lockstep train --strategy ddp"));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr("trace.json: give the folder of a run that `lockstep train --strategy ddp"));
   folder_.write("run.json", "{");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON"));
   folder_.write("run.json", "{}");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not what Lockstep writes"));
-  folder_.write("run.json", R"({"recipe": "net", "strategy": "pipeline", "backend": "none", "world_size": 1,
+  folder_.write("run.json",
+                R"({"recipe": "net", "strategy": "pipeline", "backend": "none", "world_size": 1,
                                 "global_batch": 8})");
-  EXPECT_THAT(refusal(), HasSubstr("run.json: a run of strategy pipeline has no buckets of gradients"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("run.json: a run of strategy pipeline has no buckets of gradients"));
   write(2);
-  EXPECT_THAT(refusal(), HasSubstr("trace.json: it has 2 whole steps of rank 0; at least 3 are needed"));
-  folder_.write("trace.json", R"({"traceEvents": [{"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "tid": 0,
+  EXPECT_THAT(refusal(),
+              HasSubstr("trace.json: it has 2 whole steps of rank 0; at least 3 are needed"));
+  folder_.write("trace.json",
+                R"({"traceEvents": [{"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "tid": 0,
                                    "ts": 0, "dur": 5, "args": {}}]})");
   EXPECT_THAT(refusal(), HasSubstr("it has no reductions of buckets; train on at least 2 ranks"));
   folder_.write("trace.json", R"({"traceEvents": []})");
@@ -152,9 +166,12 @@ TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
   };
   EXPECT_EQ(refusal_of(R"([{"bytes": 4, "ready_seconds": 0.5}])"), "accepted");
   EXPECT_THAT(refusal_of("[]"), HasSubstr("there is no bucket of gradients"));
-  EXPECT_THAT(refusal_of(R"([{"bytes": 4, "ready_seconds": 1.5}])"), HasSubstr("before backward ends at 1 s, got 1.5"));
-  EXPECT_THAT(refusal_of(R"([{"bytes": 0, "ready_seconds": 0.5}])"), HasSubstr("must have bytes and parameters"));
-  EXPECT_THAT(refusal_of(R"([{"ready_seconds": 0.5}])"), HasSubstr("profile.json is not the profile of a step"));
+  EXPECT_THAT(refusal_of(R"([{"bytes": 4, "ready_seconds": 1.5}])"),
+              HasSubstr("before backward ends at 1 s, got 1.5"));
+  EXPECT_THAT(refusal_of(R"([{"bytes": 0, "ready_seconds": 0.5}])"),
+              HasSubstr("must have bytes and parameters"));
+  EXPECT_THAT(refusal_of(R"([{"ready_seconds": 0.5}])"),
+              HasSubstr("profile.json is not the profile of a step"));
 }
 
 }  // namespace

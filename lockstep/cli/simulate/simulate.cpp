@@ -31,9 +31,10 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
                   "message, 1e9 bytes a second), or a file of bench comm --json")
       ->capture_default_str();
   command
-      .add_option("--run-network", to.run_network,
-                  "A file of bench comm --beside-computing --json on the run's own network: what moving "
-                  "data took from the run's backward is taken out of it")
+      .add_option(
+          "--run-network", to.run_network,
+          "A file of bench comm --beside-computing --json on the run's own network: what moving "
+          "data took from the run's backward is taken out of it")
       ->type_name("FILE");
   command
       .add_option("--ranks-per-host", to.ranks_per_host,
@@ -53,15 +54,17 @@ void add_simulate_command(CLI::App& app) {
       "simulate", "Predict a run's step on more ranks, another network or with other buckets");
   const auto arguments = std::make_shared<SimulateArguments>();
   command
-      ->add_option("RUN", arguments->run,
-                   "Folder of a traced run (train --strategy ddp --trace --out FOLDER), a trace of bench "
-                   "step, or the profile of a step")
+      ->add_option(
+          "RUN", arguments->run,
+          "Folder of a traced run (train --strategy ddp --trace --out FOLDER), a trace of bench "
+          "step, or the profile of a step")
       ->type_name("")
       ->required();
   command
-      ->add_option("--ranks", arguments->ranks,
-                   "Numbers with commas, or A..B for the powers of two between them; the last one's "
-                   "step is the one of the second table")
+      ->add_option(
+          "--ranks", arguments->ranks,
+          "Numbers with commas, or A..B for the powers of two between them; the last one's "
+          "step is the one of the second table")
       ->capture_default_str();
   add_network_options(*command, *arguments);
   command->add_option("--strategy", arguments->strategy, "ddp or zero1 (default: the run's)");
@@ -69,8 +72,10 @@ void add_simulate_command(CLI::App& app) {
                     "Ranks of one host share the parameters (zero1 over shared memory)");
   command->add_option("--bucket-cap-mb", arguments->bucket_cap_mb,
                       "MiB of gradients that travel together (default: the run's buckets)");
-  command->add_option("--format", arguments->format, join(simulate_formats()))->capture_default_str();
-  command->add_option("--json", arguments->json, "Also write the figures, into a folder that exists")
+  command->add_option("--format", arguments->format, join(simulate_formats()))
+      ->capture_default_str();
+  command
+      ->add_option("--json", arguments->json, "Also write the figures, into a folder that exists")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run_simulation(*arguments); });

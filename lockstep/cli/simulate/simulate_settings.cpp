@@ -18,7 +18,8 @@ int rank_count(const std::string& text) {
   int value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end && value >= 1 && value <= kMostSimulatedRanks ? value : 0;
+  return error == std::errc() && stop == end && value >= 1 && value <= kMostSimulatedRanks ? value
+                                                                                           : 0;
 }
 
 BucketSizes parse_cap(const std::string& text) {
@@ -46,9 +47,11 @@ std::vector<int> parse_rank_list(const std::string& option, const std::string& t
     const int first = rank_count(word.substr(0, dots));
     const int last = dots == std::string::npos ? first : rank_count(word.substr(dots + 2));
     if (first == 0 || last < first) {
-      throw ConfigError(str(option, " must be numbers of ranks from 1 to ", kMostSimulatedRanks,
-                            " with commas, or A..B for the powers of two between them, as in 1..64, "
-                            "got '", word, "'"));
+      throw ConfigError(
+          str(option, " must be numbers of ranks from 1 to ", kMostSimulatedRanks,
+              " with commas, or A..B for the powers of two between them, as in 1..64, "
+              "got '",
+              word, "'"));
     }
     ranks.push_back(first);
     for (int power = 1; power < last; power *= 2) {

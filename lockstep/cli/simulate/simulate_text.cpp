@@ -29,14 +29,14 @@ SimulateCells step_cells(const std::string& first, const PredictedStep& step) {
 }
 
 SimulateCells heading_cells(const std::string& first) {
-  return {first,     "step ms", "efficiency", "exposed ms", "taken ms", "stragglers ms",
-          "buckets", "algorithm"};
+  return {first,      "step ms",       "efficiency", "exposed ms",
+          "taken ms", "stragglers ms", "buckets",    "algorithm"};
 }
 
 std::string markdown_line(const SimulateCells& cells) { return "| " + join(cells, " | ") + " |\n"; }
 
 std::string markdown_cells(const std::vector<SimulateCells>& rows) {
-  std::string text = markdown_line(rows.front()) + "|---|" ;
+  std::string text = markdown_line(rows.front()) + "|---|";
   for (std::size_t i = 1; i < rows.front().size(); ++i) {
     text += i + 1 < rows.front().size() ? "---:|" : "---|";
   }
@@ -74,9 +74,10 @@ std::string heading(const SimulateSettings& settings) {
   } else {
     text += str("a profile, ", ms_text(run.compute_seconds()), " ms a step of one rank\n");
   }
-  text += str("data ", ms_text(run.data_seconds), ", forward ", ms_text(run.forward_seconds), ", backward ",
-              ms_text(run.backward_seconds), ", optimizer ", ms_text(run.optimizer_seconds), ", other ",
-              ms_text(run.other_seconds), " ms; ", bytes_text(run.bytes()), " of gradients in ",
+  text += str("data ", ms_text(run.data_seconds), ", forward ", ms_text(run.forward_seconds),
+              ", backward ", ms_text(run.backward_seconds), ", optimizer ",
+              ms_text(run.optimizer_seconds), ", other ", ms_text(run.other_seconds), " ms; ",
+              bytes_text(run.bytes()), " of gradients in ",
               amount_of(static_cast<std::int64_t>(run.buckets.size()), "bucket"), "\n");
   text += str("predicted: ", settings.options.strategy, " over ", settings.network.name);
   if (settings.options.ranks_per_host > 1) {
@@ -101,7 +102,8 @@ nlohmann::ordered_json step_json(const PredictedStep& step) {
 SimulateResult simulate(const SimulateSettings& settings) {
   SimulateResult result;
   for (const int ranks : settings.ranks) {
-    result.rows.push_back(predict_step(settings.profile, settings.network, ranks, settings.options));
+    result.rows.push_back(
+        predict_step(settings.profile, settings.network, ranks, settings.options));
   }
   result.answers =
       what_if(settings.profile, settings.network, settings.ranks.back(), settings.options);
@@ -113,8 +115,10 @@ std::string simulate_text(const SimulateSettings& settings, const SimulateResult
   for (const PredictedStep& step : result.rows) {
     rows.push_back(step_cells(std::to_string(step.ranks), step));
   }
-  std::vector<SimulateCells> answers{heading_cells(str("what if, ", settings.ranks.back(), " ranks"))};
-  for (const WhatIf& answer : result.answers) answers.push_back(step_cells(answer.name, answer.step));
+  std::vector<SimulateCells> answers{
+      heading_cells(str("what if, ", settings.ranks.back(), " ranks"))};
+  for (const WhatIf& answer : result.answers)
+    answers.push_back(step_cells(answer.name, answer.step));
   const auto table = settings.format == "markdown" ? markdown_cells : aligned_cells;
   return heading(settings) + "\n" + table(rows) + "\n" + table(answers);
 }

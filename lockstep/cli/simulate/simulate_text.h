@@ -21,8 +21,8 @@ SimulateResult simulate(const SimulateSettings& settings);
 std::string simulate_text(const SimulateSettings& settings, const SimulateResult& result);
 
 /// {"run": the profile (step_profile.h), "strategy", "network", "algorithm", "ranks_per_host",
-/// "rows": [{"ranks", "step_ms", "efficiency", "exposed_ms", "taken_ms", "straggler_ms", "algorithm",
-/// "buckets"}], "what_if": the same with "name"}.
+/// "rows": [{"ranks", "step_ms", "efficiency", "exposed_ms", "taken_ms", "straggler_ms",
+/// "algorithm", "buckets"}], "what_if": the same with "name"}.
 std::string to_json(const SimulateSettings& settings, const SimulateResult& result);
 
 }  // namespace lockstep
