@@ -269,7 +269,12 @@ void add_buckets(const StepsOfRanks& steps, const RankEvents& rank, StepProfile&
 StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   const std::map<int, RankEvents> ranks = events_of(trace);
   const StepsOfRanks steps = steps_of(ranks);
-  to.ranks = static_cast<int>(steps.size());
+  const int traced = static_cast<int>(steps.size());
+  if (!to.strategy.empty() && traced != to.ranks) {
+    throw DataError(str("it has ", amount_of(traced, "rank"), " and run.json beside it ", to.ranks,
+                        ": it is another run's; train again with --trace"));
+  }
+  to.ranks = traced;
   if (to.strategy.empty()) to.strategy = "ddp";
   const auto of = [&](double TracedStep::*member) {
     return typical(

@@ -150,6 +150,13 @@ TEST_F(TraceProfileTest, NamesWhatIsMissing) {
                 R"({"traceEvents": [{"ph": "X", "cat": "step", "name": "step 1", "pid": 0, "tid": 0,
                                    "ts": 0, "dur": 5, "args": {}}]})");
   EXPECT_THAT(refusal(), HasSubstr("it has no reductions of buckets; train on at least 2 ranks"));
+  write(4);
+  folder_.write("run.json",
+                R"({"recipe": "net", "strategy": "ddp", "backend": "shm", "world_size": 4,
+                                "global_batch": 64})");
+  EXPECT_THAT(refusal(),
+              HasSubstr("trace.json: it has 2 ranks and run.json beside it 4: it is another "
+                        "run's"));
   folder_.write("trace.json", R"({"traceEvents": []})");
   EXPECT_THAT(refusal(), HasSubstr("trace.json: it has no events"));
 }
