@@ -118,11 +118,12 @@ double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
 }
 
 // Takes some batches while the loader's threads are recorded.
-void trace_batches(Loader& loader, const std::filesystem::path& file) {
+void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::path& file) {
   constexpr int kTracedBatches = 20;
   name_thread_track("takes batches");
   start_recording();
   const Clock::time_point from = Clock::now();
+  loader.set_epoch(epoch);
   Batch batch;
   for (int i = 0; i < kTracedBatches; ++i) {
     const SpanScope scope("wait for data", "phase", i);
@@ -174,9 +175,9 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
   }
   for (std::size_t i = 0; i < rows.size() && !arguments.trace.empty(); ++i) {
     auto& [loader, epoch] = contestants[i];
-    loader.set_epoch(++epoch);
-    trace_batches(loader, trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
-                                                             amount_of(rows[i].threads, "thread"))));
+    trace_batches(loader, ++epoch,
+                  trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
+                                                     amount_of(rows[i].threads, "thread"))));
     loader.set_epoch(epoch, loader.steps_per_epoch());
   }
   return rows;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -37,6 +38,21 @@ std::int64_t wall_clock_ns() noexcept {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+Moment now() noexcept {
+  constexpr int kReadings = 5;
+  Moment closest;
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (int i = 0; i < kReadings; ++i) {
+    const std::uint64_t before = ticks();
+    const Clock::time_point time = Clock::now();
+    const std::uint64_t between = ticks() - before;
+    if (between >= least) continue;
+    least = between;
+    closest = {.ticks = before + between / 2, .time = time};
+  }
+  return closest;
+}
+
 }  // namespace flight
 
 static_assert(std::is_trivially_copyable_v<CallDescription>);
@@ -46,9 +62,8 @@ FlightRecorder::FlightRecorder(int rank, int world_size, std::size_t capacity)
       world_size_(world_size),
       capacity_(std::max<std::size_t>(capacity, 1)),
       slots_(new Slot[capacity_]),
-      first_ticks_(flight::ticks()),
-      first_ns_(flight::wall_clock_ns()),
-      first_time_(Clock::now()) {}
+      first_(flight::now()),
+      first_ns_(flight::wall_clock_ns()) {}
 
 FlightRecorder::~FlightRecorder() = default;
 
@@ -74,8 +89,7 @@ void FlightRecorder::remove_group(Group* group) {
 }
 
 FlightRecorder::Id FlightRecorder::created(Group* group, std::uint64_t sequence,
-                                           const CallDescription& call,
-                                           bool begun) noexcept {
+                                           const CallDescription& call, bool begun) noexcept {
   const Id id = next_.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = slots_[id % capacity_];
   std::uint64_t before = slot.tag.load(std::memory_order_relaxed);

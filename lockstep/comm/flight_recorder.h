@@ -25,6 +25,14 @@
 
 namespace lockstep {
 
+namespace flight {
+/// A moment on two clocks.
+struct Moment {
+  std::uint64_t ticks = 0;
+  Clock::time_point time{};
+};
+}  // namespace flight
+
 /// One for each rank, over all its groups. Safe to use from several threads, also dump() while
 /// others record. Recording neither allocates nor locks nor throws; all three calls of an operation
 /// together take about 50 ns.
@@ -67,7 +75,8 @@ class FlightRecorder {
   std::filesystem::path dump(const std::filesystem::path& directory) const;
 
   /// What has ended well since `from`, among the last operations, in the order of their calls. An
-  /// operation that ends just now may be missing. Times are exact to about a microsecond.
+  /// operation that ends just now may be missing. Times are exact to about a microsecond, unless
+  /// the thread lost its processor while both clocks were read.
   std::vector<RecordedCall> completed_since(Clock::time_point from) const;
 
   /// What dump() writes: a pickle of a dictionary, see flight_recorder_dump.cpp.
@@ -86,9 +95,8 @@ class FlightRecorder {
   const std::size_t capacity_;
   std::unique_ptr<Slot[]> slots_;
   std::atomic<Id> next_{0};
-  const std::uint64_t first_ticks_;     ///< the same moment on three clocks: the recorder's,
-  const std::int64_t first_ns_;         ///< the wall clock,
-  const Clock::time_point first_time_;  ///< and that of traces
+  const flight::Moment first_;   ///< on the recorder's clock and on that of traces
+  const std::int64_t first_ns_;  ///< the same moment on the wall clock
   mutable std::mutex groups_mutex_;
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;
   std::uint64_t next_group_ = 0;

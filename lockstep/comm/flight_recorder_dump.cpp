@@ -263,8 +263,8 @@ class FlightRecorderDump {
 
   /// Nanoseconds since 1970: on the line through the recorder's beginning and now.
   std::int64_t wall_clock(std::uint64_t ticks) const {
-    const double span = static_cast<double>(end_ticks_ - recorder_.first_ticks_);
-    const double part = span > 0 ? static_cast<double>(ticks - recorder_.first_ticks_) / span : 0;
+    const double span = static_cast<double>(end_ticks_ - recorder_.first_.ticks);
+    const double part = span > 0 ? static_cast<double>(ticks - recorder_.first_.ticks) / span : 0;
     return recorder_.first_ns_ +
            static_cast<std::int64_t>(part * static_cast<double>(end_ns_ - recorder_.first_ns_));
   }

@@ -58,6 +58,9 @@ inline constexpr std::uint64_t tag(std::uint64_t id, std::uint64_t state) {
 /// (24 ns): an operation of 300 ns asks three times.
 std::uint64_t ticks() noexcept;
 std::int64_t wall_clock_ns() noexcept;
+/// Now. Reads both clocks some times and takes the two readings that are closest together, because
+/// a thread may lose its processor between them.
+Moment now() noexcept;
 }  // namespace flight
 
 /// A sequence lock: readers look at the tag before and after.

@@ -182,8 +182,8 @@ class ProcessGroup {
   /// MPI_Comm_split; nothing where color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Local. What this rank has called since `from`, and what has ended: in this group, in the first
-  /// one, and in all groups made from that. The last 2,000 operations are known.
+  /// Local. The calls of this rank that have ended since `from`: in this group, in the first one, and
+  /// in all groups made from that. The last 2,000 operations are known.
   std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
   /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on

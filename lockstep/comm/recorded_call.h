@@ -12,13 +12,13 @@ namespace lockstep {
 struct RecordedCall {
   std::string group{};  ///< the same name on all its ranks
   CallDescription call{};
-  /// Of the group's collectives, equal on all ranks; of its messages, counted apart on each rank.
+  /// Counts the group's collectives, alike on all ranks, and its messages apart, on each rank alone.
   std::uint64_t number = 0;
   Clock::time_point begin{};  ///< when it was called
   Clock::time_point end{};    ///< when this rank saw that it had ended
 };
 
-/// Of a call between two ranks.
+/// Whether the call is a message between two ranks.
 inline bool is_message(const CallDescription& call) {
   return call.kind == CallKind::kSend || call.kind == CallKind::kRecv;
 }

@@ -31,8 +31,7 @@ struct BatchRingOptions {
 /// ring's threads, on several at once for different slots.
 ///
 /// While a trace is recorded, each next() of a ring with threads leaves in it how many batches lay
-/// ready
-/// ("ready batches"): a consumer that often finds none waits for the fillers.
+/// ready ("ready batches"): a consumer that often finds none waits for the fillers.
 ///
 /// Every wait ends: the consumer's when its batch is filled or has failed, a filler's when a slot
 /// is free or the ring stops. The destructor waits only for calls of `fill` that are under way.

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -69,7 +70,12 @@ RunRecord::RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool
 
 void RunRecord::on_run_begin(const RunInfo& info) {
   started_ = utc_now();
-  if (goes_on_) epochs_before_ = epochs_before(file_, info.first_epoch);
+  if (goes_on_) {
+    epochs_before_ = epochs_before(file_, info.first_epoch);
+  } else {
+    std::error_code ignored;  // a trace of another run would pass for one of this run
+    std::filesystem::remove(file_.parent_path() / "trace.json", ignored);
+  }
   so_far_.info = info;
   write(so_far_, "running");
 }

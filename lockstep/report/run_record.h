@@ -25,6 +25,7 @@ struct RunOrigin {
 /// "command". The file is replaced in
 /// one step when the run begins, after each epoch and at its end, so that a run that is killed
 /// leaves what it had come to. A run that goes on keeps the epochs that the file has from before.
+/// A run that begins anew removes the trace.json of an earlier one.
 class RunRecord final : public Listener {
  public:
   /// `goes_on`: the run resumes one of this folder.

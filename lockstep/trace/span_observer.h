@@ -1,4 +1,4 @@
-// Whoever else hears of scopes while something is recorded, such as a profiler of the vendor's.
+// An observer hears of each scope while something is recorded, as a vendor's profiler wants to.
 #pragma once
 
 #include <atomic>

@@ -25,9 +25,10 @@ GpuTrace& GpuTrace::instance() {
   return *trace;
 }
 
+// Scopes of an earlier recording may still read stubs_ on other threads, so that it is set once.
 void GpuTrace::start() {
-  stubs_ = torch::profiler::impl::cudaStubs();
-  if (!stubs_->enabled()) return;
+  if (stubs_.load() == nullptr) stubs_ = torch::profiler::impl::cudaStubs();
+  if (!stubs_.load()->enabled()) return;
   marks_.clear();
   is_timed_thread = true;
   observe_spans(this);
@@ -35,7 +36,7 @@ void GpuTrace::start() {
 
 void GpuTrace::begin(const char* name, const char* category, std::int64_t number) noexcept {
   try {
-    stubs_->rangePush(number < 0 ? name : str(name, ' ', number).c_str());
+    stubs_.load()->rangePush(number < 0 ? name : str(name, ' ', number).c_str());
   } catch (const std::exception&) {  // a trace must not end a run
   }
   if (is_timed_thread && is_phase(category)) mark(name);
@@ -44,7 +45,7 @@ void GpuTrace::begin(const char* name, const char* category, std::int64_t number
 void GpuTrace::end(const char* category) noexcept {
   if (is_timed_thread && is_phase(category)) mark(nullptr);
   try {
-    stubs_->rangePop();
+    stubs_.load()->rangePop();
   } catch (const std::exception&) {
   }
 }
@@ -55,10 +56,12 @@ void GpuTrace::mark(const char* name) noexcept {
     Mark mark{.name = name, .event = {}};
     c10::DeviceIndex device = 0;
     std::int64_t ignored = 0;
-    stubs_->record(&device, &mark.event, &ignored);
+    stubs_.load()->record(&device, &mark.event, &ignored);
     marks_.push_back(std::move(mark));
   } catch (const std::exception& error) {
     is_timed_thread = false;
+    marks_.clear();
+    observe_spans(nullptr);
     log_warning("trace: no times of the GPU: ", first_line(error));
   }
 }
@@ -68,7 +71,7 @@ std::vector<Span> GpuTrace::stop(Clock::time_point from) {
   observe_spans(nullptr);
   std::vector<Span> spans;
   try {
-    stubs_->synchronize();
+    stubs_.load()->synchronize();
     mark(nullptr);
     spans = spans_since(from);
   } catch (const std::exception& error) {
@@ -88,7 +91,7 @@ std::vector<Span> GpuTrace::spans_since(Clock::time_point from) const {
   for (std::size_t i = marks_.size(); i-- > 1 && time > from;) {
     const Mark& earlier = marks_[i - 1];
     const std::chrono::duration<double, std::micro> apart(
-        stubs_->elapsed(&earlier.event, &marks_[i].event));
+        stubs_.load()->elapsed(&earlier.event, &marks_[i].event));
     time -= std::chrono::duration_cast<Clock::duration>(apart);
     if (earlier.name == nullptr) {
       ends.push_back(time);

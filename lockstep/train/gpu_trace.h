@@ -7,6 +7,7 @@
 // without an implementation.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -45,7 +46,7 @@ class GpuTrace final : public SpanObserver {
   void mark(const char* name) noexcept;
   std::vector<Span> spans_since(Clock::time_point from) const;
 
-  const torch::profiler::impl::ProfilerStubs* stubs_ = nullptr;
+  std::atomic<const torch::profiler::impl::ProfilerStubs*> stubs_{nullptr};
   std::deque<Mark> marks_;
 };
 

@@ -4,8 +4,8 @@
 //   const PretrainedWeights loaded =
 //       load_pretrained(*net, load_state_dict_file("resnet18.pth"), "resnet18.pth");
 //   std::cout << loaded.summary() << '\n';
-//   // "fc has 6 outputs here and 1000 in resnet18.pth: fc.weight, fc.bias keep their initial
-//   values"
+//   // "fc has 6 outputs here and 1000 in resnet18.pth:
+//   // fc.weight, fc.bias keep their initial values"
 #pragma once
 
 #include <cstdint>

@@ -32,9 +32,8 @@ class RunTrace {
 
  private:
   const std::filesystem::path file_;
-  std::vector<Clock::time_point>
-      begins_;  // a ring: of the last steps, and where the next one stands
-  std::size_t next_ = 0;
+  std::vector<Clock::time_point> begins_;  // of the last steps, as a ring
+  std::size_t next_ = 0;                   // where the next step stands
   bool finished_ = false;
 };
 

@@ -377,15 +377,18 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
 }
 
 void TrainingRun::begin_step() {
-  const double rate = plateau_ ? plateau_->lr() : base_lr_;
-  optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
-                                                 steps_per_epoch(), schedule_steps()));
-  momentum_ = scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(),
-                                 schedule_steps());
-  if (momentum_) optimizer_->set_momentum(*momentum_);
-  strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
-                 options_.device);
-  loss_sum_ = torch::Tensor();
+  {
+    const SpanScope scope("bookkeeping", "phase");
+    const double rate = plateau_ ? plateau_->lr() : base_lr_;
+    optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
+                                                   steps_per_epoch(), schedule_steps()));
+    momentum_ = scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(),
+                                   schedule_steps());
+    if (momentum_) optimizer_->set_momentum(*momentum_);
+    strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
+                   options_.device);
+    loss_sum_ = torch::Tensor();
+  }
   const PhaseScope scope(phases_.optimizer, "zero gradients");
   optimizer_->zero_grad();
 }
@@ -397,6 +400,7 @@ torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& par
 
 void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
   const torch::Tensor loss = strategy_step(batch, part);
+  const SpanScope scope("bookkeeping", "phase");
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + loss : loss;
   images_ += batch.size * share_.size;
   if (!share_.counts) return;

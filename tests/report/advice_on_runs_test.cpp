@@ -124,7 +124,7 @@ TEST(AdviceTiming, NamesTheRankThatIsLate) {
   EXPECT_THAT(advice.front().option, HasSubstr("the processors or the GPU of rank 1"));
 }
 
-// Of rank 0 its own communication says nothing: it waits for nobody.
+// A late rank 0 waits for nobody, so that its own communication, which run.json has, says nothing.
 TEST(AdviceTiming, NamesRank0WhereItIsLate) {
   const auto advice =
       advice_for({.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)});

@@ -98,6 +98,9 @@ TEST(Advice, NamesBucketsThatAreTooSmall) {
   facts.trace->reduction_bytes = 20'000;
   facts.trace->reduction_seconds = 0.00005;
   EXPECT_THAT(limits_of(facts), ElementsAre("small buckets", "communication", "compute"));
+  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--bucket-cap-mb"));
+  facts.strategy = "hybrid";  // it has no such option
+  EXPECT_THAT(advise(facts)[0].option, Not(HasSubstr("--bucket-cap-mb")));
   facts.trace->reduction_bytes = 2e6;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
 }

@@ -46,6 +46,15 @@ TEST_F(RunRecordTest, IsThereFromTheBeginningOn) {
   EXPECT_FALSE(now.contains("error"));
 }
 
+// What follows would take it for a trace of this run.
+TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
+  folder_.write("trace.json", "{}");
+  record(/*goes_on=*/true).on_run_begin(sample_info());
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "trace.json"));
+  record().on_run_begin(sample_info());
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
+}
+
 TEST_F(RunRecordTest, SaysWhyARunFailed) {
   RunRecord run = record();
   run.on_exception(Error("too early"));  // nothing was begun

@@ -103,6 +103,8 @@ TEST_F(GpuTraceTest, GoesWithoutEventsThatFail) {
   { const SpanScope phase("forward", "phase"); }
   EXPECT_THAT(GpuTrace::instance().stop(Clock::time_point::min()), IsEmpty());
   EXPECT_THAT(cuda_.ranges, ElementsAre("forward", "end"));
+  { const SpanScope phase("optimizer", "phase"); }
+  EXPECT_THAT(cuda_.ranges, ElementsAre("forward", "end")) << "no ranges without a trace";
 }
 
 }  // namespace

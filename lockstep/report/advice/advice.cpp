@@ -96,7 +96,9 @@ std::optional<Advice> bucket_advice(const RunFacts& run) {
                 .figures = str("A step has ", fixed_text(run.trace->reductions, 0),
                                " reductions of ", bytes_text(run.trace->reduction_bytes), ", ",
                                milliseconds_text(run.trace->reduction_seconds), " each."),
-                .option = "Try larger buckets (--bucket-cap-mb)."};
+                .option = run.strategy == "hybrid"
+                              ? "Try fewer pipelines, or stages with more parameters each."
+                              : "Try larger buckets (--bucket-cap-mb)."};
 }
 
 std::optional<Advice> oversubscription_advice(const RunFacts& run) {

@@ -54,11 +54,12 @@ torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
   {
     const PhaseScope scope(phases.backward, "backward");
     weighted_loss(loss, part, settings_.scaler).backward();
+    loss = loss.detach();  // frees the graph, which is work of the backward pass
   }
   const double exposed = communication_seconds() - before;
   phases.backward -= exposed;
   phases.communication += exposed;
-  return loss.detach();
+  return loss;
 }
 
 void ReplicaStrategy::evaluate(const Batch& batch, Metrics& metrics) {
