@@ -71,6 +71,8 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
     for (const char* phase : {"wait for data", "forward", "backward", "optimizer"}) {
       EXPECT_EQ(std::count(phases.begin(), phases.end(), phase), 2) << phase << " of " << rank;
     }
+    // Each step sets rates and seeds, and adds up the loss.
+    EXPECT_EQ(std::count(phases.begin(), phases.end(), "bookkeeping"), 4) << rank;
     EXPECT_THAT(phases, ::testing::Contains("evaluation"));
     EXPECT_THAT(tracks(trace, rank),
                 IsSupersetOf({std::string("training"), std::string("bucket 0")}));
