@@ -6,8 +6,8 @@
 
 namespace lockstep {
 namespace {
-
 namespace fs = std::filesystem;
+}  // namespace
 
 bool is_same_file(const fs::path& a, const fs::path& b) {
   std::error_code error;
@@ -15,8 +15,6 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
   if (!error && same) return true;
   return fs::absolute(a).lexically_normal() == fs::absolute(b).lexically_normal();
 }
-
-}  // namespace
 
 fs::path check_output_files(const std::string& command, const std::string& option,
                             const fs::path& out, const fs::path& json) {

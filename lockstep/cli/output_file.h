@@ -15,4 +15,7 @@ std::filesystem::path check_output_files(const std::string& command, const std::
                                          const std::filesystem::path& out,
                                          const std::filesystem::path& json);
 
+/// Whether both paths lead to one file, by links or by their text. Files need not exist.
+bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b);
+
 }  // namespace lockstep
