@@ -8,6 +8,7 @@ tools/bootstrap.sh chromium installs.
 import gzip
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -142,6 +143,16 @@ def check(page, path, figures, pictures, name):
     assert not page.complaints, f"the browser complains: {page.complaints}"
 
 
+# Percent of a step of which the critical path says what they went into.
+LEAST_ACCOUNTED = 99
+
+
+def check_accounted(path):
+    share = float(re.search(r" accounts for ([\d.]+)% of its ", path.read_text())[1])
+    print(f"the critical path accounts for {share} %")
+    assert LEAST_ACCOUNTED <= share <= 100, f"the critical path accounts for {share} %"
+
+
 COMMON = {"Loss", "Validation: accuracy", "Throughput", "Phases of a step",
           "Processors that a rank keeps busy, the mean over the ranks", "Critical path", "The loader's queue"}
 
@@ -162,6 +173,7 @@ def main():
             train(program, data, folder / f"run-{ranks}", ranks)
         run(program, "data", "preview", "mnist", "--data", data, "--out", folder / "run-2/preview.png")
         run(program, "report", folder / "run-2", "--out", folder / "one.html")
+        check_accounted(folder / "one.html")
         run(program, "report", folder / "run-1", folder / "run-2", "--out", folder / "two.html")
         page = browser.Browser(chromium, folder / "profile")
         try:

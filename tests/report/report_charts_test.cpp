@@ -78,7 +78,9 @@ TEST(LineCharts, LeaveOutWhatIsNoNumber) {
 TEST(LineCharts, AreSoundForAnyValues) {
   for (const auto& range :
        {std::pair(0.0, 0.0), std::pair(5.0, 5.0), std::pair(-1.0, -1.0), std::pair(-3.0, 2.0),
-        std::pair(1e-9, 2e-9), std::pair(1e12, 2e12), std::pair(0.9999, 0.99991)}) {
+        std::pair(1e-9, 2e-9), std::pair(1e12, 2e12), std::pair(0.9999, 0.99991),
+        std::pair(1.0, std::nextafter(1.0, 2)), std::pair(-1e15, std::nextafter(-1e15, 0)),
+        std::pair(0.0, std::numeric_limits<double>::denorm_min())}) {
     for (const bool from_zero : {false, true}) {
       const std::string picture = svg_of(
           html::LineChart{

@@ -31,11 +31,11 @@ class ReportPage : public ::testing::Test {
     }
     return text;
   }
-  // A trace of two ranks' step, whose batches were ready.
-  void write_trace(const std::string& name) {
+  // A trace of the ranks' step, whose batches were ready. Rank 0 waits for the others.
+  void write_trace(const std::string& name, int world = 2) {
     const auto at = [](int time) { return Clock::time_point{} + std::chrono::microseconds(time); };
     std::vector<RankTrace> ranks;
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < world; ++rank) {
       Span ready{.name = "ready batches",
                  .category = kValueCategory,
                  .begin = at(5),
@@ -61,7 +61,7 @@ class ReportPage : public ::testing::Test {
                                   .track = "training"},
                                  {.name = "reduction",
                                   .category = "communication",
-                                  .begin = at(100 + 200 * rank),
+                                  .begin = at(rank == 0 ? 100 : 300),
                                   .end = at(400),
                                   .track = "bucket 0",
                                   .collective = "bucket"}}});
@@ -99,6 +99,19 @@ TEST_F(ReportPage, ShowsATracedStep) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, Not(HasSubstr("Train with --trace")));
+}
+
+TEST_F(ReportPage, SaysOfManyRanksWhichItShows) {
+  write_sample_record(folder_, "run", {});
+  write_trace("run", 17);
+  const std::string text = page({"run"});
+  for (const char* part :
+       {"0 \u00b5s. The first 16 of 17 ranks.", "the mean of 1 step. The first 16 of 17 ranks.",
+        "waits for the loader. The first 8 of 17 ranks."}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  write_trace("run", 8);
+  EXPECT_THAT(page({"run"}), Not(HasSubstr("The first ")));
 }
 
 TEST_F(ReportPage, ComparesRuns) {

@@ -95,13 +95,13 @@ TEST_F(TracedSteps, FollowTheRankThatTheOthersWaitedFor) {
                                                    Pair("transfer", 100), Pair("optimizer", 100)));
 }
 
-// Between its forward and its backward, nothing of rank 1 is recorded.
-TEST_F(TracedSteps, AccountForTheWholeStep) {
+// Between its forward and its backward, nothing of rank 1 is recorded: 50 of 1000 us have no name.
+TEST_F(TracedSteps, AccountForWhatHasAName) {
   std::vector<RankTrace> ranks = two_ranks();
   ranks[1].spans[1].end -= microseconds(50);
   const html::TracedRun run = read(ranks);
   const std::vector<html::PathPart> path = html::critical_path(run, run.steps[0]);
-  EXPECT_NEAR(html::accounted_share(path, run.steps[0]), 1, 0.002);
+  EXPECT_NEAR(html::accounted_share(path, run.steps[0]), 0.95, 0.002);
   double between = 0;
   for (const auto& [what, time] : html::path_shares(path)) {
     if (what == html::kBetweenPhases) between = time;
@@ -151,7 +151,7 @@ TEST_F(TracedSteps, FollowTheMessagesOfAPipeline) {
                           "rank 0 backward 400 to 640", "rank 0 message 640 to 650",
                           "rank 0 backward 650 to 950", "rank 0 between phases 950 to 960",
                           "rank 0 optimizer 960 to 1000"));
-  EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 1);
+  EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 0.98);
 }
 
 // The gradients of a stage are reduced behind its actions, and rank 1's stage comes late.

@@ -11,9 +11,8 @@
 
 namespace lockstep::testing_support {
 
-/// What is wrong with `page`; empty: nothing. Tags are nested and closed, attributes quoted and
-/// without
-/// "<", ampersands begin an entity that XML knows.
+/// What is wrong with `page`, or an empty text. In a well-formed page tags are nested and closed,
+/// attributes are quoted and have no "<", and ampersands begin an entity that XML knows.
 inline std::string malformed(std::string_view page) {
   std::vector<std::string> open;
   for (std::size_t at = 0; at < page.size(); ++at) {

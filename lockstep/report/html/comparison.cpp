@@ -113,7 +113,8 @@ std::string state_class(const RunData& run) {
   return "soft";
 }
 
-// Of many epochs the chart has every n-th: the distance that leaves at most this many bars.
+// The chart of phases has at most this many bars. Of more epochs it has every second, every third,
+// and so on.
 constexpr std::size_t kMostBars = 30;
 
 std::size_t distance_of_bars(const Runs& runs) {

@@ -247,7 +247,9 @@ double accounted_share(const std::vector<PathPart>& path, const TracedStep& step
   if (path.empty()) return 0;
   const double whole = whole_window(step).end - step.ranks.at(path.front().rank).begin;
   double named = 0;
-  for (const PathPart& part : path) named += part.end - part.begin;
+  for (const PathPart& part : path) {
+    if (part.what != kBetweenPhases) named += part.end - part.begin;
+  }
   return whole > 0 ? named / whole : 0;
 }
 

@@ -17,7 +17,7 @@ struct PathPart {
   double end = 0;
 };
 
-/// What a critical path calls the time of a rank whose training loop is between two phases.
+/// What a critical path calls the time of a rank of which the trace has no phase or other span.
 inline constexpr const char* kBetweenPhases = "between phases";
 
 /// The critical path of a step: from the end of the rank that ended last back to a beginning,
@@ -29,8 +29,8 @@ std::vector<PathPart> critical_path(const TracedRun& run, const TracedStep& step
 /// The microseconds of each `what` on a path, in the order in which it has them.
 std::vector<std::pair<std::string, double>> path_shares(const std::vector<PathPart>& path);
 
-/// How much of the step the path accounts for, from 0 to 1: what has a name on it, over the time
-/// from the beginning of the path's first rank to the end of the last rank.
+/// How much of the step the path accounts for, from 0 to 1: its parts without kBetweenPhases, over
+/// the time from the beginning of the path's first rank to the end of the last rank.
 double accounted_share(const std::vector<PathPart>& path, const TracedStep& step);
 
 }  // namespace lockstep::html

@@ -32,9 +32,13 @@ struct AxisScale {
   double at(double value) const { return begin + (value - low) / (high - low) * (end - begin); }
 };
 
+// Values that differ by rounding alone are equal here: between them a double has no room for marks.
 AxisScale scale_of(double low, double high, double begin, double end) {
-  if (!(high > low)) {
-    const double margin = low == 0 ? 1 : std::abs(low) / 100;
+  constexpr double kRounding = 1e-12;
+  constexpr double kSmallest = 1e-300;
+  const double size = std::max(std::abs(low), std::abs(high));
+  if (!(high - low > std::max(kRounding * size, kSmallest))) {
+    const double margin = size <= kSmallest ? 1 : size / 100;
     low -= margin;
     high += margin;
   }

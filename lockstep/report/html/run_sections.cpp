@@ -65,6 +65,11 @@ std::string clock_note(const TracedRun& trace) {
              fixed_text(most, 1), " \u00b5s.");
 }
 
+// What a figure says whose `most` ranks are not all that there are.
+std::string first_ranks_note(const TracedRun& trace, int most) {
+  return trace.ranks > most ? str(" The first ", most, " of ", trace.ranks, " ranks.") : "";
+}
+
 std::string timeline_figure(const RunData& run, const TracedStep& step) {
   const TracedRun& trace = *run.trace;
   const StepWindow window = whole_window(step);
@@ -76,13 +81,10 @@ std::string timeline_figure(const RunData& run, const TracedStep& step) {
                           milliseconds(span.begin - window.begin),
                           milliseconds(span.end - span.begin)});
   }
-  const std::string more = trace.ranks > kMostRanksShown
-                               ? str(" The first ", kMostRanksShown, " of ", trace.ranks, " ranks.")
-                               : "";
   return text_of(Figure{
       .title = str("Timeline of ", step.name),
       .note = str("What each thread of each rank did, from the wait for the batch on.",
-                  clock_note(trace), more),
+                  clock_note(trace), first_ranks_note(trace, kMostRanksShown)),
       .picture = in_both_widths(StepTimeline{.run = trace, .step = step, .ranks = kMostRanksShown}),
       .table = std::move(table),
       .commands = commands_of_run(run)});
@@ -107,8 +109,8 @@ std::string path_figure(const RunData& run) {
   }
   std::string note = str(
       "What decided how long a step took: the way back from the rank that ended it last. Where a "
-      "rank waited for a collective or a message, the way goes on at the rank that came last. The "
-      "path of ",
+      "rank waited for a collective or a message, the way goes on at the rank that came last. Time "
+      "between phases is not accounted for: the trace does not say what it went into. The path of ",
       step.name, " accounts for ", percent_text(accounted_share(path, step)), " of its ",
       milliseconds(whole), " ms");
   const char* before = ": ";
@@ -134,7 +136,8 @@ std::string phases_figure_of(const RunData& run) {
   return text_of(
       Figure{.title = bars.title,
              .note = str("Each rank's training thread, the mean of ",
-                         amount_of(static_cast<std::int64_t>(trace.steps.size()), "step"), "."),
+                         amount_of(static_cast<std::int64_t>(trace.steps.size()), "step"), ".",
+                         first_ranks_note(trace, kMostRanksShown)),
              .picture = in_both_widths(bars),
              .table = table_of(bars, "rank"),
              .commands = commands_of_run(run)});
@@ -196,7 +199,8 @@ std::string queue_of(const RunData& run) {
                   .y_label = "batches ready",
                   .whole_numbers = true};
   Table table{.titles = {"rank", "step", "batches ready", "wait for data, ms"}};
-  for (int rank = 0; rank < std::min(trace.ranks, static_cast<int>(svg::kColors)); ++rank) {
+  constexpr int kMostCurves = static_cast<int>(svg::kColors);
+  for (int rank = 0; rank < std::min(trace.ranks, kMostCurves); ++rank) {
     Curve curve{.name = str("rank ", rank)};
     for (const TracedStep& step : trace.steps) {
       const StepWindow& window = step.ranks.at(rank);
@@ -214,8 +218,9 @@ std::string queue_of(const RunData& run) {
   }
   return text_of(
       Figure{.title = chart.title,
-             .note = "How many batches lay ready when a step asked for one. At 0 the step waits "
-                     "for the loader.",
+             .note = str("How many batches lay ready when a step asked for one. At 0 the step "
+                         "waits for the loader.",
+                         first_ranks_note(trace, kMostCurves)),
              .picture = in_both_widths(chart),
              .table = std::move(table),
              .commands = commands_of_run(run)});

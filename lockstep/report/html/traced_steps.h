@@ -18,7 +18,7 @@ struct TracedSpan {
   std::string track{};
   double begin = 0;
   double end = 0;
-  /// Of a reduction or another collective: the rank that came last, and so began the transfer.
+  /// The rank that came last to this reduction or other collective, and so began its transfer.
   std::optional<int> last_rank{};
 };
 

@@ -1,4 +1,4 @@
-// Who waits for whom, as a table whose cells are shaded.
+// The table of the waits of each rank for each other one, with shaded cells.
 #pragma once
 
 #include <string>
