@@ -36,7 +36,8 @@ class BenchCall {
   /// Writes what this rank gives: zeros or ones, by call and rank. The call before must be over.
   void write(int call);
   void run() { run_(); }
-  /// The same without waiting; null for a collective that has no form of it here.
+  /// Starts the call that run() makes and does not wait for it. Null for a collective that this
+  /// class cannot start.
   WorkPtr start();
   /// InternalError, naming the rank, when the result of that call is wrong.
   void check(int call) const;

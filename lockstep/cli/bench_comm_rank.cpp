@@ -41,7 +41,7 @@ std::int64_t memory_limit() {
   return memory.total == 0 ? std::int64_t{1} << 30 : memory.available / 10 * 7;
 }
 
-// Those that BenchCall::start() has.
+// Whether BenchCall::start() can start it.
 bool has_asynchronous_form(BenchCollective collective) {
   return collective == BenchCollective::kAllReduce || collective == BenchCollective::kReduceScatter ||
          collective == BenchCollective::kAllGather;

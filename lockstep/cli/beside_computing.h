@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-/// Of one call, on this rank.
+/// What one call took on this rank.
 struct BesideTimes {
   double until_end_us = 0;  ///< from its start until this rank, which looks in between, saw its end
-  double taken_us =
-      0;  ///< of that, what computing did not get: the time that moving the data took here
+  /// What computing did not get of that: the time that moving the data took here.
+  double taken_us = 0;
 };
 
 /// Starts a collective by `start` and does arithmetic in portions of about 20 us until it has

@@ -26,12 +26,12 @@ class MessageCost {
   /// alpha + bytes * beta.
   static MessageCost of(double alpha_seconds, double bytes_per_second);
 
-  /// Below the first point the cost is that of the first; behind the last one the last line goes
-  /// on.
+  /// What a message of `bytes` takes. Below the first point it is what the first takes; behind the
+  /// last point the last line goes on.
   double seconds(double bytes) const;
 
-  /// The same wire at `factor` times its speed: what takes longer than the shortest message takes
-  /// 1 / `factor` of that. `factor` is above 0.
+  /// The cost on a wire of `factor` times the speed: what a message takes beyond the shortest one
+  /// is divided by `factor`, which is above 0.
   MessageCost at_speed(double factor) const;
 
   bool empty() const { return points_.empty(); }

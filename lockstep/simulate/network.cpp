@@ -21,9 +21,9 @@ struct NamedLink {
   double bytes_per_second;
 };
 
-// Of Ethernet 94% of the line rate is data (1,460 of 1,538 bytes of a frame). Latencies are those
-// of TCP between two hosts under one switch, kernel and library included; NVLink is one direction
-// of an A100's, as NCCL reaches it.
+// Ethernet carries data at 94% of its line rate (1,460 of 1,538 bytes of a frame). Latencies are
+// those of TCP between two hosts under one switch, kernel and library included; NVLink is one
+// direction of an A100's, as NCCL reaches it.
 constexpr double kPayload = 0.94;
 constexpr double kGigabit = 1e9 / 8;
 constexpr std::array<NamedLink, 5> kLinks = {{{"1gbit", 50e-6, kPayload* kGigabit},
@@ -111,6 +111,22 @@ Network network_of(const NetworkJson& rows) {
   return network;
 }
 
+// A line needs two points; with one, a message of any size would take the same.
+void check_sizes(const std::filesystem::path& file, const std::string& collective,
+                 const MeasuredCollective& measured) {
+  if (measured.alone.points().size() >= 2) return;
+  throw DataError(str(file.string(), ": ", collective,
+                      " was measured with one size; the cost of others needs at least 2 (bench "
+                      "comm --sizes)"));
+}
+
+// A collective that was not measured is made of the others.
+void check_sizes(const std::filesystem::path& file, const MeasuredNetwork& measured) {
+  check_sizes(file, "all_reduce", measured.all_reduce);
+  if (measured.reduce_scatter) check_sizes(file, "reduce_scatter", *measured.reduce_scatter);
+  if (measured.all_gather) check_sizes(file, "all_gather", *measured.all_gather);
+}
+
 MeasuredCollective at_speed(const MeasuredCollective& collective, double factor) {
   return {.alone = collective.alone.at_speed(factor),
           .beside = collective.beside.at_speed(factor),
@@ -145,8 +161,9 @@ Network named_network(const std::string& option, const std::string& text) {
 Network read_network(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) throw DataError(str("cannot read ", file.string()));
+  Network network;
   try {
-    return network_of(NetworkJson::parse(stream));
+    network = network_of(NetworkJson::parse(stream));
   } catch (const NetworkJson::exception& error) {
     throw DataError(
         str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
@@ -154,6 +171,8 @@ Network read_network(const std::filesystem::path& file) {
     throw DataError(
         str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
   }
+  check_sizes(file, *network.measured);
+  return network;
 }
 
 Network find_network(const std::string& option, const std::string& text) {

@@ -46,7 +46,8 @@ Network named_network(const std::string& option, const std::string& text);
 /// Reads what `lockstep bench comm --json` wrote: its rows of all_reduce, and of reduce_scatter and
 /// all_gather where it has them; of algorithm "auto" or "native", in the memory of the group where
 /// both kinds were measured. The cost of a message follows from a ring's: an all-reduce of n bytes
-/// on p ranks is 2 (p - 1) messages of n / p bytes. DataError for another file.
+/// on p ranks is 2 (p - 1) messages of n / p bytes. DataError for another file, and for a
+/// collective of one size, which does not tell what others cost.
 Network read_network(const std::filesystem::path& file);
 
 /// A file that exists, else a name.

@@ -9,7 +9,7 @@ namespace lockstep {
 
 inline constexpr double kMebibyte = 1 << 20;
 
-/// As DdpOptions::bucket_cap_mb and first_bucket_cap_mb, in bytes.
+/// When a bucket is full: DdpOptions::bucket_cap_mb and first_bucket_cap_mb, in bytes.
 struct BucketSizes {
   double cap_bytes = 25 * kMebibyte;
   double first_cap_bytes = kMebibyte;

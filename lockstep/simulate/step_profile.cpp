@@ -61,14 +61,24 @@ void validate(const StepProfile& profile, const std::string& where) {
     const double seconds = profile.*member;
     if (!std::isfinite(seconds) || seconds < 0) fail(name, " must be at least 0, got ", seconds);
   }
+  if (profile.strategy != "ddp") {
+    fail("strategy must be ddp, got '", profile.strategy,
+         "': the profile has the whole update; --strategy zero1 divides it by the ranks");
+  }
   if (profile.ranks < 1) fail("ranks must be at least 1, got ", profile.ranks);
   if (profile.compute_seconds() <= 0) fail("a step of this profile takes no time");
   if (profile.buckets.empty()) fail("there is no bucket of gradients");
   double ready = 0;
   for (const ProfileBucket& bucket : profile.buckets) {
-    if (!(bucket.bytes > 0) || bucket.parameters < 1) {
+    if (!(bucket.bytes > 0) || !std::isfinite(bucket.bytes) || bucket.parameters < 1) {
       fail("a bucket must have bytes and parameters, got ", bucket.bytes, " and ",
            bucket.parameters);
+    }
+    if (bucket.parameters > kMostBucketParameters ||
+        static_cast<double>(bucket.parameters) > bucket.bytes) {
+      fail("a bucket must have at most ", kMostBucketParameters,
+           " parameters, and no more than bytes, got ", bucket.parameters, " in ", bucket.bytes,
+           " bytes");
     }
     if (!(bucket.ready_seconds >= ready) || bucket.ready_seconds > profile.backward_seconds) {
       fail("buckets must be ready one behind the other, and before backward ends at ",

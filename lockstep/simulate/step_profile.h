@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+/// The most parameters of a bucket, since rebucket() makes a bucket of each where caps are small.
+inline constexpr std::int64_t kMostBucketParameters = 1'000'000;
+
 /// Gradients that travel together.
 struct ProfileBucket {
   double bytes = 0;
@@ -20,7 +23,7 @@ struct ProfileBucket {
 /// the run that they come from.
 struct StepProfile {
   std::string name{};      ///< of the recipe or model
-  std::string strategy{};  ///< "ddp", "zero1"
+  std::string strategy{};  ///< of the run: "ddp", which has the whole update
   std::string backend{};   ///< the wire of the run; empty: the profile is no run's
   int ranks = 1;           ///< of the run
   std::int64_t batch_per_rank = 0;
@@ -47,7 +50,8 @@ struct StepProfile {
 };
 
 /// ConfigError, which begins with `where`, for times and sizes that cannot be: negative ones, no
-/// bucket, buckets that are ready behind backward's end or before those before them.
+/// bucket, buckets that are ready behind backward's end or before those before them, more than
+/// kMostBucketParameters or more parameters than bytes in one; and for another strategy than ddp.
 void validate(const StepProfile& profile, const std::string& where);
 
 /// Reads a profile from a JSON object as to_json() writes it; members that are missing have the

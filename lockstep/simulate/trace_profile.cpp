@@ -1,6 +1,7 @@
 #include <lockstep/simulate/trace_profile.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -18,6 +19,9 @@ using TraceJson = nlohmann::json;
 
 constexpr double kMicroseconds = 1e-6;
 constexpr std::string_view kBucketTrack = "bucket ";
+constexpr const char* kRunOfZero1 =
+    "the update of a zero1 run is one rank's share and has the gather in it; trace a ddp run, "
+    "--strategy zero1 predicts from it";
 
 struct TracedSpan {
   double begin = 0;  // seconds
@@ -46,14 +50,14 @@ struct RankEvents {
 
 // One step of one rank; times in seconds.
 struct TracedStep {
-  double period =
-      -1;  // to the next step's beginning; below 0: there is none, or something else between
+  // To the next step's beginning. Below 0 there is none, or something else lies between.
+  double period = -1;
   double data = 0;
   double forward = 0;
   double backward = 0;
   double exposed = 0;
   double optimizer = 0;
-  double alone = 0;  // from the step's beginning to its last gradient
+  double alone = 0;  // from the step's beginning to its last gradient, without waits for data
   std::vector<double> ready{};
 };
 
@@ -75,6 +79,16 @@ double number_in(const TraceJson& arguments, const char* name, double absent) {
   return arguments.contains(name) ? std::stod(arguments.at(name).get<std::string>()) : absent;
 }
 
+std::int64_t count_in(const TraceJson& arguments, const char* name, std::int64_t absent) {
+  if (!arguments.contains(name)) return absent;
+  const std::string text = arguments.at(name).get<std::string>();
+  const char* const end = text.data() + text.size();
+  std::int64_t count = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  if (error == std::errc() && stop == end) return count;
+  throw DataError(str(name, " of a bucket must be a whole number, got '", text, "'"));
+}
+
 void add_phase(const std::string& name, const TracedSpan& span, RankEvents& to) {
   if (name == "wait for data") to.data.push_back(span);
   if (name == "backward") to.backward.push_back(span);
@@ -86,10 +100,9 @@ void add_reduction(const std::string& track, const TraceJson& event, const Trace
                    RankEvents& to) {
   const int bucket = std::stoi(track.substr(kBucketTrack.size()));
   const TraceJson& arguments = event.at("args");
-  to.reductions[bucket].push_back(
-      {.span = span,
-       .bytes = number_in(arguments, "bytes", 0),
-       .parameters = static_cast<std::int64_t>(number_in(arguments, "parameters", 1))});
+  to.reductions[bucket].push_back({.span = span,
+                                   .bytes = number_in(arguments, "bytes", 0),
+                                   .parameters = count_in(arguments, "parameters", 1)});
 }
 
 void add_span(const TraceJson& event, RankEvents& to) {
@@ -141,6 +154,15 @@ std::optional<double> ready_within(const std::vector<TracedReduction>& spans, do
   return ready;
 }
 
+// The waits for batches that begin in [from, to), together.
+double waited_within(const RankEvents& rank, double from, double to) {
+  double waited = 0;
+  for (const TracedSpan& wait : rank.data) {
+    if (wait.begin >= from && wait.begin < to) waited += wait.end - wait.begin;
+  }
+  return waited;
+}
+
 // A step is left out where something of it is missing, as of the one that the trace begins in.
 std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   const TracedSpan& span = rank.steps[index];
@@ -149,11 +171,13 @@ std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   const TracedSpan* const optimizer = last_within(rank.optimizer, span.begin, span.end);
   if (!backward || !gradients || !optimizer) return std::nullopt;
   const TracedSpan* const exposed = last_within(rank.exposed, gradients->begin, span.end);
-  TracedStep step{.forward = backward->begin - span.begin,
+  // Of accumulated batches all but the first are waited for within the step.
+  const double waited = waited_within(rank, span.begin, backward->begin);
+  TracedStep step{.forward = backward->begin - span.begin - waited,
                   .backward = gradients->end - backward->begin,
                   .exposed = exposed ? exposed->end - exposed->begin : 0,
                   .optimizer = optimizer->end - optimizer->begin,
-                  .alone = gradients->end - span.begin};
+                  .alone = gradients->end - span.begin - waited};
   for (const auto& [bucket, spans] : rank.reductions) {
     const auto ready = ready_within(spans, backward->begin, span.end);
     if (!ready) return std::nullopt;
@@ -163,9 +187,7 @@ std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   const double next = rank.steps[index + 1].begin;
   if (last_within(rank.pauses, span.begin, next)) return step;
   step.period = next - span.begin;
-  for (const TracedSpan& wait : rank.data) {
-    if (wait.begin >= span.begin && wait.begin < next) step.data += wait.end - wait.begin;
-  }
+  step.data = waited_within(rank, span.begin, next);
   return step;
 }
 
@@ -304,7 +326,8 @@ StepProfile profile_of_record(const TraceJson& run) {
   profile.backend = run.at("backend").get<std::string>();
   profile.ranks = run.at("world_size").get<int>();
   profile.batch_per_rank = run.at("global_batch").get<std::int64_t>() / std::max(profile.ranks, 1);
-  if (profile.strategy != "ddp" && profile.strategy != "zero1") {
+  if (profile.strategy == "zero1") throw DataError(kRunOfZero1);
+  if (profile.strategy != "ddp") {
     throw DataError(str("a run of strategy ", profile.strategy,
                         " has no buckets of gradients to simulate; train with --strategy ddp"));
   }
@@ -327,8 +350,13 @@ auto checked(const std::filesystem::path& file, const Read& read) {
 }
 
 StepProfile profile_of_trace(const std::filesystem::path& file, StepProfile profile) {
+  const std::string name = file.stem().string();
+  // `bench step` names its traces by their strategies, which the traces themselves do not tell.
+  if (profile.strategy.empty() && name.starts_with("zero1")) {
+    throw DataError(str(file.string(), ": ", kRunOfZero1));
+  }
   profile = checked(file, [&](const TraceJson& trace) { return with_steps(trace, profile); });
-  if (profile.name.empty()) profile.name = file.stem().string();
+  if (profile.name.empty()) profile.name = name;
   validate(profile, file.string());
   return profile;
 }

@@ -1,5 +1,7 @@
 #include <lockstep/cli/simulate/simulate_text.h>
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -101,6 +103,52 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
               HasSubstr("cannot read /none"));
   EXPECT_THAT(with(&SimulateArguments::run, std::string("/none")),
               HasSubstr("there is no /none/run.json: give the folder"));
+}
+
+// What a run's transfers cost it is told by no other number of ranks.
+TEST_F(SimulateText, RefusesARunNetworkOfAnotherRun) {
+  const auto refusal_with = [&](int ranks, const std::string& beside) {
+    const auto row = [&](int bytes) {
+      return str(R"({"collective": "all_reduce", "algorithm": "auto", "backend": "shm",
+        "symmetric": false, "median_us": 5, "ranks": )",
+                 ranks, R"(, "bytes": )", bytes, beside, "}");
+    };
+    folder_.write("wire.json", str("[", row(1000), ",", row(2000), "]"));
+    arguments_.run_network = (folder_ / "wire.json").string();
+    return refusal();
+  };
+  folder_.write("profile.json", str(R"({"ranks": 2, )", kProfile + 1));
+  const std::string beside = R"(, "beside_us": 6, "taken_us": 1)";
+  EXPECT_EQ(refusal_with(2, beside), "accepted");
+  EXPECT_THAT(refusal_with(2, ""),
+              StartsWith("simulate: --run-network must be measured beside computing (bench comm "));
+  EXPECT_THAT(refusal_with(4, beside),
+              StartsWith("simulate: --run-network must be measured on the run's 2 ranks, got "));
+}
+
+TEST_F(SimulateText, ReplacesNothingThatItReads) {
+  const auto expect_refusal = [&](const char* name) {
+    arguments_.json = (folder_ / name).string();
+    EXPECT_THAT(refusal(), StartsWith("simulate: --json must not be a file to predict from, got "))
+        << name;
+  };
+  arguments_.json = (folder_ / "prediction.json").string();
+  EXPECT_EQ(refusal(), "accepted");
+  expect_refusal("profile.json");
+  std::filesystem::create_symlink("profile.json", folder_ / "link.json");
+  expect_refusal("link.json");
+  folder_.write("wire.json", "[]");
+  arguments_.run_network = (folder_ / "wire.json").string();
+  expect_refusal("wire.json");
+  arguments_.run_network.reset();
+  arguments_.network = (folder_ / "wire.json").string();
+  expect_refusal("wire.json");
+  arguments_.network = "10gbit";
+  arguments_.run = folder_.path().string();
+  for (const char* name : {"run.json", "trace.json"}) {
+    folder_.write(name, "{}");
+    expect_refusal(name);
+  }
 }
 
 TEST(RankList, HasPowersOfTwoBetweenItsEnds) {

@@ -58,6 +58,8 @@ constexpr const char* kRows = R"([
    "symmetric": false, "median_us": 6000, "beside_us": null, "taken_us": null},
   {"collective": "all_gather", "algorithm": "native", "backend": "gloo", "ranks": 4, "bytes": 4000,
    "symmetric": false, "median_us": 25},
+  {"collective": "all_gather", "algorithm": "native", "backend": "gloo", "ranks": 4,
+   "bytes": 400000, "symmetric": false, "median_us": 250},
   {"collective": "barrier", "algorithm": "native", "backend": "gloo", "ranks": 4, "bytes": 0,
    "symmetric": false, "median_us": 5}])";
 
@@ -84,6 +86,8 @@ TEST(Network, PrefersTheMemoryOfTheGroup) {
   folder.write("rows.json", R"([
     {"collective": "all_reduce", "algorithm": "auto", "backend": "shm", "ranks": 2, "bytes": 4,
      "symmetric": true, "median_us": 1},
+    {"collective": "all_reduce", "algorithm": "auto", "backend": "shm", "ranks": 2, "bytes": 8,
+     "symmetric": true, "median_us": 3},
     {"collective": "all_reduce", "algorithm": "auto", "backend": "shm", "ranks": 2, "bytes": 4,
      "symmetric": false, "median_us": 2}])");
   const Network network = read_network(folder / "rows.json");
@@ -99,6 +103,27 @@ TEST(Network, NamesTheFileThatIsNone) {
   for (const char* content : {"{", "{}", "[]", "[{}]", R"([{"algorithm": 1}])"}) {
     EXPECT_THAT(refusal(content),
                 HasSubstr("rows.json is not what `lockstep bench comm --json` writes: "));
+  }
+}
+
+TEST(Network, RefusesACollectiveOfOneSize) {
+  const TemporaryDirectory folder;
+  const auto refusal = [&](const std::string& rows) {
+    folder.write("rows.json", rows);
+    return refusal_of([&] { read_network(folder / "rows.json"); });
+  };
+  const auto row = [](const char* collective, int bytes) {
+    return str(R"({"collective": ")", collective, R"(", "algorithm": "auto", "backend": "shm",
+      "ranks": 2, "symmetric": false, "median_us": 1, "bytes": )",
+               bytes, "}");
+  };
+  const std::string two_sizes = row("all_reduce", 4) + "," + row("all_reduce", 8);
+  EXPECT_THAT(refusal("[" + row("all_reduce", 4) + "]"),
+              HasSubstr("rows.json: all_reduce was measured with one size; "));
+  EXPECT_EQ(refusal("[" + two_sizes + "]"), "accepted");
+  for (const char* other : {"reduce_scatter", "all_gather"}) {
+    EXPECT_THAT(refusal("[" + two_sizes + "," + row(other, 4) + "]"),
+                HasSubstr(str("rows.json: ", other, " was measured with one size; ")));
   }
 }
 

@@ -1,5 +1,10 @@
 #include <lockstep/simulate/trace_profile.h>
 
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,13 +22,20 @@ constexpr const char* kRecord =
     R"({"recipe": "net", "strategy": "ddp", "backend": "shm", "world_size": 2,
                                     "global_batch": 64})";
 
+// What a traced rank has that most tests leave alone.
+struct TracedDetails {
+  int wait = 0;                  // microseconds for a second batch, within forward
+  std::string parameters = "3";  // of the first bucket
+};
+
 // A rank whose steps have known times, in microseconds from their beginning: 1,000 of forward
 // (1,100 of rank 1), 2,000 of backward, whose gradients begin 100 later, a bucket that is ready
 // after 800 and waits 50 for its turn, one that is ready at backward's end, an exposed reduction of
 // 300 and an update of 200. The next batch takes 40, and what is between 10.
 class TracedRank {
  public:
-  TracedRank(int rank, int steps) : trace_{.rank = rank} {
+  TracedRank(int rank, int steps, TracedDetails details = {})
+      : trace_{.rank = rank}, details_(std::move(details)) {
     for (int i = 0; i < steps; ++i) add_step(3550 * i, rank == 1 ? 100 : 0, i);
   }
   const RankTrace& trace() const { return trace_; }
@@ -43,6 +55,7 @@ class TracedRank {
     const int backward = begin + 1000 + late, end = backward + 2000, reduced = end + 300 - late;
     add("step", "step", begin, 3500, "training");
     add("forward", "phase", begin + 5, 990 + late, "training");
+    if (details_.wait > 0) add("wait for data", "phase", begin + 200, details_.wait, "training");
     add("backward", "phase", backward, reduced - backward, "training");
     add("optimizer", "phase", reduced, 200, "training");
     add("wait for data", "phase", begin + 3505, 40, "training");
@@ -54,19 +67,20 @@ class TracedRank {
       add("reduction", "communication", from, length, str("bucket ", bucket),
           {{"bytes", bytes}, {"parameters", parameters}}, str("step ", number, " bucket ", bucket));
     };
-    reduction(0, backward + 850, 400, "4000", "3");
+    reduction(0, backward + 850, 400, "4000", details_.parameters.c_str());
     reduction(1, end, reduced - end, "8000", "1");
   }
 
   RankTrace trace_;
+  TracedDetails details_;
 };
 
 class TraceProfileTest : public ::testing::Test {
  protected:
-  void write(int steps) {
+  void write(int steps, const TracedDetails& first = {}, const TracedDetails& second = {}) {
     folder_.write("run.json", kRecord);
     write_chrome_trace(folder_ / "trace.json",
-                       {TracedRank(0, steps).trace(), TracedRank(1, steps).trace()});
+                       {TracedRank(0, steps, first).trace(), TracedRank(1, steps, second).trace()});
   }
   std::string refusal() const {
     try {
@@ -102,6 +116,50 @@ TEST_F(TraceProfileTest, HasTheMediansOfAStep) {
   EXPECT_EQ(profile.buckets[0].parameters, 3);
   EXPECT_NEAR(profile.buckets[0].ready_seconds, 800 * kMicro, kClose);
   EXPECT_NEAR(profile.buckets[1].ready_seconds, 2000 * kMicro, kClose);
+}
+
+// Accumulated batches are waited for in the step, whose forward these waits are not.
+TEST_F(TraceProfileTest, CountsAWaitWithinTheStepOnce) {
+  write(4, {.wait = 70}, {.wait = 20});
+  const StepProfile profile = read_trace_profile(folder_.path());
+  constexpr double kMicro = 1e-6, kClose = 1e-9;
+  EXPECT_NEAR(profile.data_seconds, (40 + 45) * kMicro, kClose);
+  EXPECT_NEAR(profile.forward_seconds, (1050 - 45) * kMicro, kClose);
+  EXPECT_NEAR(profile.other_seconds, 10 * kMicro, kClose);
+  EXPECT_NEAR(profile.straggler_seconds, (50 + 25) * kMicro, kClose);
+  EXPECT_NEAR(profile.compute_seconds() + profile.exposed_seconds, profile.step_seconds, kClose);
+}
+
+// The update of such a run is one rank's share already.
+TEST_F(TraceProfileTest, RefusesARunOfZero1) {
+  write(4);
+  folder_.write("run.json",
+                R"({"recipe": "net", "strategy": "zero1", "backend": "shm", "world_size": 2,
+                                "global_batch": 64})");
+  EXPECT_THAT(refusal(),
+              HasSubstr("run.json: the update of a zero1 run is one rank's share and has the "
+                        "gather in it; trace a ddp run, --strategy zero1 predicts from it"));
+  const auto file = folder_ / "zero1-flat-buckets-25-MiB.json";  // as `bench step` names it
+  std::filesystem::rename(folder_ / "trace.json", file);
+  try {
+    find_step_profile(file);
+    ADD_FAILURE() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("25-MiB.json: the update of a zero1 run is one rank's"));
+  }
+}
+
+TEST_F(TraceProfileTest, RefusesParametersThatCannotBe) {
+  const std::map<std::string, std::string> refusals = {
+      {"1e30", "trace.json: parameters of a bucket must be a whole number, got '1e30'"},
+      {"99999999999999999999", "trace.json: parameters of a bucket must be a whole number"},
+      {"4001",
+       "trace.json: a bucket must have at most 1000000 parameters, and no more than bytes, got "
+       "4001 in 4000 bytes"}};
+  for (const auto& [parameters, expected] : refusals) {
+    write(4, {.parameters = parameters}, {.parameters = parameters});
+    EXPECT_THAT(refusal(), HasSubstr(expected)) << parameters;
+  }
 }
 
 // A trace of `bench step` has no run beside it.
@@ -162,8 +220,10 @@ TEST_F(TraceProfileTest, NamesWhatIsMissing) {
 }
 
 TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
-  const auto refusal_of = [&](const std::string& buckets) -> std::string {
-    folder_.write("profile.json", str(R"({"backward_seconds": 1, "buckets": )", buckets, "}"));
+  const auto refusal_of = [&](const std::string& buckets,
+                              const std::string& strategy = "ddp") -> std::string {
+    folder_.write("profile.json", str(R"({"strategy": ")", strategy,
+                                      R"(", "backward_seconds": 1, "buckets": )", buckets, "}"));
     try {
       find_step_profile(folder_ / "profile.json");
     } catch (const Error& error) {
@@ -177,6 +237,14 @@ TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
               HasSubstr("before backward ends at 1 s, got 1.5"));
   EXPECT_THAT(refusal_of(R"([{"bytes": 0, "ready_seconds": 0.5}])"),
               HasSubstr("must have bytes and parameters"));
+  EXPECT_EQ(refusal_of(R"([{"bytes": 4e6, "ready_seconds": 0.5, "parameters": 1000000}])"),
+            "accepted");
+  EXPECT_THAT(refusal_of(R"([{"bytes": 4e7, "ready_seconds": 0.5, "parameters": 1000001}])"),
+              HasSubstr("at most 1000000 parameters, and no more than bytes, got 1000001"));
+  EXPECT_THAT(refusal_of(R"([{"bytes": 4, "ready_seconds": 0.5, "parameters": 5}])"),
+              HasSubstr("no more than bytes, got 5 in 4 bytes"));
+  EXPECT_THAT(refusal_of(R"([{"bytes": 4, "ready_seconds": 0.5}])", "zero1"),
+              HasSubstr("profile.json: strategy must be ddp, got 'zero1'"));
   EXPECT_THAT(refusal_of(R"([{"ready_seconds": 0.5}])"),
               HasSubstr("profile.json is not the profile of a step"));
 }

@@ -33,8 +33,8 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
   command
       .add_option(
           "--run-network", to.run_network,
-          "A file of bench comm --beside-computing --json on the run's own network: what moving "
-          "data took from the run's backward is taken out of it")
+          "A file of bench comm --beside-computing --json on the run's own network and number of "
+          "ranks: what moving data took from the run's backward is taken out of it")
       ->type_name("FILE");
   command
       .add_option("--ranks-per-host", to.ranks_per_host,
@@ -67,7 +67,10 @@ void add_simulate_command(CLI::App& app) {
           "step is the one of the second table")
       ->capture_default_str();
   add_network_options(*command, *arguments);
-  command->add_option("--strategy", arguments->strategy, "ddp or zero1 (default: the run's)");
+  command
+      ->add_option("--strategy", arguments->strategy,
+                   "ddp or zero1, which is predicted from a ddp run, too")
+      ->capture_default_str();
   command->add_flag("--shared-parameters", arguments->shares_parameters,
                     "Ranks of one host share the parameters (zero1 over shared memory)");
   command->add_option("--bucket-cap-mb", arguments->bucket_cap_mb,

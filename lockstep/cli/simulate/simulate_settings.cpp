@@ -33,6 +33,40 @@ BucketSizes parse_cap(const std::string& text) {
   return bucket_sizes(mebibytes);
 }
 
+// The files to read, some of which may not be there.
+std::vector<std::filesystem::path> inputs_of(const SimulateArguments& arguments) {
+  const std::filesystem::path run = arguments.run;
+  std::vector<std::filesystem::path> inputs = {run, run / "run.json", run / "trace.json",
+                                               arguments.network};
+  if (arguments.run_network) inputs.emplace_back(*arguments.run_network);
+  return inputs;
+}
+
+void refuse_to_replace_inputs(const SimulateArguments& arguments) {
+  if (!arguments.json) return;
+  for (const std::filesystem::path& input : inputs_of(arguments)) {
+    std::error_code ignored;  // one of both does not exist
+    if (!std::filesystem::equivalent(input, *arguments.json, ignored)) continue;
+    throw ConfigError(
+        str(kSimulate, ": --json must not be a file to predict from, got ", *arguments.json));
+  }
+}
+
+// What the run's own transfers took from its backward.
+Network read_run_network(const std::string& file, const StepProfile& run) {
+  Network network = read_network(file);
+  const MeasuredNetwork& measured = *network.measured;
+  if (measured.all_reduce.taken.empty()) {
+    throw ConfigError(str(kSimulate, ": --run-network must be measured beside computing (bench ",
+                          "comm --beside-computing), got ", file));
+  }
+  if (measured.ranks != run.ranks) {
+    throw ConfigError(str(kSimulate, ": --run-network must be measured on the run's ",
+                          amount_of(run.ranks, "rank"), ", got ", file, " of ", measured.ranks));
+  }
+  return network;
+}
+
 }  // namespace
 
 const std::vector<std::string>& simulate_formats() {
@@ -69,21 +103,21 @@ SimulateSettings resolve(const SimulateArguments& arguments) {
   settings.ranks = parse_rank_list(str(kSimulate, ": --ranks"), arguments.ranks);
   if (arguments.json) settings.json = *arguments.json;
   check_output_file(kSimulate, "--json", settings.json);
+  refuse_to_replace_inputs(arguments);
   SimulationOptions& options = settings.options;
   options.algorithm = arguments.algorithm;
   options.ranks_per_host = arguments.ranks_per_host;
   options.shares_parameters = arguments.shares_parameters;
   if (arguments.bucket_cap_mb) options.buckets = parse_cap(*arguments.bucket_cap_mb);
-  options.strategy = arguments.strategy.value_or(options.strategy);
+  options.strategy = arguments.strategy;
   validate(options, kSimulate);
   settings.network = find_network(str(kSimulate, ": --network"), arguments.network);
   settings.profile = find_step_profile(arguments.run);
-  if (!arguments.strategy) options.strategy = settings.profile.strategy;
   if (options.shares_parameters && options.strategy != "zero1") {
     throw ConfigError(str(kSimulate, ": --shared-parameters belongs to --strategy zero1"));
   }
   if (!arguments.run_network) return settings;
-  const Network run_network = read_network(*arguments.run_network);
+  const Network run_network = read_run_network(*arguments.run_network, settings.profile);
   settings.profile = without_transfers(settings.profile, run_network);
   return settings;
 }

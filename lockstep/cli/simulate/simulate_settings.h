@@ -14,14 +14,14 @@ namespace lockstep {
 
 inline constexpr const char* kSimulate = "simulate";  ///< begins messages
 
-/// As the user gave them.
+/// The options as the user gave them.
 struct SimulateArguments {
   std::string run;
   std::string ranks = "1..64";
   std::string network = "10gbit";
   std::optional<std::string> run_network;
   int ranks_per_host = 1;
-  std::optional<std::string> strategy;  ///< absent: the run's
+  std::string strategy = "ddp";
   std::string algorithm = "auto";
   std::optional<std::string> bucket_cap_mb;  ///< absent: the run's buckets
   bool shares_parameters = false;
@@ -45,7 +45,9 @@ const std::vector<std::string>& simulate_formats();
 /// ConfigError for another text, and for numbers outside of 1 to 2^20.
 std::vector<int> parse_rank_list(const std::string& option, const std::string& text);
 
-/// Reads the run and the networks. ConfigError names the option; DataError the file.
+/// Reads the run and the networks. ConfigError names the option: a --json that would replace one of
+/// the files to read, a --run-network that was not measured on the run's number of ranks or not
+/// beside computing, and what else cannot be. DataError names the file.
 SimulateSettings resolve(const SimulateArguments& arguments);
 
 }  // namespace lockstep
