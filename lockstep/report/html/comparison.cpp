@@ -281,7 +281,7 @@ std::string configuration(const Runs& runs) {
     }
     table.rows.push_back(std::move(row));
   }
-  std::ranges::stable_partition(table.rows, [](const Cells& row) {
+  std::stable_partition(table.rows.begin(), table.rows.end(), [](const Cells& row) {
     return std::ranges::any_of(row.begin() + 1, row.end(),
                                [&](const std::string& cell) { return cell != row[1]; });
   });
