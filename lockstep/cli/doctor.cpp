@@ -1,5 +1,5 @@
-// `lockstep doctor`: what of this machine and this build a training run will find, and what limited a
-// run.
+// `lockstep doctor`: what of this machine and this build a training run will find, and what limited
+// a run.
 #include <unistd.h>
 
 #include <filesystem>
@@ -22,6 +22,7 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/comm/worker_environment.h>
 #include <lockstep/core/cpu.h>
@@ -184,6 +185,8 @@ void add_doctor_command(CLI::App& app) {
   command->callback([arguments] {
     check_output_file("doctor", "--json", arguments->json);
     if (arguments->run.empty()) return run_doctor(arguments->json);
+    if (!arguments->json.empty())
+      require_no_input("doctor", "--json", arguments->json, {arguments->run});
     examine_run(*arguments);
   });
 }

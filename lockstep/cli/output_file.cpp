@@ -16,6 +16,19 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
   return fs::absolute(a).lexically_normal() == fs::absolute(b).lexically_normal();
 }
 
+void require_no_input(const std::string& command, const std::string& option, const fs::path& out,
+                      const std::vector<fs::path>& inputs) {
+  for (const fs::path& input : inputs) {
+    for (const fs::path& file :
+         {input, input / "run.json", input / "trace.json", input / "metrics.csv"}) {
+      std::error_code ignored;
+      if (fs::is_directory(file, ignored) || !is_same_file(out, file)) continue;
+      throw ConfigError(str(command, ": ", option, " must not replace what a run has left, got ",
+                            out.string(), "; name another file"));
+    }
+  }
+}
+
 fs::path check_output_files(const std::string& command, const std::string& option,
                             const fs::path& out, const fs::path& json) {
   check_output_file(command, option, out);

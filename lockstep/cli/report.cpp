@@ -38,25 +38,11 @@ std::filesystem::path default_page(const std::vector<std::filesystem::path>& inp
   return (folder == inputs.end() ? inputs.front() : *folder) / "report.html";
 }
 
-// A page in the place of a run's record or of rows would be all that is left of them.
-void require_no_input(const std::filesystem::path& out,
-                      const std::vector<std::filesystem::path>& inputs) {
-  for (const std::filesystem::path& input : inputs) {
-    for (const std::filesystem::path& file :
-         {input, input / "run.json", input / "trace.json", input / "metrics.csv"}) {
-      std::error_code ignored;
-      if (std::filesystem::is_directory(file, ignored) || !is_same_file(out, file)) continue;
-      throw ConfigError(str(kReportCommand, ": --out must not replace what a run has left, got ",
-                            out.string(), "; name another file, such as report.html"));
-    }
-  }
-}
-
 void write_report(const ReportArguments& arguments) {
   const std::vector<std::filesystem::path> inputs(arguments.inputs.begin(), arguments.inputs.end());
   const std::filesystem::path out =
       arguments.out.empty() ? default_page(inputs) : std::filesystem::path(arguments.out);
-  require_no_input(out, inputs);
+  require_no_input(kReportCommand, "--out", out, inputs);
   // A folder that is missing is told by what should be in it, before where the page should go.
   const std::string page = html::report_page(inputs, command_line());
   write_file_atomically(check_output_files(kReportCommand, "--out", out, ""), page);

@@ -186,7 +186,12 @@ void DdpCore::write_trace(const std::filesystem::path& path) {
 }
 
 std::vector<Span> DdpCore::spans(const std::string& group_name) const {
-  return ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
+  std::vector<Span> spans = ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
+  // Nothing is reduced in backward: ZeRO's step reads what the ranks share, between barriers.
+  if (options_.parameter_memory == ParameterMemory::kShared && group_.size() > 1) {
+    std::erase_if(spans, [](const Span& span) { return span.track.starts_with("bucket "); });
+  }
+  return spans;
 }
 
 bool DdpCore::synchronize(bool on) {

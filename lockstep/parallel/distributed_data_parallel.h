@@ -91,7 +91,8 @@ class DdpCore {
   DdpStatistics statistics();
   /// Collective. The last steps of all ranks as a timeline, written by rank 0.
   void write_trace(const std::filesystem::path& path);
-  /// The last steps of this rank; see ddp_spans().
+  /// The last steps of this rank; see ddp_spans(). Without buckets where parameter_memory is kShared,
+  /// since backward then reduces none.
   std::vector<Span> spans(const std::string& group_name) const;
 
   /// While the returned guard lives, backward only accumulates; the first backward after it reduces

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
+#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/phase_scope.h>
 
 namespace lockstep {
@@ -92,6 +93,7 @@ std::optional<Evaluation> TrainingRun::evaluate() {
 Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   ++evaluations_.calls;
   const PhaseScope scope(evaluations_.seconds, "evaluation");
+  const RecordingPause pause;  // its many batches would leave no room in the trace for the steps
   const torch::NoGradGuard no_grad;
   const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
   const AutocastScope autocast(options_.precision, options_.device.type());

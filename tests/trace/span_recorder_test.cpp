@@ -89,6 +89,22 @@ TEST(SpanRecorder, BeginsAnew) {
   EXPECT_TRUE(stop_recording(Clock::time_point::min()).empty());
 }
 
+TEST(SpanRecorder, PausesForWhatNobodyWants) {
+  name_thread_track("main");
+  start_recording(3);
+  { const SpanScope scope("step", "test", 1); }
+  {
+    const SpanScope evaluation("evaluation", "test");
+    const RecordingPause pause;
+    for (int i = 0; i < 8; ++i) const SpanScope scope("batch", "test", i);
+  }
+  { const SpanScope scope("step", "test", 2); }
+  EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
+              ElementsAre("main: step 1", "main: evaluation", "main: step 2"));
+  { const RecordingPause pause; }
+  EXPECT_FALSE(is_recording()) << "nothing was recorded before the pause";
+}
+
 // Never destroyed, as open scopes may still call it.
 class NotedScopes final : public SpanObserver {
  public:
