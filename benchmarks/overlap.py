@@ -68,33 +68,45 @@ def two_hosts(rate):
             ip("netns", "delete", host)  # and the wire with it
 
 
-def measure(rate, batch, caps, options):
-    """The rows of `lockstep bench step` at one rate."""
+def wait_for(ranks, where, limit):
+    """Waits `limit` seconds for each process, and ends those that are left. Says `where` they failed."""
+    try:
+        codes = [each.wait(limit) for each in ranks]
+    finally:
+        for each in ranks:
+            if each.poll() is None:
+                each.kill()
+                each.wait()
+    if any(codes):
+        raise SystemExit(f"error: the ranks {where} ended with {codes}")
+
+
+def run_on_two_hosts(rate, command, limit, shown=False):
+    """Runs the command as rank 0 and rank 1, each in a network namespace and on a core of its own. `shown`: rank 0's
+    output goes to ours."""
     secret = secrets.token_hex(16)
     cores = sorted(os.sched_getaffinity(0))
-    with two_hosts(rate) as hosts, tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "rows.json"
+    with two_hosts(rate) as hosts:
         ranks = []
         for rank, host in enumerate(hosts):
             place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1,
                      "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": PORT, "LOCKSTEP_SECRET": secret,
                      "LOCKSTEP_HOST_ID": host}
-            command = ["ip", "netns", "exec", host, "taskset", "-c", cores[rank % len(cores)], options.program,
-                       "bench", "step", "--model", "resnet18", "--backend", "gloo", "--batch-per-rank", batch,
-                       "--bucket-cap-mb", ",".join([*caps, "whole"]), "--rounds", options.rounds, "--steps",
-                       options.steps, "--json", file]
-            ranks.append(subprocess.Popen([str(word) for word in command],
+            words = ["ip", "netns", "exec", host, "taskset", "-c", cores[rank % len(cores)], *command]
+            ranks.append(subprocess.Popen([str(word) for word in words],
                                           env={**os.environ, **{key: str(value) for key, value in place.items()}},
-                                          stdout=None if rank == 0 else subprocess.DEVNULL))
-        try:
-            codes = [each.wait(options.limit) for each in ranks]
-        finally:
-            for each in ranks:
-                if each.poll() is None:
-                    each.kill()
-                    each.wait()
-        if any(codes):
-            raise SystemExit(f"error: the ranks at {rate} ended with {codes}")
+                                          stdout=None if shown and rank == 0 else subprocess.DEVNULL))
+        wait_for(ranks, f"at {rate}", limit)
+
+
+def measure(rate, batch, caps, options):
+    """The rows of `lockstep bench step` at one rate."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "rows.json"
+        run_on_two_hosts(rate, [options.program, "bench", "step", "--model", "resnet18", "--backend", "gloo",
+                                "--batch-per-rank", batch, "--bucket-cap-mb", ",".join([*caps, "whole"]),
+                                "--rounds", options.rounds, "--steps", options.steps, "--json", file],
+                         options.limit, shown=True)
         return json.loads(file.read_text())
 
 

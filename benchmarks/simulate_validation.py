@@ -43,6 +43,7 @@ BASE_CAPS = {"mnist": "0.01", "resnet18": "0.5"}  # small, so that the trace tel
 ROUNDS = {"mnist": ("6", "20"), "resnet18": ("2", "2")}  # of each of two passes, and steps of a round
 SIZES = "4KiB,16KiB,32KiB,64KiB,128KiB,256KiB,1MiB,2MiB,5MiB,10MiB,25MiB,43MiB"
 BASE_RUNS = 3
+LIMIT_SECONDS = 300  # of a launch
 CALIBRATIONS = 2  # of which the faster median of each size counts: what disturbs only adds
 
 
@@ -101,33 +102,10 @@ def configurations(options):
 def run_ranks(wire, words, options):
     """`lockstep bench WORDS` on two ranks, as it is started on that wire."""
     command = [str(options.program), "bench", *words, "--timeout", "120"]
-    if wire not in RATES:
-        wait_for([subprocess.Popen([*command, "--backend", wire, "--nproc-per-node", "2"], stdout=subprocess.DEVNULL)], wire)
-        return
-    cores = sorted(os.sched_getaffinity(0))
-    secret = secrets.token_hex(16)
-    with overlap.two_hosts(wire) as hosts:
-        ranks = []
-        for rank, host in enumerate(hosts):
-            place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1,
-                     "MASTER_ADDR": overlap.ADDRESSES[0], "MASTER_PORT": overlap.PORT, "LOCKSTEP_SECRET": secret,
-                     "LOCKSTEP_HOST_ID": host}
-            ranks.append(subprocess.Popen(
-                ["ip", "netns", "exec", host, "taskset", "-c", str(cores[rank % len(cores)]), *command, "--backend", "gloo"],
-                env={**os.environ, **{key: str(value) for key, value in place.items()}}, stdout=subprocess.DEVNULL))
-        wait_for(ranks, wire)
-
-
-def wait_for(ranks, wire):
-    try:
-        codes = [each.wait(300) for each in ranks]
-    finally:
-        for each in ranks:
-            if each.poll() is None:
-                each.kill()
-                each.wait()
-    if any(codes):
-        raise SystemExit(f"error: the ranks over {wire} ended with {codes}")
+    if wire in RATES:
+        return overlap.run_on_two_hosts(wire, [*command, "--backend", "gloo"], LIMIT_SECONDS)
+    ranks = [subprocess.Popen([*command, "--backend", wire, "--nproc-per-node", "2"], stdout=subprocess.DEVNULL)]
+    overlap.wait_for(ranks, f"over {wire}", LIMIT_SECONDS)
 
 
 # --- Predictions

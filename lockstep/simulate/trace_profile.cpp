@@ -171,7 +171,7 @@ std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   const TracedSpan* const optimizer = last_within(rank.optimizer, span.begin, span.end);
   if (!backward || !gradients || !optimizer) return std::nullopt;
   const TracedSpan* const exposed = last_within(rank.exposed, gradients->begin, span.end);
-  // Of accumulated batches all but the first are waited for within the step.
+  // A step that accumulates batches waits for all but the first of them within its span.
   const double waited = waited_within(rank, span.begin, backward->begin);
   TracedStep step{.forward = backward->begin - span.begin - waited,
                   .backward = gradients->end - backward->begin,

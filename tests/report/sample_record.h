@@ -16,7 +16,7 @@ struct SampleRecord {
   std::string command = "lockstep train mnist --out run";
   int ranks = 2;
   int epochs = 3;
-  /// Of the first epoch; each is a hundredth faster than the last.
+  /// The first epoch's figure. Each epoch is a hundredth faster than the one before it.
   double images_per_second = 1000;
   std::string gpu = "null";  ///< of each epoch, as JSON
 };

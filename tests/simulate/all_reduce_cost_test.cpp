@@ -45,7 +45,7 @@ TEST(AllReduceCost, OfATreeIsLogarithmicInTheRanks) {
   const double few = tree_seconds(small, {.ranks = 16}, plain_network());
   const double many = tree_seconds(small, {.ranks = 256}, plain_network());
   EXPECT_NEAR(many / few, 2, 1e-6);
-  // Of large tensors what one rank receives and sends counts, in many pieces.
+  // A large tensor goes in many pieces, and what one rank receives and sends decides the time.
   const double large = 1e9;
   EXPECT_NEAR(tree_seconds(large, {.ranks = 16}, plain_network()), 2 * large / kBandwidth,
               0.1 * 2 * large / kBandwidth);
