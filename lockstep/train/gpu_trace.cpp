@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/strings.h>
 
