@@ -39,9 +39,10 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       ->capture_default_str();
   command.add_flag("--symmetric", to.symmetric, "Only in memory that the group allocates");
   command.add_flag("--private", to.private_memory, "Only in memory of each process");
-  command.add_flag("--beside-computing", to.beside_computing,
-                   "Also what all_reduce, reduce_scatter and all_gather take while each rank computes, and "
-                   "what they take from its computing");
+  command.add_flag(
+      "--beside-computing", to.beside_computing,
+      "Also what all_reduce, reduce_scatter and all_gather take while each rank computes, and "
+      "what they take from its computing");
   command
       .add_option("--repetitions", to.repetitions,
                   "Calls of each row (default: what fits into --seconds, from 5 to 200)")
@@ -54,9 +55,10 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command.add_option("--json", to.json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
   command
-      .add_option("--trace", to.trace,
-                  "Also make ten calls of each row, after those that are timed, and write when each "
-                  "rank came and went, a file for each, for https://ui.perfetto.dev")
+      .add_option(
+          "--trace", to.trace,
+          "Also make ten calls of each row, after those that are timed, and write when each "
+          "rank came and went, a file for each, for https://ui.perfetto.dev")
       ->type_name("FOLDER");
 }
 

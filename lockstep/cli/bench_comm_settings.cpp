@@ -93,7 +93,8 @@ void check_combination(const BenchCommArguments& arguments,
     refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
     refuse(arguments.symmetric || arguments.private_memory,
            "--explain uses memory of each process; leave --symmetric and --private out");
-    refuse(arguments.beside_computing, "--explain waits for its runs; leave --beside-computing out");
+    refuse(arguments.beside_computing,
+           "--explain waits for its runs; leave --beside-computing out");
     refuse(arguments.repetitions || arguments.seconds,
            "--explain makes as many runs as it needs; leave --repetitions and --seconds out");
     return;

@@ -59,7 +59,8 @@ struct BenchLoaderRow {
   LoaderEngineKind engine;
   int threads = 0;
   std::vector<double> rounds;
-  std::vector<double> floors;  // of images in memory: those that a copy of the same bytes would give
+  std::vector<double>
+      floors;  // of images in memory: those that a copy of the same bytes would give
   std::int64_t skipped = 0;    // images, in all rounds
 };
 
@@ -78,7 +79,8 @@ std::vector<int> threads_of(const std::string& text) {
     std::istringstream stream(word);
     int number = -1;
     if (!(stream >> number) || !stream.eof() || number < 0 || number > 1024) {
-      throw ConfigError(str(kBenchLoader, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
+      throw ConfigError(
+          str(kBenchLoader, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
     }
     threads.push_back(number);
   }
@@ -106,8 +108,8 @@ double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   return static_cast<double>(images) / seconds_since(begin);
 }
 
-// Bytes that an image costs at least: its pixels are read once and its numbers written once. 0 where
-// images have to be decoded.
+// Bytes that an image costs at least: its pixels are read once and its numbers written once. 0
+// where images have to be decoded.
 double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
   if (dataset.is_file(0)) return 0;
   ImageReader reader;
@@ -165,7 +167,8 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
       loader.set_epoch(++epoch);
       if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
       const double rate = images_per_second(loader, epoch, arguments.seconds);
-      loader.set_epoch(epoch, loader.steps_per_epoch());  // no threads that work ahead of their turn
+      loader.set_epoch(epoch,
+                       loader.steps_per_epoch());  // no threads that work ahead of their turn
       rows[i].skipped = loader.skipped_images();
       if (round < 0) continue;
       rows[i].rounds.push_back(rate);
@@ -251,16 +254,19 @@ void run(const BenchLoaderArguments& arguments) {
 }  // namespace
 
 void add_bench_loader_command(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand("loader", "Count the images a second that a loader gives");
+  CLI::App* command =
+      bench.add_subcommand("loader", "Count the images a second that a loader gives");
   const auto to = std::make_shared<BenchLoaderArguments>();
-  command->add_option("--dataset", to->dataset, "mnist, cifar10, cifar100, a folder with a subfolder of images for each "
-                                               "class, or a file of `lockstep data pack`")
-      ->capture_default_str();
   command
-      ->add_option("--operators", to->operators,
-                   "recipe (what `train` does to these images), normalize, crop-flip, "
-                   "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, for "
-                   "cifar100 crop-flip, for others random-resized-crop");
+      ->add_option("--dataset", to->dataset,
+                   "mnist, cifar10, cifar100, a folder with a subfolder of images for each "
+                   "class, or a file of `lockstep data pack`")
+      ->capture_default_str();
+  command->add_option(
+      "--operators", to->operators,
+      "recipe (what `train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, for "
+      "cifar100 crop-flip, for others random-resized-crop");
   command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
       ->transform(whole_number<int>())
       ->capture_default_str();
@@ -272,7 +278,8 @@ void add_bench_loader_command(CLI::App& bench) {
       ->transform(whole_number<int>())
       ->capture_default_str();
   command->add_option("--precision", to->precision, "32, bf16 or 16")->capture_default_str();
-  command->add_option("--layout", to->layout, "nchw or nhwc (channels last)")->capture_default_str();
+  command->add_option("--layout", to->layout, "nchw or nhwc (channels last)")
+      ->capture_default_str();
   command->add_option("--rounds", to->rounds, "In each, every row takes its turn")
       ->transform(whole_number<int>())
       ->capture_default_str();
@@ -284,9 +291,10 @@ void add_bench_loader_command(CLI::App& bench) {
   command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
       ->type_name("FILE");
   command
-      ->add_option("--trace", to->trace,
-                   "Also take twenty batches of each row, after those that are timed, and write what "
-                   "the loader's threads did, a file for each, for https://ui.perfetto.dev")
+      ->add_option(
+          "--trace", to->trace,
+          "Also take twenty batches of each row, after those that are timed, and write what "
+          "the loader's threads did, a file for each, for https://ui.perfetto.dev")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });

@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kStepColumns = 8;
-constexpr std::array<int, kStepColumns> kStepWidths = {-26, 8, 9, 9, 9, 16, 9, 9};  // negative: to the left
+constexpr std::array<int, kStepColumns> kStepWidths = {-26, 8,  9, 9,
+                                                       9,   16, 9, 9};  // negative: to the left
 
 std::string step_line(const std::array<std::string, kStepColumns>& cells) {
   return padded_cells(cells, kStepWidths);
@@ -148,10 +149,10 @@ std::string table_line(const BenchStepRow& row) {
                                                       fixed_text(row.overhead_ms->high, 3)
                                                 : "-";
   const auto& cap = row.variant.bucket_cap_mb;
-  return step_line({name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
-                  fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single),
-                  text_of(row.overhead_ms), quartiles, text_of(row.in_step_overhead_ms),
-                  text_of(row.exposed_ms)});
+  return step_line(
+      {name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
+       fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single), text_of(row.overhead_ms),
+       quartiles, text_of(row.in_step_overhead_ms), text_of(row.exposed_ms)});
 }
 
 }  // namespace lockstep

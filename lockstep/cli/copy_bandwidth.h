@@ -3,8 +3,8 @@
 
 namespace lockstep {
 
-/// Bytes a second that `threads` threads (at least one) read and write together, each copying memory of
-/// its own, together more than caches hold, for about `seconds`. Both directions count.
+/// Bytes a second that `threads` threads (at least one) read and write together, each copying
+/// memory of its own, together more than caches hold, for about `seconds`. Both directions count.
 double copy_bandwidth(int threads, double seconds);
 
 }  // namespace lockstep

@@ -95,7 +95,8 @@ void run(PreviewArguments& arguments) {
             << data.dataset.name() << ", " << amount_of(arguments.options.versions, "version")
             << " of each, " << preview.sheet.width() << "x" << preview.sheet.height()
             << " pixels\n";
-  for (const CorruptImage& image : preview.skipped) std::cout << "left out " << image.reason << '\n';
+  for (const CorruptImage& image : preview.skipped)
+    std::cout << "left out " << image.reason << '\n';
   if (!arguments.json.empty()) write_json(arguments, data, preview);
 }
 

@@ -18,9 +18,10 @@ namespace lockstep {
 
 inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
   command
-      .add_option("--on-corrupt-image", to,
-                  "What to do about an image that cannot be decoded: stop ends the command and names "
-                  "the file; skip leaves it out and counts it")
+      .add_option(
+          "--on-corrupt-image", to,
+          "What to do about an image that cannot be decoded: stop ends the command and names "
+          "the file; skip leaves it out and counts it")
       ->capture_default_str();
 }
 

@@ -108,8 +108,9 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
   if (operators == "recipe") return {std::move(images), recipe->train_augmentation, operators};
   const ImageShape shape = images.shape();
   if (shape.height == 0 && operators != "random-resized-crop") {
-    throw ConfigError(command + ": --operators " + operators + " needs images of one size, and those of " +
-                      images.name() + " have each their own; use random-resized-crop");
+    throw ConfigError(command + ": --operators " + operators +
+                      " needs images of one size, and those of " + images.name() +
+                      " have each their own; use random-resized-crop");
   }
   Augmentation list;
   if (operators == "random-resized-crop") {

@@ -47,8 +47,8 @@ struct Preview {
 
 /// `count` images of `dataset`, or all where it has fewer: random ones, such that no class is shown
 /// a second time before each that the data set has was shown once, and so on; each time in the
-/// order of the classes. With `usable` only images for which it returns true; it is asked about as few
-/// as possible.
+/// order of the classes. With `usable` only images for which it returns true; it is asked about as
+/// few as possible.
 std::vector<std::int64_t> choose_preview_images(
     const ImageDataset& dataset, std::int64_t count, std::uint64_t seed,
     const std::function<bool(std::int64_t index)>& usable = {});

@@ -114,7 +114,8 @@ class RunHelp : public CLI::Formatter {
     return str("Usage: ", name, " [OPTIONS] PROGRAM [ARGS...]\n");
   }
   std::string make_positionals(const CLI::App* /*command*/) const override {
-    return str("\nPositionals:\n", row("PROGRAM", "Program to start on every rank, found as a shell does"),
+    return str("\nPositionals:\n",
+               row("PROGRAM", "Program to start on every rank, found as a shell does"),
                row("ARGS", "Its arguments, passed on as they are"));
   }
 

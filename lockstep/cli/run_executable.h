@@ -7,8 +7,8 @@
 namespace lockstep {
 
 /// The file that `program` means: itself where it has a slash, else the first of that name in PATH,
-/// as a shell finds it. ConfigError, which begins with `owner`, says what is wrong with it and what to
-/// write instead.
+/// as a shell finds it. ConfigError, which begins with `owner`, says what is wrong with it and what
+/// to write instead.
 std::string find_executable(const std::string& program, const std::string& owner = "run");
 
 /// Turns this process into `executable`, which gets the words of `command` as they are. Returns

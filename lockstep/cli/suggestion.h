@@ -8,8 +8,8 @@
 namespace lockstep {
 
 /// The candidate that `word` is probably meant to be: within two typing errors (for short words one
-/// per three letters), or one that contains it or is contained in it. Empty when none is near. Leading
-/// dashes do not count.
+/// per three letters), or one that contains it or is contained in it. Empty when none is near.
+/// Leading dashes do not count.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "; did you mean 'train'?", or "" when no candidate is near.

@@ -67,7 +67,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
-  command.add_option("--backend", to.backend, "auto, shm, gloo, hierarchical or nccl")->capture_default_str();
+  command.add_option("--backend", to.backend, "auto, shm, gloo, hierarchical or nccl")
+      ->capture_default_str();
   command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
       ->capture_default_str();
   add_integer(command, "--threads", to.threads,
@@ -114,9 +115,10 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
   command.add_option("--final-div-factor", to.final_div_factor,
                      "The learning rate ends at its first value divided by this "
                      "(--schedule one-cycle only, default 1e4)");
-  command.add_flag("--cycle-momentum", to.cycle_momentum,
-                   "The momentum, of adam and adamw beta1, falls while the learning rate rises, and "
-                   "rises again (--schedule one-cycle only)");
+  command.add_flag(
+      "--cycle-momentum", to.cycle_momentum,
+      "The momentum, of adam and adamw beta1, falls while the learning rate rises, and "
+      "rises again (--schedule one-cycle only)");
   command.add_option("--base-momentum", to.base_momentum,
                      "Smallest momentum of --cycle-momentum (default 0.85)");
   command.add_option("--max-momentum", to.max_momentum,
@@ -149,8 +151,9 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
 void add_file_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--loader", to.loader, "What prepares the images: native, cuda or dali")
       ->capture_default_str();
-  add_integer(command, "--workers", to.workers,
-              "Loader threads of all ranks together (default: one for each); 0 loads between the steps");
+  add_integer(
+      command, "--workers", to.workers,
+      "Loader threads of all ranks together (default: one for each); 0 loads between the steps");
   command.add_option("--on-corrupt-image", to.on_corrupt_image,
                      "stop: the run ends and names the file; skip: it is left out and counted")
       ->capture_default_str();
@@ -194,7 +197,8 @@ void start_ranks(const TrainSettings& settings, const std::function<void()>& ran
 void run(const TrainArguments& arguments) {
   const TrainSettings settings = resolve(arguments);
   if (settings.worker) {
-    return train_rank(settings, [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
+    return train_rank(settings,
+                      [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
   }
   // Read before the ranks exist: they share the pages.
   const RecipeData data = load_recipe_data(settings, {});

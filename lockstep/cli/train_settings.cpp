@@ -93,10 +93,9 @@ void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) 
   options.stages = arguments.stages.value_or(of_two_workers);
   const int workers = workers_of_pipeline(settings);
   if (workers == 1 && options.stages > 1) {
-    throw ConfigError(lockstep::str("train: --stages ", options.stages, " by the schedule ",
-                                    schedule_name(options.schedule),
-                                    " are all on one worker, where nothing overlaps; give --stages ",
-                                    of_two_workers));
+    throw ConfigError(lockstep::str(
+        "train: --stages ", options.stages, " by the schedule ", schedule_name(options.schedule),
+        " are all on one worker, where nothing overlaps; give --stages ", of_two_workers));
   }
   const bool hybrid = settings.strategy == "hybrid";
   settings.data_shares = hybrid ? settings.world_size / workers : 1;

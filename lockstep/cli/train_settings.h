@@ -127,10 +127,10 @@ struct TrainSettings {
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists, and creates and locks --out where the
-/// process speaks for the run. ConfigError names the option, also when --out is in use or holds a
-/// checkpoint that neither --resume nor --overwrite speaks of; CheckpointError when there is nothing
-/// to resume from.
+/// Checks everything that can be checked before a rank exists, and creates and locks --out where
+/// the process speaks for the run. ConfigError names the option, also when --out is in use or holds
+/// a checkpoint that neither --resume nor --overwrite speaks of; CheckpointError when there is
+/// nothing to resume from.
 TrainSettings resolve(const TrainArguments& arguments);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What nobody catches ends the program with one line, too, when memory is what is missing: LibTorch's
-// static objects are made before main() and need a few hundred MB of address space.
+// What nobody catches ends the program with one line, too, when memory is what is missing:
+// LibTorch's static objects are made before main() and need a few hundred MB of address space.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -39,8 +39,9 @@ nlohmann::json rows_of(const std::filesystem::path& file) {
 TEST(BenchCommand, TimesCollectivesBesideComputing) {
   const TemporaryDirectory folder;
   const auto file = folder / "rows.json";
-  expect_success(bench({"comm", "--collective", "all_reduce,reduce_scatter,all_gather,broadcast", "--sizes", "64KiB",
-                        "--backend", "gloo", "--repetitions", "5", "--beside-computing", "--json", file.string()}));
+  expect_success(bench({"comm", "--collective", "all_reduce,reduce_scatter,all_gather,broadcast",
+                        "--sizes", "64KiB", "--backend", "gloo", "--repetitions", "5",
+                        "--beside-computing", "--json", file.string()}));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 4U);
   for (const auto& row : rows) {
@@ -76,7 +77,8 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"comm", "--bytes", "1MiB"}, 2, "error: bench comm: --bytes belongs to --explain"},
       {{"loader", "--dataset", "x"},
        2,
-       "error: bench loader: --dataset must be one of mnist, cifar10, cifar100, a folder of images or a pack, got "
+       "error: bench loader: --dataset must be one of mnist, cifar10, cifar100, a folder of images "
+       "or a pack, got "
        "'x'\n"},
       {{"loader", "--loader", "gpu"},
        2,
@@ -109,9 +111,26 @@ TEST(BenchCommand, CountsTheImagesOfALoader) {
   const TemporaryDirectory folder;
   for (const char* split : {"train", "t10k"}) write_mnist(folder, split, 64);
   const auto file = folder / "rows";
-  expect_success(bench({"loader", "--dataset", "mnist", "--operators", "crop-flip-cutout", "--threads",
-                        "0,2", "--batch-size", "3", "--precision", "bf16", "--layout", "nhwc", "--rounds",
-                        "3", "--seconds", "0.01", "--data", folder.path().string(), "--json",
+  expect_success(bench({"loader",
+                        "--dataset",
+                        "mnist",
+                        "--operators",
+                        "crop-flip-cutout",
+                        "--threads",
+                        "0,2",
+                        "--batch-size",
+                        "3",
+                        "--precision",
+                        "bf16",
+                        "--layout",
+                        "nhwc",
+                        "--rounds",
+                        "3",
+                        "--seconds",
+                        "0.01",
+                        "--data",
+                        folder.path().string(),
+                        "--json",
                         file.string()}));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 2U);
@@ -240,8 +259,9 @@ TEST(BenchCommand, TimesTrainingSteps) {
       bench({"step", "--bucket-cap-mb", "0.01,whole", "--find-unused-parameters", "--rounds", "2",
              "--steps", "2", "--batch-per-rank", "4", "--json", file.string()});
   expect_success(result);
-  EXPECT_THAT(result.out,
-              StartsWith("mnist over shm, 2 ranks x 1 thread, batch 4 each, precision 32, sgd\nstrategy"));
+  EXPECT_THAT(
+      result.out,
+      StartsWith("mnist over shm, 2 ranks x 1 thread, batch 4 each, precision 32, sgd\nstrategy"));
   EXPECT_THAT(result.out, HasSubstr("\nddp, find unused "));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 4U);
@@ -273,8 +293,8 @@ TEST(BenchCommand, TimesAShardedOptimizer) {
 TEST(BenchCommand, TrainsAloneForItsMemory) {
   const TemporaryDirectory folder;
   const auto file = folder / "rows";
-  expect_success(bench({"step", "--alone", "--backend", "gloo", "--precision", "bf16", "--rounds", "1",
-                        "--steps", "1", "--batch-per-rank", "4", "--json", file.string()}));
+  expect_success(bench({"step", "--alone", "--backend", "gloo", "--precision", "bf16", "--rounds",
+                        "1", "--steps", "1", "--batch-per-rank", "4", "--json", file.string()}));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["backend"], "gloo");

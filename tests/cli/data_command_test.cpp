@@ -128,7 +128,9 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"pack", "nosuch", to},
        2,
        "there is no data set, folder or pack 'nosuch'; known data sets are mnist"},
-      {{"pack", images(), to, "--on-corrupt-image", "ask"}, 2, "must be one of stop, skip, got 'ask'"},
+      {{"pack", images(), to, "--on-corrupt-image", "ask"},
+       2,
+       "must be one of stop, skip, got 'ask'"},
       {{"pack", images(), to, "--max-image-pixels", "0"}, 2, "--max-image-pixels must be from 1"},
       {{"check", "nosuch"}, 2, "data check: there is no data set, folder or pack 'nosuch'"},
       {{"check", (data / "no.pack").string()}, 1, "is no packed image file"},
@@ -179,7 +181,8 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"preview", "mnist", "--out", in_out("no/x.png")}, 2, "does not exist; create it first"},
       {{"preview", "nosuch", "--out", in_out("x.png")},
        2,
-       "data preview: SOURCE must be one of mnist, cifar10, cifar100, a folder of images or a pack, got"},
+       "data preview: SOURCE must be one of mnist, cifar10, cifar100, a folder of images or a "
+       "pack, got"},
       {{"preview", images(), "--out", in_out("x.png"), "--operators", "recipe"},
        2,
        "data preview: --operators recipe is for the data set of a recipe"},
@@ -291,9 +294,10 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
                     HasSubstr("damaged  " + images() + "/dog/18.png: is a TIFF image, expected"),
                     HasSubstr("odd      " + images() + "/dog/16.png: the file lacks its end"),
                     HasSubstr("12 images, 2 damaged, 1 odd but complete, in ")));
-  EXPECT_EQ(result.err,
-            "error: data check: 2 of 12 images cannot be decoded; move them away, or leave them out "
-            "with --on-corrupt-image skip\n");
+  EXPECT_EQ(
+      result.err,
+      "error: data check: 2 of 12 images cannot be decoded; move them away, or leave them out "
+      "with --on-corrupt-image skip\n");
   const json found = read_json("check.json");
   EXPECT_EQ(found["images"], 12);
   ASSERT_EQ(found["damaged"].size(), 2U);
@@ -318,8 +322,8 @@ TEST_F(DataCommand, ChecksImagesOfAsManyPixelsAsItsOptionAllows) {
 TEST_F(DataCommand, LeavesDamagedImagesOutOnRequest) {
   damage_images(data);
   EXPECT_EQ(run({"pack", images(), in_out("a.pack")}).exit_code, 1);
-  const ProgramResult packed = run({"pack", images(), in_out("a.pack"), "--on-corrupt-image", "skip",
-                                    "--json", in_out("pack.json")});
+  const ProgramResult packed = run({"pack", images(), in_out("a.pack"), "--on-corrupt-image",
+                                    "skip", "--json", in_out("pack.json")});
   ASSERT_EQ(packed.exit_code, 0) << packed.err;
   EXPECT_THAT(packed.out, AllOf(HasSubstr("10 images as pixels in 2 classes"),
                                 HasSubstr("left out " + images() + "/cat/11.png: cannot decode"),

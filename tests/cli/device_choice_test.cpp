@@ -26,7 +26,8 @@ TEST(ChooseGpu, DecidesAlikeOnAllRanks) {
   for (const Case& c : cases) {
     int chosen = kRefused;
     try {
-      chosen = choose_gpu(c.accelerator, c.gpu_count, c.local_rank, c.local_world_size).value_or(kCpu);
+      chosen =
+          choose_gpu(c.accelerator, c.gpu_count, c.local_rank, c.local_world_size).value_or(kCpu);
     } catch (const ConfigError&) {
     }
     EXPECT_EQ(chosen, c.expected) << c.accelerator << ' ' << c.gpu_count << " GPUs, rank "

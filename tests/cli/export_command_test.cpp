@@ -100,7 +100,8 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
 // Weights that another program wrote, which knows no recipes.
 TEST_F(ExportCommand, AsksForTheRecipeOfWeightsFromElsewhere) {
   const std::pair<const char*, std::string> files[] = {
-      {"weights.pth", serialize_torch_file({})}, {"weights.safetensors", serialize_safetensors({})}};
+      {"weights.pth", serialize_torch_file({})},
+      {"weights.safetensors", serialize_safetensors({})}};
   for (const auto& [name, content] : files) {
     scratch.write(name, content);
     const std::string text = in_scratch(name) + " names no recipe; give --recipe";

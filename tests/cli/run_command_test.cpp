@@ -215,10 +215,11 @@ TEST(RunCommand, PassesSignalsOn) {
   for (const Case& expected : cases) {
     SCOPED_TRACE(expected.name);
     Channel channel;
-    // A shell's background job ignores SIGINT. Short ones: a signal between a shell's fork and its child's
-    // exec is lost to the child.
-    const std::string script = str("trap 'echo got ", expected.name, "; wait; exit 0' ", expected.name,
-                                   "; echo ready >", path_of(channel), "; while :; do sleep 0.05 & wait; done");
+    // A shell's background job ignores SIGINT. Short ones: a signal between a shell's fork and its
+    // child's exec is lost to the child.
+    const std::string script =
+        str("trap 'echo got ", expected.name, "; wait; exit 0' ", expected.name, "; echo ready >",
+            path_of(channel), "; while :; do sleep 0.05 & wait; done");
     StartedRun started({"--nproc-per-node", "2", "sh", "-c", script});
     channel.read_line();
     channel.read_line();
@@ -244,7 +245,8 @@ TEST(RunCommand, LeavesNothingBehindWhenKilled) {
       {"a rank", "exec sleep 100", false},
       {"the child of a wrapper", "sleep 100 & wait", false},
       {"a child of another session", "setsid sleep 100 & wait", true},
-      {"a child that ignores requests", "sh -c 'trap \"\" TERM HUP INT; sleep 100; true' & wait", false},
+      {"a child that ignores requests", "sh -c 'trap \"\" TERM HUP INT; sleep 100; true' & wait",
+       false},
       {"a child that has lost its parent", "(setsid sleep 100 &) ; exec sleep 100", false},
   };
   for (const Case& c : cases) {
@@ -280,8 +282,10 @@ TEST(RunCommand, EndsAllWhenTheProcessInBetweenIsKilled) {
 // Reading from the terminal and Ctrl-C depend on it.
 TEST(RunCommand, KeepsTheRanksInItsProcessGroup) {
   Channel channel;
-  StartedRun started({"sh", "-c", "read -r pid name state parent group rest </proc/$$/stat; echo $group >" + path_of(channel)}, {},
-                     [] { setpgid(0, 0); });
+  StartedRun started(
+      {"sh", "-c",
+       "read -r pid name state parent group rest </proc/$$/stat; echo $group >" + path_of(channel)},
+      {}, [] { setpgid(0, 0); });
   EXPECT_EQ(std::stoi(channel.read_line()), started.pid());
   EXPECT_EQ(started.wait().exit_code, 0);
 }

@@ -43,7 +43,8 @@ TEST(RunOutput, IsNotTorn) {
   constexpr int kRanks = 4;
   constexpr int kLines = 200;
   const ProgramResult result = run(ranks(
-      kRanks, str("i=0; while [ $i -lt ", kLines, " ]; do printf $RANK; printf ' line '; printf $i; "
+      kRanks, str("i=0; while [ $i -lt ", kLines,
+                  " ]; do printf $RANK; printf ' line '; printf $i; "
                   "printf '\\n'; printf \"$RANK error \" >&2; echo $i >&2; i=$((i+1)); done")));
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.left_behind, 0);
@@ -94,8 +95,8 @@ TEST(RunOutput, HasEveryByte) {
 }
 
 TEST(RunOutput, HasTheLastWordsOfARank) {
-  const ProgramResult result =
-      run(ranks(2, "[ $RANK = 0 ] && exec sleep 100; printf 'out of luck'; printf why >&2; kill -9 $$"));
+  const ProgramResult result = run(ranks(
+      2, "[ $RANK = 0 ] && exec sleep 100; printf 'out of luck'; printf why >&2; kill -9 $$"));
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_EQ(result.out, "out of luck");
   EXPECT_THAT(result.err, HasSubstr("why"));
@@ -150,22 +151,26 @@ TEST(RunOutput, StaysTheTerminals) {
   ASSERT_EQ(grantpt(terminal), 0);
   ASSERT_EQ(unlockpt(terminal), 0);
   const std::string name = ptsname(terminal);
-  const std::string script = "[ -t 1 ] && echo out is a terminal >&3; [ -t 2 ] || echo err is none >&3";
+  const std::string script =
+      "[ -t 1 ] && echo out is a terminal >&3; [ -t 2 ] || echo err is none >&3";
   for (const bool label : {false, true}) {
     Channel channel;
-    StartedRun started(ranks(2, "exec 3>" + path_of(channel) + "; " + (label ? "[ -t 1 ] || echo none >&3" : script),
-                             label ? Words{"--label"} : Words{}),
-                       {}, [&] {
-                         const int slave = open(name.c_str(), O_WRONLY | O_NOCTTY);
-                         dup2(slave, STDOUT_FILENO);
-                       });
+    StartedRun started(
+        ranks(2,
+              "exec 3>" + path_of(channel) + "; " + (label ? "[ -t 1 ] || echo none >&3" : script),
+              label ? Words{"--label"} : Words{}),
+        {}, [&] {
+          const int slave = open(name.c_str(), O_WRONLY | O_NOCTTY);
+          dup2(slave, STDOUT_FILENO);
+        });
     Words seen;
     for (int line = 0; line < (label ? 2 : 4); ++line) seen.push_back(channel.read_line());
     std::sort(seen.begin(), seen.end());
     if (label) {
       EXPECT_THAT(seen, ElementsAre("none", "none"));
     } else {
-      EXPECT_THAT(seen, ElementsAre("err is none", "err is none", "out is a terminal", "out is a terminal"));
+      EXPECT_THAT(seen, ElementsAre("err is none", "err is none", "out is a terminal",
+                                    "out is a terminal"));
     }
     EXPECT_EQ(started.wait().exit_code, 0);
   }

@@ -65,6 +65,8 @@ inline Words with(Words words, const Words& more) {
 }
 
 /// Path of `channel` for programs, which know no descriptors of two digits.
-inline std::string path_of(const testing_support::Channel& channel) { return str("/proc/self/fd/", channel.writer()); }
+inline std::string path_of(const testing_support::Channel& channel) {
+  return str("/proc/self/fd/", channel.writer());
+}
 
 }  // namespace lockstep::testing_support

@@ -151,8 +151,9 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
   EXPECT_EQ(report["micro_batches"], 2);
   EXPECT_EQ(report["schedule"], "zb-h1");
   // The unsplit names.
-  const std::string checkpoint = read_text(scratch / "split/checkpoint.safetensors") +
-                                 read_text(scratch / "split/checkpoints/latest/training.safetensors");
+  const std::string checkpoint =
+      read_text(scratch / "split/checkpoint.safetensors") +
+      read_text(scratch / "split/checkpoints/latest/training.safetensors");
   for (const char* name : {R"("layer2.3.bn3.running_var")", R"("layer3.0.downsample.0.weight")",
                            R"("optimizer.momentum_buffer.fc.weight")"}) {
     EXPECT_NE(checkpoint.find(name), std::string::npos) << name;
@@ -425,7 +426,8 @@ TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
   }
   const std::string best = std::filesystem::read_symlink(checkpoints / "best");
   EXPECT_TRUE(best == "step-00000005" || best == "step-00000010") << best;
-  EXPECT_EQ(names, (std::set<std::string>{"best", "latest", "step-00000009", "step-00000010", best}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"best", "latest", "step-00000009", "step-00000010", best}));
   EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-00000010");
   const auto manifest =
       nlohmann::json::parse(read_text(checkpoints / "latest" / "manifest.json"));

@@ -141,8 +141,9 @@ TEST_F(TrainTrace, TellsTheDoctorWhatLimitedTheRun) {
   for (const json& each : advice) limits.insert(each.at("limit").get<std::string>());
   EXPECT_EQ(limits.contains("oversubscription"), sysconf(_SC_NPROCESSORS_ONLN) < 4);
   for (const char* kept : {"run/run.json", "run/trace.json"}) {
-    expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("run"), "--json", in_scratch(kept)}),
-                     2, "doctor: --json must not replace what a run has left", kept);
+    expect_one_error(
+        run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("run"), "--json", in_scratch(kept)}), 2,
+        "doctor: --json must not replace what a run has left", kept);
   }
   expect_one_error(run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("none")}), 1,
                    "none has no run.json: give the folder that `lockstep train --out` has written",

@@ -17,7 +17,9 @@ class RunRecordTest : public ::testing::Test {
  protected:
   json written() const { return json::parse(read_text(folder_ / "run.json")); }
   RunRecord record(bool goes_on = false) const {
-    return {folder_.path(), {.versions = {{"lockstep", "0.1"}}, .command = "lockstep train mnist"}, goes_on};
+    return {folder_.path(),
+            {.versions = {{"lockstep", "0.1"}}, .command = "lockstep train mnist"},
+            goes_on};
   }
 
   TemporaryDirectory folder_;

@@ -37,7 +37,8 @@ inline EpochReport sample_epoch(std::int64_t epoch) {
   report.seconds = 2;
   report.train_loss = 0.25 / static_cast<double>(epoch);
   report.images_per_second = 30000;
-  report.phases = {.data = 0.1, .forward = 0.5, .backward = 1, .communication = 0.2, .optimizer = 0.1};
+  report.phases = {
+      .data = 0.1, .forward = 0.5, .backward = 1, .communication = 0.2, .optimizer = 0.1};
   report.rss_bytes = 250'000'000;
   report.test = sample_evaluation();
   return report;
@@ -46,7 +47,8 @@ inline EpochReport sample_epoch(std::int64_t epoch) {
 inline RunReport sample_report(std::int64_t epochs) {
   RunReport report;
   report.info = sample_info();
-  for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) report.epochs.push_back(sample_epoch(epoch));
+  for (std::int64_t epoch = 1; epoch <= epochs; ++epoch)
+    report.epochs.push_back(sample_epoch(epoch));
   report.test = sample_evaluation();
   report.seconds_to_first_step = 0.391;
   report.skipped_images = 3;
