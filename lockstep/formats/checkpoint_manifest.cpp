@@ -7,6 +7,7 @@
 #include <span>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/printable.h>
 
@@ -109,7 +110,7 @@ ManifestJson parse_manifest_json(std::string_view text, const std::string& name)
       return json;
     }
   } catch (const ManifestJson::exception& error) {
-    throw CheckpointError(str(name, " is damaged: it is no JSON (", printable(error.what()), ")"));
+    throw CheckpointError(str(name, " is damaged: it is no JSON (", printable(json_problem(error)), ")"));
   }
   throw CheckpointError(str(name, " is damaged: it is no manifest of a checkpoint"));
 }
@@ -151,7 +152,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& name
     }
     return manifest;
   } catch (const ManifestJson::exception& error) {
-    reader.fail("an entry has another type (", printable(error.what()), ")");
+    reader.fail("an entry has another type (", printable(json_problem(error)), ")");
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include <lockstep/core/atomic_file.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/printable.h>
 
@@ -139,7 +140,7 @@ class Parser {
     try {
       return Json::parse(text, watch);
     } catch (const Json::exception& error) {
-      fail("the safetensors header is not valid JSON (", printable(error.what()), ")");
+      fail("the safetensors header is not valid JSON (", printable(json_problem(error)), ")");
     }
   }
 
@@ -306,7 +307,7 @@ std::string header_text(const TensorOrder& order, const SafetensorsMetadata& met
     text = header_of(order, metadata).dump();
   } catch (const Json::exception& error) {
     throw CheckpointError(str("cannot write safetensors: a name or metadata is not UTF-8 (",
-                              printable(error.what()), ")"));
+                              printable(json_problem(error)), ")"));
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
   if (text.size() > kMaximumHeaderBytes) {

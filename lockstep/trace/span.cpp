@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,7 @@ RankTrace rank_trace_from(const std::string& text) {
     }
     return trace;
   } catch (const SpanJson::exception& error) {
-    throw DataError(str("these are not the spans of a rank: ", error.what()));
+    throw DataError(str("these are not the spans of a rank: ", json_problem(error)));
   }
 }
 

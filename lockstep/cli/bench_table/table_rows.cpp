@@ -7,6 +7,7 @@
 
 #include <lockstep/cli/quantile.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 
 namespace lockstep {
 namespace {
@@ -124,7 +125,7 @@ BenchTableRow table_row_of(const TableWay& way, const std::vector<std::string>& 
     read_set_up(parsed, row);
     read_epochs(later_epochs(parsed), parsed.at(0).value("devices", 1), row);
   } catch (const RunJson::exception& error) {
-    throw DataError(str("bench table: this is not the record of a run: ", error.what()));
+    throw DataError(str("bench table: this is not the record of a run: ", json_problem(error)));
   }
   row.oversubscribed = row.device == "cpu" && row.ranks * row.threads_per_rank > processors;
   return row;
