@@ -11,12 +11,12 @@
 
 #include <lockstep/cli/bench_calls.h>
 #include <lockstep/cli/bench_comm_rows.h>
-#include <lockstep/cli/beside_computing.h>
 #include <lockstep/cli/bench_explain.h>
 #include <lockstep/cli/bench_group.h>
 #include <lockstep/cli/bench_sizes.h>
-#include <lockstep/cli/quantile.h>
 #include <lockstep/cli/bench_trace_folder.h>
+#include <lockstep/cli/beside_computing.h>
+#include <lockstep/cli/quantile.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -43,8 +43,8 @@ std::int64_t memory_limit() {
 
 // Whether BenchCall::start() can start it.
 bool has_asynchronous_form(BenchCollective collective) {
-  return collective == BenchCollective::kAllReduce || collective == BenchCollective::kReduceScatter ||
-         collective == BenchCollective::kAllGather;
+  return collective == BenchCollective::kAllReduce ||
+         collective == BenchCollective::kReduceScatter || collective == BenchCollective::kAllGather;
 }
 
 class Measurement {
@@ -115,6 +115,7 @@ class Measurement {
                                .algorithm = algorithm_name(which.algorithm),
                                .backend = group_.backend(),
                                .ranks = group_.size(),
+                               .hosts = hosts(),
                                .dtype = data_type_name(settings_.type),
                                .bytes = call.bytes(),
                                .symmetric = which.symmetric},
@@ -123,6 +124,9 @@ class Measurement {
     say(table_line(rows_.back()));
     if (!settings_.trace.empty()) trace(rows_.back(), call);
   }
+
+  // Each has as many ranks as this one.
+  int hosts() const { return (group_.size() + group_.local_size() - 1) / group_.local_size(); }
 
   void trace(const BenchCommRow& row, BenchCall& call) {
     const std::string name =
@@ -135,8 +139,9 @@ class Measurement {
       call.run();
       call.check(number++);
     };
-    trace_steps(trace_file_of(settings_.trace, name), call_once, [] { return std::vector<Span>(); },
-                group_);
+    trace_steps(
+        trace_file_of(settings_.trace, name), call_once, [] { return std::vector<Span>(); },
+        group_);
   }
 
   // Microseconds of each call on this rank. Each on data that were just written, as in a training

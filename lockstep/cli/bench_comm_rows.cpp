@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kCommColumns = 9;
 constexpr std::array<int, kCommColumns> kCommWidths = {-14, -16, 9, -9, 9,
-                                               9,   9,   9, 9};  // negative: to the left
+                                                       9,   9,   9, 9};  // negative: to the left
 
 std::string line_of(const std::array<std::string, kCommColumns>& cells) {
   return padded_cells(cells, kCommWidths);
@@ -38,6 +38,7 @@ std::string to_json(const std::vector<BenchCommRow>& rows) {
                     {"algorithm", row.algorithm},
                     {"backend", row.backend},
                     {"ranks", row.ranks},
+                    {"hosts", row.hosts},
                     {"dtype", row.dtype},
                     {"bytes", row.bytes},
                     {"in_place", is_in_place(row.collective)},
@@ -61,8 +62,8 @@ std::string bench_comm_heading() {
 
 std::string table_line(const BenchCommRow& row) {
   const std::string beside =
-      row.beside_us ? str("  beside computing ", short_number(*row.beside_us), " us, of which it takes ",
-                          short_number(row.taken_us.value_or(0)))
+      row.beside_us ? str("  beside computing ", short_number(*row.beside_us),
+                          " us, of which it takes ", short_number(row.taken_us.value_or(0)))
                     : "";
   return line_of({bench_collective_name(row.collective), row.algorithm,
                   row.bytes == 0 ? "-" : binary_bytes_text(static_cast<double>(row.bytes)),

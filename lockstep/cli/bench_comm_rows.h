@@ -15,6 +15,7 @@ struct BenchCommRow {
   std::string algorithm;
   std::string backend;
   int ranks = 0;
+  int hosts = 1;  ///< that the ranks are on
   std::string dtype;
   std::int64_t bytes = 0;  ///< of the larger buffer
   bool symmetric = false;
@@ -22,7 +23,8 @@ struct BenchCommRow {
   double median_us = 0;
   double min_us = 0;
   double max_us = 0;
-  /// Beside computing: until the slowest rank saw the end, and what the mean rank's computing lost. Medians.
+  /// Beside computing: until the slowest rank saw the end, and what the mean rank's computing lost.
+  /// Medians.
   std::optional<double> beside_us{};
   std::optional<double> taken_us{};
 
@@ -35,9 +37,9 @@ struct BenchCommRow {
 /// The row of these calls; not none.
 BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds);
 
-/// A JSON array of {"collective", "algorithm", "backend", "ranks", "dtype", "bytes", "in_place",
-/// "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps", "beside_us", "taken_us"}; the
-/// last two only where they were measured.
+/// A JSON array of {"collective", "algorithm", "backend", "ranks", "hosts", "dtype", "bytes",
+/// "in_place", "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps",
+/// "beside_us", "taken_us"}; the last two only where they were measured.
 std::string to_json(const std::vector<BenchCommRow>& rows);
 
 /// The lines of a table, its heading and each row, without their ends.

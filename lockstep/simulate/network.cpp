@@ -9,11 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 
 namespace lockstep {
 namespace {
 
 using NetworkJson = nlohmann::json;
+
+constexpr const char* kNoMeasurement = "is not what `lockstep bench comm --json` writes";
 
 struct NamedLink {
   const char* name;
@@ -83,6 +86,11 @@ MessageCost message_of(const MessageCost& all_reduce, int ranks) {
   return MessageCost(std::move(points));
 }
 
+Wire wire_of(const std::string& backend, int hosts) {
+  if (backend == "shm") return Wire::kSharedMemory;
+  return backend == "gloo" && hosts == 1 ? Wire::kOneHost : Wire::kNetwork;
+}
+
 Network network_of(const NetworkJson& rows) {
   if (!rows.is_array()) throw DataError("an array of rows is expected");
   const bool symmetric = std::ranges::any_of(rows, [](const NetworkJson& row) {
@@ -97,7 +105,8 @@ Network network_of(const NetworkJson& rows) {
     add(row, points[collective]);
     if (collective != "all_reduce") continue;
     measured.ranks = row.at("ranks").get<int>();
-    network.name = str(row.at("backend").get<std::string>(), ", measured");
+    measured.backend = row.at("backend").get<std::string>();
+    network.wire = wire_of(measured.backend, row.value("hosts", 1));
   }
   if (!points.contains("all_reduce") || measured.ranks < 2) {
     throw DataError("there is no row of an all_reduce on at least 2 ranks");
@@ -105,6 +114,7 @@ Network network_of(const NetworkJson& rows) {
   measured.all_reduce = points["all_reduce"].costs();
   if (points.contains("reduce_scatter")) measured.reduce_scatter = points["reduce_scatter"].costs();
   if (points.contains("all_gather")) measured.all_gather = points["all_gather"].costs();
+  network.name = measured.backend + ", measured";
   network.between_hosts = message_of(measured.all_reduce.alone, measured.ranks);
   network.within_host = network.between_hosts;
   network.measured = std::move(measured);
@@ -165,11 +175,9 @@ Network read_network(const std::filesystem::path& file) {
   try {
     network = network_of(NetworkJson::parse(stream));
   } catch (const NetworkJson::exception& error) {
-    throw DataError(
-        str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNoMeasurement, error));
   } catch (const Error& error) {
-    throw DataError(
-        str(file.string(), " is not what `lockstep bench comm --json` writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNoMeasurement, error));
   }
   check_sizes(file, *network.measured);
   return network;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/simulate/error_share.h>
 #include <lockstep/simulate/message_cost.h>
 
 namespace lockstep {
@@ -22,6 +23,7 @@ struct MeasuredCollective {
 /// What was measured with one number of ranks.
 struct MeasuredNetwork {
   int ranks = 2;
+  std::string backend{};  ///< "shm", "gloo", "nccl", "hierarchical"
   MeasuredCollective all_reduce{};
   std::optional<MeasuredCollective> reduce_scatter{};
   std::optional<MeasuredCollective> all_gather{};
@@ -29,6 +31,7 @@ struct MeasuredNetwork {
 
 struct Network {
   std::string name{};
+  Wire wire = Wire::kNetwork;
   MessageCost between_hosts{};
   /// Between two ranks of one host. Used where a host has several ranks.
   MessageCost within_host{};
@@ -46,7 +49,8 @@ Network named_network(const std::string& option, const std::string& text);
 /// Reads what `lockstep bench comm --json` wrote: its rows of all_reduce, and of reduce_scatter and
 /// all_gather where it has them; of algorithm "auto" or "native", in the memory of the group where
 /// both kinds were measured. The cost of a message follows from a ring's: an all-reduce of n bytes
-/// on p ranks is 2 (p - 1) messages of n / p bytes. DataError for another file, and for a
+/// on p ranks is 2 (p - 1) messages of n / p bytes. Gloo's rows are taken for those of one host
+/// unless they say that there were several. DataError for another file, and for a
 /// collective of one size, which does not tell what others cost.
 Network read_network(const std::filesystem::path& file);
 

@@ -82,9 +82,10 @@ class Costs {
   const bool measured_;
 };
 
-std::vector<ProfileBucket> buckets_of(const StepProfile& profile,
-                                      const SimulationOptions& options) {
-  return options.buckets ? rebucket(profile.buckets, *options.buckets) : profile.buckets;
+// Several small messages, which wait longer than they travel where a thread must wake up for each.
+bool has_small_buckets(const StepProfile& profile, int buckets, const SimulationOptions& options) {
+  constexpr double kSmallBytes = 64 * 1024;
+  return buckets > 1 && profile.bytes() * options.bytes_factor / buckets < kSmallBytes;
 }
 
 double update_seconds(const StepProfile& profile, int ranks, const SimulationOptions& options) {
@@ -142,6 +143,11 @@ void validate(const SimulationOptions& options, const std::string& where) {
   check.positive("--bucket-cap-mb", options.buckets->first_cap_bytes);
 }
 
+std::vector<ProfileBucket> buckets_of(const StepProfile& profile,
+                                      const SimulationOptions& options) {
+  return options.buckets ? rebucket(profile.buckets, *options.buckets) : profile.buckets;
+}
+
 StepProfile without_transfers(const StepProfile& profile, const Network& run_network) {
   if (!run_network.measured) return profile;
   StepProfile free = profile;
@@ -164,8 +170,11 @@ double expected_largest_deviation(int ranks) {
 PredictedStep predict_step(const StepProfile& profile, const Network& network, int ranks,
                            const SimulationOptions& options) {
   PredictedStep step{.ranks = ranks, .algorithm = "none"};
+  // Computing alone varies as much as steps over shared memory, which are little else.
+  double share = error_share(Wire::kSharedMemory, false);
   if (options.communicates && ranks > 1) {
     communicate(profile, Costs(network, ranks, options), options, step);
+    share = error_share(network.wire, has_small_buckets(profile, step.buckets, options));
   }
   if (options.has_stragglers && profile.ranks > 1) {
     step.straggler_seconds = profile.straggler_seconds * expected_largest_deviation(ranks) /
@@ -174,6 +183,7 @@ PredictedStep predict_step(const StepProfile& profile, const Network& network, i
   const double alone = step_of_one_rank(profile, options);
   step.step_seconds = alone - profile.optimizer_seconds + update_seconds(profile, ranks, options) +
                       step.exposed_seconds + step.taken_seconds + step.straggler_seconds;
+  step.interval = interval_around(step.step_seconds, share);
   step.efficiency = alone / step.step_seconds;
   return step;
 }

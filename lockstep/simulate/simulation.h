@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/simulate/all_reduce_cost.h>
+#include <lockstep/simulate/error_share.h>
 #include <lockstep/simulate/network.h>
 #include <lockstep/simulate/rebucket.h>
 #include <lockstep/simulate/step_profile.h>
@@ -38,6 +39,7 @@ void validate(const SimulationOptions& options, const std::string& where);
 struct PredictedStep {
   int ranks = 1;
   double step_seconds = 0;
+  SecondsInterval interval{};  ///< around step_seconds, by error_share()
   double efficiency = 1;       ///< step of one rank / this one
   double exposed_seconds = 0;  ///< communication that backward did not hide
   double taken_seconds = 0;    ///< by which transfers made backward longer
@@ -45,6 +47,9 @@ struct PredictedStep {
   std::string algorithm{};  ///< of the largest bucket's all-reduce
   int buckets = 0;
 };
+
+/// The buckets in which the gradients travel.
+std::vector<ProfileBucket> buckets_of(const StepProfile& profile, const SimulationOptions& options);
 
 /// The profile without what the transfers of its own run took from computing: `run_network` was
 /// measured on the run's backend with the run's ranks. Its buckets are ready earlier by what those

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,8 @@ StepProfile profile_of(const ProfileJson& json) {
   profile.backend = json.value("backend", profile.backend);
   profile.ranks = json.value("ranks", profile.ranks);
   profile.batch_per_rank = json.value("batch_per_rank", profile.batch_per_rank);
+  profile.processors = json.value("processors", profile.processors);
+  profile.threads_per_rank = json.value("threads_per_rank", profile.threads_per_rank);
   profile.steps = json.value("steps", profile.steps);
   for (const auto& [name, member] : kSeconds) profile.*member = json.value(name, 0.0);
   for (const ProfileJson& bucket : json.at("buckets")) {
@@ -66,6 +69,10 @@ void validate(const StepProfile& profile, const std::string& where) {
          "': the profile has the whole update; --strategy zero1 divides it by the ranks");
   }
   if (profile.ranks < 1) fail("ranks must be at least 1, got ", profile.ranks);
+  constexpr std::int64_t kMostThreads = 1 << 20;
+  if (profile.threads_per_rank < 1 || profile.threads_per_rank > kMostThreads) {
+    fail("threads_per_rank must be from 1 to ", kMostThreads, ", got ", profile.threads_per_rank);
+  }
   if (profile.compute_seconds() <= 0) fail("a step of this profile takes no time");
   if (profile.buckets.empty()) fail("there is no bucket of gradients");
   double ready = 0;
@@ -96,7 +103,7 @@ StepProfile read_step_profile(const std::filesystem::path& file) {
     validate(profile, file.string());
     return profile;
   } catch (const ProfileJson::exception& error) {
-    throw DataError(str(file.string(), " is not the profile of a step: ", error.what()));
+    throw DataError(json_refusal(file.string(), "is not the profile of a step", error));
   }
 }
 
@@ -106,6 +113,8 @@ std::string to_json(const StepProfile& profile) {
                    {"backend", profile.backend},
                    {"ranks", profile.ranks},
                    {"batch_per_rank", profile.batch_per_rank},
+                   {"processors", profile.processors},
+                   {"threads_per_rank", profile.threads_per_rank},
                    {"steps", profile.steps}};
   for (const auto& [name, member] : kSeconds) json[name] = profile.*member;
   ProfileJson buckets = ProfileJson::array();

@@ -27,6 +27,8 @@ struct StepProfile {
   std::string backend{};   ///< the wire of the run; empty: the profile is no run's
   int ranks = 1;           ///< of the run
   std::int64_t batch_per_rank = 0;
+  std::int64_t processors = 0;  ///< of the run's host, where they compute; 0: not known
+  std::int64_t threads_per_rank = 1;
   std::int64_t steps = 0;  ///< that were measured; 0: the profile is no run's
 
   double data_seconds = 0;     ///< waiting for the next batch
@@ -58,7 +60,8 @@ void validate(const StepProfile& profile, const std::string& where);
 /// values of a StepProfile. DataError for another file.
 StepProfile read_step_profile(const std::filesystem::path& file);
 
-/// {"name", "strategy", "backend", "ranks", "batch_per_rank", "steps", "data_seconds", ...,
+/// {"name", "strategy", "backend", "ranks", "batch_per_rank", "processors", "threads_per_rank",
+/// "steps", "data_seconds", ...,
 /// "buckets": [{"bytes", "ready_seconds", "parameters"}]}.
 std::string to_json(const StepProfile& profile);
 

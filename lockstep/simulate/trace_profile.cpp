@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 
 namespace lockstep {
 namespace {
@@ -19,6 +20,7 @@ using TraceJson = nlohmann::json;
 
 constexpr double kMicroseconds = 1e-6;
 constexpr std::string_view kBucketTrack = "bucket ";
+constexpr const char* kNotOurs = "is not what Lockstep writes";
 constexpr const char* kRunOfZero1 =
     "the update of a zero1 run is one rank's share and has the gather in it; trace a ddp run, "
     "--strategy zero1 predicts from it";
@@ -71,7 +73,7 @@ TraceJson read_file(const std::filesystem::path& file) {
   try {
     return TraceJson::parse(stream);
   } catch (const TraceJson::exception& error) {
-    throw DataError(str(file.string(), " is not JSON: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNotOurs, error));
   }
 }
 
@@ -326,6 +328,9 @@ StepProfile profile_of_record(const TraceJson& run) {
   profile.backend = run.at("backend").get<std::string>();
   profile.ranks = run.at("world_size").get<int>();
   profile.batch_per_rank = run.at("global_batch").get<std::int64_t>() / std::max(profile.ranks, 1);
+  profile.threads_per_rank = std::max<std::int64_t>(run.value("threads_per_rank", 1), 1);
+  // On a GPU it is not the processors that the ranks would share.
+  if (run.value("device", "") == "cpu") profile.processors = run.value("usable_processors", 0);
   if (profile.strategy == "zero1") throw DataError(kRunOfZero1);
   if (profile.strategy != "ddp") {
     throw DataError(str("a run of strategy ", profile.strategy,
@@ -341,9 +346,9 @@ auto checked(const std::filesystem::path& file, const Read& read) {
   try {
     return read(json);
   } catch (const TraceJson::exception& error) {
-    throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNotOurs, error));
   } catch (const std::logic_error& error) {  // of a number
-    throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNotOurs, error));
   } catch (const DataError& error) {
     throw DataError(str(file.string(), ": ", error.what()));
   }

@@ -68,7 +68,8 @@ TEST(BenchCommRows, KnowHowManyBytesCrossABus) {
 }
 
 TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
-  BenchCommRow row = summarize({.backend = "gloo", .ranks = 2, .dtype = "float32", .bytes = 4}, {100});
+  BenchCommRow row =
+      summarize({.backend = "gloo", .ranks = 2, .dtype = "float32", .bytes = 4}, {100});
   EXPECT_FALSE(nlohmann::json::parse(to_json({row}))[0].contains("beside_us"));
   EXPECT_THAT(table_line(row), ::testing::Not(::testing::HasSubstr("beside")));
   row.beside_us = 150;
@@ -76,18 +77,19 @@ TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
   const auto json = nlohmann::json::parse(to_json({row}))[0];
   EXPECT_EQ(json.at("beside_us"), 150);
   EXPECT_EQ(json.at("taken_us"), 60);
-  EXPECT_THAT(table_line(row), ::testing::HasSubstr("  beside computing 150 us, of which it takes 60"));
+  EXPECT_THAT(table_line(row),
+              ::testing::HasSubstr("  beside computing 150 us, of which it takes 60"));
 }
 
 TEST(BenchCommRows, AreJson) {
   const auto row = summarize(
-      {BenchCollective::kAllGather, "native", "shm", 2, "bfloat16", 1 << 20, true}, {100});
+      {BenchCollective::kAllGather, "native", "shm", 4, 2, "bfloat16", 1 << 20, true}, {100});
   const auto json = nlohmann::json::parse(to_json({row}));
   ASSERT_EQ(json.size(), 1U);
   EXPECT_EQ(json[0], nlohmann::json::parse(R"({"collective": "all_gather", "algorithm": "native",
-      "backend": "shm", "ranks": 2, "dtype": "bfloat16", "bytes": 1048576, "in_place": false,
-      "symmetric": true, "median_us": 100.0, "min_us": 100.0, "max_us": 100.0, "algbw_gbps": 10.48576,
-      "busbw_gbps": 5.24288})"));
+      "backend": "shm", "ranks": 4, "hosts": 2, "dtype": "bfloat16", "bytes": 1048576,
+      "in_place": false, "symmetric": true, "median_us": 100.0, "min_us": 100.0,
+      "max_us": 100.0, "algbw_gbps": 10.48576, "busbw_gbps": 7.86432})"));
   EXPECT_EQ(table_line(row).size(), bench_comm_heading().size());
 }
 

@@ -36,9 +36,14 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
   EXPECT_THAT(result.out, StartsWith("mnist: a run of ddp on 2 ranks over shm, "));
   EXPECT_THAT(result.out, HasSubstr("\n4096 "));
   EXPECT_THAT(result.out, HasSubstr("\nwhat if, 4096 ranks "));
+  EXPECT_THAT(result.out, HasSubstr("\nExtrapolated: the network 1gbit was never measured: "));
   const json prediction = json::parse(read_text(scratch / "prediction.json"));
   ASSERT_EQ(prediction.at("rows").size(), 13U);
   EXPECT_GT(prediction.at("rows").at(0).at("step_ms"), 0);
+  EXPECT_LT(prediction.at("rows").at(12).at("interval_ms").at(0),
+            prediction.at("rows").at(12).at("step_ms"));
+  EXPECT_GT(prediction.at("run").at("processors"), 0);
+  EXPECT_EQ(prediction.at("run").at("threads_per_rank"), 1);
   EXPECT_GT(prediction.at("rows").at(12).at("step_ms"), prediction.at("rows").at(0).at("step_ms"));
   EXPECT_EQ(prediction.at("run").at("batch_per_rank"), 8);  // of two ranks
   EXPECT_NEAR(prediction.at("run").at("buckets").at(0).at("bytes").get<double>(), 87'000, 2'000);

@@ -7,17 +7,31 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+constexpr const char* kAccepted = "nothing was thrown";
 constexpr const char* kProfile = R"({"name": "net", "forward_seconds": 0.1, "backward_seconds": 0.2,
-  "optimizer_seconds": 0.01, "buckets": [{"bytes": 1e7, "ready_seconds": 0.1}, {"bytes": 1e7, "ready_seconds": 0.2}]})";
+  "optimizer_seconds": 0.01, "buckets": [{"bytes": 1e7, "ready_seconds": 0.1},
+                                         {"bytes": 1e7, "ready_seconds": 0.2}]})";
+
+// A measurement of an all-reduce of 1,000 and of 2,000 bytes.
+std::string wire_of(const std::string& backend, int ranks, const std::string& beside = "") {
+  const auto row = [&](int bytes) {
+    return str(R"({"collective": "all_reduce", "algorithm": "auto", "backend": ")", backend,
+               R"(", "symmetric": false, "median_us": 5, "ranks": )", ranks, R"(, "bytes": )",
+               bytes, beside, "}");
+  };
+  return str("[", row(1000), ",", row(2000), "]");
+}
 
 class SimulateText : public ::testing::Test {
  protected:
@@ -32,12 +46,7 @@ class SimulateText : public ::testing::Test {
     return simulate_text(settings, simulate(settings));
   }
   std::string refusal() const {
-    try {
-      resolve(arguments_);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return message_of<Error>([&] { resolve(arguments_); });
   }
   TemporaryDirectory folder_;
   SimulateArguments arguments_;
@@ -51,9 +60,12 @@ TEST_F(SimulateText, IsATableOverRanksAndOneOfAnswers) {
           "data 0.00, forward 100.00, backward 200.00, optimizer 10.00, other 0.00 ms; "
           "20.0 MB of gradients in 2 buckets\n"
           "predicted: ddp over 100,1\n\n"
-          "ranks  step ms  efficiency  exposed ms  taken ms  stragglers ms  buckets  algorithm\n"
-          "1       310.00      100.0%        0.00      0.00           0.00        0  none\n"
-          "2       320.20       96.8%       10.20      0.00           0.00        2  "));
+          "ranks  step ms       interval ms  efficiency  exposed ms  taken ms  stragglers ms  "
+          "buckets  algorithm\n"
+          "1       310.00  287.04 to 336.96      100.0%        0.00      0.00           0.00  "
+          "      0  none\n"
+          "2       320.20  288.47 to 359.78       96.8%       10.20      0.00           0.00  "
+          "      2  "));
   EXPECT_THAT(text(), HasSubstr("\nwhat if, 4 ranks "));
   EXPECT_THAT(text(), HasSubstr("\nbf16 gradients "));
 }
@@ -63,8 +75,28 @@ TEST_F(SimulateText, IsMarkdownWhereItIsAsked) {
   EXPECT_THAT(
       text(),
       HasSubstr(
-          "| ranks | step ms | efficiency | exposed ms | taken ms | stragglers ms | buckets | "
-          "algorithm |\n|---|---:|---:|---:|---:|---:|---:|---|\n| 1 | 310.00 | 100.0% |"));
+          "| ranks | step ms | interval ms | efficiency | exposed ms | taken ms | stragglers ms | "
+          "buckets | algorithm |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n"
+          "| 1 | 310.00 | 287.04 to 336.96 | 100.0% |"));
+  EXPECT_THAT(text(), HasSubstr("\n- Interval: nine in ten of the predictions that were checked"));
+  EXPECT_THAT(text(), HasSubstr("\n- Extrapolated: the network 100,1 was never measured"));
+}
+
+TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
+  folder_.write("profile.json", str(R"({"processors": 2, "threads_per_rank": 1, )", kProfile + 1));
+  arguments_.ranks_per_host = 4;
+  EXPECT_THAT(text(), HasSubstr("\nExtrapolated: 4 ranks of one host compute with 4 threads, and "
+                                "the host of the run has 2 processors: "));
+  EXPECT_THAT(text(), EndsWith("\nExtrapolated: the network 100,1 was never measured: its latency "
+                               "and rate are assumed, and no interval was checked there (bench "
+                               "comm --beside-computing --json measures yours).\n"));
+  folder_.write("wire.json", wire_of("gloo", 2));
+  arguments_.network = (folder_ / "wire.json").string();
+  arguments_.ranks = "2";
+  EXPECT_THAT(text(),
+              EndsWith("\nExtrapolated: buckets on 2 ranks of 10 MB are beyond the "
+                       "measured 1 kB to 2 kB: their times are extrapolated (bench comm --sizes "
+                       "measures others).\n"));
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {
@@ -75,6 +107,11 @@ TEST_F(SimulateText, HasTheFiguresAsJson) {
   EXPECT_EQ(json.at("rows").at(1).at("ranks"), 2);
   EXPECT_NEAR(json.at("rows").at(1).at("step_ms").get<double>(), 320.2, 1e-6);
   EXPECT_NEAR(json.at("rows").at(1).at("exposed_ms").get<double>(), 10.2, 1e-6);
+  EXPECT_NEAR(json.at("rows").at(1).at("interval_ms").at(0).get<double>(), 320.2 / 1.11, 1e-6);
+  EXPECT_NEAR(json.at("rows").at(1).at("interval_ms").at(1).get<double>(), 320.2 / 0.89, 1e-6);
+  EXPECT_EQ(json.at("what_if").at(0).at("interval_ms").size(), 2U);
+  ASSERT_EQ(json.at("extrapolations").size(), 1U);
+  EXPECT_THAT(json.at("extrapolations").at(0).get<std::string>(), HasSubstr("never measured"));
   EXPECT_EQ(json.at("what_if").at(0).at("name"), "as it is");
 }
 
@@ -86,7 +123,7 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
     arguments_ = before;
     return text;
   };
-  EXPECT_EQ(refusal(), "accepted");
+  EXPECT_EQ(refusal(), kAccepted);
   EXPECT_THAT(with(&SimulateArguments::network, std::string("fast")),
               StartsWith("simulate: --network must be 1gbit, "));
   EXPECT_THAT(with(&SimulateArguments::algorithm, std::string("star")),
@@ -105,21 +142,31 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
               HasSubstr("there is no /none/run.json: give the folder"));
 }
 
+// One rank a host shares nothing; over shared memory all ranks have one host.
+TEST_F(SimulateText, SharesParametersWithinAHostOnly) {
+  arguments_.strategy = "zero1";
+  arguments_.shares_parameters = true;
+  EXPECT_EQ(refusal(),
+            "simulate: --shared-parameters needs ranks that share a host: give --ranks-per-host of "
+            "2 or more, or a --network measured over shm, got one rank a host over 100,1");
+  arguments_.ranks_per_host = 2;
+  EXPECT_EQ(refusal(), kAccepted);
+  arguments_.ranks_per_host = 1;
+  folder_.write("wire.json", wire_of("shm", 2));
+  arguments_.network = (folder_ / "wire.json").string();
+  EXPECT_EQ(refusal(), kAccepted);
+}
+
 // What a run's transfers cost it is told by no other number of ranks.
 TEST_F(SimulateText, RefusesARunNetworkOfAnotherRun) {
   const auto refusal_with = [&](int ranks, const std::string& beside) {
-    const auto row = [&](int bytes) {
-      return str(R"({"collective": "all_reduce", "algorithm": "auto", "backend": "shm",
-        "symmetric": false, "median_us": 5, "ranks": )",
-                 ranks, R"(, "bytes": )", bytes, beside, "}");
-    };
-    folder_.write("wire.json", str("[", row(1000), ",", row(2000), "]"));
+    folder_.write("wire.json", wire_of("shm", ranks, beside));
     arguments_.run_network = (folder_ / "wire.json").string();
     return refusal();
   };
   folder_.write("profile.json", str(R"({"ranks": 2, )", kProfile + 1));
   const std::string beside = R"(, "beside_us": 6, "taken_us": 1)";
-  EXPECT_EQ(refusal_with(2, beside), "accepted");
+  EXPECT_EQ(refusal_with(2, beside), kAccepted);
   EXPECT_THAT(refusal_with(2, ""),
               StartsWith("simulate: --run-network must be measured beside computing (bench comm "));
   EXPECT_THAT(refusal_with(4, beside),
@@ -129,11 +176,12 @@ TEST_F(SimulateText, RefusesARunNetworkOfAnotherRun) {
 TEST_F(SimulateText, ReplacesNothingThatItReads) {
   const auto expect_refusal = [&](const char* name) {
     arguments_.json = (folder_ / name).string();
-    EXPECT_THAT(refusal(), StartsWith("simulate: --json must not be a file to predict from, got "))
+    EXPECT_THAT(refusal(),
+                StartsWith("simulate: --json must not replace what a run has left, got "))
         << name;
   };
   arguments_.json = (folder_ / "prediction.json").string();
-  EXPECT_EQ(refusal(), "accepted");
+  EXPECT_EQ(refusal(), kAccepted);
   expect_refusal("profile.json");
   std::filesystem::create_symlink("profile.json", folder_ / "link.json");
   expect_refusal("link.json");

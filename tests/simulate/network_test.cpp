@@ -4,23 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing_support::message_of;
 using testing_support::TemporaryDirectory;
-
-template <class Read>
-std::string refusal_of(const Read& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(Network, HasNames) {
   double before = 1;
@@ -43,7 +35,7 @@ TEST(Network, RefusesWhatIsNone) {
   for (const char* text :
        {"", "12gbit", "18", "18,", ",2", "18,0", "-1,2", "18,2x", "nan,1", "1,inf"}) {
     EXPECT_THAT(
-        refusal_of([&] { named_network("--network", text); }),
+        message_of<Error>([&] { named_network("--network", text); }),
         HasSubstr("--network must be 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S"))
         << text;
   }
@@ -81,6 +73,28 @@ TEST(Network, IsWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(network.between_hosts.seconds(100000), 100e-6);
 }
 
+// Predictions over them differ in how well they hold.
+TEST(Network, KnowsItsWire) {
+  const TemporaryDirectory folder;
+  const auto wire_of = [&](const std::string& backend, const std::string& hosts) {
+    const auto row = [&](int bytes) {
+      return str(R"({"collective": "all_reduce", "algorithm": "auto", "symmetric": false,
+        "median_us": 1, "ranks": 2, "backend": ")",
+                 backend, "\"", hosts, R"(, "bytes": )", bytes, "}");
+    };
+    folder.write("rows.json", str("[", row(4), ",", row(8), "]"));
+    const Network network = read_network(folder / "rows.json");
+    EXPECT_EQ(network.measured->backend, backend);
+    return network.wire;
+  };
+  EXPECT_EQ(wire_of("shm", R"(, "hosts": 1)"), Wire::kSharedMemory);
+  EXPECT_EQ(wire_of("gloo", R"(, "hosts": 1)"), Wire::kOneHost);
+  EXPECT_EQ(wire_of("gloo", ""), Wire::kOneHost);
+  EXPECT_EQ(wire_of("gloo", R"(, "hosts": 2)"), Wire::kNetwork);
+  EXPECT_EQ(wire_of("nccl", R"(, "hosts": 1)"), Wire::kNetwork);
+  EXPECT_EQ(named_network("--network", "10gbit").wire, Wire::kNetwork);
+}
+
 TEST(Network, PrefersTheMemoryOfTheGroup) {
   const TemporaryDirectory folder;
   folder.write("rows.json", R"([
@@ -98,9 +112,10 @@ TEST(Network, NamesTheFileThatIsNone) {
   const TemporaryDirectory folder;
   const auto refusal = [&](const char* content) {
     folder.write("rows.json", content);
-    return refusal_of([&] { read_network(folder / "rows.json"); });
+    return message_of<Error>([&] { read_network(folder / "rows.json"); });
   };
-  for (const char* content : {"{", "{}", "[]", "[{}]", R"([{"algorithm": 1}])"}) {
+  EXPECT_THAT(refusal("["), HasSubstr("rows.json is not JSON: line 1, column 2"));
+  for (const char* content : {"{}", "[]", "[{}]", R"([{"algorithm": 1}])"}) {
     EXPECT_THAT(refusal(content),
                 HasSubstr("rows.json is not what `lockstep bench comm --json` writes: "));
   }
@@ -110,7 +125,7 @@ TEST(Network, RefusesACollectiveOfOneSize) {
   const TemporaryDirectory folder;
   const auto refusal = [&](const std::string& rows) {
     folder.write("rows.json", rows);
-    return refusal_of([&] { read_network(folder / "rows.json"); });
+    return message_of<Error>([&] { read_network(folder / "rows.json"); });
   };
   const auto row = [](const char* collective, int bytes) {
     return str(R"({"collective": ")", collective, R"(", "algorithm": "auto", "backend": "shm",
@@ -120,7 +135,7 @@ TEST(Network, RefusesACollectiveOfOneSize) {
   const std::string two_sizes = row("all_reduce", 4) + "," + row("all_reduce", 8);
   EXPECT_THAT(refusal("[" + row("all_reduce", 4) + "]"),
               HasSubstr("rows.json: all_reduce was measured with one size; "));
-  EXPECT_EQ(refusal("[" + two_sizes + "]"), "accepted");
+  EXPECT_EQ(refusal("[" + two_sizes + "]"), "nothing was thrown");
   for (const char* other : {"reduce_scatter", "all_gather"}) {
     EXPECT_THAT(refusal("[" + two_sizes + "," + row(other, 4) + "]"),
                 HasSubstr(str("rows.json: ", other, " was measured with one size; ")));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,29 @@ TEST(Simulation, OfOneRankIsItsComputing) {
   EXPECT_NEAR(step.step_seconds, 0.330, 1e-12);
   EXPECT_DOUBLE_EQ(step.efficiency, 1);
   EXPECT_EQ(step.algorithm, "none");
+}
+
+// One rank has the spread of computing alone.
+TEST(Simulation, HasTheIntervalOfItsWire) {
+  const auto share_of = [](const PredictedStep& step) {
+    EXPECT_LT(step.interval.low, step.step_seconds);
+    return 1 - step.step_seconds / step.interval.high;
+  };
+  const StepProfile run = profile_of_a_run();
+  Network network = measured_network(0);
+  const auto share = [&](Wire wire, int ranks, const SimulationOptions& options = {}) {
+    network.wire = wire;
+    return share_of(predict_step(run, network, ranks, options));
+  };
+  constexpr double kClose = 1e-12;
+  const double computing = error_share(Wire::kSharedMemory, false);
+  EXPECT_NEAR(share(Wire::kNetwork, 1), computing, kClose);
+  EXPECT_NEAR(share(Wire::kNetwork, 2, {.communicates = false}), computing, kClose);
+  EXPECT_NEAR(share(Wire::kNetwork, 2), error_share(Wire::kNetwork, false), kClose);
+  EXPECT_NEAR(share(Wire::kOneHost, 2), error_share(Wire::kOneHost, false), kClose);
+  EXPECT_NEAR(share(Wire::kOneHost, 2, {.bytes_factor = 0.005}), error_share(Wire::kOneHost, true),
+              kClose)
+      << "four buckets of 52 kB";
 }
 
 TEST(Simulation, ExposesTheLastBucket) {
@@ -133,15 +157,10 @@ TEST(Simulation, LetsMoreRanksWaitLonger) {
 }
 
 TEST(Simulation, RefusesOptionsThatCannotBe) {
-  const auto refusal = [](const SimulationOptions& options) -> std::string {
-    try {
-      validate(options, "simulate");
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
+  const auto refusal = [](const SimulationOptions& options) {
+    return testing_support::message_of<ConfigError>([&] { validate(options, "simulate"); });
   };
-  EXPECT_EQ(refusal({}), "accepted");
+  EXPECT_EQ(refusal({}), "nothing was thrown");
   EXPECT_THAT(refusal({.strategy = "pipeline"}),
               HasSubstr("simulate: --strategy must be one of ddp, zero1"));
   EXPECT_THAT(refusal({.algorithm = "star"}),

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/cli/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -33,23 +34,28 @@ BucketSizes parse_cap(const std::string& text) {
   return bucket_sizes(mebibytes);
 }
 
-// The files to read, some of which may not be there.
-std::vector<std::filesystem::path> inputs_of(const SimulateArguments& arguments) {
-  const std::filesystem::path run = arguments.run;
-  std::vector<std::filesystem::path> inputs = {run, run / "run.json", run / "trace.json",
-                                               arguments.network};
-  if (arguments.run_network) inputs.emplace_back(*arguments.run_network);
-  return inputs;
-}
-
 void refuse_to_replace_inputs(const SimulateArguments& arguments) {
   if (!arguments.json) return;
-  for (const std::filesystem::path& input : inputs_of(arguments)) {
-    std::error_code ignored;  // one of both does not exist
-    if (!std::filesystem::equivalent(input, *arguments.json, ignored)) continue;
-    throw ConfigError(
-        str(kSimulate, ": --json must not be a file to predict from, got ", *arguments.json));
+  std::vector<std::filesystem::path> inputs = {arguments.run};
+  std::error_code ignored;
+  if (std::filesystem::exists(arguments.network, ignored)) inputs.emplace_back(arguments.network);
+  if (arguments.run_network) inputs.emplace_back(*arguments.run_network);
+  require_no_input(kSimulate, "--json", *arguments.json, inputs);
+}
+
+// Where all ranks are alone on their hosts, each has parameters of its own.
+void check_shared_parameters(const SimulateSettings& settings) {
+  const SimulationOptions& options = settings.options;
+  if (!options.shares_parameters) return;
+  if (options.strategy != "zero1") {
+    throw ConfigError(str(kSimulate, ": --shared-parameters belongs to --strategy zero1"));
   }
+  if (options.ranks_per_host > 1 || settings.network.wire == Wire::kSharedMemory) return;
+  throw ConfigError(str(kSimulate,
+                        ": --shared-parameters needs ranks that share a host: give "
+                        "--ranks-per-host of 2 or more, or a --network measured over shm, got one "
+                        "rank a host over ",
+                        settings.network.name));
 }
 
 // What the run's own transfers took from its backward.
@@ -113,9 +119,7 @@ SimulateSettings resolve(const SimulateArguments& arguments) {
   validate(options, kSimulate);
   settings.network = find_network(str(kSimulate, ": --network"), arguments.network);
   settings.profile = find_step_profile(arguments.run);
-  if (options.shares_parameters && options.strategy != "zero1") {
-    throw ConfigError(str(kSimulate, ": --shared-parameters belongs to --strategy zero1"));
-  }
+  check_shared_parameters(settings);
   if (!arguments.run_network) return settings;
   const Network run_network = read_run_network(*arguments.run_network, settings.profile);
   settings.profile = without_transfers(settings.profile, run_network);

@@ -47,7 +47,8 @@ std::vector<int> parse_rank_list(const std::string& option, const std::string& t
 
 /// Reads the run and the networks. ConfigError names the option: a --json that would replace one of
 /// the files to read, a --run-network that was not measured on the run's number of ranks or not
-/// beside computing, and what else cannot be. DataError names the file.
+/// beside computing, --shared-parameters of ranks that share no host, and what else cannot be.
+/// DataError names the file.
 SimulateSettings resolve(const SimulateArguments& arguments);
 
 }  // namespace lockstep

@@ -13,16 +13,19 @@ namespace lockstep {
 struct SimulateResult {
   std::vector<PredictedStep> rows;
   std::vector<WhatIf> answers;
+  std::vector<std::string> extrapolations;  ///< extrapolation.h
 };
 
 SimulateResult simulate(const SimulateSettings& settings);
 
-/// A heading and two tables in the settings' format, with a newline behind each line.
+/// A heading, two tables in the settings' format, and a line for each extrapolation, with a newline
+/// behind each line.
 std::string simulate_text(const SimulateSettings& settings, const SimulateResult& result);
 
 /// {"run": the profile (step_profile.h), "strategy", "network", "algorithm", "ranks_per_host",
-/// "rows": [{"ranks", "step_ms", "efficiency", "exposed_ms", "taken_ms", "straggler_ms",
-/// "algorithm", "buckets"}], "what_if": the same with "name"}.
+/// "rows": [{"ranks", "step_ms", "interval_ms": [low, high], "efficiency", "exposed_ms",
+/// "taken_ms", "straggler_ms", "algorithm", "buckets"}], "what_if": the same with "name",
+/// "extrapolations": [sentence]}.
 std::string to_json(const SimulateSettings& settings, const SimulateResult& result);
 
 }  // namespace lockstep

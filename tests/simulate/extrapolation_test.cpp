@@ -1,0 +1,102 @@
+#include <lockstep/simulate/extrapolation.h>
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ExtrapolationTest : public ::testing::Test {
+ protected:
+  ExtrapolationTest() {
+    profile_.backward_seconds = 0.1;
+    profile_.processors = 4;
+    profile_.threads_per_rank = 2;
+    for (const double bytes : {1e6, 4e6}) {
+      profile_.buckets.push_back({.bytes = bytes, .ready_seconds = 0.1});
+    }
+    network_.name = "gloo, measured";
+    network_.wire = Wire::kNetwork;
+    network_.measured = MeasuredNetwork{.ranks = 2, .backend = "gloo"};
+    measure(1e3, 1e7);
+  }
+  void measure(double least, double most) {
+    network_.measured->all_reduce.alone = MessageCost({{least, 1e-4}, {most, 1e-2}});
+  }
+  std::vector<std::string> found(const std::vector<int>& ranks) const {
+    return extrapolations(profile_, network_, ranks, options_);
+  }
+
+  StepProfile profile_;
+  Network network_;
+  SimulationOptions options_;
+};
+
+TEST_F(ExtrapolationTest, SaysNothingOfWhatWasMeasured) {
+  EXPECT_THAT(found({1, 2}), IsEmpty());
+  network_.wire = Wire::kSharedMemory;
+  network_.measured->backend = "shm";
+  EXPECT_THAT(found({2}), IsEmpty());
+}
+
+TEST_F(ExtrapolationTest, NamesANetworkThatWasNeverMeasured) {
+  network_ = named_network("--network", "10gbit");
+  EXPECT_THAT(found({1, 8}), ElementsAre(AllOf(HasSubstr("the network 10gbit was never measured"),
+                                               HasSubstr("no interval was checked"))));
+  EXPECT_THAT(found({1}), IsEmpty()) << "one rank needs none";
+}
+
+TEST_F(ExtrapolationTest, NamesABackendThatNoPredictionWasCheckedOn) {
+  network_.measured->backend = "nccl";
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("no prediction over nccl was ever compared")));
+}
+
+TEST_F(ExtrapolationTest, NamesRanksThatTheNetworkWasNotMeasuredOn) {
+  EXPECT_THAT(found({1, 2, 4, 8}),
+              ElementsAre(HasSubstr("measured on 2 ranks: what it takes on 4 to 8 is modelled")));
+  EXPECT_THAT(found({2, 4}), ElementsAre(HasSubstr("what it takes on 4 is modelled")));
+}
+
+TEST_F(ExtrapolationTest, NamesSizesThatWereNotMeasured) {
+  measure(1e3, 3.5e6);
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("buckets on 2 ranks of 1 MB to 4 MB are beyond the "
+                                                "measured 1 kB to 3.5 MB")));
+  options_.bytes_factor = 0.5;
+  EXPECT_THAT(found({2}), IsEmpty());
+  options_.bytes_factor = 1;
+  options_.buckets = BucketSizes{.cap_bytes = 1e8, .first_cap_bytes = 1e8};
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("buckets on 2 ranks of 5 MB are beyond")));
+  options_.buckets.reset();
+  measure(1e4, 1e7);
+  const std::vector<std::string> many = found({1024});
+  ASSERT_EQ(many.size(), 2U);
+  EXPECT_THAT(many[1], HasSubstr("messages on 1024 ranks of 977 B to 3.91 kB are beyond the "
+                                 "measured 5 kB to 5 MB"));
+}
+
+TEST_F(ExtrapolationTest, NamesRanksThatShareProcessors) {
+  options_.ranks_per_host = 3;
+  EXPECT_THAT(found({2}), IsEmpty());
+  EXPECT_THAT(found({6}),
+              ElementsAre(HasSubstr("3 ranks of one host compute with 6 threads, and the host of "
+                                    "the run has 4 processors"),
+                          HasSubstr("is modelled")));
+  options_.ranks_per_host = 1;
+  EXPECT_THAT(found({6}), ElementsAre(HasSubstr("is modelled"))) << "each rank has a host";
+  network_.wire = Wire::kOneHost;  // which has them all
+  EXPECT_THAT(found({6}), ElementsAre(HasSubstr("6 ranks of one host compute with 12 threads"),
+                                      HasSubstr("is modelled")));
+  profile_.processors = 0;
+  EXPECT_THAT(found({6}), ElementsAre(HasSubstr("is modelled"))) << "not known";
+}
+
+}  // namespace
+}  // namespace lockstep
