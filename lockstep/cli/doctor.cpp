@@ -176,7 +176,8 @@ void add_doctor_command(CLI::App& app) {
   const auto arguments = std::make_shared<DoctorArguments>();
   command
       ->add_option("RUN", arguments->run,
-                   "Folder of a run (train --out DIR): say what limited it, and what to try")
+                   "Folder of a run (train --out DIR) or its record (train --json FILE): say what "
+                   "limited it, and what to try")
       ->type_name("")
       ->check(not_empty());
   command->add_option("--json", arguments->json, "Also write the findings to this file")

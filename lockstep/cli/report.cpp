@@ -1,4 +1,4 @@
-// `lockstep report`: what training runs have left in their folders, as one HTML file.
+// `lockstep report`: what training runs have left in their folders and records, as one HTML file.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -14,7 +14,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/report/html/report_page.h>
+#include <lockstep/report/html/run_data.h>
 #include <lockstep/report/output.h>
+#include <lockstep/report/run_place.h>
 #include <lockstep/report/run_record.h>
 #include <lockstep/report/text.h>
 
@@ -28,14 +30,20 @@ struct ReportArguments {
   std::string out{};
 };
 
-// Where the page goes unless --out says so: into the first folder.
+// Where the page goes unless --out says so: into the first folder, else beside the first record,
+// under its name.
 std::filesystem::path default_page(const std::vector<std::filesystem::path>& inputs) {
   const auto is_folder = [](const std::filesystem::path& input) {
     std::error_code ignored;
     return std::filesystem::is_directory(input, ignored);
   };
   const auto folder = std::ranges::find_if(inputs, is_folder);
-  return (folder == inputs.end() ? inputs.front() : *folder) / "report.html";
+  if (folder != inputs.end()) return *folder / "report.html";
+  const auto record = std::ranges::find_if(inputs, html::holds_run_record);
+  if (record == inputs.end()) return inputs.front() / "report.html";
+  const RunPlace place = place_of_run(*record);
+  if (!place.folder.empty()) return place.folder / "report.html";
+  return std::filesystem::path(place.record).replace_extension(".html");
 }
 
 void write_report(const ReportArguments& arguments) {
@@ -60,14 +68,16 @@ void add_report_command(CLI::App& app) {
   command
       ->add_option(
           "RUN", arguments->inputs,
-          "Folders of runs (train --out DIR), which the page compares; files of bench table "
-          "--json among them add to its chart of scaling")
+          "Folders of runs (train --out DIR) or their records (train --json FILE), which the page "
+          "compares; files of bench table --json among them add to its chart of scaling")
       ->type_name("")
       ->required()
       ->check(not_empty());
   command
-      ->add_option("--out", arguments->out,
-                   "The page to write (default: report.html in the first run's folder)")
+      ->add_option(
+          "--out", arguments->out,
+          "The page to write (default: report.html in the first run's folder, or the first "
+          "record's name with .html)")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([arguments] { write_report(*arguments); });

@@ -70,6 +70,39 @@ TEST_F(ReportCommand, ComparesThreeRuns) {
   }
 }
 
+// What `train --json` has written stands for a folder: as the only input, and beside one.
+TEST_F(ReportCommand, TakesTheRecordsOfRuns) {
+  const ProgramResult trained =
+      train({"mnist", "--max-epochs", "2", "--batch-size", "16", "--threads", "1", "--accelerator",
+             "cpu", "--json", in_scratch("mnist_ddp.json"), "--nproc-per-node", "2"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProgramResult alone = report({in_scratch("mnist_ddp.json")});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.out, HasSubstr("mnist_ddp.html: "));
+  const std::string page = read_text(scratch / "mnist_ddp.html");
+  EXPECT_EQ(malformed(page), "");
+  for (const char* part :
+       {"Lockstep: mnist_ddp<", "a record without the command and the time of its run",
+        "epoch 2, backward: ", "Validation: accuracy", "id=\"limits\"", "id=\"configuration\""}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("<code></code>")));
+
+  write_sample_record(scratch, "run", {});
+  const ProgramResult both = report({in_scratch("mnist_ddp.json"), in_scratch("run/run.json")});
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  const std::string compared = read_text(scratch / "mnist_ddp.html");
+  EXPECT_EQ(malformed(compared), "");
+  EXPECT_THAT(compared, HasSubstr("Lockstep: mnist_ddp, run<"));
+  EXPECT_EQ(report({in_scratch("run/run.json")}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run/report.html"));
+
+  const ProgramResult advice =
+      run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("mnist_ddp.json")});
+  EXPECT_EQ(advice.exit_code, 0) << advice.err;
+  EXPECT_THAT(advice.out, HasSubstr("mnist"));
+}
+
 // Where the rows of a table come first, the page still goes into the run's folder.
 TEST_F(ReportCommand, WritesIntoTheFirstFolder) {
   write_sample_record(scratch, "run", {});
@@ -98,6 +131,9 @@ TEST_F(ReportCommand, ReplacesNoInput) {
 
 TEST_F(ReportCommand, SaysWhatItCannotDo) {
   write_sample_record(scratch, "run", {});
+  scratch.write("rows.json", "[]");
+  scratch.write("other.json", "[1]");
+  scratch.write("cut.json", R"({"epochs")");
   ASSERT_EQ(mkfifo(in_scratch("pipe").c_str(), 0600), 0);
   struct Case {
     std::vector<std::string> arguments;
@@ -113,11 +149,19 @@ TEST_F(ReportCommand, SaysWhatItCannotDo) {
       {{in_scratch("run"), "--out", in_scratch("no/page.html")}, 2, "report: --out: the folder "},
       {{in_scratch("run"), "--out", in_scratch("run")}, 2, "it is a folder"},
       {{in_scratch("run"), "--out", in_scratch("pipe")}, 2, "a device, a pipe or a socket"},
-      {{in_scratch("run/run.json")}, 1, "holds no rows of `lockstep bench table --json`"}};
+      {{in_scratch("rows.json")},
+       2,
+       "report: give at least one folder that `lockstep train --out` has written, or a record of"},
+      {{in_scratch("other.json"), in_scratch("run")},
+       1,
+       "other.json is neither a record of `lockstep train --json` nor rows of `lockstep bench "
+       "table --json`: expected object, got number"},
+      {{in_scratch("cut.json")}, 1, "cut.json is not JSON: line 1, column 10"}};
   for (const Case& each : cases) {
     expect_one_error(report(each.arguments), each.exit_code, each.text, each.text);
   }
-  EXPECT_THAT(scratch.names(), ::testing::ElementsAre("pipe", "run"));
+  EXPECT_THAT(scratch.names(),
+              ::testing::ElementsAre("cut.json", "other.json", "pipe", "rows.json", "run"));
   EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
@@ -203,17 +204,12 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
 }
 
 TEST_F(RunFactsTest, NameTheFileThatIsNotOurs) {
-  const auto refusal = [&]() -> std::string {
-    try {
-      read_run_facts(folder_.path());
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "accepted";
+  const auto refusal = [&] {
+    return testing_support::message_of<DataError>([&] { read_run_facts(folder_.path()); });
   };
   EXPECT_THAT(refusal(), HasSubstr("has no run.json: give the folder that"));
   folder_.write("run.json", "{");
-  EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON"));
+  EXPECT_THAT(refusal(), HasSubstr("run.json is not JSON: line 1, column 2"));
   folder_.write("run.json", "{}");
   EXPECT_THAT(refusal(), HasSubstr("run.json is not what Lockstep writes"));
   folder_.write("run.json", R"({"epochs": []})");

@@ -7,12 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 #include <lockstep/report/advice/trace_facts.h>
+#include <lockstep/report/run_place.h>
 
 namespace lockstep {
 namespace {
 
 using FileJson = nlohmann::json;
+
+constexpr const char* kNotOurs = "is not what Lockstep writes";
 
 std::string content_of(const std::filesystem::path& file) {
   std::ifstream stream(file);
@@ -71,12 +75,10 @@ auto facts_in(const std::filesystem::path& file, const Read& read) {
   const std::string text = content_of(file);
   try {
     return read(text);
-  } catch (const FileJson::parse_error& error) {
-    throw DataError(str(file.string(), " is not JSON: ", error.what()));
   } catch (const FileJson::exception& error) {
-    throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNotOurs, error));
   } catch (const std::logic_error& error) {  // of a number
-    throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNotOurs, error));
   } catch (const DataError& error) {
     throw DataError(str(file.string(), ": ", error.what()));
   }
@@ -84,17 +86,17 @@ auto facts_in(const std::filesystem::path& file, const Read& read) {
 
 }  // namespace
 
-RunFacts read_run_facts(const std::filesystem::path& folder) {
-  const std::filesystem::path record = folder / "run.json";
+RunFacts read_run_facts(const std::filesystem::path& run) {
+  const RunPlace place = place_of_run(run);
   std::error_code error;
-  if (!std::filesystem::exists(record, error)) {
-    throw DataError(str(folder.string(),
+  if (!std::filesystem::exists(place.record, error)) {
+    throw DataError(str(run.string(),
                         " has no run.json: give the folder that `lockstep train --out` "
-                        "has written"));
+                        "has written, or a record of `lockstep train --json`"));
   }
-  RunFacts facts = facts_in(record, facts_of_record);
-  const std::filesystem::path trace = folder / "trace.json";
-  if (!std::filesystem::exists(trace, error)) return facts;
+  RunFacts facts = facts_in(place.record, facts_of_record);
+  const std::filesystem::path trace = place.folder / "trace.json";
+  if (place.folder.empty() || !std::filesystem::exists(trace, error)) return facts;
   facts.trace =
       facts_in(trace, [&](const std::string& text) { return facts_of_trace(text, facts.ranks); });
   if (facts.trace->steps == 0) facts.trace.reset();

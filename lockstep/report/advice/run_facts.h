@@ -32,8 +32,9 @@ struct RunFacts {
   std::optional<TraceFacts> trace{};
 };
 
-/// Reads `run.json` in `folder` and, where it is, `trace.json`. DataError where the first is
-/// missing, where one of them is not what Lockstep writes, and for a run without a whole epoch.
-RunFacts read_run_facts(const std::filesystem::path& folder);
+/// Reads a run's record and, where it lies in the folder of the run, `trace.json` beside it. `run`
+/// is that folder or a file (run_place.h). DataError where the record is missing, where one of both
+/// is not what Lockstep writes, and for a run without a whole epoch.
+RunFacts read_run_facts(const std::filesystem::path& run);
 
 }  // namespace lockstep

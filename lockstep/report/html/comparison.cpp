@@ -105,6 +105,13 @@ std::string state_text(const RunData& run) {
   return run.error.empty() ? run.state : str(run.state, ": ", run.error);
 }
 
+// When and how the run was started, as HTML.
+std::string origin_of(const RunData& run) {
+  if (run.started.empty()) return "a record without the command and the time of its run";
+  return str("started ", svg::escaped(run.started), "<br/><code>", svg::escaped(run.command),
+             "</code>");
+}
+
 // A class of the style, whatever the file says.
 std::string state_class(const RunData& run) {
   for (const char* known : {"complete", "failed", "running"}) {
@@ -184,8 +191,7 @@ std::string overview(const Runs& runs) {
   std::string text;
   for (const RunData& run : runs) {
     text += str("<p><b>", svg::escaped(run.name), "</b>: <span class=\"", state_class(run), "\">",
-                svg::escaped(state_text(run)), "</span>, started ", svg::escaped(run.started),
-                "<br/><code>", svg::escaped(run.command), "</code></p>\n");
+                svg::escaped(state_text(run)), "</span>, ", origin_of(run), "</p>\n");
   }
   if (runs.size() == 1) {
     text += "<div class=\"cards\">\n";

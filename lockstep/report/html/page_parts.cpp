@@ -101,6 +101,7 @@ std::string text_of(const Figure& figure) {
                          figure.picture, "<details><summary>Rows and command</summary>\n",
                          text_of(figure.table, "rows of: " + figure.title));
   for (const auto& [run, command] : figure.commands) {
+    if (command.empty()) continue;  // a record of `lockstep train --json` does not have it
     text += str("<p>", svg::escaped(run), ": <code>", svg::escaped(command), "</code></p>\n");
   }
   return text + "</details>\n</figure>\n";

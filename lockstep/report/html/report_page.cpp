@@ -88,7 +88,7 @@ std::string report_page(const std::vector<fs::path>& inputs, const std::string& 
   std::vector<RankRate> rates;
   for (const fs::path& input : inputs) {
     std::error_code ignored;
-    if (fs::is_regular_file(input, ignored)) {
+    if (fs::is_regular_file(input, ignored) && !holds_run_record(input)) {
       const std::vector<RankRate> more = read_table_rates(input);
       rates.insert(rates.end(), more.begin(), more.end());
     } else {
@@ -96,7 +96,9 @@ std::string report_page(const std::vector<fs::path>& inputs, const std::string& 
     }
   }
   if (runs.empty()) {
-    throw ConfigError("report: give at least one folder that `lockstep train --out` has written");
+    throw ConfigError(
+        "report: give at least one folder that `lockstep train --out` has written, or a record of "
+        "`lockstep train --json`");
   }
   tell_apart(runs);
   const std::vector<RankRate> own = rates_of(runs);

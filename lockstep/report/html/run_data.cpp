@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
+#include <lockstep/report/run_place.h>
 
 namespace lockstep::html {
 namespace {
@@ -77,10 +79,10 @@ RunData data_of(const RecordJson& run) {
   RunData data{.subject = str(run.at("recipe").get<std::string>(), ", ",
                               run.at("strategy").get<std::string>(), ", loader ",
                               run.at("loader").get<std::string>()),
-               .state = run.at("state").get<std::string>(),
+               .state = run.value("state", "complete"),  // a record is written at the end
                .error = run.contains("error") ? setting_text(run.at("error")) : "",
-               .started = run.at("started").get<std::string>(),
-               .command = run.at("command").get<std::string>(),
+               .started = run.value("started", ""),
+               .command = run.value("command", ""),
                .ranks = run.at("world_size").get<int>() *
                         static_cast<int>(number_at(run, "devices").value_or(1)),
                .seconds = number_at(run, "seconds_total").value_or(0),
@@ -99,6 +101,15 @@ bool has_trained(const std::vector<EpochData>& epochs) {
   return steps > 0;
 }
 
+// The name of the folder, or that of a record alone without its end.
+std::string name_of(const RunPlace& place) {
+  if (place.folder.empty()) return place.record.stem().string();
+  // "run", "run/" and "." have a name each.
+  const std::filesystem::path folder =
+      std::filesystem::absolute(place.folder / "").lexically_normal();
+  return folder.parent_path().filename().string();
+}
+
 }  // namespace
 
 const std::vector<std::string>& phase_names() {
@@ -107,29 +118,36 @@ const std::vector<std::string>& phase_names() {
   return names;
 }
 
-RunData read_run_data(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / "run.json";
+bool holds_run_record(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return false;
   std::ifstream stream(file);
+  const RecordJson json = RecordJson::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("epochs");
+}
+
+RunData read_run_data(const std::filesystem::path& run) {
+  const RunPlace place = place_of_run(run);
+  std::ifstream stream(place.record);
   if (!stream) {
-    throw DataError(
-        str(folder.string(),
-            " has no run.json: give the folder that `lockstep train --out` has written"));
+    throw DataError(str(run.string(),
+                        " has no run.json: give the folder that `lockstep train --out` has "
+                        "written, or a record of `lockstep train --json`"));
   }
   RunData data;
   try {
     data = data_of(RecordJson::parse(stream));
   } catch (const RecordJson::exception& error) {
-    throw DataError(str(file.string(), " is not what Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(place.record.string(), "is not what Lockstep writes", error));
   }
-  // "run", "run/" and "." have a name each.
-  const std::filesystem::path place = std::filesystem::absolute(folder / "").lexically_normal();
-  data.name = place.parent_path().filename().string();
-  if (has_trained(data.epochs)) data.facts = read_run_facts(folder);
+  data.name = name_of(place);
+  if (has_trained(data.epochs)) data.facts = read_run_facts(run);
+  if (place.folder.empty()) return data;
   std::error_code ignored;
-  if (std::filesystem::exists(folder / "trace.json", ignored)) {
-    data.trace = read_traced_run(folder / "trace.json");
+  if (std::filesystem::exists(place.folder / "trace.json", ignored)) {
+    data.trace = read_traced_run(place.folder / "trace.json");
   }
-  data.pictures = read_pictures(folder);
+  data.pictures = read_pictures(place.folder);
   return data;
 }
 

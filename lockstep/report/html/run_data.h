@@ -1,4 +1,4 @@
-// What a run's folder holds, for its page.
+// What a run's folder or record holds, for its page.
 #pragma once
 
 #include <filesystem>
@@ -31,12 +31,12 @@ struct EpochData {
 const std::vector<std::string>& phase_names();
 
 struct RunData {
-  std::string name{};     ///< of the folder
+  std::string name{};     ///< of the folder, or of the record without its end
   std::string subject{};  ///< recipe, strategy and loader: what may be compared by its ranks
   std::string state{};    ///< "running", "complete", "failed"
   std::string error{};
-  std::string started{};
-  std::string command{};
+  std::string started{};  ///< empty in a record of `lockstep train --json`, and so is
+  std::string command{};  ///< this
   std::vector<std::pair<std::string, std::string>> configuration{};
   int ranks = 1;          ///< times the devices of strategy dp
   double seconds = 0;     ///< of the whole run; 0: not known
@@ -47,9 +47,12 @@ struct RunData {
   std::vector<RunPictureFile> pictures{};
 };
 
-/// Reads run.json and whatever lies beside it. DataError where that is missing or is not what
-/// Lockstep writes.
-RunData read_run_data(const std::filesystem::path& folder);
+/// Whether `file` holds the record of a run: run.json, or what `lockstep train --json` has written.
+bool holds_run_record(const std::filesystem::path& file);
+
+/// Reads the record of a run and, where `run` is the run's folder or the run.json in it, whatever
+/// lies beside it. DataError where the record is missing or is not what Lockstep writes.
+RunData read_run_data(const std::filesystem::path& run);
 
 /// Images per second of the best epoch; 0 without an epoch.
 double best_rate(const RunData& run);

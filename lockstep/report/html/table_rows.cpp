@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 
 namespace lockstep::html {
 namespace {
@@ -41,8 +42,10 @@ std::vector<RankRate> read_table_rates(const std::filesystem::path& file) {
     }
     return rates;
   } catch (const RowJson::exception& error) {
-    throw DataError(
-        str(file.string(), " holds no rows of `lockstep bench table --json`: ", error.what()));
+    throw DataError(json_refusal(file.string(),
+                                 "is neither a record of `lockstep train --json` nor rows of "
+                                 "`lockstep bench table --json`",
+                                 error));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/json_problem.h>
 #include <lockstep/report/waited_rank.h>
 
 namespace lockstep::html {
@@ -16,6 +17,7 @@ using TraceJson = nlohmann::json;
 using Place = std::tuple<int, int, double>;  // process, thread, time
 
 constexpr int kMostRanks = 1 << 20;
+constexpr const char* kNoTrace = "is not a trace that Lockstep writes";
 constexpr const char* kStep = "step";
 constexpr const char* kTraining = "training";
 constexpr const char* kWaitForData = "wait for data";
@@ -134,9 +136,9 @@ TracedRun read_traced_run(const std::filesystem::path& file) {
   try {
     return run_of(TraceJson::parse(stream));
   } catch (const TraceJson::exception& error) {
-    throw DataError(str(file.string(), " is not a trace that Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNoTrace, error));
   } catch (const DataError& error) {
-    throw DataError(str(file.string(), " is not a trace that Lockstep writes: ", error.what()));
+    throw DataError(json_refusal(file.string(), kNoTrace, error));
   }
 }
 
