@@ -25,6 +25,12 @@ class BenchTableCommand : public TrainCommand {
     return run_to_end(
         words, {{"XDG_CACHE_HOME", in_scratch("cache")}, {"LOCKSTEP_DATA", data.path().string()}});
   }
+  // The MNIST net with batches of 8, two steps an epoch, on a processor with one thread a rank.
+  ProgramResult short_mnist_table(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"mnist", "--batch-per-rank", "8", "--epochs", "1", "--max-steps",
+                               "2", "--threads", "1", "--accelerator", "cpu"});
+    return table(more);
+  }
   nlohmann::json rows_in(const std::string& name) const {
     return nlohmann::json::parse(read_text(scratch / name));
   }
@@ -62,8 +68,7 @@ TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
 
 TEST_F(BenchTableCommand, TracesEachRow) {
   const ProgramResult result =
-      table({"mnist", "--ranks", "1,2", "--batch-per-rank", "8", "--epochs", "1", "--max-steps",
-             "2", "--threads", "1", "--accelerator", "cpu", "--trace", in_scratch("traces")});
+      short_mnist_table({"--ranks", "1,2", "--trace", in_scratch("traces")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   for (const char* name :
        {"single-native-1-rank-batch-per-rank-8.json", "ddp-native-2-ranks-batch-per-rank-8.json"}) {
@@ -77,35 +82,17 @@ TEST_F(BenchTableCommand, TracesEachRow) {
 }
 
 TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
-  const ProgramResult result = table({"mnist",
-                                      "--ranks",
-                                      "1,2",
-                                      "--strategies",
-                                      "ddp,dp,zero1",
-                                      "--kernels",
-                                      "fused,libtorch",
-                                      "--batch-per-rank",
-                                      "8",
-                                      "--epochs",
-                                      "1",
-                                      "--rounds",
-                                      "2",
-                                      "--max-steps",
-                                      "2",
-                                      "--threads",
-                                      "1",
-                                      "--accelerator",
-                                      "cpu",
-                                      "--format",
-                                      "markdown",
-                                      "--json",
-                                      in_scratch("table.json")});
+  const ProgramResult result = short_mnist_table(
+      {"--ranks", "1,2", "--strategies", "ddp,dp,zero1", "--kernels", "fused,libtorch", "--rounds",
+       "2", "--format", "markdown", "--json", in_scratch("table.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("| strategy | loader | kernels | ranks | threads | batch per rank |"),
                     HasSubstr("| single | native | fused | 1 | 1 | 8 | 2 |"),
                     HasSubstr("| zero1 | native | libtorch | 2"),
-                    HasSubstr("- An epoch was cut to 2 steps (--max-steps).")));
+                    HasSubstr("- An epoch was cut to 2 steps (--max-steps)."),
+                    HasSubstr("- Seconds are those of the only epoch of each run (--epochs 1), "
+                              "warm-up included")));
   const nlohmann::json rows = rows_in("table.json");
   ASSERT_EQ(rows.size(), 8U);
   const char* const strategies[] = {"single", "ddp", "dp", "zero1"};
@@ -115,6 +102,9 @@ TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
     EXPECT_EQ(rows[i]["ranks"], i < 2 ? 1 : 2);
     EXPECT_EQ(rows[i]["batch_per_rank"], 8);
     EXPECT_EQ(rows[i]["rounds"], 2);
+    EXPECT_EQ(rows[i]["epochs"], 1);
+    EXPECT_EQ(rows[i]["max_steps"], 2);
+    EXPECT_FALSE(rows[i]["notes"].empty());
     EXPECT_GT(rows[i]["efficiency"], 0.0);
   }
 }
@@ -145,26 +135,9 @@ cat >"$report" <<END
  "epochs": [{"seconds": 4, "images_per_second": 4, "processor_seconds": 2, "phases": {"data": 1}}]}
 END
 )");
-  const ProgramResult result = table({"mnist",
-                                      "--ranks",
-                                      "1,2",
-                                      "--batch-per-rank",
-                                      "8",
-                                      "--epochs",
-                                      "1",
-                                      "--max-steps",
-                                      "2",
-                                      "--threads",
-                                      "1",
-                                      "--accelerator",
-                                      "cpu",
-                                      "--with-peers",
-                                      "--peer-python",
-                                      "sh",
-                                      "--peers",
-                                      in_scratch("peers"),
-                                      "--json",
-                                      in_scratch("table.json")});
+  const ProgramResult result =
+      short_mnist_table({"--ranks", "1,2", "--with-peers", "--peer-python", "sh", "--peers",
+                         in_scratch("peers"), "--json", in_scratch("table.json")});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("error: bench table: PyTorch's ddp, dataloader, 2 ranks, batch "
                                     "per rank 8 failed: "));
@@ -185,9 +158,9 @@ END
 
 TEST_F(BenchTableCommand, EndsAPeerThatHangs) {
   scratch.write("peers/train_epochs.py", "sleep 600\n");
-  const ProgramResult result = table({"mnist", "--ranks", "1", "--batch-per-rank", "8", "--epochs",
-                                      "1", "--max-steps", "1", "--with-peers", "--peer-python",
-                                      "sh", "--peers", in_scratch("peers"), "--peer-timeout", "1"});
+  const ProgramResult result =
+      short_mnist_table({"--ranks", "1", "--with-peers", "--peer-python", "sh", "--peers",
+                         in_scratch("peers"), "--peer-timeout", "1"});
   expect_one_error(result, 1, "failed: it did not end within 1 s (--peer-timeout)", "hangs");
 }
 
@@ -195,6 +168,8 @@ TEST_F(BenchTableCommand, RefusesBadUsageBeforeItMeasures) {
   expect_one_error(table({"autoencoder"}), 2, "autoencoder: give --data DIR", "no folder");
   expect_one_error(table({"mnist", "--ranks", "1,x"}), 2,
                    "--ranks must be whole numbers with commas, as in 1,2,4, got '1,x'", "ranks");
+  expect_one_error(table({"mnist", "--ranks", "1,1"}), 2,
+                   "bench table: --ranks must name each value once, got 1 twice in '1,1'", "twice");
   expect_one_error(table({"mnist", "--strategies", "pipeline", "--ranks", "2,9"}), 2, "--stages 9",
                    "too many stages");
   expect_one_error(table({"mnist", "--with-peers", "--peers", in_scratch("none")}), 2,

@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -195,6 +196,40 @@ TEST(BenchTable, WritesTheSameValuesAsCsvAndAsJson) {
   EXPECT_EQ(all[2]["peer"], "torch 2.13.0, dataloader with 1 worker");
   EXPECT_EQ(all[2]["exposed_communication_s"], nullptr);
   EXPECT_EQ(all[1]["gpu_utilisation"], nullptr);
+}
+
+// What was measured, and what readers must know, stays with the rows.
+TEST(BenchTable, HasItsNotesInEachRow) {
+  std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  rows[1].oversubscribed = true;
+  const BenchTableNotes notes{.epochs = 4, .max_steps = 10, .more = {"Others used 5%, \"top\"."}};
+  const json all = json::parse(bench_table_text(rows, notes, "json"));
+  for (const json& row : all) {
+    EXPECT_EQ(row["epochs"], 4);
+    EXPECT_EQ(row["max_steps"], 10);
+    EXPECT_EQ(row["includes_warm_up"], false);
+    EXPECT_THAT(row["notes"].get<std::vector<std::string>>(),
+                AllOf(Contains("An epoch was cut to 10 steps (--max-steps)."),
+                      Contains("* More compute threads than processors: ranks share a processor."),
+                      Contains("Others used 5%, \"top\".")));
+  }
+  const std::string csv = bench_table_text(rows, notes, "csv");
+  EXPECT_THAT(csv,
+              AllOf(HasSubstr(",rounds,epochs,max_steps,includes_warm_up,"), HasSubstr(",notes\n"),
+                    HasSubstr(",1,4,10,false,"), HasSubstr("Others used 5%, \"\"top\"\".\"\n")));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
+  EXPECT_EQ(json::parse(bench_table_text(rows, {}, "json"))[0]["max_steps"], nullptr);
+}
+
+TEST(BenchTable, SaysWhereTheWarmUpIsTimed) {
+  const std::vector<BenchTableRow> rows = {table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)};
+  EXPECT_THAT(bench_table_text(rows, {.epochs = 1}, "table"),
+              AllOf(HasSubstr("the only epoch of each run (--epochs 1), warm-up included"),
+                    Not(HasSubstr("the first warms up"))));
+  EXPECT_EQ(json::parse(bench_table_text(rows, {.epochs = 1}, "json"))[0]["includes_warm_up"],
+            true);
+  EXPECT_THAT(bench_table_text(rows, {.epochs = 2}, "table"),
+              AllOf(HasSubstr("the first warms up"), Not(HasSubstr("warm-up included"))));
 }
 
 TEST(BenchTable, RefusesWhatIsNoRecordOfARun) {

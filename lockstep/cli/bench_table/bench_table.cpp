@@ -184,7 +184,8 @@ class TableRun {
 // What readers must know beside the rows.
 BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableSettings& table,
                          const std::vector<BenchTableRow>& rows, std::optional<double> others) {
-  BenchTableNotes notes{.max_steps = arguments.max_steps, .more = table.notes};
+  BenchTableNotes notes{
+      .epochs = arguments.epochs, .max_steps = arguments.max_steps, .more = table.notes};
   std::string programs = "Lockstep with LibTorch " TORCH_VERSION;
   std::vector<std::string> peers;
   for (const BenchTableRow& row : rows) {
@@ -264,7 +265,7 @@ void add_bench_table_command(CLI::App& bench) {
       ->add_option(
           "--epochs", to->epochs,
           "Epochs of each run: the seconds are those without the first, which warms up and "
-          "fills the cache of decoded images")
+          "fills the cache of decoded images; with 1 they include it")
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
   command

@@ -63,13 +63,17 @@ void set_efficiencies(std::vector<BenchTableRow>& rows);
 /// "table", "markdown", "csv" and "json".
 const std::vector<std::string>& bench_table_formats();
 
-/// What all rows have in common and readers must know, a sentence each.
+/// What all rows have in common and readers must know.
 struct BenchTableNotes {
+  std::int64_t epochs = 3;                  ///< of each run
   std::optional<std::int64_t> max_steps{};  ///< epochs were cut to these
-  std::vector<std::string> more{};
+  std::vector<std::string> more{};          ///< a sentence each
 };
 
-/// `rows` in one of these formats, with a line feed at the end. CSV and JSON have no notes.
+/// `rows` in one of these formats, with a line feed at the end. The table and Markdown have the
+/// notes below them. In CSV and JSON each row has them: "epochs", "max_steps" (null, or empty, for
+/// whole epochs), "includes_warm_up" (the only epoch of each run is timed) and "notes", in JSON a
+/// list of sentences.
 std::string bench_table_text(const std::vector<BenchTableRow>& rows, const BenchTableNotes& notes,
                              const std::string& format);
 

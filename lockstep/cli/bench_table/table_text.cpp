@@ -163,6 +163,9 @@ std::string markdown_table(const std::vector<Column>& columns, const Rows& rows)
   return text + "\n";
 }
 
+// The first epoch of each run is left out where there is another.
+bool includes_warm_up(const BenchTableNotes& notes) { return notes.epochs == 1; }
+
 // What the columns mean, a sentence each.
 std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& notes) {
   std::vector<std::string> lines;
@@ -171,8 +174,11 @@ std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& note
         str("An epoch was cut to ", amount_of(*notes.max_steps, "step"), " (--max-steps)."));
   }
   lines.emplace_back(
-      "Seconds are medians of the epochs after the first of each run, with their range; the first "
-      "warms up.");
+      includes_warm_up(notes)
+          ? "Seconds are those of the only epoch of each run (--epochs 1), warm-up included: its "
+            "first steps are slower, and it decodes the images; more epochs leave it out."
+          : "Seconds are medians of the epochs after the first of each run, with their range; the "
+            "first warms up.");
   lines.emplace_back(
       "Efficiency: images/s, as a share of as many times those of one rank alone with the same "
       "batch per rank.");
@@ -216,7 +222,7 @@ nlohmann::ordered_json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
-nlohmann::ordered_json row_json(const BenchTableRow& row) {
+nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes& notes) {
   nlohmann::ordered_json json{
       {"recipe", row.recipe},
       {"strategy", row.way.peer ? row.way.peer->strategy : row.way.strategy},
@@ -230,6 +236,10 @@ nlohmann::ordered_json row_json(const BenchTableRow& row) {
       {"batch_per_rank", row.batch_per_rank},
       {"iterations_per_epoch", row.iterations_per_epoch},
       {"rounds", row.rounds},
+      {"epochs", notes.epochs},
+      {"max_steps",
+       notes.max_steps ? nlohmann::ordered_json(*notes.max_steps) : nlohmann::ordered_json()},
+      {"includes_warm_up", includes_warm_up(notes)},
       {"setup_group_s", row.setup_group_s},
       {"setup_loader_s", row.setup_loader_s},
       {"setup_model_s", row.setup_model_s},
@@ -253,19 +263,23 @@ nlohmann::ordered_json row_json(const BenchTableRow& row) {
   return json;
 }
 
-std::string json_rows(const Rows& rows) {
+std::string json_rows(const Rows& rows, const BenchTableNotes& notes) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const BenchTableRow& row : rows) json.push_back(row_json(row));
+  for (const BenchTableRow& row : rows) {
+    json.push_back(row_json(row, notes));
+    json.back()["notes"] = sentences(rows, notes);
+  }
   return json_text(json);
 }
 
 // A line for each row under the names of the JSON, with the same values.
-std::string csv_rows(const Rows& rows) {
+std::string csv_rows(const Rows& rows, const BenchTableNotes& notes) {
   std::string text;
   for (const BenchTableRow& row : rows) {
     std::vector<std::string> names;
     std::vector<std::string> values;
-    const nlohmann::ordered_json json = row_json(row);
+    nlohmann::ordered_json json = row_json(row, notes);
+    json["notes"] = join(sentences(rows, notes), " ");
     for (const auto& [name, value] : json.items()) {
       names.push_back(name);
       if (value.is_null()) {
@@ -289,8 +303,8 @@ const std::vector<std::string>& bench_table_formats() {
 
 std::string bench_table_text(const Rows& rows, const BenchTableNotes& notes,
                              const std::string& format) {
-  if (format == "csv") return csv_rows(rows);
-  if (format == "json") return json_rows(rows);
+  if (format == "csv") return csv_rows(rows, notes);
+  if (format == "json") return json_rows(rows, notes);
   return text_of(rows, notes, format == "markdown");
 }
 

@@ -15,6 +15,17 @@ namespace {
 constexpr const char* kTableCommand = "bench table";
 constexpr double kMostRanks = 1024;
 
+// A value that is given twice would be measured twice, as rows that nothing tells apart.
+template <class Value>
+void require_distinct(const char* option, const std::vector<Value>& values,
+                      const std::string& text) {
+  for (auto value = values.begin(); value != values.end(); ++value) {
+    if (std::find(values.begin(), value, *value) == value) continue;
+    throw ConfigError(lockstep::str(kTableCommand, ": ", option, " must name each value once, got ",
+                                    *value, " twice in '", text, "'"));
+  }
+}
+
 std::vector<std::int64_t> parse_counts(const char* option, const std::string& text, double least,
                                        double most) {
   std::vector<std::int64_t> counts;
@@ -30,6 +41,7 @@ std::vector<std::int64_t> parse_counts(const char* option, const std::string& te
     OptionCheck(kTableCommand).in_range(option, static_cast<double>(count), least, most);
     counts.push_back(count);
   }
+  require_distinct(option, counts, text);
   return counts;
 }
 
@@ -37,6 +49,7 @@ std::vector<std::string> parse_names(const char* option, const std::string& text
                                      const std::vector<std::string>& known) {
   const std::vector<std::string> names = words_of(text);
   for (const std::string& name : names) OptionCheck(kTableCommand).one_of(option, name, known);
+  require_distinct(option, names, text);
   return names;
 }
 
