@@ -1,7 +1,8 @@
 # Read by the launch scripts beside it: their options, and the configurations that follow from them.
 #
 # Each script trains one recipe once for each combination of ranks, strategies, loaders and batches, one after the other,
-# and names the log and the record of a run after its configuration: LOGS/mnist_ddp_native_2ranks_batch128.log and .json.
+# and names what a run leaves after its configuration: LOGS/mnist_ddp_native_2ranks_batch128.log, its record .json, and the
+# folder of that name with its checkpoints, run.json and trace.json.
 usage() {
   cat <<END
 Usage: $(basename "$0") [-r RANKS] [-s STRATEGIES] [-l LOADERS] [-b BATCHES] [-o LOGS] RECIPE [TRAIN OPTIONS...]
@@ -12,7 +13,8 @@ $ABOUT
   -s STRATEGIES  with commas (default ddp; one rank trains by single, and dp has RANKS replicas in one process)
   -l LOADERS     native, cuda, dali, with commas (default native)
   -b BATCHES     images of a step over all ranks, with commas (default: the recipe's)
-  -o LOGS        folder of logs and records (default logs)
+  -o LOGS        folder of logs, records and run folders (default logs). Each run has LOGS/NAME as its --out, with a
+                 --trace of its last steps; where that holds checkpoints, add --resume or --overwrite
   LOCKSTEP       the program (default: build/release/lockstep beside these scripts, else the one in PATH)
 END
 }
@@ -20,6 +22,16 @@ END
 fail() {
   echo "error: $(basename "$0"): $*" >&2
   exit 2
+}
+
+# The scripts name these files themselves, so that no run replaces those of another.
+refuse_names() {
+  local word
+  for word in "$@"; do
+    case $word in
+      --out | --out=* | --json | --json=*) fail "${word%%=*} is named after each configuration: give -o LOGS instead" ;;
+    esac
+  done
 }
 
 ranks=1 strategies=ddp loaders=native batches=- logs=logs
@@ -39,6 +51,7 @@ shift $((OPTIND - 1))
 [[ $# -gt 0 ]] || fail "give a RECIPE: see $(basename "$0") -h"
 recipe=$1
 shift
+refuse_names "$@"
 [[ $batches == - ]] && numbers=$ranks || numbers=$ranks,$batches
 for number in ${numbers//,/ }; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || fail "-r and -b are whole numbers from 1 on, with commas, got '$number'"
@@ -96,7 +109,8 @@ launch_configuration() {
   if [[ $launched == *" $name "* ]]; then return 0; fi  # one rank, by whatever strategy
   launched+="$name "
   echo "$name: $logs/$name.log"
-  if ! launch_one "$processes" "$name" "${words[@]}" --json "$logs/$name.json" "$@"; then
+  words+=(--json "$logs/$name.json" --out "$logs/$name" --trace)
+  if ! launch_one "$processes" "$name" "${words[@]}" "$@"; then
     echo "error: $(basename "$0"): $name failed: see $logs/$name.log" >&2
     return 1
   fi

@@ -190,6 +190,8 @@ def main():
                 record = json.loads((folder / "logs" / f"{run}.json").read_text())
                 assert record["world_size"] == ranks, (run, record["world_size"])
                 assert record["steps_per_epoch"] == 4, (run, record["steps_per_epoch"])
+                left = {path.name for path in (folder / "logs" / run).iterdir()}
+                assert {"run.json", "trace.json"} <= left, (run, left)
                 assert "epoch 1/1" in logs[f"{run}.log"].replace("epoch  1/1", "epoch 1/1"), logs
             print("Slurm trained with one task and with two")
     return 0

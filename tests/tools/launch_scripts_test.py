@@ -39,7 +39,11 @@ class LaunchScripts(unittest.TestCase):
     def started(self):
         return (self.folder / "started").read_text().splitlines()
 
-    def test_each_configuration_has_its_log_and_its_record(self):
+    def named(self, logs, name):
+        """The words that name what a run leaves."""
+        return f"--json {logs}/{name}.json --out {logs}/{name} --trace"
+
+    def test_each_configuration_has_its_log_its_record_and_its_folder(self):
         self.stand_in("lockstep")
         result = self.run_script("launch_local.sh", "-r", "1,2", "-s", "ddp,dp,pipeline", "-b", "64", "mnist",
                                  "--max-epochs", "1")
@@ -48,11 +52,11 @@ class LaunchScripts(unittest.TestCase):
         common = "lockstep train mnist --loader native"
         end = "--max-epochs 1 --nproc-per-node"
         self.assertEqual(self.started(), [
-            f"{common} --strategy single --batch-size 64 --json {logs}/mnist_single_native_1ranks_batch64.json {end} 1",
-            f"{common} --strategy ddp --batch-size 64 --json {logs}/mnist_ddp_native_2ranks_batch64.json {end} 2",
-            f"{common} --devices 2 --strategy dp --batch-size 64 --json {logs}/mnist_dp_native_2ranks_batch64.json {end} 1",
-            f"{common} --stages 2 --strategy pipeline --batch-size 64 --json "
-            f"{logs}/mnist_pipeline_native_2ranks_batch64.json {end} 2"])
+            f"{common} --strategy single --batch-size 64 {self.named(logs, 'mnist_single_native_1ranks_batch64')} {end} 1",
+            f"{common} --strategy ddp --batch-size 64 {self.named(logs, 'mnist_ddp_native_2ranks_batch64')} {end} 2",
+            f"{common} --devices 2 --strategy dp --batch-size 64 {self.named(logs, 'mnist_dp_native_2ranks_batch64')} {end} 1",
+            f"{common} --stages 2 --strategy pipeline --batch-size 64 "
+            f"{self.named(logs, 'mnist_pipeline_native_2ranks_batch64')} {end} 2"])
         self.assertEqual((logs / "mnist_ddp_native_2ranks_batch64.log").read_text(), "output of lockstep\n")
 
     def test_a_failure_leaves_the_others_theirs(self):
@@ -94,13 +98,15 @@ class LaunchScripts(unittest.TestCase):
             f"sbatch --wait --job-name {name} --ntasks 2 --output {self.folder}/my logs/{name}.log --chdir "
             f"{self.folder} --nodes 2 --wrap srun {self.bin}/lockstep train mnist"), self.started()[0])
         # The words survive the shell of the job, blanks included.
-        self.assertEqual(self.started()[1], f"lockstep train mnist --loader native --strategy ddp --json "
-                                            f"{self.folder}/my logs/{name}.json --lr 0.1")
+        self.assertEqual(self.started()[1], f"lockstep train mnist --loader native --strategy ddp "
+                                            f"{self.named(self.folder / 'my logs', name)} --lr 0.1")
 
     def test_bad_usage_is_one_line(self):
         self.stand_in("lockstep")
         for words, text in ((("-r", "0", "mnist"), "-r and -b are whole numbers"), ((), "give a RECIPE"),
                             (("-b", "-5", "mnist"), "-r and -b are whole numbers"),
+                            (("mnist", "--out", "run"), "--out is named after each configuration: give -o LOGS instead"),
+                            (("mnist", "--json=run.json"), "--json is named after each configuration"),
                             (("-x", "mnist"), "unknown option -x"), (("-r",), "-r needs a value")):
             result = self.run_script("launch_local.sh", *words)
             self.assertEqual(result.returncode, 2, words)
