@@ -1,6 +1,7 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 
+#include <optional>
 #include <type_traits>
 
 #include <lockstep/core/error.h>
@@ -39,16 +40,34 @@ class AdamRule final : public UpdateRule {
 
   void update(const Tensors& parameters, const Tensors& gradients,
               const std::vector<Tensors>& states, std::int64_t step) override {
+    const auto number = [step](const torch::Tensor& parameter) {
+      return torch::scalar_tensor(step, parameter.options().dtype(torch::kFloat32));
+    };
+    update_by(options_.lr, number, {}, parameters, gradients, states);
+  }
+
+  void update(const Tensors& parameters, const Tensors& gradients,
+              const std::vector<Tensors>& states, const DeviceStep& step) override {
+    const auto number = [&step](const torch::Tensor&) { return step.number; };
+    update_by(step.lr, number, found_inf_of(step), parameters, gradients, states);
+  }
+
+ private:
+  // `lr` is a number or a tensor; `number_for` gives the number of the step beside a parameter.
+  template <class Rate, class NumberFor>
+  void update_by(const Rate& lr, const NumberFor& number_for,
+                 const std::optional<torch::Tensor>& found_inf, const Tensors& parameters,
+                 const Tensors& gradients, const std::vector<Tensors>& states) const {
     const torch::NoGradGuard no_grad;
     call_for_each_kind(
         parameters, gradients, states,
         [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
-          const Tensors steps(w.size(),
-                              torch::scalar_tensor(step, w[0].options().dtype(torch::kFloat32)));
+          const Tensors steps(w.size(), number_for(w[0]));
           const at::TensorList maxima = options_.amsgrad ? s[2] : at::TensorList();
           const auto kernel = [&](auto fused) {
-            fused(w, g, s[0], s[1], maxima, steps, options_.lr, options_.beta1, options_.beta2,
-                  options_.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false);
+            fused(w, g, s[0], s[1], maxima, steps, lr, options_.beta1, options_.beta2,
+                  options_.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false,
+                  /*grad_scale=*/std::nullopt, found_inf);
           };
           if constexpr (kDecoupled) {
             kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
@@ -58,7 +77,6 @@ class AdamRule final : public UpdateRule {
         });
   }
 
- private:
   static void require_beta(const char* name, double beta) {
     OptionCheck(kDecoupled ? "AdamW" : "Adam").in_range(name, beta, 0, 1);
     // The correction of the bias divides by 1 - beta^step.

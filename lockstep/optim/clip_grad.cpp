@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/optim/distinct.h>
@@ -73,7 +74,7 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
   if (gradients.empty()) return;
   const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
   // A pass over all gradients to multiply by one; on a GPU it costs less than to look.
-  if (coefficient.is_cpu() && coefficient.item<double>() == 1.0) return;
+  if (coefficient.is_cpu() && !is_capturing() && coefficient.item<double>() == 1.0) return;
   at::_foreach_mul_(distinct_values(gradients, /*coalesced=*/false), coefficient);
 }
 

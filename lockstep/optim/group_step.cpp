@@ -3,17 +3,11 @@
 #include <map>
 #include <utility>
 
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
 namespace {
-
-// What one call of the rule steps.
-struct Pieces {
-  Tensors parameters;
-  Tensors gradients;
-  std::vector<Tensors> states;
-};
 
 bool allows_sparse_gradients(const OptimizerOptions& options) {
   const auto* sgd = std::get_if<SgdOptions>(&options);
@@ -73,8 +67,9 @@ void GroupStep::require_steppable() const {
   }
 }
 
-void GroupStep::step() {
+void GroupStep::step(const torch::Tensor& found_inf) {
   const torch::NoGradGuard no_grad;
+  if (lr_.defined()) return step_on_device(found_inf);
   if (runs_ && runs_->fit(parameters_) && same_steps()) return step_runs();
   // The state stays where it is: `states_` are views of the runs'.
   runs_.reset();
@@ -82,28 +77,37 @@ void GroupStep::step() {
   if (allows_runs_) look_for_runs();
 }
 
-void GroupStep::step_each() {
-  std::map<std::int64_t, Pieces> by_steps;
-  Indices sparse;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const torch::Tensor& gradient = parameters_[i].grad();
-    if (!gradient.defined()) continue;
-    if (is_sparse(gradient)) {
-      sparse.push_back(i);
-      continue;
-    }
-    Pieces& pieces = by_steps[rule_->counts_steps() ? steps()[i] : 0];
-    pieces.states.resize(states_.size());
+// The dense gradients of `members`, which all have one, with their parameters and states.
+GroupStep::Pieces GroupStep::pieces_of(const Indices& members) {
+  Pieces pieces;
+  pieces.states.resize(states_.size());
+  for (const std::size_t i : members) {
     pieces.parameters.push_back(parameters_[i]);
-    pieces.gradients.push_back(laid_out_like(parameters_[i], gradient));
+    pieces.gradients.push_back(laid_out_like(parameters_[i], parameters_[i].grad()));
     for (std::size_t s = 0; s < states_.size(); ++s) {
       // The parameter may have got another memory format since.
       states_[s][i] = laid_out_like(parameters_[i], states_[s][i]);
       pieces.states[s].push_back(states_[s][i]);
     }
   }
-  for (const auto& [steps, pieces] : by_steps) {
-    rule_->update(pieces.parameters, pieces.gradients, pieces.states, steps + 1);
+  return pieces;
+}
+
+void GroupStep::step_each() {
+  std::map<std::int64_t, Indices> by_steps;
+  Indices sparse;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& gradient = parameters_[i].grad();
+    if (!gradient.defined()) continue;
+    if (is_sparse(gradient)) {
+      sparse.push_back(i);
+    } else {
+      by_steps[rule_->counts_steps() ? steps()[i] : 0].push_back(i);
+    }
+  }
+  for (const auto& [made, members] : by_steps) {
+    const Pieces pieces = pieces_of(members);
+    rule_->update(pieces.parameters, pieces.gradients, pieces.states, made + 1);
   }
   for (const std::size_t i : sparse) parameters_[i].add_(parameters_[i].grad(), -rule_->lr());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -115,9 +119,16 @@ void GroupStep::step_runs() {
   const std::int64_t step = steps()[runs_->members().front().front()] + 1;
   rule_->update(runs_->parameters(), runs_->gradients(), run_states_, step);
   for (const Indices& members : runs_->members()) {
+    for (const std::size_t i : members) steps()[i] = step;
+  }
+  touch_members();
+}
+
+// Autograd must know that what it saved is no more; the kernel told it of each run's first member
+// alone.
+void GroupStep::touch_members() {
+  for (const Indices& members : runs_->members()) {
     for (const std::size_t i : members) {
-      steps()[i] = step;
-      // Autograd must know that what it saved is no more; the kernel told it of the run alone.
       if (i != members.front()) parameters_[i].unsafeGetTensorImpl()->bump_version();
     }
   }
@@ -125,8 +136,9 @@ void GroupStep::step_runs() {
 
 // One call of the rule takes one number of steps, so all members of the runs must have made as
 // many.
-bool GroupStep::same_steps() {
+bool GroupStep::same_steps() const {
   if (!rule_->counts_steps()) return true;
+  if (counts_) return counts_->counts().size() == 1;
   const std::int64_t first = steps()[runs_->members().front().front()];
   for (const Indices& members : runs_->members()) {
     for (const std::size_t i : members) {
@@ -134,6 +146,76 @@ bool GroupStep::same_steps() {
     }
   }
   return true;
+}
+
+// --- Steps whose numbers lie on the device
+
+void GroupStep::set_capturable(bool on) {
+  if (counts_) counts_->fetch(steps());
+  counts_.reset();
+  lr_.reset();
+  captured_ = false;
+  if (!on || parameters_.empty()) return;
+  const torch::Device device = parameters_.front().device();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].device() == device) continue;
+    throw ConfigError(lockstep::str(
+        rule_->name(), ": a capturable optimizer has its learning rate on one device, but ",
+        names_[0], " is on ", device, " and ", names_[i], " on ", parameters_[i].device(),
+        "; make an optimizer for each device"));
+  }
+  lr_ = torch::empty({}, torch::TensorOptions().dtype(lr_type(device)).device(device));
+  write_lr();
+}
+
+void GroupStep::write_lr() {
+  if (lr_.defined()) lr_.fill_(rule_->lr());
+}
+
+void GroupStep::step_on_device(const torch::Tensor& found_inf) {
+  follow_gradients();
+  counts_->advance(found_inf);
+  const auto update = [&](const Tensors& parameters, const Tensors& gradients,
+                          const std::vector<Tensors>& states, const DeviceCounts::Count& count) {
+    rule_->update(parameters, gradients, states,
+                  DeviceStep{.lr = lr_, .number = count.number, .found_inf = found_inf});
+  };
+  if (runs_ && runs_->fit(parameters_) && same_steps()) {
+    update(runs_->parameters(), runs_->gradients(), run_states_, counts_->counts().front());
+    return touch_members();
+  }
+  runs_.reset();
+  for (const DeviceCounts::Count& count : counts_->counts()) {
+    const Pieces pieces = pieces_of(count.members);
+    update(pieces.parameters, pieces.gradients, pieces.states, count);
+  }
+  if (allows_runs_) look_for_runs();
+}
+
+// Where other parameters have gradients than before, the counts are divided anew.
+void GroupStep::follow_gradients() {
+  std::vector<bool> takes_part;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& gradient = parameters_[i].grad();
+    if (is_sparse(gradient)) {
+      throw ConfigError(lockstep::str(rule_->name(), ": the gradient of ", names_[i],
+                                      " is sparse, which a capturable optimizer does not step; "
+                                      "make the layer with sparse = false"));
+    }
+    takes_part.push_back(gradient.defined());
+  }
+  if (counts_ && counts_->fit(takes_part)) {
+    captured_ = captured_ || is_capturing();
+    return;
+  }
+  if (captured_ || is_capturing()) {
+    throw ConfigError(lockstep::str(
+        rule_->name(), ": other parameters have gradients than in the step ",
+        captured_ ? "that was captured" : "before the captured one",
+        "; a captured optimizer steps the same parameters each time"));
+  }
+  if (counts_) counts_->fetch(steps());
+  counts_.emplace(takes_part, steps(), rule_->counts_steps(), parameters_.front().device());
 }
 
 void GroupStep::look_for_runs() {
@@ -191,6 +273,7 @@ NamedTensors GroupStep::state() const {
     }
   }
   if (!rule_->counts_steps()) return state;
+  if (counts_) counts_->fetch(steps());
   for (std::size_t i = 0; i < names_.size(); ++i) {
     state.emplace_back("step." + names_[i], steps_.select(0, static_cast<std::int64_t>(i)));
   }

@@ -8,6 +8,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/optim/device_counts.h>
 #include <lockstep/optim/flat_runs.h>
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
@@ -24,9 +25,13 @@ class GroupStep {
 
   /// ConfigError for a sparse gradient that the options do not allow.
   void require_steppable() const;
-  /// Call require_steppable() first.
-  void step();
+  /// Call require_steppable() first. `found_inf` as DeviceStep has it: only while capturable.
+  void step(const torch::Tensor& found_inf = {});
   void zero_grad();
+  /// As Optimizer::set_capturable().
+  void set_capturable(bool on);
+  /// Brings the rule's learning rate to the device, while capturable.
+  void write_lr();
   /// As Optimizer::state().
   NamedTensors state() const;
 
@@ -34,13 +39,23 @@ class GroupStep {
 
  private:
   using Indices = std::vector<std::size_t>;
+  /// What one call of the rule steps.
+  struct Pieces {
+    Tensors parameters;
+    Tensors gradients;
+    std::vector<Tensors> states;
+  };
 
   void step_each();
   void step_runs();
-  bool same_steps();
+  void step_on_device(const torch::Tensor& found_inf);
+  void follow_gradients();
+  Pieces pieces_of(const Indices& members);
+  void touch_members();
+  bool same_steps() const;
   void look_for_runs();
   void lay_out_states();
-  std::int64_t* steps() { return steps_.data_ptr<std::int64_t>(); }
+  std::int64_t* steps() const { return steps_.data_ptr<std::int64_t>(); }
 
   UpdateRule* rule_;
   bool allows_sparse_;
@@ -48,7 +63,11 @@ class GroupStep {
   std::vector<std::string> names_;
   Tensors parameters_;
   std::vector<Tensors> states_;  // by state, then by parameter
-  torch::Tensor steps_;          // of each parameter
+  torch::Tensor steps_;          // of each parameter; while capturable those of before
+
+  torch::Tensor lr_;  // on the device, while capturable
+  std::optional<DeviceCounts> counts_;  // while capturable, from the first step on
+  bool captured_ = false;  // a graph refers to lr_ and counts_
 
   // Where parameters and gradients were in the last step: what stays there is worth looking at.
   Addresses addresses_;

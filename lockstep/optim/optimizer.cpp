@@ -27,6 +27,29 @@ void Optimizer::step() {
   for (GroupStep& group : groups_) group.step();
 }
 
+void Optimizer::set_capturable(bool on) {
+  for (GroupStep& group : groups_) group.set_capturable(on);
+}
+
+void Optimizer::write_lrs() {
+  for (GroupStep& group : groups_) group.write_lr();
+}
+
+void Optimizer::set_lr(std::size_t group, double lr) {
+  rules_.set_lr(group, lr);
+  groups_[group].write_lr();
+}
+
+void Optimizer::set_lr(double lr) {
+  rules_.set_lr_of_all(lr);
+  write_lrs();
+}
+
+void Optimizer::scale_lr(double factor) {
+  rules_.scale_lr(factor);
+  write_lrs();
+}
+
 void Optimizer::zero_grad() {
   for (GroupStep& group : groups_) group.zero_grad();
 }

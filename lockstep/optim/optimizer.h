@@ -42,16 +42,25 @@ class Optimizer {
 
   /// ConfigError, and nothing changed, for a sparse gradient that the options do not allow.
   void step();
+
+  /// While on, step() has learning rates and counts of steps on the device, as torch.optim has them
+  /// with capturable=True: a CUDA graph may record step() and replay it, and set_lr() reaches the
+  /// replays. The results are those of other steps, on a CPU to the bit. set_momentum() changes only
+  /// what is launched after it. All parameters of a group must be on one device, and gradients
+  /// dense; a step that has been recorded (CaptureScope) needs gradients of the same parameters from
+  /// then on (ConfigError). state() waits for the device. Load state before this call.
+  void set_capturable(bool on);
+
   /// Makes the gradients zero in place: they may be views into a reducer's buckets.
   void zero_grad();
 
   std::size_t groups() const { return rules_.size(); }
   /// ConfigError where there is no such group.
   double lr(std::size_t group = 0) const { return rules_.lr(group); }
-  void set_lr(std::size_t group, double lr) { rules_.set_lr(group, lr); }
-  void set_lr(double lr) { rules_.set_lr_of_all(lr); }
+  void set_lr(std::size_t group, double lr);
+  void set_lr(double lr);
   /// Makes each group's learning rate `factor` times the one in its options: for schedules.
-  void scale_lr(double factor) { rules_.scale_lr(factor); }
+  void scale_lr(double factor);
 
   /// SGD's momentum, Adam's and AdamW's beta1. ConfigError where there is no such group.
   double momentum(std::size_t group = 0) const { return rules_.momentum(group); }
@@ -74,6 +83,7 @@ class Optimizer {
     std::vector<ParameterGroup> groups;
   };
   explicit Optimizer(const Checked& given);
+  void write_lrs();
 
   GroupRules rules_;
   std::vector<GroupStep> groups_;

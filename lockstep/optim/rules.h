@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include <lockstep/optim/update_rule.h>
 
@@ -11,6 +12,11 @@ namespace lockstep {
 std::unique_ptr<UpdateRule> make_sgd_rule(const SgdOptions& options);
 std::unique_ptr<UpdateRule> make_adam_rule(const AdamOptions& options);
 std::unique_ptr<UpdateRule> make_adamw_rule(const AdamWOptions& options);
+
+/// DeviceStep::found_inf as the fused kernels take it.
+inline std::optional<torch::Tensor> found_inf_of(const DeviceStep& step) {
+  return step.found_inf.defined() ? std::optional(step.found_inf) : std::nullopt;
+}
 
 /// What one call of a fused kernel works on: tensors of one device and one type.
 using KernelCall = std::function<void(const Tensors& parameters, const Tensors& gradients,

@@ -2,6 +2,8 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_sgd.h>
 
+#include <optional>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/optim/rules.h>
@@ -42,21 +44,40 @@ class SgdRule final : public UpdateRule {
   // Momentum starts as zero, which makes the first step like every other.
   void update(const Tensors& parameters, const Tensors& gradients,
               const std::vector<Tensors>& states, std::int64_t /*step*/) override {
-    const torch::NoGradGuard no_grad;
-    call_for_each_kind(parameters, gradients, states,
-                       [this](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
-                         const at::TensorList v = s.empty() ? at::TensorList() : s[0];
-                         if (w[0].is_cpu() && w[0].element_size() == 2) return compose(w, g, v);
-                         at::_fused_sgd_(w, g, v, options_.weight_decay, options_.momentum,
-                                         options_.lr, /*dampening=*/0.0, options_.nesterov,
-                                         /*maximize=*/false, /*is_first_step=*/false);
-                       });
+    update_by(options_.lr, {}, parameters, gradients, states);
+  }
+  void update(const Tensors& parameters, const Tensors& gradients,
+              const std::vector<Tensors>& states, const DeviceStep& step) override {
+    update_by(step.lr, found_inf_of(step), parameters, gradients, states);
   }
 
  private:
+  // `lr` is a number or a tensor.
+  template <class Rate>
+  void update_by(const Rate& lr, const std::optional<torch::Tensor>& found_inf,
+                 const Tensors& parameters, const Tensors& gradients,
+                 const std::vector<Tensors>& states) const {
+    const torch::NoGradGuard no_grad;
+    call_for_each_kind(
+        parameters, gradients, states,
+        [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
+          const at::TensorList v = s.empty() ? at::TensorList() : s[0];
+          if (w[0].is_cpu() && w[0].element_size() == 2) {
+            if (found_inf && found_inf->template item<float>() == 1) return;
+            return compose(w, g, v, number_of(lr));
+          }
+          at::_fused_sgd_(w, g, v, options_.weight_decay, options_.momentum, lr,
+                          /*dampening=*/0.0, options_.nesterov, /*maximize=*/false,
+                          /*is_first_step=*/false, /*grad_scale=*/std::nullopt, found_inf);
+        });
+  }
+
+  static double number_of(double lr) { return lr; }
+  static double number_of(const torch::Tensor& lr) { return lr.item<double>(); }
+
   // LibTorch's fused kernel leaves whole vectors of 16-bit tensors as they were on the CPU, up
   // to 2.13 (pytorch#191763). These are the operations of torch.optim's foreach implementation.
-  void compose(at::TensorList w, at::TensorList g, at::TensorList v) const {
+  void compose(at::TensorList w, at::TensorList g, at::TensorList v, double lr) const {
     Tensors direction = g.vec();
     if (options_.weight_decay != 0) {
       direction = at::_foreach_add(direction, w, options_.weight_decay);
@@ -66,7 +87,7 @@ class SgdRule final : public UpdateRule {
       at::_foreach_add_(v, direction);
       direction = options_.nesterov ? at::_foreach_add(direction, v, options_.momentum) : v.vec();
     }
-    at::_foreach_add_(w, direction, -options_.lr);
+    at::_foreach_add_(w, direction, -lr);
   }
 
   const std::string name_ = "sgd";

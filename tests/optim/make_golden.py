@@ -54,6 +54,18 @@ def write_steps(name, make, skipping=False):
     write(name, tensors)
 
 
+def write_capturable(name, make):
+    """The learning rate is a tensor that changes with each step, as where a graph is replayed."""
+    rate = torch.tensor(0.0, dtype=torch.float64)
+    tensors = parameters()
+    optimizer = make(tensors, rate)
+    for step in range(1, STEPS + 1):
+        rate.fill_(0.02 / step)
+        set_gradients(tensors, step)
+        optimizer.step()
+    write(name, tensors)
+
+
 def write_clipped(name, max_norm, norm_type):
     tensors = parameters()
     set_gradients(tensors, 3)
@@ -99,6 +111,12 @@ def main():
                 lambda p: optim.AdamW(p, 0.01, betas=(0.5, 0.6), amsgrad=True))
     write_steps("sgd_skipping", lambda p: optim.SGD(p, 0.05, momentum=0.9), skipping=True)
     write_steps("adam_skipping", lambda p: optim.Adam(p, 0.02), skipping=True)
+    write_capturable("adam_capturable", lambda p, rate: optim.Adam(
+        p, rate, amsgrad=True, fused=True, capturable=True))
+    write_capturable("adamw_capturable", lambda p, rate: optim.AdamW(
+        p, rate, weight_decay=0.3, fused=True, capturable=True))
+    write_capturable("sgd_capturable", lambda p, rate: optim.SGD(
+        p, rate, momentum=0.9, weight_decay=0.01, nesterov=True, fused=True))
     write_clipped("clip_2", 1.5, 2.0)
     write_clipped("clip_1", 1.5, 1.0)
     write_clipped("clip_inf", 0.5, math.inf)

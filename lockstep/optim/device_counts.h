@@ -1,0 +1,45 @@
+// How many steps the parameters of a group have made, counted on their device. Internal to
+// GroupStep.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/optim/update_rule.h>
+
+namespace lockstep {
+
+/// Parameters that step together, and have made equally many steps, share a count. Which ones these
+/// are is known on the host; how many steps they have made only on the device, since it may replay
+/// steps, or skip some where a gradient was not finite. Not thread-safe.
+class DeviceCounts {
+ public:
+  struct Count {
+    std::vector<std::size_t> members;  ///< indices of parameters
+    torch::Tensor steps{};             ///< int64; undefined where nothing counts steps
+    torch::Tensor number{};            ///< DeviceStep::number of the present step
+  };
+
+  /// `steps[i]` are those of parameter i so far; `takes_part[i]` says whether it has a gradient.
+  /// Without `counts_steps` nothing lies on the device.
+  DeviceCounts(const std::vector<bool>& takes_part, const std::int64_t* steps, bool counts_steps,
+               torch::Device device);
+
+  /// Whether the same parameters take part as when the counts were made.
+  bool fit(const std::vector<bool>& takes_part) const { return takes_part == takes_part_; }
+  const std::vector<Count>& counts() const { return counts_; }
+
+  /// Counts a step of all members. Does not wait for the device.
+  void advance(const torch::Tensor& found_inf);
+  /// Writes the counts to `steps`, by parameter. Waits for the device.
+  void fetch(std::int64_t* steps) const;
+
+ private:
+  std::vector<bool> takes_part_;
+  std::vector<Count> counts_;
+};
+
+}  // namespace lockstep

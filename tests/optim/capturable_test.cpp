@@ -1,0 +1,196 @@
+// Optimizers whose learning rates and counts of steps are tensors, so that a CUDA graph can replay
+// their steps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/capture_scope.h>
+#include <lockstep/core/error.h>
+#include <lockstep/optim/optimizer.h>
+#include <tests/optim/golden.h>
+#include <tests/optim/optimizer_cases.h>
+#include <tests/support/messages.h>
+#include <tests/support/recorded_calls.h>
+
+namespace lockstep {
+namespace {
+
+using lockstep::testing_support::FlatMemory;
+using lockstep::testing_support::golden_gradient;
+using lockstep::testing_support::golden_parameters;
+using lockstep::testing_support::golden_values;
+using lockstep::testing_support::joined;
+using lockstep::testing_support::kGoldenSteps;
+using lockstep::testing_support::kOptions;
+using lockstep::testing_support::kShapes;
+using lockstep::testing_support::message_of;
+using lockstep::testing_support::named;
+using lockstep::testing_support::RecordedCalls;
+using ::testing::HasSubstr;
+
+double rate_of(std::int64_t step) { return 0.02 / static_cast<double>(step); }
+
+void expect_equal(const Tensors& a, const Tensors& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << what << " " << i;
+}
+
+void expect_equal_state(const Optimizer& a, const Optimizer& b, const std::string& what) {
+  const NamedTensors of_a = a.state(), of_b = b.state();
+  ASSERT_EQ(of_a.size(), of_b.size());
+  for (std::size_t i = 0; i < of_a.size(); ++i) {
+    EXPECT_EQ(of_a[i].first, of_b[i].first);
+    EXPECT_TRUE(of_a[i].second.equal(of_b[i].second)) << what << " " << of_a[i].first;
+  }
+}
+
+// Bit for bit, in flat runs and piece by piece, also where a gradient is missing for a while.
+TEST(Capturable, GivesTheBitsOfOtherSteps) {
+  for (const OptimizerOptions& options : kOptions) {
+    for (const bool flat : {true, false}) {
+      FlatMemory memory(kShapes);
+      torch::manual_seed(2);
+      for (auto& parameter : memory.views(memory.parameters)) parameter.normal_();
+      Tensors plain = memory.bound();
+      Tensors captured;
+      FlatMemory other(kShapes);
+      other.parameters.copy_(memory.parameters);
+      captured = other.bound();
+      Optimizer plain_optimizer(named(plain), options);
+      Optimizer captured_optimizer(named(captured), options);
+      captured_optimizer.set_capturable(true);
+      for (std::int64_t step = 1; step <= 10; ++step) {
+        const bool missing = step >= 6 && step <= 7;
+        for (std::size_t i = 0; i < plain.size(); ++i) {
+          const torch::Tensor gradient = torch::randn_like(plain[i].detach());
+          for (Tensors* const tensors : {&plain, &captured}) {
+            torch::Tensor& there = (*tensors)[i].mutable_grad();
+            if (missing && i == 1) {
+              there.reset();
+            } else if (!flat || !there.defined()) {
+              there = gradient.clone();
+            } else {
+              there.copy_(gradient);
+            }
+          }
+        }
+        plain_optimizer.set_lr(rate_of(step));
+        captured_optimizer.set_lr(rate_of(step));
+        plain_optimizer.step();
+        captured_optimizer.step();
+        expect_equal(plain, captured, captured_optimizer.name());
+      }
+      expect_equal_state(plain_optimizer, captured_optimizer, captured_optimizer.name());
+    }
+  }
+}
+
+TEST(Capturable, GoesOnFromStepsThatWereNotAndBack) {
+  for (const OptimizerOptions& options : kOptions) {
+    Tensors plain = golden_parameters(), mixed = golden_parameters();
+    for (auto* const tensors : {&plain, &mixed}) {
+      for (auto& tensor : *tensors) tensor.requires_grad_();
+    }
+    Optimizer plain_optimizer(named(plain), options), mixed_optimizer(named(mixed), options);
+    for (std::int64_t step = 1; step <= 9; ++step) {
+      if (step == 4) mixed_optimizer.set_capturable(true);
+      if (step == 7) mixed_optimizer.set_capturable(false);
+      for (std::size_t p = 0; p < plain.size(); ++p) {
+        plain[p].mutable_grad() = golden_gradient(p, step);
+        mixed[p].mutable_grad() = golden_gradient(p, step);
+      }
+      plain_optimizer.step();
+      mixed_optimizer.step();
+    }
+    expect_equal(plain, mixed, plain_optimizer.name());
+    expect_equal_state(plain_optimizer, mixed_optimizer, plain_optimizer.name());
+  }
+}
+
+TEST(Capturable, GivesTorchsNumbersWithATensorAsLearningRate) {
+  const std::pair<const char*, OptimizerOptions> cases[] = {
+      {"adam_capturable", AdamOptions{.amsgrad = true}},
+      {"adamw_capturable", AdamWOptions{.weight_decay = 0.3}},
+      {"sgd_capturable", SgdOptions{.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}}};
+  for (const auto& [golden, options] : cases) {
+    Tensors parameters = golden_parameters();
+    for (auto& parameter : parameters) parameter.requires_grad_();
+    Optimizer optimizer(named(parameters), options);
+    optimizer.set_capturable(true);
+    for (std::int64_t step = 1; step <= kGoldenSteps; ++step) {
+      optimizer.set_lr(rate_of(step));
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        parameters[p].mutable_grad() = golden_gradient(p, step);
+      }
+      optimizer.step();
+    }
+    EXPECT_TRUE(torch::allclose(joined(parameters), golden_values(golden), 1e-6, 1e-6)) << golden;
+  }
+}
+
+// A step is recorded once; its replays follow the learning rate and count on, and no value was read
+// on the host.
+TEST(Capturable, AStepThatIsReplayedFollowsRateAndCount) {
+  const std::vector<std::vector<std::int64_t>> shapes = {{4, 8}, {16}, {64}};
+  for (const OptimizerOptions& options : kOptions) {
+    FlatMemory plain(shapes), replayed(shapes);
+    torch::manual_seed(3);
+    plain.parameters.normal_();
+    replayed.parameters.copy_(plain.parameters);
+    Tensors plain_tensors = plain.bound(), replayed_tensors = replayed.bound();
+    Optimizer plain_optimizer(named(plain_tensors), options);
+    Optimizer replayed_optimizer(named(replayed_tensors), options);
+    replayed_optimizer.set_capturable(true);
+    RecordedCalls graph;
+    for (std::int64_t step = 1; step <= 8; ++step) {
+      plain.gradients.normal_();
+      replayed.gradients.copy_(plain.gradients);
+      plain_optimizer.set_lr(rate_of(step));
+      replayed_optimizer.set_lr(rate_of(step));
+      plain_optimizer.step();
+      if (step == 4) {
+        graph.record([&] {
+          const CaptureScope capturing;
+          replayed_optimizer.step();
+        });
+        EXPECT_GT(graph.size(), 0U);
+      }
+      step < 4 ? replayed_optimizer.step() : graph.replay();
+      EXPECT_TRUE(plain.parameters.equal(replayed.parameters))
+          << plain_optimizer.name() << " step " << step;
+    }
+    expect_equal_state(plain_optimizer, replayed_optimizer, plain_optimizer.name());
+  }
+}
+
+TEST(Capturable, ARecordedStepKeepsToItsParameters) {
+  FlatMemory memory({{16}, {16}});
+  Tensors tensors = memory.bound();
+  Optimizer optimizer(named(tensors), AdamOptions{});
+  optimizer.set_capturable(true);
+  optimizer.step();
+  RecordedCalls graph;
+  graph.record([&] {
+    const CaptureScope capturing;
+    optimizer.step();
+  });
+  tensors[1].mutable_grad().reset();
+  EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
+              HasSubstr("adam: other parameters have gradients than in the step that was captured"));
+}
+
+TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {
+  const Tensors apart = {torch::zeros({16}), torch::zeros({16}, torch::kMeta)};
+  Optimizer on_two(named(apart), SgdOptions{});
+  EXPECT_THAT(message_of<ConfigError>([&] { on_two.set_capturable(true); }),
+              HasSubstr("p0 is on cpu and p1 on meta; make an optimizer for each device"));
+
+  torch::nn::Embedding layer(torch::nn::EmbeddingOptions(4, 16).sparse(true));
+  Optimizer optimizer(*layer, SgdOptions{});
+  optimizer.set_capturable(true);
+  layer->forward(torch::tensor({1})).sum().backward();
+  EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
+              HasSubstr("sgd: the gradient of weight is sparse"));
+}
+
+}  // namespace
+}  // namespace lockstep
