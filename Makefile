@@ -9,10 +9,11 @@ RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
 # Tests wait for each other and for deadlines: two at a time leave a third of two processors idle.
 RUN_TESTS = tools/run_tests.py
 TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 3)))
-# Unoptimised, in few translation units and without tests: the check asks whether it compiles and links. By
-# clang++, which precompiles LibTorch's headers in a third of g++'s time and shows that our sources suit both.
-CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_PYTHON_PACKAGE=OFF \
-             -DLOCKSTEP_BENCHMARKS=OFF -DLOCKSTEP_UNITY_FILES=0
+# Unoptimised, in few translation units and with no tests but those of GPUs: the check asks whether it compiles and
+# links. By clang++, which precompiles LibTorch's headers in a third of g++'s time and shows that our sources suit both.
+CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_GPU_KIT=ON -DLOCKSTEP_PYTHON_PACKAGE=OFF \
+             -DLOCKSTEP_UNITY_FILES=0
+CUDA_TORCH = "$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
 PYTHON = .deps/venv/bin/python
 # Files in a translation unit of a room, given when a tree is configured for the first time: 1 is best for
 # work on single files, more for a build from nothing. The rooms of the asan tree always compile each file by
@@ -21,7 +22,7 @@ UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all test-exhaustive build bench table format clean bootstrap layers sanitizers \
-        cuda dali
+        cuda dali gpu gpu-kit
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -114,6 +115,20 @@ else
 	tools/bootstrap.sh clang
 	tools/bootstrap.sh cuda
 	cmake --preset cuda --fresh $(CUDA_CHECK) \
-	  -DLOCKSTEP_TORCH_ROOT="$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
+	  -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH)
 	cmake --build build/cuda -j $(JOBS)
 endif
+
+# Everything that needs a GPU, in at most ten minutes; without one it says what it left out. A machine with a GPU need
+# not be able to build: it takes build/gpu-kit, or unpacks build/gpu-kit.tar.xz, where one of them was brought there.
+gpu:  ## run the tests and benchmarks of GPUs, from build/gpu-kit, and write gpu-report/
+	@[ -e build/gpu-kit/kit.json ] || [ -e build/gpu-kit.tar.xz ] || $(MAKE) gpu-kit
+	@[ -e build/gpu-kit/kit.json ] || (cd build && python3 -m tarfile -e gpu-kit.tar.xz .)
+	python3 tools/gpu/run.py --kit build/gpu-kit --output gpu-report $(ARGS)
+
+gpu-kit: bootstrap  ## build what `make gpu` runs, as a folder for other machines
+	tools/bootstrap.sh cuda
+	cmake --preset gpu --fresh -DLOCKSTEP_UNITY_FILES=0 -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH) \
+	  $$(grep DALI .deps/cmake-args)
+	cmake --build build/gpu -j $(JOBS)
+	python3 tools/gpu/make_kit.py --build build/gpu --torch $(CUDA_TORCH) --kit build/gpu-kit

@@ -7,6 +7,8 @@ RECIPE is mnist, cifar10, classify, autoencoder or resnet50-split: the same net,
 Lockstep's recipe of that name. --strategy single is one process, dp torch.nn.DataParallel (on GPUs), ddp
 DistributedDataParallel over Gloo or NCCL. --loader dataloader is torchvision's transforms in a DataLoader with a
 DistributedSampler, dali NVIDIA DALI. A batch is that of all ranks together. --max-steps cuts an epoch short.
+--cuda-graph captures the step with the first whole batch, as PyTorch's notes on CUDA semantics show. --backend gloo
+lets ranks share a GPU, which NCCL refuses.
 
 The JSON has the fields of `lockstep train --json` that a table needs, and "torch". "setup_seconds" has the constructor of
 DistributedDataParallel, which checks and broadcasts the parameters, as "synchronization". PyTorch does not report its
@@ -28,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import epoch_data
 import gpu_usage
+from captured_step import CapturedStep
 from autoencoder_net import Autoencoder
 from command_clock import seconds_since_start
 from mnist_net import MnistNet
@@ -109,14 +112,15 @@ class Training:
         if args.strategy != "ddp":  # a launcher's variables may be left over
             self.rank, self.world = 0, 1
         on_gpu = args.accelerator == "cuda" or (args.accelerator == "auto" and torch.cuda.is_available())
-        self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) if self.world > 1 else 0) if on_gpu \
-            else torch.device("cpu")
+        local_rank = int(os.environ.get("LOCAL_RANK", 0)) if self.world > 1 else 0
+        self.device = torch.device("cuda", local_rank % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self.device)
         self.setup = {}
         with Phase(self.setup, "group"):
             if args.strategy == "ddp":
-                dist.init_process_group("nccl" if on_gpu else "gloo")
+                backend = "nccl" if on_gpu else "gloo"
+                dist.init_process_group(backend if args.backend == "auto" else args.backend)
         devices = args.devices if args.strategy == "dp" else 1
         with Phase(self.setup, "loader"):
             self.data = epoch_data.make_loader(args, self.rank, self.world, self.device)
@@ -132,11 +136,10 @@ class Training:
             self.optimizer = make_optimizer(args, self.model.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=args.precision == "16")
         self.gpus = gpu_usage.Sampler([self.device.index + i for i in range(devices)] if on_gpu else [])
+        self.compute = CapturedStep(self.learn, args.batch_size) if args.cuda_graph else self.learn
         self.first_step = 0.0
 
-    def step(self, images, labels):
-        images = images.to(self.device, non_blocking=True, memory_format=self.memory_format)
-        labels = labels.to(self.device, non_blocking=True)
+    def learn(self, images, labels):
         self.optimizer.zero_grad()
         half = PRECISIONS[self.args.precision]
         with torch.autocast(self.device.type, dtype=half, enabled=half is not None):
@@ -144,6 +147,12 @@ class Training:
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        return loss
+
+    def step(self, images, labels):
+        images = images.to(self.device, non_blocking=True, memory_format=self.memory_format)
+        labels = labels.to(self.device, non_blocking=True)
+        loss = self.compute(images, labels)
         if self.first_step == 0:
             loss.item()
             self.first_step = seconds_since_start()
@@ -203,6 +212,10 @@ def parse_arguments():
     parser.add_argument("--devices", type=int, default=1, help="GPUs of --strategy dp")
     parser.add_argument("--precision", choices=tuple(PRECISIONS), default="32")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--matmul-precision", choices=("highest", "high", "medium"), default="highest",
+                        help="high: TF32 in the matrix products and convolutions of a GPU")
+    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto", help="of --strategy ddp")
+    parser.add_argument("--cuda-graph", action="store_true", help="one process on a GPU")
     parser.add_argument("--model", default="resnet18", help="of classify")
     parser.add_argument("--image-size", type=int, default=160, help="of classify and autoencoder")
     parser.add_argument("--seed", type=int, default=0)
@@ -213,6 +226,8 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
+    torch.set_float32_matmul_precision(args.matmul_precision)
+    torch.backends.cudnn.allow_tf32 = args.matmul_precision != "highest"
     torch.manual_seed(args.seed)
     training = Training(args)
     report = training.report()

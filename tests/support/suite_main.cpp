@@ -1,7 +1,7 @@
 // The main() of the tests with LibTorch. Loading LibTorch takes 0.4 s, longer than most tests: with
 // `--suite=NAME` the process loads it once, and then runs each test of the suite in a fork of its
-// own, where it can start threads, use OpenMP, fork or crash without a trace in the next. Without
-// `--suite` it is GoogleTest's usual main().
+// own, where it can start threads, use OpenMP, fork or crash without a trace in the next; `--suite=*`
+// runs all suites so. Without `--suite` it is GoogleTest's usual main().
 //
 // Ends with 0 if all tests passed, and with 77 if it skipped them all.
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ std::vector<std::string> tests_of(std::string_view suite_name) {
   const auto& all = *testing::UnitTest::GetInstance();
   for (int s = 0; s < all.total_test_suite_count(); ++s) {
     const testing::TestSuite& suite = *all.GetTestSuite(s);
-    if (suite.name() != suite_name) continue;
+    if (suite_name != "*" && suite.name() != suite_name) continue;
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const std::string test = suite.GetTestInfo(t)->name();
       if (!test.starts_with("DISABLED_")) names.push_back(suite.name() + ("." + test));

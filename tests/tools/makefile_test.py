@@ -82,6 +82,26 @@ class MakefileTest(unittest.TestCase):
         self.assertNotEqual(self.make("cuda", CUDA_STATUS="1")[0], 0)
         self.assertEqual(self.make("cuda", CUDA_STATUS="1", LOCKSTEP_SKIP_CUDA="1"), (0, "bootstrap \n"))
 
+    def test_the_gpu_kit_is_taken_unpacked_or_built(self):
+        runner = self.root / "tools/gpu/run.py"
+        runner.parent.mkdir()
+        runner.write_text("import sys\nprint('run', *sys.argv[1:], file=open('calls', 'a'))\n")
+        (self.root / "tools/gpu/make_kit.py").write_text(
+            "import os\nprint('make_kit', file=open('calls', 'a'))\nos.makedirs('build/gpu-kit')\n"
+            "open('build/gpu-kit/kit.json', 'w')\n")
+        run = "run --kit build/gpu-kit --output gpu-report --only tests\n"
+        status, calls = self.make("gpu", "ARGS=--only tests")
+        self.assertEqual(status, 0)
+        self.assertRegex(calls, r"bootstrap cuda\ncmake --preset gpu [^\n]*\ncmake --build build/gpu [^\n]*\nmake_kit\n" + run)
+        self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # it is there
+        subprocess.run(["tar", "-cJf", "gpu-kit.tar.xz", "gpu-kit"], cwd=self.root / "build", check=True)
+        shutil.rmtree(self.root / "build/gpu-kit")
+        self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # nothing is installed or built
+        self.assertTrue((self.root / "build/gpu-kit/kit.json").exists())
+
+    def test_the_cuda_build_compiles_the_tests_of_gpus(self):
+        self.assertIn("-DLOCKSTEP_GPU_KIT=ON", self.make("cuda")[1])
+
     def test_dali_is_installed_before_the_build_is_configured(self):
         for goals, variables, installs in [(["dali"], {}, True), (["test", "test-all"], {}, True),
                                            (["dali"], {"LOCKSTEP_SKIP_CUDA": "1"}, True),

@@ -42,6 +42,13 @@ class SuiteMain(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("  UpToThree/Numbers.AreSmall/2 failed", output)
 
+    def test_all_suites_can_run_in_one_process(self):
+        status, output = run("--suite=*", "--limit=1")
+        self.assertEqual(status, 1)
+        for sentence in ("Crashes.InTheMiddle was killed by signal 11", "Lasts.TooLong ran longer than",
+                         "  FailsOnce.Fails failed", "  Skips.One was skipped"):
+            self.assertIn(sentence, output)
+
     def test_no_such_suite_is_an_error(self):
         self.assertEqual(run("--suite=Nothing")[0], 1)
 

@@ -65,7 +65,7 @@ TEST(TensorSnapshot, UsesItsMemoryAgain) {
 }
 
 TEST(TensorSnapshot, TakesTensorsOfAGpu) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   StateDict originals = different_tensors(1);
   StateDict on_gpu;
   for (const auto& [name, tensor] : originals) on_gpu.emplace_back(name, tensor.cuda());

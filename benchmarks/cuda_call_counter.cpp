@@ -1,0 +1,83 @@
+// Counts the calls in which a program waits for a GPU, of anybody's program that uses LibTorch:
+//
+//   LOCKSTEP_CUDA_CALLS=counts LD_PRELOAD=cuda_call_counter.so PROGRAM
+//
+// `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add. LibTorch
+// calls libcudart through the dynamic linker, which finds these functions first. What cuDNN and cuBLAS
+// call inside is not counted.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+namespace {
+
+// The words of the file, in this order.
+enum Call { kStreamSynchronize, kDeviceSynchronize, kEventSynchronize, kMemcpy, kCalls };
+
+using Counter = std::atomic<std::uint64_t>;
+static_assert(Counter::is_always_lock_free && sizeof(Counter) == sizeof(std::uint64_t));
+
+Counter* map_counters() {
+  const char* const file = std::getenv("LOCKSTEP_CUDA_CALLS");
+  const int fd = file != nullptr ? open(file, O_RDWR | O_CLOEXEC) : -1;
+  if (fd < 0) return nullptr;
+  void* const memory =
+      mmap(nullptr, kCalls * sizeof(Counter), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return memory == MAP_FAILED ? nullptr : static_cast<Counter*>(memory);
+}
+
+void count(Call call) {
+  static Counter* const counters = map_counters();
+  if (counters != nullptr) counters[call].fetch_add(1, std::memory_order_relaxed);
+}
+
+// The function of libcudart, which Python loads for itself and not for the whole program.
+void* real_function(const char* name) {
+  if (void* const next = dlsym(RTLD_NEXT, name)) return next;
+  void* const library = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr ? dlsym(library, name) : nullptr;
+}
+
+constexpr int kNotSupported = 801;  // cudaErrorNotSupported
+
+template <class... Arguments>
+int pass_on(void* function, Arguments... arguments) {
+  if (function == nullptr) return kNotSupported;
+  return reinterpret_cast<int (*)(Arguments...)>(function)(arguments...);
+}
+
+}  // namespace
+
+extern "C" {
+
+int cudaStreamSynchronize(void* stream) {
+  static void* const real = real_function("cudaStreamSynchronize");
+  count(kStreamSynchronize);
+  return pass_on(real, stream);
+}
+
+int cudaDeviceSynchronize() {
+  static void* const real = real_function("cudaDeviceSynchronize");
+  count(kDeviceSynchronize);
+  return pass_on(real);
+}
+
+int cudaEventSynchronize(void* event) {
+  static void* const real = real_function("cudaEventSynchronize");
+  count(kEventSynchronize);
+  return pass_on(real, event);
+}
+
+int cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
+  static void* const real = real_function("cudaMemcpy");
+  count(kMemcpy);
+  return pass_on(real, to, from, bytes, kind);
+}
+}

@@ -1,0 +1,354 @@
+"""tools/gpu/: `make gpu` over a kit of programs that pass, fail, crash and hang, and the packing of a kit."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools/gpu"))
+import benchmarks  # noqa: E402
+import elf  # noqa: E402
+import gpu_tests  # noqa: E402
+import make_kit  # noqa: E402
+import measure  # noqa: E402
+import processes  # noqa: E402
+import report  # noqa: E402
+
+GPU = {"name": "Pretended GPU", "memory_bytes": 80 << 30, "multiprocessors": 1, "capability": "9.0"}
+TORCH = {"torch": "2.11.0+cu130", "cuda": "13.0", "cudnn": 1, "nccl": "2.28.9", "folder": "/nowhere/torch"}
+
+# A test program: lists its tests, then prints what GoogleTest and suite_main.cpp print of them.
+TEST_PROGRAM = """#!/bin/sh
+case "$*" in *--gtest_list_tests*) printf '{listing}'; exit 0 ;; esac
+cat <<'END'
+{output}
+END
+{end}
+"""
+LISTING = "Suite.\\n  Passes\\n  Skips\\n  Fails\\n  DISABLED_Not\\nOf/Values.\\n  Are/0  # GetParam() = 3\\n  Crash/1\\n"
+OUTPUT = """[ RUN      ] Suite.Passes
+[       OK ] Suite.Passes (12 ms)
+[ RUN      ] Suite.Skips
+a_test.cpp:7: Skipped
+needs a GPU
+
+[  SKIPPED ] Suite.Skips (0 ms)
+[ RUN      ] Suite.Fails
+a_test.cpp:9: Failure
+Expected | got
+[  FAILED  ] Suite.Fails (30 ms)
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] Suite.Fails
+[ RUN      ] Of/Values.Are/0
+[  FAILED  ] Of/Values.Are/0, where GetParam() = 3 (1500 ms)
+[ RUN      ] Of/Values.Crash/1
+Of/Values.Crash/1 was killed by signal 11"""
+
+# `lockstep` and Python's programs: write the figures that are asked for.
+PROGRAM = """#!%(python)s
+import json, os, pathlib, struct, sys
+words = sys.argv[1:]
+if "--help" in words:
+    print("--matmul-precision --cuda-graph")
+    sys.exit()
+if words[:1] == ["-c"]:
+    print(json.dumps(%(probe)r))
+    sys.exit()
+with open(%(calls)r, "a") as file:
+    print(*words, file=file)
+if os.environ.get("LOCKSTEP_CUDA_CALLS"):
+    steps = int(words[words.index("--limit-train-batches" if "train" in words else "--max-steps") + 1])
+    pathlib.Path(os.environ["LOCKSTEP_CUDA_CALLS"]).write_bytes(struct.pack("=4Q", 5 + steps, 0, 7, 2 * steps))
+if "--backend" in words and words[words.index("--backend") + 1] == "gloo":
+    sys.exit("error: no such group")
+rate = 300 if %(ours)r else 100
+epochs = [dict(images_per_second=i * rate, seconds=1, phases=dict(data=0.1), gpu=dict(utilisation=0.5)) for i in (1, 2, 4)]
+comm = [dict(bytes=4096, symmetric=s, median_us=300 / rate + s) for s in (False, True)]
+if "--json" in words:
+    text = json.dumps(comm if "comm" in words else [dict(threads=1, images_per_second=rate)] if "loader" in words
+                      else dict(epochs=epochs, seconds_to_first_step=2))
+    pathlib.Path(words[words.index("--json") + 1]).write_text(text)
+elif any(word.endswith("comm_gloo.py") for word in words):
+    print(json.dumps(comm))
+elif any(word.endswith("loader_torchvision.py") for word in words):
+    print(json.dumps(dict(images_per_second=[rate])))
+else:
+    one, other = ("flat", "single tensors") if %(ours)r else ("fused", "default")
+    print(f"mnist     sgd    step: {one}     {900 / rate} us, {other}    30.5 us   zero_grad: 3.1, 4.0   launch: 2.5, 3.5")
+"""
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.log = self.root / "log.txt"
+
+
+class TestPrograms(Folder):
+    def run_all(self, *programs, seconds=20):
+        return {(test.program, test.name): test
+                for test in gpu_tests.run_all(programs, seconds, 60, self.log, {})}
+
+    def program(self, name, listing=LISTING, output=OUTPUT, end="exit 1"):
+        return executable(self.root / name, TEST_PROGRAM.format(listing=listing, output=output, end=end))
+
+    def test_every_test_has_its_result(self):
+        tests = self.run_all(self.program("tests_one"))
+        self.assertEqual([test.result for test in tests.values()], ["passed", "skipped", "failed", "failed", "crashed"])
+        self.assertEqual(tests["tests_one", "Suite.Skips"].message, "needs a GPU")
+        self.assertIn("Expected | got", tests["tests_one", "Suite.Fails"].message)
+        self.assertEqual(tests["tests_one", "Of/Values.Are/0"].seconds, 1.5)
+        self.assertEqual(tests["tests_one", "Of/Values.Crash/1"].message, "killed by signal 11")
+
+    def test_a_program_that_dies_or_cannot_start_stops_no_other(self):
+        dies = self.program("dies", output="[ RUN      ] Suite.Fails\nabout to", end="kill -9 $$")
+        tests = self.run_all(dies, self.root / "absent", self.program("lists", end="kill -9 $$", listing=""),
+                             self.program("last"))
+        self.assertEqual(tests["dies", "Suite.Fails"].result, "crashed")
+        self.assertIn("killed by signal 9", tests["dies", "Suite.Fails"].message)
+        self.assertEqual(tests["dies", "Suite.Passes"].result, "not run")
+        self.assertEqual(tests["absent", "(all)"].result, "not run")
+        self.assertEqual(tests["lists", "(all)"].result, "not run")
+        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")
+
+    def test_a_program_that_hangs_is_ended_with_all_that_it_started(self):
+        marker = self.root / "marker"
+        # The second sleep is a process of its own, which must not live on.
+        hangs = self.program("hangs", output="[ RUN      ] Suite.Passes", end=f"(sleep 600; echo >{marker}) & sleep 600")
+        begin = time.monotonic()
+        tests = self.run_all(hangs, self.program("last"), seconds=6)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(tests["hangs", "Suite.Passes"].result, "hung")
+        self.assertEqual(tests["last", "(all)"].result, "not run")  # the time of all was used up, and the report says so
+
+
+class Measuring(Folder):
+    def side(self, label, *outcomes, is_peer=False):
+        left = list(outcomes)
+
+        def run(seconds):
+            outcome = left.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return [("", {"images/s": outcome})]
+        return measure.Side(label, run, is_peer)
+
+    def test_medians_over_rounds_in_turn_and_ratios(self):
+        benchmark = measure.Benchmark("a", "A", "", [self.side("ours", 10, 30, 20), self.side("theirs", 5, 4, 6, is_peer=True)],
+                                      100, 3, "images/s")
+        found = measure.measure(benchmark, processes.Budget(100))
+        self.assertEqual(found["status"], "ok")
+        self.assertEqual(found["rows"][0]["figures"], {"images/s": 20, "times the peer": 4})
+        self.assertEqual(found["rows"][1]["figures"], {"images/s": 5})
+
+    def test_what_fails_leaves_the_others_their_figures(self):
+        benchmark = measure.Benchmark("a", "A", "", [self.side("ours", measure.Failed("it did not end in 3 s")),
+                                                    self.side("other", ValueError("no number")), self.side("theirs", 5)], 100)
+        found = measure.measure(benchmark, processes.Budget(100))
+        self.assertEqual(found["status"], "incomplete")
+        self.assertEqual([row["label"] for row in found["rows"]], ["theirs"])
+        self.assertEqual(found["problems"][0], "ours: it did not end in 3 s")
+        self.assertIn("other: its figures cannot be read", found["problems"][1])
+
+    def test_nothing_begins_without_time(self):
+        benchmark = measure.Benchmark("a", "A", "", [self.side("ours")], 100)
+        self.assertEqual(measure.measure(benchmark, processes.Budget(1))["reason"], "no time was left")
+
+    def test_a_program_beyond_its_limit_is_named(self):
+        outcome = processes.run(["sleep", "600"], 0.5, self.log)
+        self.assertEqual((outcome.status, processes.why(outcome, 0.5)), ("hung", "it did not end in 0 s"))
+        outcome = processes.run(["sh", "-c", "echo error: this; echo more; exit 3"], 60, self.log)
+        self.assertEqual(processes.why(outcome, 60), "it ended with 3: error: this")
+
+    def test_the_faster_way_of_an_optimizer_counts(self):
+        rows = dict(benchmarks.optimizer_rows(
+            "mnist     adamw  step: flat     20.0 us, single tensors     10.5 us   zero_grad: 3.1, 4.0   launch: 2.5, 3.5\n"
+            "else\nresnet18  sgd    step: fused     20.0 us, default     30.5 us\n"))
+        self.assertEqual(rows["mnist, adamw"], {"step, us": 10.5, "launch, us": 3.5, "way": "single tensors"})
+        self.assertEqual(rows["resnet18, sgd"], {"step, us": 20, "launch, us": None, "way": "fused"})
+
+
+class WholeRun(Folder):
+    """run.py from inside a kit, whose programs and Python only pretend."""
+
+    def setUp(self):
+        super().setUp()
+        self.kit = self.root / "kit"
+        for name in make_kit.SCRIPTS:
+            shutil.copytree(ROOT / name, self.kit / name, ignore=shutil.ignore_patterns("__pycache__", "*.c*", "*.h"))
+        (self.kit / "kit.json").write_text(json.dumps({"commit": "abc", "torch": TORCH["torch"], "tests": ["tests_gpu_one"],
+                                                       "libraries": []}))
+        executable(self.kit / "bin/tests_gpu_one", TEST_PROGRAM.format(listing=LISTING, output=OUTPUT, end="exit 1"))
+        self.data = self.root / "data"
+        for name, file in (("mnist", "train-images-idx3-ubyte.gz"), ("cifar10", "data_batch_1.bin")):
+            (self.data / name).mkdir(parents=True)
+            (self.data / name / file).write_bytes(b"")
+
+    def run_kit(self, gpus, *more, torch=TORCH):
+        self.calls = self.root / "calls"
+        self.calls.write_text("")
+        for ours, path in ((True, self.kit / "bin/lockstep"), (False, self.root / "python")):
+            executable(path, PROGRAM % {"python": sys.executable, "probe": {**torch, "gpus": gpus}, "ours": ours,
+                                        "calls": str(self.calls)})
+        executable(self.kit / "bin/optimizer_step", (self.kit / "bin/lockstep").read_text())
+        output = self.root / "report"
+        result = subprocess.run([sys.executable, self.kit / "tools/gpu/run.py", "--python", self.root / "python", "--output",
+                                 output, *more], capture_output=True, text=True,
+                                env={**os.environ, "LOCKSTEP_DATA": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"})
+        self.text = result.stdout + result.stderr
+        if not (output / "report.json").exists():
+            return result.returncode, None, ""
+        return result.returncode, json.loads((output / "report.json").read_text()), (output / "report.md").read_text()
+
+    def test_with_a_gpu_everything_runs(self):
+        status, found, page = self.run_kit([GPU])
+        self.assertEqual(status, 1, self.text)  # tests failed, and one of Python's programs did
+        by_name = {each["name"]: each for each in found["benchmarks"]}
+        graph = by_name["cifar10 bf16 graph"]
+        self.assertEqual(graph["status"], "ok", self.text)
+        self.assertEqual(graph["rows"][0]["figures"]["images/s"], 900)
+        self.assertEqual(graph["rows"][0]["figures"]["GPU busy, %"], 50)
+        self.assertEqual(graph["rows"][0]["figures"]["times the peer"], 3)
+        waits = by_name["host synchronisations"]["rows"][0]["figures"]
+        self.assertEqual((waits["waits per step"], waits["cudaMemcpy"]), (3, 2))
+        self.assertEqual(by_name["optimizer step"]["rows"][0]["figures"]["times the peer"], 3)
+        shared = by_name["two ranks on a GPU"]
+        self.assertEqual((shared["status"], len(shared["rows"])), ("incomplete", 1))
+        self.assertIn("error: no such group", shared["problems"][0])
+        self.assertEqual(by_name["dali"]["status"], "skipped")
+        calls = self.calls.read_text()
+        self.assertIn("--precision bf16 --matmul-precision high --cuda-graph", calls)
+        self.assertRegex(calls, r"train cifar10 .*--strategy ddp --backend nccl")
+        for words in ("Pretended GPU (80 GiB", "torch | 2.11.0+cu130, CUDA 13.0", "commit abc", "Suite.Fails | failed",
+                      "1 passed, 2 failed, 1 crashed, 1 skipped", "Expected \\| got", "skipped 1: needs a GPU",
+                      "error: no such group"):
+            self.assertIn(words, page)
+        self.assertNotIn("are random", page)
+        self.assertIn("killed by signal 11", (self.root / "report/log.txt").read_text())
+
+    def test_without_a_gpu_the_cores_are_measured_and_the_rest_says_why_not(self):
+        status, found, page = self.run_kit([])
+        for each in found["benchmarks"]:
+            on_cores = each["name"].endswith(("ranks", "cores"))
+            self.assertEqual(each["status"], "ok" if on_cores else "skipped", each)
+            if not on_cores:
+                self.assertEqual(each["reason"], "torch sees no GPU")
+        self.assertIn("Skipped: torch sees no GPU.", page)
+        self.assertIn("| GPUs | none |", page)
+
+    def test_a_kit_for_another_torch_is_refused_in_one_line(self):
+        status, found, _ = self.run_kit([GPU], torch={**TORCH, "torch": "2.12.0+cu130"})
+        self.assertEqual((status, found), (1, None))
+        self.assertRegex(self.text, r"^error: the kit is for torch 2\.11\.0\+cu130, .* has 2\.12\.0\+cu130; [^\n]*\n$")
+
+    def test_a_python_without_torch_is_named(self):
+        result = subprocess.run([sys.executable, self.kit / "tools/gpu/run.py", "--python", "/bin/false"],
+                                capture_output=True, text=True, cwd=self.root)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^error: no torch for CUDA in /bin/false; give --python[^\n]*\n$")
+
+
+class MadeUpData(Folder):
+    def test_the_report_says_that_images_are_random(self):
+        text = report.markdown({"begun": "now", "seconds": 1, "machine": {"driver": None, "cores": 1, "processor": "p", "sockets": 1,
+                                "memory_gib": 1, "system": "s", "python": "3"}, "torch": {**TORCH, "gpus": []},
+                                "kit": {"commit": "c"}, "made_up_data": ["mnist"], "benchmarks": []}, [])
+        self.assertIn("The images of mnist are random", text)
+
+
+class Packing(Folder):
+    def compile(self, name, *flags):
+        source = self.root / "main.c"
+        source.write_text("int main(void) { return 0; }\n")
+        path = self.root / "build" / name
+        path.parent.mkdir(exist_ok=True)
+        subprocess.run(["gcc", source, "-o", path, "-Wl,-rpath,/a/folder/of/the/machine/that/built/" + "x" * 150, *flags],
+                       check=True)
+        return path
+
+    def kit(self, limit_mib="60"):
+        self.compile("lockstep", "-Wl,--no-as-needed", "-lz")
+        self.compile("tests_gpu_one")
+        torch = self.root / "torch"
+        (torch / "lib").mkdir(parents=True, exist_ok=True)
+        (torch / "version.py").write_text("__version__ = '2.11.0+cu130'\n")
+        return subprocess.run([sys.executable, ROOT / "tools/gpu/make_kit.py", "--build", self.root / "build", "--torch", torch,
+                               "--kit", self.root / "gpu-kit", "--limit-mib", limit_mib], capture_output=True, text=True)
+
+    def test_a_kit_is_small_and_names_no_folder_of_this_machine(self):
+        result = self.kit()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        kit = self.root / "gpu-kit"
+        self.assertEqual(elf.rpath(kit / "bin/lockstep"), ":".join(make_kit.RPATH))
+        self.assertEqual(subprocess.run([kit / "bin/lockstep"]).returncode, 0)
+        described = json.loads((kit / "kit.json").read_text())
+        self.assertEqual((described["torch"], described["tests"]), ("2.11.0+cu130", ["tests_gpu_one"]))
+        self.assertEqual(described["libraries"], ["libz.so.1"])
+        self.assertTrue((kit / "lib/libz.so.1").exists())
+        for file in ("tools/gpu/run.py", "benchmarks/peers/train_epochs.py"):
+            self.assertTrue((kit / file).exists(), file)
+        self.assertTrue((self.root / "gpu-kit.tar.xz").exists())
+
+    def test_a_kit_beyond_its_limit_fails_and_names_what_is_large(self):
+        result = self.kit("0.001")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^error: .*gpu-kit\.tar\.xz is 0\.\d MiB, more than 0\.001; the largest in it: \S+ ")
+
+    def test_a_build_without_programs_is_refused(self):
+        (self.root / "build").mkdir()
+        result = subprocess.run([sys.executable, ROOT / "tools/gpu/make_kit.py", "--build", self.root / "build", "--torch",
+                                 self.root], capture_output=True, text=True)
+        self.assertRegex(result.stderr, r"^error: \S+ has no programs for a kit; `make gpu-kit` builds them\n$")
+
+
+class CallCounter(Folder):
+    def test_counts_of_all_processes_of_a_program(self):
+        (self.root / "cudart.c").write_text("int cudaStreamSynchronize(void* s) { return s != 0; }\n"
+                                            "int cudaMemcpy(void* a, void* b, unsigned long c, int d) { return d + (int)c; }\n")
+        (self.root / "main.c").write_text(
+            "#include <unistd.h>\n#include <sys/wait.h>\nint cudaStreamSynchronize(void*);\n"
+            "int cudaMemcpy(void*, void*, unsigned long, int);\n"
+            "int main(void) {\n  int bad = cudaStreamSynchronize(0) != 0 || cudaMemcpy(0, 0, 40, 2) != 42;\n"
+            "  if (fork() == 0) { cudaStreamSynchronize(0); _exit(0); }\n  wait(0);\n  return bad;\n}\n")
+        library = self.root / "libcudart.so.13"
+        subprocess.run(["gcc", "-shared", "-fPIC", self.root / "cudart.c", "-o", library], check=True)
+        subprocess.run(["gcc", self.root / "main.c", library, "-o", self.root / "program", f"-Wl,-rpath,{self.root}"], check=True)
+        counter = self.root / "counter.so"
+        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", ROOT / "benchmarks/cuda_call_counter.cpp", "-o", counter, "-ldl"],
+                       check=True)
+        counts = self.root / "counts"
+        counts.write_bytes(bytes(8 * len(benchmarks.CALLS)))
+        result = subprocess.run([self.root / "program"], env={"LD_PRELOAD": str(counter), "LOCKSTEP_CUDA_CALLS": str(counts)})
+        self.assertEqual(result.returncode, 0)  # the library's own answers came back
+        words = memoryview(counts.read_bytes()).cast("Q").tolist()
+        self.assertEqual(dict(zip(benchmarks.CALLS, words)),
+                         {"cudaStreamSynchronize": 2, "cudaDeviceSynchronize": 0, "cudaEventSynchronize": 0, "cudaMemcpy": 1})
+
+
+class GpuTests(unittest.TestCase):
+    def test_what_skips_without_a_gpu_says_so_in_the_words_that_the_kit_looks_for(self):
+        """tests/gpu/CMakeLists.txt takes the files that say so."""
+        skips = re.compile(r"cuda::is_available\(\)\)\s*\{?\s*GTEST_SKIP")
+        for file in (ROOT / "tests").rglob("*.cpp"):
+            text = file.read_text()
+            if any(text[:at.start()].endswith("!torch::") for at in skips.finditer(text)):
+                self.assertRegex(text, r'GTEST_SKIP\(\) << "needs (a|one|two|three|four) GPU', f"{file}: the kit would miss its tests")
+
+
+if __name__ == "__main__":
+    unittest.main()

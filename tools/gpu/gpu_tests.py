@@ -1,0 +1,96 @@
+"""Runs the kit's test programs, each test in a process of its own (tests/support/suite_main.cpp), and counts."""
+import collections
+import re
+
+import processes
+
+# result: "passed", "failed", "skipped", "crashed", "hung" or "not run"
+Test = collections.namedtuple("Test", "program name result seconds message")
+RESULTS = ("passed", "failed", "crashed", "hung", "not run", "skipped")
+BAD = ("failed", "crashed", "hung", "not run")
+
+BEGIN = re.compile(r"\[ RUN      \] (\S+)")
+END = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?),? (?:.*)\((\d+) ms\)$")
+KILLED = re.compile(r"(\S+) was killed by signal (\d+)$")
+TOO_LONG = re.compile(r"(\S+) ran longer than its limit of (\d+) s$")
+WORDS = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
+
+
+def names_of(listing):
+    """The tests that --gtest_list_tests names, without those that are disabled."""
+    names, suite = [], ""
+    for line in listing.splitlines():
+        line = line.split("#")[0].rstrip()
+        if re.fullmatch(r"\S+\.", line):
+            suite = line
+        elif re.fullmatch(r"  \S+", line) and suite and not line.strip().startswith("DISABLED_"):
+            names.append(suite + line.strip())
+    return names
+
+
+def message_of(result, lines):
+    said = [line.strip() for line in lines if line.strip()]
+    if result == "skipped":
+        # The file and line stand before the reason.
+        reasons = [line for line in said if not re.search(r"\.\w+:\d+: Skipped$", line)]
+        return reasons[0] if reasons else ""
+    return " / ".join(said[:4])[:400]
+
+
+def tests_in(program, output):
+    """{name: Test} of those that the output tells of."""
+    tests, name, lines = {}, None, []
+    for line in output.splitlines():
+        begin, end = BEGIN.search(line), END.search(line)
+        killed, too_long = KILLED.match(line), TOO_LONG.match(line)
+        if begin:
+            name, lines = begin[1], []
+        elif end:
+            word, ended, milliseconds = end.groups()
+            message = "" if word == "OK" else message_of(WORDS[word], lines)
+            tests[ended] = Test(program, ended, WORDS[word], int(milliseconds) / 1000, message)
+            name = None
+        elif killed:
+            tests[killed[1]] = Test(program, killed[1], "crashed", 0.0, f"killed by signal {killed[2]}")
+            name = None
+        elif too_long:
+            tests[too_long[1]] = Test(program, too_long[1], "hung", float(too_long[2]), f"longer than {too_long[2]} s")
+            name = None
+        elif name:
+            lines.append(line)
+    return tests, name
+
+
+def run_program(program, seconds, test_limit, log, environment):
+    """The Test of each test of one program."""
+    listed = processes.run([program, "--gtest_list_tests"], min(60, seconds), log, environment)
+    names = names_of(listed.output)
+    if listed.status != "ok" or not names:
+        return [Test(program.name, "(all)", "not run", 0.0, processes.why(listed, 60))]
+    outcome = processes.run([program, "--suite=*", f"--limit={test_limit}", "--gtest_color=no"], seconds, log, environment)
+    tests, running = tests_in(program.name, outcome.output)
+    if running:
+        result = "hung" if outcome.status == "hung" else "crashed"
+        tests[running] = Test(program.name, running, result, 0.0, processes.why(outcome, seconds))
+    missing = f"no time was left: {processes.why(outcome, seconds)}" if outcome.status == "hung" else \
+        f"the program had ended: {processes.why(outcome, seconds)}"
+    return [tests.get(name, Test(program.name, name, "not run", 0.0, missing)) for name in names]
+
+
+def run_all(programs, seconds, test_limit, log, environment):
+    """All tests of all programs, whatever becomes of any of them."""
+    budget, tests = processes.Budget(seconds), []
+    for program in programs:
+        left = budget.left()
+        if left < 1:
+            tests.append(Test(program.name, "(all)", "not run", 0.0, f"the tests' {seconds:.0f} s were used up"))
+            continue
+        done = run_program(program, left, test_limit, log, environment)
+        tests += done
+        print(f"{program.name}: {summary(done)}", flush=True)
+    return tests
+
+
+def summary(tests):
+    counts = collections.Counter(test.result for test in tests)
+    return ", ".join(f"{counts[result]} {result}" for result in RESULTS if counts[result]) or "no tests"

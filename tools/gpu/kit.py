@@ -1,0 +1,127 @@
+"""Where the kit's programs, the data and a Python with torch are."""
+import functools
+import gzip
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]  # of the kit or of the source tree, which have these scripts at the same place
+DATA_FILES = {"mnist": "train-images-idx3-ubyte", "cifar10": "data_batch_1.bin"}
+PROBE_SECONDS = 60
+
+PROBE = """
+import json, torch
+gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+                  "nccl": ".".join(map(str, nccl)), "folder": torch.__path__[0],
+                  "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory, "multiprocessors": gpu.multi_processor_count,
+                            "capability": f"{gpu.major}.{gpu.minor}"} for gpu in gpus]}))
+"""
+
+
+class KitProblem(Exception):
+    """One line: what is missing, and what to do."""
+
+
+def probe(python):
+    """What its torch says of itself and of the GPUs; None where it has none for CUDA."""
+    try:
+        result = subprocess.run([str(python), "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS)
+        found = json.loads(result.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return None
+    return found if found["cuda"] else None
+
+
+def find_python(given):
+    """(Python, what its torch says): the one that was given, or the first with a torch for CUDA."""
+    candidates = [given] if given else [ROOT / ".deps/cuda/bin/python", sys.executable, "python3"]
+    for python in candidates:
+        found = probe(python)
+        if found:
+            return python, found
+    raise KitProblem(f"no torch for CUDA in {', '.join(map(str, candidates))}; give --python, of a Python that has one")
+
+
+def make_mnist(folder):
+    """Random images in the format of MNIST's files."""
+    for name, count in (("train", 60000), ("t10k", 10000)):
+        pixels = struct.pack(">4i", 0x803, count, 28, 28) + random.randbytes(count * 784)
+        labels = struct.pack(">2i", 0x801, count) + bytes(i % 10 for i in range(count))
+        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(pixels, 1))
+        (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels, 1))
+
+
+def make_cifar10(folder):
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        (folder / f"{name}.bin").write_bytes(b"".join(bytes([i % 10]) + random.randbytes(3072) for i in range(10000)))
+
+
+class Kit:
+    def __init__(self, folder, python, torch, output):
+        self.folder, self.python, self.torch, self.output = folder, python, torch, output
+        self.description = json.loads((folder / "kit.json").read_text())
+        self.cores = len(os.sched_getaffinity(0))
+        self.gpus = torch["gpus"]
+        self.environment = self._environment()
+        self.made_up_data = []
+
+    def _environment(self):
+        """The programs find torch through the link `site`; where that cannot be made, through the environment."""
+        packages = pathlib.Path(self.torch["folder"]).resolve().parent
+        link = self.folder / "site"
+        try:
+            if not link.is_symlink() or link.resolve() != packages:
+                link.unlink(missing_ok=True)
+                link.symlink_to(packages)
+            return {}
+        except OSError:
+            folders = [packages / "torch/lib", packages / "nvidia/cu13/lib", packages / "nvidia/nccl/lib"]
+            return {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
+
+    def check_version(self):
+        built, found = self.description["torch"], self.torch["torch"]
+        if built != found:
+            raise KitProblem(f"the kit is for torch {built}, {self.python} has {found}; make the kit with that one")
+
+    def program(self, name):
+        return self.folder / "bin" / name
+
+    def peer(self, name):
+        scripts = self.folder / "benchmarks/peers"
+        return (scripts if scripts.is_dir() else ROOT / "benchmarks/peers") / name
+
+    def data(self, name):
+        """The folder with the files of `name`; random ones, made in the report's folder, where there are none."""
+        roots = [os.environ.get("LOCKSTEP_DATA"), ROOT / "shared/data", ROOT.parent / "shared/data"]
+        for root in roots:
+            folder = pathlib.Path(root) / name if root else None
+            if folder and any(folder.glob(DATA_FILES[name] + "*")):
+                return folder
+        folder = self.output / "data" / name
+        if name not in self.made_up_data:
+            folder.mkdir(parents=True, exist_ok=True)
+            {"mnist": make_mnist, "cifar10": make_cifar10}[name](folder)
+            self.made_up_data.append(name)
+        return folder
+
+    @functools.cached_property
+    def train_help(self):
+        result = subprocess.run([self.program("lockstep"), "train", "--help"], capture_output=True, text=True,
+                                env={**os.environ, **self.environment})
+        return result.stdout
+
+    def option(self, *words):
+        """These words for `lockstep train`, where this build has the option; else none."""
+        return list(words) if words[0] in self.train_help else []
+
+    @functools.cached_property
+    def has_dali(self):
+        installed = (pathlib.Path(self.torch["folder"]).parent / "nvidia/dali/libdali.so").exists()
+        return installed and self.program("lockstep_dali.so").exists()

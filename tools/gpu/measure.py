@@ -1,0 +1,89 @@
+"""Runs benchmarks: their programs in turn, in rounds, each with what is left of its time."""
+import collections
+import statistics
+
+import processes
+
+# One program of a benchmark. run(seconds) gives [(name of a part or "", {figure: number or text})], or raises Failed.
+Side = collections.namedtuple("Side", "label run is_peer", defaults=(False,))
+# `needs` is "" or why it cannot be measured here. Ratios are those of the figure `ratio` to the peer's; more is better
+# where `more_is_better`. `seconds` is the limit of the whole.
+Benchmark = collections.namedtuple("Benchmark", "name title needs sides seconds rounds ratio more_is_better",
+                                   defaults=(1, None, True))
+LEAST_SECONDS = 5  # with less, nothing is begun
+
+
+class Failed(Exception):
+    pass
+
+
+def merged(runs):
+    """The median of each figure over the rounds; the last text."""
+    figures = {}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [run[name] for run in runs if run.get(name) is not None]
+        numbers = all(isinstance(value, (int, float)) for value in values)
+        figures[name] = statistics.median(values) if values and numbers else values[-1] if values else None
+    return figures
+
+
+def with_ratios(rows, benchmark):
+    """Adds how many times better than the peer's a row is, for the same part."""
+    key = benchmark.ratio
+    peers = {row["part"]: row["figures"].get(key) for row in rows if row["is_peer"]}
+    for row in rows:
+        own, other = row["figures"].get(key), peers.get(row["part"])
+        if key and not row["is_peer"] and own and other:
+            row["figures"]["times the peer"] = own / other if benchmark.more_is_better else other / own
+    return rows
+
+
+def run_sides(benchmark, budget):
+    """({(side's number, part): [figures of each round]}, [what went wrong])"""
+    own, found, problems = processes.Budget(benchmark.seconds), {}, []
+    broken = set()
+    for number in range(benchmark.rounds):
+        for place, side in enumerate(benchmark.sides):
+            seconds = min(own.left(), budget.left())
+            if side.label in broken:
+                continue
+            if seconds < LEAST_SECONDS:
+                if number == 0:
+                    problems.append(f"{side.label}: no time was left")
+                continue
+            try:
+                for part, figures in side.run(seconds):
+                    found.setdefault((place, part), []).append(figures)
+            except Failed as error:
+                problems.append(f"{side.label}: {error}")
+                broken.add(side.label)
+            except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
+                problems.append(f"{side.label}: its figures cannot be read: {type(error).__name__}: {error}")
+                broken.add(side.label)
+    return found, problems
+
+
+def measure(benchmark, budget):
+    """What the report says of one benchmark."""
+    report = {"name": benchmark.name, "title": benchmark.title, "rows": [], "problems": [], "seconds": 0.0}
+    if benchmark.needs:
+        return {**report, "status": "skipped", "reason": benchmark.needs}
+    if budget.left() < LEAST_SECONDS:
+        return {**report, "status": "skipped", "reason": "no time was left"}
+    clock = processes.Budget(benchmark.seconds)
+    found, problems = run_sides(benchmark, budget)
+    rows = [{"label": benchmark.sides[place].label, "part": part, "is_peer": benchmark.sides[place].is_peer,
+             "rounds": len(runs), "figures": merged(runs)} for (place, part), runs in sorted(found.items(), key=lambda at: at[0][0])]
+    status = "ok" if not problems else "incomplete" if rows else "failed"
+    return {**report, "status": status, "rows": with_ratios(rows, benchmark), "problems": problems,
+            "seconds": clock.used()}
+
+
+def measure_all(benchmarks, budget):
+    reports = []
+    for benchmark in benchmarks:
+        reports.append(measure(benchmark, budget))
+        last = reports[-1]
+        detail = last.get("reason") or "; ".join(last["problems"]) or f"{last['seconds']:.0f} s"
+        print(f"{last['name']}: {last['status']} ({detail})", flush=True)
+    return reports
