@@ -1,0 +1,466 @@
+#include <tests/support/far_device.h>
+
+#include <sys/mman.h>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_copy_from_ops.h>
+#include <ATen/ops/_reshape_alias_cpu_dispatch.h>
+#include <ATen/ops/as_strided_cpu_dispatch.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/resize_cpu_dispatch.h>
+#include <ATen/ops/set_cpu_dispatch.h>
+#include <ATen/ops/view_cpu_dispatch.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lockstep::testing_support::far_device {
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+
+// --- Memory --------------------------------------------------------------------------------------
+
+// Addresses that fault, and behind each, at one distance, the byte that it stands for.
+class FarMemory {
+ public:
+  FarMemory() {
+    void* const begin = mmap(nullptr, 2 * kBytes, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) throw std::bad_alloc();
+    begin_ = static_cast<std::byte*>(begin);
+    if (mprotect(begin_ + kBytes, kBytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+  }
+
+  void* take(std::size_t bytes) {
+    const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, kLeast));
+    const std::scoped_lock lock(mutex_);
+    std::vector<std::byte*>& free = free_[size];
+    if (free.empty()) {
+      TORCH_CHECK(used_ + size <= kBytes, "the far device has no memory for ", bytes, " bytes");
+      free.push_back(begin_ + used_);
+      used_ += size;
+    }
+    std::byte* const taken = free.back();
+    free.pop_back();
+    sizes_[taken] = size;
+    std::memset(near(taken), 0xff, size);  // NaN, for those who forget to initialise it
+    return taken;
+  }
+
+  void give_back(void* data) {
+    const std::scoped_lock lock(mutex_);
+    auto* const given = static_cast<std::byte*>(data);
+    free_[sizes_.at(given)].push_back(given);
+    sizes_.erase(given);
+  }
+
+  std::byte* near(const void* far) const {
+    auto* const address = static_cast<std::byte*>(const_cast<void*>(far));
+    TORCH_CHECK(address >= begin_ && address < begin_ + kBytes, "not an address of the far device");
+    return address + kBytes;
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{1} << 30;
+  static constexpr std::size_t kLeast = 256;
+  std::byte* begin_ = nullptr;
+  std::mutex mutex_;  // guards what follows
+  std::size_t used_ = 0;
+  std::map<std::size_t, std::vector<std::byte*>> free_;
+  std::map<std::byte*, std::size_t> sizes_;
+};
+
+FarMemory& far_memory() {
+  static auto* const memory = new FarMemory();  // tensors may outlive main()
+  return *memory;
+}
+
+// --- Streams -------------------------------------------------------------------------------------
+
+thread_local int current_index = 0;
+thread_local std::array<c10::StreamId, kDevices> current_stream{};
+
+// One for all streams: what runs in one may wait for another.
+std::recursive_mutex& stream_mutex() {
+  static auto* const mutex = new std::recursive_mutex();
+  return *mutex;
+}
+std::atomic<int> holds{0};
+
+// A stream's work, in its order. It runs when somebody waits for a later point.
+class Queue {
+ public:
+  std::uint64_t push(std::function<void()> work) {
+    const std::scoped_lock lock(stream_mutex());
+    pending_.push_back(std::move(work));
+    return pushed_ += 1;
+  }
+  std::uint64_t end() const {
+    const std::scoped_lock lock(stream_mutex());
+    return pushed_;
+  }
+  bool has_reached(std::uint64_t point) const {
+    const std::scoped_lock lock(stream_mutex());
+    return done_ >= point;
+  }
+  void run_to(std::uint64_t point) {
+    while (holds > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::scoped_lock lock(stream_mutex());
+    while (done_ < point) {
+      const auto work = std::move(pending_.front());
+      pending_.pop_front();
+      work();
+      ++done_;
+    }
+  }
+
+ private:
+  std::deque<std::function<void()>> pending_;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t done_ = 0;
+};
+
+Queue& queue_of(c10::Stream stream) {
+  static auto* const queues = new std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Queue>();
+  const std::scoped_lock lock(stream_mutex());
+  return (*queues)[{stream.device_index(), stream.id()}];
+}
+
+c10::DeviceIndex index_of(c10::Device device) {
+  return device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(current_index);
+}
+
+c10::Stream stream_of_thread(c10::Device device) {
+  const auto index = index_of(device);
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index),
+                     current_stream[static_cast<std::size_t>(index)]);
+}
+
+struct FarEvent {
+  Queue* queue = nullptr;
+  std::uint64_t point = 0;
+  int questions = 0;
+};
+
+class FarGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    uncheckedSetDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override {
+    return {kType, static_cast<c10::DeviceIndex>(current_index)};
+  }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.index() >= 0 && device.index() < kDevices, "no device ", device);
+    uncheckedSetDevice(device);
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    current_index = index_of(device);
+  }
+  c10::Stream getStream(c10::Device device) const override { return stream_of_thread(device); }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, index_of(device)));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getNewStream(device, 0);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    static std::atomic<c10::StreamId> next{1};
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index_of(device)), next++);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream before = stream_of_thread(stream.device());
+    current_stream[static_cast<std::size_t>(stream.device_index())] = stream.id();
+    return before;
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
+
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<FarEvent*>(event);
+  }
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    if (*event == nullptr) *event = new FarEvent();
+    Queue& queue = queue_of(stream);
+    *static_cast<FarEvent*>(*event) = {&queue, queue.end(), 0};
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event == nullptr) return;
+    const FarEvent awaited = *static_cast<FarEvent*>(event);
+    Queue& waiting = queue_of(stream);
+    if (&waiting == awaited.queue) return;  // it comes later anyway
+    waiting.push([awaited] { awaited.queue->run_to(awaited.point); });
+  }
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) return true;
+    FarEvent& asked = *static_cast<FarEvent*>(event);
+    if (asked.queue->has_reached(asked.point)) return true;
+    if (holds > 0 || ++asked.questions < 2) return false;
+    synchronizeEvent(event);
+    return true;
+  }
+  void synchronizeEvent(void* event) const override {
+    const FarEvent& awaited = *static_cast<FarEvent*>(event);
+    awaited.queue->run_to(awaited.point);
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    Queue& queue = queue_of(stream);
+    return queue.has_reached(queue.end());
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    Queue& queue = queue_of(stream);
+    queue.run_to(queue.end());
+  }
+};
+
+// --- Allocators ----------------------------------------------------------------------------------
+
+class FarAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device here(kType, static_cast<c10::DeviceIndex>(current_index));
+    if (bytes == 0) return {nullptr, here};
+    void* const data = far_memory().take(bytes);
+    return {data, data, &release, here};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(far_memory().near(to), far_memory().near(from), bytes);
+  }
+
+ private:
+  static void release(void* data) { far_memory().give_back(data); }
+};
+
+// Memory of the host that is known as pinned.
+class PinnedAllocator final : public at::HostAllocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const data = std::malloc(std::max<std::size_t>(bytes, 1));
+    const std::scoped_lock lock(mutex());
+    ends()[static_cast<std::byte*>(data)] = static_cast<std::byte*>(data) + bytes;
+    return {data, data, &release, c10::DeviceType::CPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+  bool record_event(void*, void*, c10::Stream) override { return true; }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+
+  static bool owns(const void* data) {
+    const auto* const address = static_cast<const std::byte*>(data);
+    const std::scoped_lock lock(mutex());
+    auto after = ends().upper_bound(const_cast<std::byte*>(address));
+    return after != ends().begin() && address < std::prev(after)->second;
+  }
+
+ private:
+  static void release(void* data) {
+    {
+      const std::scoped_lock lock(mutex());
+      ends().erase(static_cast<std::byte*>(data));
+    }
+    std::free(data);
+  }
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::map<std::byte*, std::byte*>& ends() {
+    static auto* const ends = new std::map<std::byte*, std::byte*>();
+    return *ends;
+  }
+};
+
+PinnedAllocator& pinned_allocator() {
+  static auto* const allocator = new PinnedAllocator();
+  return *allocator;
+}
+
+class FarHooks final : public at::PrivateUse1HooksInterface {
+ public:
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return kDevices; }
+  void setCurrentDevice(c10::DeviceIndex index) const override { current_index = index; }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return static_cast<c10::DeviceIndex>(current_index);
+  }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
+    return static_cast<c10::DeviceIndex>(std::exchange(current_index, index));
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
+    return index < 0 ? getCurrentDevice() : exchangeDevice(index);
+  }
+  bool isPinnedPtr(const void* data) const override { return PinnedAllocator::owns(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
+    c10::DataPtr larger = storage.allocator()->allocate(bytes);
+    const std::size_t kept = std::min(bytes, storage.nbytes());
+    if (kept > 0) {
+      std::memcpy(far_memory().near(larger.get()), far_memory().near(storage.data()), kept);
+    }
+    storage.unsafeGetStorageImpl()->set_data_ptr(std::move(larger));
+    storage.unsafeGetStorageImpl()->set_nbytes(bytes);
+  }
+};
+
+// --- Operators -----------------------------------------------------------------------------------
+
+std::atomic<std::int64_t> blocking_read_count{0};
+thread_local int operators_on_copies = 0;  // whose reads stand for no wait of a real device
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  const c10::DeviceGuard guard(c10::Device(kType, index_of(*device)));
+  return at::detail::empty_generic(size, c10::GetAllocator(kType),
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                         std::optional<at::Device> device, std::optional<bool>) {
+  const c10::DeviceGuard guard(c10::Device(kType, index_of(*device)));
+  return at::detail::empty_strided_generic(size, stride, c10::GetAllocator(kType),
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::dtype_or_default(dtype));
+}
+
+at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                      std::optional<std::int64_t> offset) {
+  return at::cpu::as_strided(self, size, stride, offset);
+}
+at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::cpu::_reshape_alias(self, size, stride);
+}
+at::Tensor view(const at::Tensor& self, at::IntArrayRef size) { return at::cpu::view(self, size); }
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                         std::optional<at::MemoryFormat> format) {
+  return at::cpu::resize_(self, size, format);
+}
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset,
+                        at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::cpu::set_(self, std::move(source), offset, size, stride);
+}
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  return at::cpu::set_(self, std::move(source));
+}
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  return at::cpu::set_(self, source);
+}
+
+// The memory behind a tensor, as one of the host. Holds the tensor.
+at::Tensor near(const at::Tensor& tensor) {
+  if (!tensor.is_privateuseone() || tensor.numel() == 0) {
+    return tensor.is_privateuseone() ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU))
+                                     : tensor.detach();
+  }
+  return at::from_blob(far_memory().near(tensor.const_data_ptr()), tensor.sizes(),
+                       tensor.strides(), [tensor](void*) {},
+                       tensor.options().device(at::kCPU).requires_grad(false));
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const at::Tensor& there = from.is_privateuseone() ? from : to;
+  Queue& queue = queue_of(stream_of_thread(there.device()));
+  const bool reads = to.is_cpu();
+  // Of memory that is not pinned a driver would make a copy first.
+  const at::Tensor source = from.is_cpu() && !from.is_pinned() ? from.clone() : from;
+  const std::uint64_t point = queue.push([source, to] {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    near(to).copy_(near(source));
+  });
+  if (!reads) return to;
+  if (non_blocking && to.is_pinned()) return to;
+  if (operators_on_copies == 0) blocking_read_count += 1;
+  queue.run_to(point);
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  to.resize_(from.sizes());
+  return to.copy_(from);
+}
+
+at::Scalar local_scalar(const at::Tensor& self) { return self.cpu().item(); }
+
+void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ++operators_on_copies;
+  try {
+    at::native::cpu_fallback(op, stack);
+  } catch (...) {
+    --operators_on_copies;
+    throw;
+  }
+  --operators_on_copies;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("as_strided", &as_strided);
+  library.impl("_reshape_alias", &reshape_alias);
+  library.impl("view", &view);
+  library.impl("resize_", &resize);
+  library.impl("set_.source_Storage", &set_whole_storage);
+  library.impl("set_.source_Storage_storage_offset", &set_storage);
+  library.impl("set_.source_Tensor", &set_tensor);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("_local_scalar_dense", &local_scalar);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());
+}
+
+void install() {
+  static const bool installed = [] {
+    static FarAllocator allocator;
+    static FarGuard guard;
+    c10::SetAllocator(kType, &allocator);
+    at::setHostAllocator(kType, &pinned_allocator());
+    c10::impl::device_guard_impl_registry[static_cast<std::size_t>(kType)].store(&guard);
+    at::RegisterPrivateUse1HooksInterface(new FarHooks());
+    c10::register_privateuse1_backend("far");
+    return true;
+  }();
+  (void)installed;
+}
+
+torch::Device device(int index) { return {kType, static_cast<c10::DeviceIndex>(index)}; }
+std::int64_t blocking_reads() { return blocking_read_count; }
+int current_device() { return current_index; }
+
+Hold::Hold() { ++holds; }
+Hold::~Hold() { --holds; }
+
+}  // namespace lockstep::testing_support::far_device
