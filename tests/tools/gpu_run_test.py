@@ -165,6 +165,19 @@ class Measuring(Folder):
         self.assertEqual(found["problems"][0], "ours: it did not end in 3 s")
         self.assertIn("other: its figures cannot be read", found["problems"][1])
 
+    def test_another_round_begins_only_where_it_can_end(self):
+        calls = []
+
+        def run(seconds):
+            calls.append(seconds)
+            time.sleep(0.5)
+            return [("", {"images/s": 1})]
+        benchmark = measure.Benchmark("a", "A", "", [measure.Side("ours", run)], 5.6, 9)
+        found = measure.measure(benchmark, processes.Budget(100))
+        self.assertEqual((found["status"], found["problems"]), ("ok", []))
+        self.assertEqual(found["rows"][0]["rounds"], len(calls))
+        self.assertGreater(min(calls), 0.6)
+
     def test_nothing_begins_without_time(self):
         benchmark = measure.Benchmark("a", "A", "", [self.side("ours")], 100)
         self.assertEqual(measure.measure(benchmark, processes.Budget(1))["reason"], "no time was left")
@@ -244,7 +257,7 @@ class WholeRun(Folder):
     def test_without_a_gpu_the_cores_are_measured_and_the_rest_says_why_not(self):
         status, found, page = self.run_kit([])
         for each in found["benchmarks"]:
-            on_cores = each["name"].endswith(("ranks", "cores"))
+            on_cores = each["name"].endswith(("ranks", "core", "cores"))
             self.assertEqual(each["status"], "ok" if on_cores else "skipped", each)
             if not on_cores:
                 self.assertEqual(each["reason"], "torch sees no GPU")

@@ -11,6 +11,7 @@ Side = collections.namedtuple("Side", "label run is_peer", defaults=(False,))
 Benchmark = collections.namedtuple("Benchmark", "name title needs sides seconds rounds ratio more_is_better",
                                    defaults=(1, None, True))
 LEAST_SECONDS = 5  # with less, nothing is begun
+ROOM = 1.3         # of what a program took before, for it to begin another round
 
 
 class Failed(Exception):
@@ -41,25 +42,26 @@ def with_ratios(rows, benchmark):
 def run_sides(benchmark, budget):
     """({(side's number, part): [figures of each round]}, [what went wrong])"""
     own, found, problems = processes.Budget(benchmark.seconds), {}, []
-    broken = set()
+    took = {}  # by those that have ended a round
     for number in range(benchmark.rounds):
         for place, side in enumerate(benchmark.sides):
             seconds = min(own.left(), budget.left())
-            if side.label in broken:
+            if number > 0 and (place not in took or seconds < ROOM * took[place]):
                 continue
             if seconds < LEAST_SECONDS:
-                if number == 0:
-                    problems.append(f"{side.label}: no time was left")
+                problems.append(f"{side.label}: no time was left")
                 continue
+            clock = processes.Budget(seconds)
             try:
                 for part, figures in side.run(seconds):
                     found.setdefault((place, part), []).append(figures)
+                took[place] = clock.used()
             except Failed as error:
                 problems.append(f"{side.label}: {error}")
-                broken.add(side.label)
+                took.pop(place, None)
             except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
                 problems.append(f"{side.label}: its figures cannot be read: {type(error).__name__}: {error}")
-                broken.add(side.label)
+                took.pop(place, None)
     return found, problems
 
 
@@ -72,8 +74,9 @@ def measure(benchmark, budget):
         return {**report, "status": "skipped", "reason": "no time was left"}
     clock = processes.Budget(benchmark.seconds)
     found, problems = run_sides(benchmark, budget)
+    in_order = sorted(found.items(), key=lambda at: at[0][0])
     rows = [{"label": benchmark.sides[place].label, "part": part, "is_peer": benchmark.sides[place].is_peer,
-             "rounds": len(runs), "figures": merged(runs)} for (place, part), runs in sorted(found.items(), key=lambda at: at[0][0])]
+             "rounds": len(runs), "figures": merged(runs)} for (place, part), runs in in_order]
     status = "ok" if not problems else "incomplete" if rows else "failed"
     return {**report, "status": status, "rows": with_ratios(rows, benchmark), "problems": problems,
             "seconds": clock.used()}
