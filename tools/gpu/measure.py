@@ -48,7 +48,7 @@ def run_sides(benchmark, budget):
             seconds = min(own.left(), budget.left())
             if number > 0 and (place not in took or seconds < ROOM * took[place]):
                 continue
-            if seconds < LEAST_SECONDS:
+            if number == 0 and seconds < LEAST_SECONDS:
                 problems.append(f"{side.label}: no time was left")
                 continue
             clock = processes.Budget(seconds)
