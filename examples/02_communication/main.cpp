@@ -94,7 +94,7 @@ void symmetric_memory(ProcessGroup& group) {
   auto bucket = group.allocate({256, 1024}, torch::kFloat32);
   bucket.fill_(1);
   group.all_reduce(bucket);  // between the ranks of one host nothing is copied
-  group.all_reduce(bucket[0], ReduceOp::premultiplied_sum(0.5));  // nor of a view
+  group.all_reduce(bucket[0], ReduceOp::premultiplied_sum(0.5));  // a view works as well
   require(bucket[1][0].item<float>() == group.size(), "allocate");
 }
 
