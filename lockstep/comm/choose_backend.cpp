@@ -51,10 +51,14 @@ std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExc
 
 std::shared_ptr<Backend> connect_nccl(const Membership& membership, const std::string& prefix,
                                       int rank, const std::vector<int>& world_ranks,
-                                      std::chrono::milliseconds timeout) {
+                                      std::chrono::milliseconds timeout,
+                                      std::shared_ptr<Backend> parent = nullptr) {
   return nccl::connect(part_of(membership, prefix),
                        place_among(membership, rank, world_ranks.size()), membership.options.device,
-                       timeout, world_ranks);
+                       timeout, world_ranks, host_timeout(membership.options),
+                       {.high_priority = membership.options.high_priority_streams,
+                        .parent = std::move(parent),
+                        .color = membership.color});
 }
 
 // Whether no rank has a reason against `topic`; if not `why_not` is the first one, on all ranks.
@@ -178,11 +182,16 @@ bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<in
 
 }  // namespace
 
+bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles) {
+  return wanted == "nccl" ||
+         (wanted == "auto" && profiles.size() > 1 && each_has_a_gpu(profiles));
+}
+
 std::shared_ptr<Backend> choose_backend(Membership& membership) {
   const std::string& wanted = membership.options.backend;
-  if (wanted == "nccl" || (wanted == "auto" && each_has_a_gpu(membership.profiles))) {
+  if (becomes_nccl(wanted, membership.profiles)) {
     return connect_nccl(membership, "nccl", membership.rank, membership.world_ranks,
-                        membership.options.timeout);
+                        membership.options.timeout, membership.parent);
   }
   const auto hosts = ranks_by_host(membership.profiles);
   std::string why_not;

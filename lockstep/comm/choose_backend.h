@@ -2,13 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <lockstep/comm/backend.h>
 #include <lockstep/comm/membership.h>
 
 namespace lockstep {
 
-/// Collective over the members, of which there are at least two. See ProcessGroupOptions::backend
+/// Whether a group that asks for the backend `wanted` and has these members goes over NCCL.
+bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles);
+
+/// Collective over the members: at least two, or one that asks for NCCL. See ProcessGroupOptions::backend
 /// and ::leaders for the rules. CommError where the wanted backend cannot connect them, ConfigError
 /// where it cannot be: on all ranks.
 std::shared_ptr<Backend> choose_backend(Membership& membership);

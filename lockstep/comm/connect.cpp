@@ -1,5 +1,6 @@
 #include <lockstep/comm/connect.h>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -12,12 +13,14 @@
 #include <lockstep/comm/backends/single/single_backend.h>
 #include <lockstep/comm/call_log.h>
 #include <lockstep/comm/choose_backend.h>
+#include <lockstep/comm/device_copies.h>
 #include <lockstep/comm/fingerprints.h>
 #include <lockstep/comm/group_impl.h>
 #include <lockstep/comm/quiet_store.h>
 #include <lockstep/comm/rendezvous.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/process_owned.h>
 
@@ -135,15 +138,28 @@ void check_options(const ProcessGroupOptions& options, const std::string& call) 
   }
 }
 
+void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank) {
+  const std::string shared = shared_devices(profiles);
+  if (rank != 0 || shared.empty()) return;
+  log_warning(shared, ", and their tensors are reduced in host memory: NCCL, which is faster, needs "
+              "a GPU for each rank");
+}
+
 ProcessGroup connect(Membership membership) {
-  if (membership.size == 1) {
+  if (membership.size == 1 && !becomes_nccl(membership.options.backend, membership.profiles)) {
     auto backend = single::make(membership.options.device);
     membership.check = nullptr;
     return ProcessGroup(
         make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
   }
+  if (!membership.exchange) {  // NCCL alone: its store has no other reader
+    membership.exchange.emplace(c10::make_intrusive<c10d::HashStore>(), membership.rank,
+                                membership.size, membership.options.timeout,
+                                membership.world_ranks);
+  }
   auto backend = connect_members(membership);
   membership.check = nullptr;  // and what it holds
+  membership.parent = nullptr;
   return ProcessGroup(
       make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
 }
@@ -151,6 +167,7 @@ ProcessGroup connect(Membership membership) {
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                         const ProcessGroupOptions& options) {
   check_options(options);
+  set_current_device(options.device);
   const OptionCheck check("join_store");
   check.at_least("size", size, 1);
   check.in_range("rank", rank, 0, size - 1);
@@ -179,6 +196,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
     membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
     membership.exchange = std::move(exchange);
   }
+  tell_of_shared_devices(membership.profiles, rank);
   for (const auto& profile : membership.profiles)
     membership.world_ranks.push_back(profile.world_rank);
   if (membership.exchange) membership.exchange->rename(membership.world_ranks);

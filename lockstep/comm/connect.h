@@ -19,8 +19,12 @@ namespace lockstep {
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                         const ProcessGroupOptions& options);
 
-/// Collective over the members. Chooses and connects the backend; alone, a group of one.
+/// Collective over the members. Chooses and connects the backend; alone, a group of one, which is
+/// over NCCL only where the options say so.
 ProcessGroup connect(Membership membership);
+
+/// Rank 0 warns in the log when ranks of a first group compute on one device.
+void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank);
 
 /// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. ConfigError for a negative
 /// one; more than 1,000,000 s in the options are that many.

@@ -5,6 +5,7 @@
 
 #include <lockstep/comm/call_log.h>
 #include <lockstep/comm/connect.h>
+#include <lockstep/comm/device_copies.h>
 #include <lockstep/comm/process_group.h>
 #include <lockstep/comm/rendezvous.h>
 #include <lockstep/core/error.h>
@@ -57,6 +58,7 @@ class Claim {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   check_options(options);
+  set_current_device(options.device);
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
   const Profile own = own_profile(options, environment.rank, "world");
@@ -81,6 +83,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
     membership.exchange = std::move(meeting.exchange);
     membership.own_address = std::move(meeting.own_address);
     membership.profiles = exchange_profiles(*membership.exchange, own);
+    tell_of_shared_devices(membership.profiles, environment.rank);
   }
   membership.options.flight_recorder_directory =
       flight_recorder_directory(options.flight_recorder_directory, job_name(membership.profiles));

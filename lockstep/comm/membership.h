@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/backend.h>
 #include <lockstep/comm/flight_recorder.h>
 #include <lockstep/comm/process_group_options.h>
 #include <lockstep/comm/profile.h>
@@ -30,6 +31,9 @@ struct Membership {
   // Shared by a first group and those made from it.
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
+  /// Of a group made from one over NCCL: that one, from whose communicator this one's may be split.
+  std::shared_ptr<Backend> parent;
+  int color = 0;  ///< in the split
   /// Called again and again while the members connect: throws once the group that this one is made
   /// from has ended. Empty in a first group, and in one that is connected.
   std::function<void()> check;

@@ -60,25 +60,41 @@ Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
   const auto options = scratch_options(tensor);
   Tensor copy = dense ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
                       : at::empty(tensor.sizes(), options);
-  copy.copy_(tensor);
+  fill(copy, tensor, prepared);
   prepared.call.output = flat_alias(copy);
   prepared.copies.emplace_back(tensor, std::move(copy));
   return prepared;
 }
 
-torch::Tensor Prepare::read(const Tensor& tensor) const {
+// A copy from a device is left to the caller: it may go on while that computes.
+void Prepare::fill(const Tensor& scratch, const Tensor& tensor, Prepared& prepared) const {
+  if (staged(tensor)) {
+    prepared.loads.emplace_back(scratch, tensor);
+  } else {
+    Tensor(scratch).copy_(tensor);
+  }
+}
+
+torch::Tensor Prepare::read(const Tensor& tensor, Prepared& prepared) const {
   if (tensor.is_contiguous() && !staged(tensor)) [[likely]]
     return flat_alias(tensor);
   const torch::NoGradGuard no_grad;
-  return flat_alias(at::empty(tensor.sizes(), scratch_options(tensor)).copy_(tensor));
+  const Tensor memory = at::empty(tensor.sizes(), scratch_options(tensor));
+  fill(memory, tensor, prepared);
+  return flat_alias(memory);
 }
 
-torch::Tensor Prepare::read_list(const Tensors& list) const {
+torch::Tensor Prepare::read_list(const Tensors& list, Prepared& prepared) const {
   if (are_consecutive(list) && !staged(list[0])) return flat_alias(list);
   const torch::NoGradGuard no_grad;
   Tensors flat;
   for (const auto& tensor : list) flat.push_back(tensor.detach().reshape({-1}));
-  return read(at::cat(flat));
+  return read(at::cat(flat), prepared);
+}
+
+// Of a broadcast: the root's tensor is only read, those of the others are only written.
+void Prepare::only_root_gives(Prepared& prepared, int root) const {
+  root == options_.rank ? prepared.copies.clear() : prepared.loads.clear();
 }
 
 torch::Tensor Prepare::write(const Tensor& tensor, Prepared& prepared) const {
@@ -127,7 +143,7 @@ Prepared Prepare::broadcast(const Tensor& tensor, int root) const {
                         : check_written("broadcast", "tensor", tensor);
   Prepared prepared = in_place(CallKind::kBroadcast, tensor);
   prepared.call.description.root = root;
-  if (root == options_.rank) prepared.copies.clear();  // its tensor is only read
+  only_root_gives(prepared, root);
   return prepared;
 }
 
@@ -157,7 +173,7 @@ Prepared Prepare::all_gather(const Tensors& outputs, const Tensor& input) const 
   }
   Prepared prepared = of_kind(CallKind::kAllGather);
   describe_piece(prepared.call.description, input);
-  prepared.call.input = read(input);
+  prepared.call.input = read(input, prepared);
   prepared.call.output = write_list(outputs, prepared);
   return prepared;
 }
@@ -173,7 +189,7 @@ Prepared Prepare::all_gather_into_tensor(const Tensor& output, const Tensor& inp
   }
   Prepared prepared = of_kind(CallKind::kAllGather);
   describe_piece(prepared.call.description, input);
-  prepared.call.input = read(input);
+  prepared.call.input = read(input, prepared);
   prepared.call.output = write(output, prepared);
   return prepared;
 }
@@ -184,7 +200,7 @@ Prepared Prepare::gather(const Tensor& input, const Tensors& outputs, int root) 
   Prepared prepared = of_kind(CallKind::kGather);
   describe_piece(prepared.call.description, input);
   prepared.call.description.root = root;
-  prepared.call.input = read(input);
+  prepared.call.input = read(input, prepared);
   if (root == options_.rank) {
     check_list("gather", "outputs", outputs, input, "input");
     for (int i = 0; i < options_.size; ++i) {
@@ -206,7 +222,7 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
   prepared.call.description.root = root;
   if (root == options_.rank) {
     check_list("scatter", "inputs", inputs, output, "output");
-    prepared.call.input = read_list(inputs);
+    prepared.call.input = read_list(inputs, prepared);
   } else if (!inputs.empty()) {
     fail("scatter", "inputs has ", inputs.size(),
          " tensors, expected none on a rank that is not the root");
@@ -227,7 +243,7 @@ Prepared Prepare::reduce_scatter(const Tensor& output, const Tensors& inputs, Re
   Prepared prepared = of_kind(CallKind::kReduceScatter);
   describe_piece(prepared.call.description, output);
   prepared.call.description.op = op;
-  prepared.call.input = read_list(inputs);
+  prepared.call.input = read_list(inputs, prepared);
   prepared.call.output = write(output, prepared);
   return prepared;
 }
@@ -248,7 +264,7 @@ Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& inpu
   Prepared prepared = of_kind(CallKind::kReduceScatter);
   describe_piece(prepared.call.description, output);
   prepared.call.description.op = op;
-  prepared.call.input = read(input);
+  prepared.call.input = read(input, prepared);
   prepared.call.output = write(output, prepared);
   return prepared;
 }
@@ -282,7 +298,7 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
     prepared.call.output_splits.push_back(static_cast<std::int64_t>(units_of(output)));
   }
   describe_splits("all_to_all", prepared.call);
-  prepared.call.input = read_list(inputs);
+  prepared.call.input = read_list(inputs, prepared);
   prepared.call.output = write_list(outputs, prepared);
   return prepared;
 }
@@ -309,7 +325,7 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
   } else {
     describe_splits(kCall, call);
   }
-  call.input = read(input);
+  call.input = read(input, prepared);
   call.output = write(output, prepared);
   return prepared;
 }
@@ -333,7 +349,7 @@ std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call,
     Prepared prepared = of_kind(kind);
     prepared.call.output = write_list(list, prepared);
     const torch::NoGradGuard no_grad;
-    for (const auto& [tensor, piece] : prepared.copies) Tensor(piece).copy_(tensor);
+    for (const auto& [tensor, piece] : prepared.copies) fill(piece, tensor, prepared);
     prepared.call.description.type = data_type_of(type);
     prepared.call.description.count = static_cast<std::uint64_t>(prepared.call.output.numel());
     prepared.call.description.shape = logical_shape(prepared.call.output);
@@ -360,7 +376,7 @@ std::vector<Prepared> Prepare::broadcast_coalesced(const Tensors& tensors, int r
   auto calls = coalesced(CallKind::kBroadcast, "broadcast_coalesced", tensors);
   for (auto& prepared : calls) {
     prepared.call.description.root = root;
-    if (root == options_.rank) prepared.copies.clear();
+    only_root_gives(prepared, root);
   }
   return calls;
 }
@@ -374,7 +390,7 @@ Prepared Prepare::send(const Tensor& tensor, int destination, int tag) const {
   Prepared prepared = of_kind(CallKind::kSend);
   describe_piece(prepared.call.description, tensor);
   prepared.call.description.root = destination;
-  prepared.call.input = read(tensor);
+  prepared.call.input = read(tensor, prepared);
   return prepared;
 }
 

@@ -17,21 +17,25 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/collective.h>
+#include <lockstep/comm/device_copies.h>
 
 namespace lockstep {
 
 /// A checked call. Of send and recv: `input`, or `output`, and the peer in description.root.
 struct Prepared {
   Collective call;
+  /// Before the operation starts each first, in pinned host memory, is filled from its second, on a
+  /// device. Left to the caller, which need not block for it.
+  TensorPairs loads;
   /// At the end of the operation each first is filled from its second.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
+  TensorPairs copies;
 };
 
 /// Which tensors a group takes, and as whom it complains.
 struct PrepareOptions {
   enum class Memory {
     kAny,   ///< a group of one: wherever they are
-    kHost,  ///< CPU; those of a GPU are copied through pinned memory
+    kHost,  ///< CPU; those of a GPU, or of the type of `device`, are copied through pinned memory
     kCuda,  ///< on `device`
   };
   int rank = 0;
@@ -92,8 +96,10 @@ class Prepare {
   }
   torch::TensorOptions scratch_options(const Tensor& tensor) const;
   Prepared in_place(CallKind kind, const Tensor& tensor) const;
-  Tensor read(const Tensor& tensor) const;
-  Tensor read_list(const Tensors& list) const;
+  void fill(const Tensor& scratch, const Tensor& tensor, Prepared& prepared) const;
+  Tensor read(const Tensor& tensor, Prepared& prepared) const;
+  Tensor read_list(const Tensors& list, Prepared& prepared) const;
+  void only_root_gives(Prepared& prepared, int root) const;
   Tensor write(const Tensor& tensor, Prepared& prepared) const;
   Tensor write_list(const Tensors& list, Prepared& prepared) const;
   std::vector<Prepared> coalesced(CallKind kind, const char* call, const Tensors& tensors) const;

@@ -32,7 +32,8 @@ void Prepare::check_tensor(const char* call, const char* name, const Tensor& ten
          " is a lazy conjugate or negative; call resolve_conj() or resolve_neg()");
   }
   using Memory = PrepareOptions::Memory;
-  if (options_.memory == Memory::kHost && !tensor.is_cpu() && !tensor.is_cuda()) [[unlikely]] {
+  if (options_.memory == Memory::kHost && !tensor.is_cpu() && !tensor.is_cuda() &&
+      tensor.device().type() != options_.device.type()) [[unlikely]] {
     fail(call, named(name, index), " is on ", tensor.device(), ", expected cpu or cuda");
   }
   if (options_.memory == Memory::kCuda && tensor.device() != options_.device) [[unlikely]] {

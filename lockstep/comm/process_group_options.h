@@ -15,12 +15,14 @@ namespace lockstep {
 struct ProcessGroupOptions {
   /// "auto": NCCL when every rank's `device` is a GPU of its own; shared memory when all ranks are
   /// proved to be on one host; "hierarchical" for several hosts of which one has several ranks;
-  /// else Gloo. Or one of "shm", "gloo", "nccl", "hierarchical".
+  /// else Gloo. Or one of "shm", "gloo", "nccl", "hierarchical". A group of one is "single" unless
+  /// it says "nccl", which then runs its kernels on that one GPU.
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait that is not given its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// Where the tensors live that will be communicated. CUDA tensors of a backend that has no GPUs
-  /// of its own go through pinned host memory.
+  /// Where the tensors live that will be communicated, and where allocate() allocates. It becomes
+  /// the current device of the thread that joins. CUDA tensors of a backend other than NCCL go
+  /// through pinned host memory, so that several ranks may share one GPU.
   torch::Device device = torch::kCPU;
   /// Ranks with the same one are taken to be on one host; whether they can share memory is tried.
   /// Absent: LOCKSTEP_HOST_ID, else the boot of the kernel and the namespaces of processes and
@@ -30,6 +32,9 @@ struct ProcessGroupOptions {
   /// `device` of each host's first rank is a GPU of its own and NCCL connects them, else Gloo. The
   /// same on all ranks. Absent: LOCKSTEP_LEADERS, else "auto".
   std::optional<std::string> leaders{};
+  /// NCCL's kernels run in streams of high priority, so that a reduction does not queue behind the
+  /// rest of a backward. TORCH_NCCL_HIGH_PRIORITY=1 does the same.
+  bool high_priority_streams = false;
   /// Look for NaN in what a rank gives to a reduction, before it spreads: CommError on all ranks
   /// that names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
   bool nan_check = false;

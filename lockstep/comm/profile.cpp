@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iomanip>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -31,6 +32,13 @@ std::string host_identity(const ProcessGroupOptions& options) {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   return lockstep::str(boot, ' ', name_space("/proc/self/ns/pid"), ' ',
                        name_space("/proc/self/ns/net"));
+}
+
+// Of a device that has no name in the world only its number on the host is known.
+std::string device_identity(torch::Device device, const std::string& host) {
+  if (device.is_cpu()) return "";
+  if (device.is_cuda()) return nccl::device_identity(device);
+  return lockstep::str(host, ' ', device);
 }
 
 std::string wanted_leaders(const ProcessGroupOptions& options, int world_rank) {
@@ -74,11 +82,11 @@ void check_leaders(const std::vector<Profile>& profiles) {
 }  // namespace
 
 Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label) {
-  const bool cuda = options.device.is_cuda();
+  const std::string host = host_identity(options);
   return {.backend = options.backend,
-          .device = cuda ? "cuda" : "cpu",
-          .gpu = cuda ? nccl::device_identity(options.device) : "",
-          .host = host_identity(options),
+          .device = c10::DeviceTypeName(options.device.type(), /*lower_case=*/true),
+          .gpu = device_identity(options.device, host),
+          .host = host,
           .leaders = wanted_leaders(options, world_rank),
           .world_rank = world_rank,
           .label = label,
@@ -116,9 +124,28 @@ std::string job_name(const std::vector<Profile>& profiles) {
 bool each_has_a_gpu(const std::vector<Profile>& profiles) {
   std::set<std::string> gpus;
   for (const Profile& profile : profiles) {
-    if (profile.gpu.empty() || !gpus.insert(profile.gpu).second) return false;
+    const bool has_one = profile.device == "cuda" && !profile.gpu.empty();
+    if (!has_one || !gpus.insert(profile.gpu).second) return false;
   }
   return true;
+}
+
+std::string shared_devices(const std::vector<Profile>& profiles) {
+  std::vector<std::string> devices;  // in the order of their first ranks
+  std::map<std::string, std::vector<int>> ranks;
+  for (const Profile& profile : profiles) {
+    if (profile.gpu.empty()) continue;
+    auto& on_it = ranks[profile.gpu];
+    if (on_it.empty()) devices.push_back(profile.gpu);
+    on_it.push_back(profile.world_rank);
+  }
+  std::string text;
+  for (const std::string& device : devices) {
+    if (ranks[device].size() < 2) continue;
+    text += lockstep::str(text.empty() ? "ranks " : "; ranks ", join(ranks[device]), " share ",
+                          text.empty() ? "a GPU" : "another");
+  }
+  return text;
 }
 
 std::vector<std::vector<int>> ranks_by_host(const std::vector<Profile>& profiles) {

@@ -14,8 +14,8 @@ namespace lockstep {
 
 struct Profile {
   std::string backend;  ///< wanted
-  std::string device;   ///< "cpu", "cuda"
-  std::string gpu;      ///< which one in the world; empty without NCCL
+  std::string device;   ///< its type: "cpu", "cuda"
+  std::string gpu;      ///< which one in the world; empty for a CPU, and for CUDA without NCCL
   std::string host;     ///< equal where processes may be able to share memory
   std::string leaders;  ///< wanted between hosts: "auto", "gloo", "nccl"
   int world_rank = 0;
@@ -35,8 +35,12 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
 /// share it.
 std::string job_name(const std::vector<Profile>& profiles);
 
-/// NCCL refuses two ranks on one GPU.
+/// Whether each rank has a GPU that NCCL can use, and no two ranks the same one, which NCCL refuses.
 bool each_has_a_gpu(const std::vector<Profile>& profiles);
+
+/// "ranks 0, 1 share a GPU; ranks 2, 3 share another", by the ranks in the first group; empty where
+/// no two ranks compute on one device.
+std::string shared_devices(const std::vector<Profile>& profiles);
 
 /// hosts[h]: the ranks of a host, in their order; hosts in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<Profile>& profiles);

@@ -8,13 +8,23 @@
 #include <tuple>
 #include <utility>
 
+#include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/choose_backend.h>
 #include <lockstep/comm/connect.h>
 #include <lockstep/comm/group_impl.h>
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
+
+bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const {
+  const std::string& backend_wanted = wanted ? *wanted : membership.options.backend;
+  return backend->name() == "nccl" && (backend_wanted == "nccl" || backend_wanted == "auto") &&
+         environment_integer("LOCKSTEP_NCCL_SPLIT").value_or(1) != 0;
+}
+
 ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
-                                            const std::vector<int>& members,
+                                            const std::vector<int>& members, int color,
                                             const std::optional<std::string>& wanted) {
   Membership child;
   child.name = membership.name + "/" + name;
@@ -37,6 +47,14 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   child.progress = membership.progress;
   child.recorder = membership.recorder;
   child.check = [parent = backend] { parent->throw_if_ended(); };
+  if (splits(wanted)) {
+    if (becomes_nccl(child.options.backend, child.profiles)) {
+      child.parent = backend;
+      child.color = color;
+    } else {
+      nccl::leave_split(*backend, membership.options.device);
+    }
+  }
   if (child.size > 1) {
     auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
                                                         membership.exchange->store_pointer());
@@ -69,8 +87,11 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
                                     "; give all the same"));
   }
   const std::string name = lockstep::str(impl_->next_child());
-  if (!seen.contains(rank())) return std::nullopt;
-  return impl_->make_child(name, ranks, backend);
+  const bool splits = impl_->splits(backend);
+  if (splits) barrier();  // none of our operations may be under way meanwhile
+  if (seen.contains(rank())) return impl_->make_child(name, ranks, /*color=*/0, backend);
+  if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
+  return std::nullopt;
 }
 
 std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
@@ -84,10 +105,15 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   }
   std::sort(places.begin(), places.end());
   const std::string name = lockstep::str(impl_->next_child(), '.', color);
-  if (color < 0) return std::nullopt;
+  const bool splits = impl_->splits(std::nullopt);
+  if (splits) barrier();
+  if (color < 0) {
+    if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
+    return std::nullopt;
+  }
   std::vector<int> members;
   for (const auto& [its_key, rank] : places) members.push_back(rank);
-  return impl_->make_child(name, members);
+  return impl_->make_child(name, members, color);
 }
 
 }  // namespace lockstep

@@ -35,6 +35,9 @@ class ZeroStrategy final : public DdpStrategy {
     return make_sharded_optimizer(*core(), module(), options);
   }
   bool module_has_gradients() const override { return false; }  // each rank has its share
+  std::string why_not_captured() override {
+    return "counts its optimizer's steps on the host; use --strategy ddp";
+  }
 };
 
 DdpOptions ddp_options_of(const StrategyOptions& options, ParameterMemory memory) {
@@ -57,7 +60,7 @@ std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOp
 
 std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions& options) {
   const ParameterMemory memory =
-      group.backend() == "shm" ? ParameterMemory::kShared : ParameterMemory::kFlat;
+      group.shares_memory() ? ParameterMemory::kShared : ParameterMemory::kFlat;
   return std::make_unique<ZeroStrategy>("zero1", std::move(group), ddp_options_of(options, memory));
 }
 

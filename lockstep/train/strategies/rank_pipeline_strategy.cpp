@@ -243,7 +243,7 @@ class RankPipelineStrategy final : public StagedStrategy {
       frozen_stages_buffers_.emplace_back(*unit.module, mesh_.group(kData));
       return unit;
     }
-    const bool shares = shards() && mesh_.group(kData).backend() == "shm";
+    const bool shares = shards() && mesh_.group(kData).shares_memory();
     unit.core = std::make_unique<DdpCore>(
         *unit.module, mesh_.group(kData),
         DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});

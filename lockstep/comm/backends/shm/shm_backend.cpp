@@ -194,6 +194,8 @@ class ShmBackend final : public Backend {
     return views;
   }
 
+  bool shares_memory() const override { return true; }
+
   void abort(const std::string& reason) override { engine_->abort(reason); }
   void check() override { engine_->check(); }
   void throw_if_ended() override { engine_->throw_if_ended(); }
