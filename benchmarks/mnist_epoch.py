@@ -116,14 +116,14 @@ def table(rounds, workers, versions, options):
         "Two ranks with one thread each, global batch 128, fp32, the same net with dropout, SGD lr 0.01,",
         f"momentum 0.5. Medians of {len(rounds)} rounds in turn; ratios are medians over the rounds, with",
         "their range. Absolute seconds belong to this machine and day.", "", *lines, "",
-        f"Of the {median(rounds, SCRIPT, 'epoch') - median(rounds, FUSED, 'epoch'):.2f} s that an epoch takes less, "
-        f"the loader contributes {parts['loader']:.2f} s, communication {parts['communication']:.2f} s, the fused "
+        f"Our epoch takes {median(rounds, SCRIPT, 'epoch') - median(rounds, FUSED, 'epoch'):.2f} s less. "
+        f"The loader saves {parts['loader']:.2f} s, communication {parts['communication']:.2f} s, the fused "
         f"kernel {parts['fused kernel']:.2f} s, and everything else (the optimizer over flat buffers, kept memory, "
         f"no interpreter) {parts['rest']:.2f} s.", "",
         f"- {datetime.date.today()}, {machine()}; commit {commit()}.",
         f"- PyTorch: {versions}, torchvision transforms, DataLoader with {workers} workers a rank,",
         "  DistributedSampler, DDP on Gloo, torchrun (`benchmarks/peers/ddp_mnist.py`). Its communication is the",
-        "  difference to the same script without DDP, each process by itself.",
+        "  difference from the same script without DDP, each process by itself.",
         f"- Made by `python3 benchmarks/mnist_epoch.py --runs {options.runs} --max-epochs "
         f"{options.max_epochs}`."])
 
