@@ -180,15 +180,14 @@ std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& note
           : "Seconds are medians of the epochs after the first of each run, with their range; the "
             "first warms up.");
   lines.emplace_back(
-      "Efficiency: images/s, as a share of as many times those of one rank alone with the same "
+      "Efficiency of N ranks: their images/s, divided by N times those of one rank with the same "
       "batch per rank.");
   if (std::ranges::any_of(rows, [](const auto& row) {
         return row.way.strategy == "single" && row.way.ranks > 1;
       })) {
     lines.emplace_back(
-        "One process with several threads has the batch of as many ranks, and its efficiency "
-        "counts "
-        "them.");
+        "One process with several threads has the batch of several ranks; its efficiency is that "
+        "of several ranks.");
   }
   lines.emplace_back(
       "CPU: processors that a rank keeps busy, waiting by spinning included; peak MiB: of rank 0.");
