@@ -83,13 +83,13 @@ TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
 
 TEST(BenchCommRows, AreJson) {
   const auto row = summarize(
-      {BenchCollective::kAllGather, "native", "shm", 4, 2, "bfloat16", 1 << 20, true}, {100});
+      {BenchCollective::kAllGather, "native", "gloo", 2, 2, "bfloat16", 1 << 20, true}, {100});
   const auto json = nlohmann::json::parse(to_json({row}));
   ASSERT_EQ(json.size(), 1U);
   EXPECT_EQ(json[0], nlohmann::json::parse(R"({"collective": "all_gather", "algorithm": "native",
-      "backend": "shm", "ranks": 4, "hosts": 2, "dtype": "bfloat16", "bytes": 1048576,
+      "backend": "gloo", "ranks": 2, "hosts": 2, "dtype": "bfloat16", "bytes": 1048576,
       "in_place": false, "symmetric": true, "median_us": 100.0, "min_us": 100.0,
-      "max_us": 100.0, "algbw_gbps": 10.48576, "busbw_gbps": 7.86432})"));
+      "max_us": 100.0, "algbw_gbps": 10.48576, "busbw_gbps": 5.24288})"));
   EXPECT_EQ(table_line(row).size(), bench_comm_heading().size());
 }
 
