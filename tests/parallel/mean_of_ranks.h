@@ -17,7 +17,7 @@ inline Gradients gradients_of(const torch::nn::Module& module) {
   Gradients gradients;
   for (const auto& item : module.named_parameters()) {
     const auto& gradient = item.value().grad();
-    gradients[item.key()] = gradient.defined() ? gradient.to_dense().to(torch::kFloat64).clone() : gradient;
+    gradients[item.key()] = gradient.defined() ? gradient.to_dense().to(torch::kCPU, torch::kFloat64).clone() : gradient;
   }
   return gradients;
 }
