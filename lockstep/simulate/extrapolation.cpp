@@ -102,9 +102,11 @@ void add_of_measured(const StepProfile& profile, const Network& network,
   }
   const std::vector<int> others = modelled_ranks(measured, ranks);
   if (!others.empty()) {
+    const char* const without =
+        measured.all_reduce.taken.empty() ? "" : " without what it takes from computing";
     to.push_back(str("the network was measured on ", amount_of(measured.ranks, "rank"),
-                     ": what it takes on ", ranks_text(others),
-                     " is modelled, and no interval was checked there"));
+                     ": what it takes on ", ranks_text(others), " is modelled", without,
+                     ", and no interval was checked there"));
   }
   if (const auto sizes = sizes_beyond(profile, network, ranks, options)) to.push_back(*sizes);
 }

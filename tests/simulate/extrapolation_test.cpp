@@ -62,7 +62,10 @@ TEST_F(ExtrapolationTest, NamesABackendThatNoPredictionWasCheckedOn) {
 TEST_F(ExtrapolationTest, NamesRanksThatTheNetworkWasNotMeasuredOn) {
   EXPECT_THAT(found({1, 2, 4, 8}),
               ElementsAre(HasSubstr("measured on 2 ranks: what it takes on 4 to 8 is modelled")));
-  EXPECT_THAT(found({2, 4}), ElementsAre(HasSubstr("what it takes on 4 is modelled")));
+  EXPECT_THAT(found({2, 4}), ElementsAre(HasSubstr("what it takes on 4 is modelled, and")));
+  network_.measured->all_reduce.taken = network_.measured->all_reduce.alone;
+  EXPECT_THAT(found({2, 4}),
+              ElementsAre(HasSubstr("is modelled without what it takes from computing, and")));
 }
 
 TEST_F(ExtrapolationTest, NamesSizesThatWereNotMeasured) {
