@@ -214,6 +214,7 @@ def parse_arguments():
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--matmul-precision", choices=("highest", "high", "medium"), default="highest",
                         help="high: TF32 in the matrix products and convolutions of a GPU")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="cuDNN takes the fastest of its algorithms")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto", help="of --strategy ddp")
     parser.add_argument("--cuda-graph", action="store_true", help="one process on a GPU")
     parser.add_argument("--model", default="resnet18", help="of classify")
@@ -227,6 +228,7 @@ def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
+    torch.backends.cudnn.benchmark = args.cudnn_benchmark
     torch.backends.cudnn.allow_tf32 = args.matmul_precision != "highest"
     torch.manual_seed(args.seed)
     training = Training(args)

@@ -244,6 +244,7 @@ class WholeRun(Folder):
         self.assertEqual((shared["status"], len(shared["rows"])), ("incomplete", 1))
         self.assertIn("error: no such group", shared["problems"][0])
         self.assertEqual(by_name["dali"]["status"], "skipped")
+        self.assertEqual(os.readlink(self.kit / "site"), "/nowhere")  # where the programs look for torch
         calls = self.calls.read_text()
         self.assertIn("--precision bf16 --matmul-precision high --cuda-graph", calls)
         self.assertRegex(calls, r"train cifar10 .*--strategy ddp --backend nccl")

@@ -84,28 +84,30 @@ ON_GPU = ["--accelerator", "cuda"]
 def cifar10(runner, name, title, precision, loaders, more=(), peer_more=(), needs="", seconds=75):
     kit = runner.kit
     threads = min(8, kit.cores)
-    high = [*kit.option("--matmul-precision", "high"), *kit.option("--cudnn-benchmark")]
+    tuned = ["--matmul-precision", "high", "--cudnn-benchmark"]  # in PyTorch's program
+    high = [*kit.option(*tuned[:2]), *kit.option(tuned[2])]
     ours = [runner.epochs(f"Lockstep, loader {loader}", runner.train(
         "cifar10", CIFAR_BATCH, CIFAR_STEPS, *ON_GPU, "--strategy", "single", "--loader", loader, "--workers", threads,
         "--precision", precision, *high, *more)) for loader in loaders if loader != "dali" or kit.has_dali]
     theirs = [runner.epochs("PyTorch, DataLoader", runner.peer_train(
-        "cifar10", CIFAR_BATCH, CIFAR_STEPS, *ON_GPU, "--workers", threads, "--precision", precision, "--matmul-precision",
-        "high", *peer_more), is_peer=True)]
+        "cifar10", CIFAR_BATCH, CIFAR_STEPS, *ON_GPU, "--workers", threads, "--precision", precision, *tuned, *peer_more),
+        is_peer=True)]
     if kit.has_dali and "dali" in loaders:
         theirs.append(runner.epochs("PyTorch, DALI", runner.peer_train(
             "cifar10", CIFAR_BATCH, CIFAR_STEPS, *ON_GPU, "--loader", "dali", "--threads", threads, "--precision", precision,
-            "--matmul-precision", "high", *peer_more)))
+            *tuned, *peer_more)))
     return Benchmark(name, title, needs, [*ours, *theirs], seconds, 2, "images/s")
 
 
 def cifar10_epochs(runner, no_gpu):
-    graph = runner.kit.option("--cuda-graph")
+    graph, contiguous = runner.kit.option("--cuda-graph"), runner.kit.option("--memory-format", "contiguous")
     no_graph = "" if graph else "this build's `lockstep train` has no --cuda-graph"
     what = f"CIFAR-10, ResNet-18, batch {CIFAR_BATCH}"
-    return [cifar10(runner, "cifar10 bf16", f"{what}, bf16", "bf16", ("native", "cuda"), needs=no_gpu),
+    return [cifar10(runner, "cifar10 bf16", f"{what}, bf16", "bf16", ("native", "cuda"), contiguous, needs=no_gpu),
             cifar10(runner, "cifar10 bf16 graph", f"{what}, bf16, channels last, the step as a CUDA graph", "bf16", ("cuda",),
                     graph, ["--channels-last", "--cuda-graph"], needs=no_gpu or no_graph, seconds=50),
-            cifar10(runner, "cifar10 tf32", f"{what}, fp32 with TF32", "32", ("native", "cuda", "dali"), needs=no_gpu)]
+            cifar10(runner, "cifar10 tf32", f"{what}, fp32 with TF32", "32", ("native", "cuda", "dali"), contiguous,
+                    needs=no_gpu)]
 
 
 def mnist_epoch(runner, no_gpu):
