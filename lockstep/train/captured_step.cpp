@@ -1,0 +1,83 @@
+#include <lockstep/train/captured_step.h>
+
+#include <cstddef>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include <lockstep/core/capture_scope.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+torch::Tensor place_for(const torch::Tensor& tensor, torch::Device device) {
+  return torch::empty_like(tensor, tensor.options().device(device).pinned_memory(false));
+}
+
+void require_same_kind(const char* what, const torch::Tensor& got, const torch::Tensor& place) {
+  if (got.sizes() == place.sizes() && got.scalar_type() == place.scalar_type()) return;
+  throw ConfigError(lockstep::str(
+      "Trainer: cuda_graph needs full batches of one shape and type, but the ", what,
+      " of a batch are ", got.scalar_type(), ' ', got.sizes(), ", and those before were ",
+      place.scalar_type(), ' ', place.sizes(), "; leave out --cuda-graph"));
+}
+
+}  // namespace
+
+CapturedStep::CapturedStep(std::unique_ptr<StepGraph> graph, std::int64_t parts,
+                           std::int64_t batch_size, torch::Device device, Compute compute)
+    : graph_(std::move(graph)),
+      batch_size_(batch_size),
+      device_(device),
+      compute_(std::move(compute)),
+      batches_(static_cast<std::size_t>(parts)) {}
+
+bool CapturedStep::takes(const Batch& batch) const {
+  if (batch.size != batch_size_) return false;
+  const Batch& first = batches_.front();
+  if (!first.images.defined()) return true;
+  require_same_kind("images", batch.images, first.images);
+  require_same_kind("labels", batch.labels, first.labels);
+  return true;
+}
+
+const Batch& CapturedStep::load(std::int64_t part, const Batch& batch) {
+  Batch& place = batches_.at(static_cast<std::size_t>(part));
+  if (!place.images.defined()) {
+    place = {.images = place_for(batch.images, device_),
+             .labels = place_for(batch.labels, device_),
+             .size = batch.size};
+  }
+  place.images.copy_(batch.images, /*non_blocking=*/true);
+  place.labels.copy_(batch.labels, /*non_blocking=*/true);
+  return place;
+}
+
+const std::vector<torch::Tensor>& CapturedStep::run() {
+  if (!replays()) {
+    graph_->warm_up([&] { losses_ = compute_(batches_); });
+  } else {
+    if (steps_ == kWarmUpSteps) capture();
+    graph_->replay();
+  }
+  ++steps_;
+  return losses_;
+}
+
+// The errors of this library say by themselves what cannot be recorded; LibTorch's say that CUDA
+// did not permit it.
+void CapturedStep::capture() {
+  try {
+    graph_->capture([&] {
+      const CaptureScope capturing;
+      losses_ = compute_(batches_);
+    });
+  } catch (const c10::Error& error) {
+    throw ConfigError(lockstep::str(
+        "Trainer: cuda_graph: the step cannot be recorded: ", first_line(error),
+        "; the task must not wait for the device, as item() does, or leave out --cuda-graph"));
+  }
+}
+
+}  // namespace lockstep

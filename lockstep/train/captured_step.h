@@ -1,0 +1,58 @@
+// Steps of a run of which one is recorded and replayed for all that follow. Internal to the room.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/data/loader_options.h>
+#include <lockstep/train/step_graph.h>
+
+namespace lockstep {
+
+/// The batches of full steps, all of one shape, are copied to the memory from which the recorded
+/// step reads them. The first steps run as they are, and prepare what is made when it is first
+/// needed: the order of the buckets, the optimizer's flat tensors, the libraries' memory. For one
+/// thread.
+class CapturedStep {
+ public:
+  /// Steps that run before one is recorded. In the first one the reducer learns the order of its
+  /// buckets and cuDNN its algorithms, after the second one the optimizer has its flat tensors, and
+  /// the third one is as all that follow.
+  static constexpr std::int64_t kWarmUpSteps = 3;
+
+  /// Computes a step of these batches and returns the loss of each, tensors of one element.
+  using Compute = std::function<std::vector<torch::Tensor>(const std::vector<Batch>& batches)>;
+
+  /// A full step has `parts` batches of `batch_size` samples, which are to be on `device`.
+  CapturedStep(std::unique_ptr<StepGraph> graph, std::int64_t parts, std::int64_t batch_size,
+               torch::Device device, Compute compute);
+
+  /// Whether a batch is a full one, which load() takes. ConfigError for a full batch of another
+  /// shape or type than those before.
+  bool takes(const Batch& batch) const;
+  /// Copies `batch` to its place in the next step, and returns the copy.
+  const Batch& load(std::int64_t part, const Batch& batch);
+
+  /// Whether run() will replay the recorded step, or has to record it first.
+  bool replays() const { return steps_ >= kWarmUpSteps; }
+  /// Makes a step of the batches that have been loaded and returns the loss of each, which the next
+  /// run() overwrites. ConfigError where the step cannot be recorded.
+  const std::vector<torch::Tensor>& run();
+
+ private:
+  void capture();
+
+  const std::unique_ptr<StepGraph> graph_;
+  const std::int64_t batch_size_;
+  const torch::Device device_;
+  const Compute compute_;
+  std::vector<Batch> batches_;  // by part; in fixed memory once loaded
+  std::int64_t steps_ = 0;      // that have run
+  std::vector<torch::Tensor> losses_;
+};
+
+}  // namespace lockstep

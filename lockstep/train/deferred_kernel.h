@@ -1,0 +1,29 @@
+// A loader whose kernel runs in the caller's step. Internal to the room.
+#pragma once
+
+#include <memory>
+
+#include <lockstep/data/batch_kernel.h>
+#include <lockstep/data/loader.h>
+
+namespace lockstep {
+
+/// While it lives the loader's kernel, if there is one, is deferred: made() makes the batches.
+class DeferredKernel {
+ public:
+  explicit DeferredKernel(Loader& loader) : loader_(loader), kernel_(loader.defer_kernel(true)) {}
+  ~DeferredKernel() {
+    if (kernel_) loader_.defer_kernel(false);
+  }
+  DeferredKernel(const DeferredKernel&) = delete;
+  DeferredKernel& operator=(const DeferredKernel&) = delete;
+
+  /// The batch of what the loader gave, which is the same where it has no kernel.
+  Batch made(const Batch& batch) const { return kernel_ ? kernel_->make(batch) : batch; }
+
+ private:
+  Loader& loader_;
+  const std::shared_ptr<const BatchKernel> kernel_;
+};
+
+}  // namespace lockstep

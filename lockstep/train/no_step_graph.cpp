@@ -1,0 +1,13 @@
+// In place of step_graph_cuda.cpp where LibTorch is a CPU build.
+#include <lockstep/core/error.h>
+#include <lockstep/train/step_graph.h>
+
+namespace lockstep {
+
+std::unique_ptr<StepGraph> make_cuda_graph(torch::Device) {
+  throw ConfigError(
+      "Trainer: cuda_graph needs the CUDA build of LibTorch, and this one is for CPUs; leave out "
+      "--cuda-graph");
+}
+
+}  // namespace lockstep
