@@ -155,7 +155,7 @@ TEST_F(ReportCommand, SaysWhatItCannotDo) {
       {{in_scratch("other.json"), in_scratch("run")},
        1,
        "other.json is neither a record of `lockstep train --json` nor rows of `lockstep bench "
-       "table --json`: expected object, got number"},
+       "table --json`: expected object or array, got number"},
       {{in_scratch("cut.json")}, 1, "cut.json is not JSON: line 1, column 10"}};
   for (const Case& each : cases) {
     expect_one_error(report(each.arguments), each.exit_code, each.text, each.text);
