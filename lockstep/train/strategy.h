@@ -89,6 +89,12 @@ class Strategy {
 
   /// Seeds the random numbers of a step, on the CPU and on `device`.
   virtual void seed(std::uint64_t seed, torch::Device device);
+  /// Why a CUDA graph cannot record this strategy's step() and the optimizer's, as the end of a
+  /// sentence; empty where it can. Called after attach().
+  virtual std::string why_not_captured() {
+    return "computes with several devices, threads or stages; use --strategy ddp or single";
+  }
+
   /// Collective. Forward and backward of a batch; after the last part of a step, the gradients are
   /// the means over all shares. Adds the seconds of forward, backward and communication to
   /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
