@@ -20,7 +20,7 @@ namespace lockstep {
 bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const {
   const std::string& backend_wanted = wanted ? *wanted : membership.options.backend;
   return backend->name() == "nccl" && (backend_wanted == "nccl" || backend_wanted == "auto") &&
-         environment_integer("LOCKSTEP_NCCL_SPLIT").value_or(1) != 0;
+         !environment_flag("LOCKSTEP_NCCL_NO_SPLIT");
 }
 
 ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
