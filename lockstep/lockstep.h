@@ -44,6 +44,7 @@
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/train/checkpoint.h>
+#include <lockstep/train/global_modes.h>
 #include <lockstep/train/metric.h>
 #include <lockstep/train/metrics.h>
 #include <lockstep/train/model_ema.h>

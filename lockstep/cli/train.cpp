@@ -134,6 +134,17 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--precision", to.precision, "32, bf16 or 16, which scales the loss")
       ->capture_default_str();
+  command.add_option("--matmul-precision", to.matmul_precision,
+                     "How float32 matrices are multiplied: highest, high (on GPUs in TF32) or medium "
+                     "(on CPUs in bfloat16, too); default: LibTorch's, highest");
+  command.add_flag("--cudnn-benchmark", to.cudnn_benchmark,
+                   "cuDNN tries its algorithms for each shape and takes the fastest (GPUs only)");
+  command.add_option("--memory-format", to.memory_format,
+                     "Order of images and weights in memory: channels-last or contiguous (recipes "
+                     "with coloured images only, default channels-last)");
+  command.add_flag("--cuda-graph", to.cuda_graph,
+                   "Record a training step in a CUDA graph and replay it for all later ones (GPUs, "
+                   "strategies single and ddp)");
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
                    "Compute with LibTorch's operations alone (mnist only; default: convolution, "
                    "max-pool and ReLU run as one kernel on CPUs)");

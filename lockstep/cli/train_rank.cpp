@@ -103,7 +103,7 @@ torch::ScalarType image_type(Precision precision, LoaderEngineKind loader) {
 LoaderOptions loader_options(const TrainSettings& settings, torch::Device device) {
   return {.batch_size = settings.batch_per_rank,
           .threads = settings.workers_per_rank,
-          .channels_last = settings.recipe->channels_last,
+          .channels_last = settings.channels_last,
           .dtype = image_type(settings.precision, settings.loader),
           .seed = settings.seed,
           .engine = settings.loader,
@@ -162,7 +162,7 @@ std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device de
   std::unique_ptr<Task> task = settings.recipe->make_task(
       {.fused_kernels = uses_fused_kernels(settings, device), .num_classes = num_classes});
   load_weights(settings, task->module(), rank);
-  if (settings.recipe->channels_last) to_channels_last(task->module());
+  if (settings.channels_last) to_channels_last(task->module());
   return task;
 }
 

@@ -255,6 +255,63 @@ OptimizerOptions resolve_optimizer(const TrainArguments& arguments,
   return chosen;
 }
 
+// Resolves --memory-format: the recipe's, or the other one where that makes a difference.
+bool is_channels_last(const TrainArguments& arguments, const Recipe& recipe) {
+  if (!arguments.memory_format) return recipe.channels_last;
+  OptionCheck("train").one_of("--memory-format", *arguments.memory_format,
+                              {"channels-last", "contiguous"});
+  if (!recipe.channels_last) {
+    throw ConfigError(lockstep::str("train: --memory-format changes nothing for ", recipe.name,
+                                    ", whose images have one channel; leave it out"));
+  }
+  return *arguments.memory_format == "channels-last";
+}
+
+// ConfigError where --cuda-graph cannot be, as far as that is known before the ranks meet.
+void check_cuda_graph(const TrainSettings& settings) {
+  if (settings.accelerator == "cpu") {
+    throw ConfigError("train: --cuda-graph needs a GPU, but --accelerator is cpu; leave one of them "
+                      "out");
+  }
+  if (settings.strategy != "single" && settings.strategy != "ddp") {
+    throw ConfigError(lockstep::str("train: --cuda-graph belongs to --strategy single and ddp, got ",
+                                    settings.strategy));
+  }
+  const bool is_nccl = settings.backend == "auto" || settings.backend == "nccl";
+  if (settings.world_size > 1 && !is_nccl) {
+    throw ConfigError(lockstep::str("train: --cuda-graph needs --backend nccl, which a graph can "
+                                    "replay, got ", settings.backend));
+  }
+  if (settings.trainer.detect_anomaly) {
+    throw ConfigError("train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
+                      "backward looks at no value");
+  }
+  if (settings.trainer.schedule.cycle_momentum) {
+    throw ConfigError("train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "
+                      "a replayed step is that of the recorded one");
+  }
+}
+
+// Resolves how LibTorch computes, on GPUs above all.
+void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settings) {
+  const OptionCheck check("train");
+  settings.channels_last = is_channels_last(arguments, *settings.recipe);
+  if (arguments.matmul_precision) {
+    check.one_of("--matmul-precision", *arguments.matmul_precision, matmul_precision_names());
+    settings.trainer.matmul_precision = parse_matmul_precision(*arguments.matmul_precision);
+  }
+  settings.trainer.cudnn_benchmark = arguments.cudnn_benchmark;
+  if (arguments.cudnn_benchmark && settings.accelerator == "cpu") {
+    throw ConfigError("train: --cudnn-benchmark changes nothing with --accelerator cpu; leave it out");
+  }
+  if (arguments.cudnn_benchmark && settings.trainer.deterministic) {
+    throw ConfigError("train: --cudnn-benchmark and --deterministic exclude each other: what is "
+                      "fastest differs from run to run");
+  }
+  settings.trainer.cuda_graph = arguments.cuda_graph;
+  if (arguments.cuda_graph) check_cuda_graph(settings);
+}
+
 void resolve_optimization(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   const RecipeDefaults& defaults = settings.recipe->defaults;
@@ -285,6 +342,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
                                     ", which has no kernels of ours; leave it out"));
   }
   settings.fused_kernels = !arguments.no_fused_kernels;
+  resolve_device_modes(arguments, settings);
   settings.seed = arguments.seed;
 }
 

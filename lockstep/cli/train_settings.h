@@ -49,6 +49,10 @@ struct TrainArguments {
   std::optional<std::string> decoding;
   std::string mix = "none";
   std::string precision = "32";
+  std::optional<std::string> matmul_precision;
+  std::optional<std::string> memory_format;
+  bool cudnn_benchmark = false;
+  bool cuda_graph = false;
   bool no_fused_kernels = false;
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> max_epochs;
@@ -101,6 +105,7 @@ struct TrainSettings {
   BatchMix mix;
   Precision precision = Precision::k32;
   bool fused_kernels = true;
+  bool channels_last = false;  ///< memory format of the images and of the module's parameters
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;
   /// How the Trainer trains, and for how long. What depends on the rank, and what other members

@@ -34,6 +34,10 @@ class Backend {
 
   virtual const std::string& name() const = 0;
 
+  /// Whether operations are queued on the device's stream, or complete when they are started. They
+  /// then need no thread of this rank to go on, and a CUDA graph can record them.
+  virtual bool runs_on_stream() const { return false; }
+
   /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes
   /// wrong later is the Work's.
   virtual std::shared_ptr<Work> start(const Collective& call) = 0;

@@ -176,6 +176,14 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
   return backend->start(call);
 }
 
+std::string ProcessGroup::Impl::checks_on_host() const {
+  if (nan_check_) {
+    return "cannot look for NaN before each reduction; leave out LOCKSTEP_NAN_CHECK (nan_check)";
+  }
+  if (!compares_first()) return {};
+  return "cannot compare the ranks' calls before each; leave out LOCKSTEP_DEBUG=detail";
+}
+
 bool ProcessGroup::Impl::compares_first() const { return fingerprints_ != nullptr; }
 
 void ProcessGroup::Impl::compare(const Collective& call) {

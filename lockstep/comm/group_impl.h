@@ -40,6 +40,9 @@ class ProcessGroup::Impl {
   std::vector<std::string> tell(const std::string& topic, const std::string& text,
                                 std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
+  /// What this group checks on the host before each call, as the end of a sentence; empty: nothing.
+  std::string checks_on_host() const;
+
   /// Counts new_group and split.
   std::uint64_t next_child();
   /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend.

@@ -4,6 +4,7 @@
 
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/group_impl.h>
+#include <lockstep/core/error.h>
 
 namespace lockstep {
 
@@ -15,6 +16,16 @@ const std::string& ProcessGroup::backend() const { return impl_->backend->name()
 const std::vector<int>& ProcessGroup::world_ranks() const { return impl_->membership.world_ranks; }
 std::chrono::milliseconds ProcessGroup::timeout() const {
   return impl_->membership.options.timeout;
+}
+
+bool ProcessGroup::runs_on_stream() const { return impl_->backend->runs_on_stream(); }
+
+std::string ProcessGroup::why_not_capturable() const {
+  if (!runs_on_stream()) {
+    return lockstep::str("cannot communicate over ", backend(),
+                         ", whose operations the host moves; use NCCL, with a GPU for each rank");
+  }
+  return impl_->checks_on_host();
 }
 
 std::vector<RecordedCall> ProcessGroup::recorded_calls(Clock::time_point from) const {

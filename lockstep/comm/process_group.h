@@ -58,6 +58,13 @@ class ProcessGroup {
   /// The ranks of the members in the first group, in the order of this one.
   const std::vector<int>& world_ranks() const;
   std::chrono::milliseconds timeout() const;
+  /// Whether operations go on while this rank does something else, on a stream of its device
+  /// ("nccl"), or are complete at once ("single"). Asking their Work whether it is completed then
+  /// helps nobody.
+  bool runs_on_stream() const;
+  /// Why a CUDA graph cannot record and replay this group's operations, as the end of a sentence;
+  /// empty where it can.
+  std::string why_not_capturable() const;
 
   // --- Collectives: one tensor in, or out, on each rank ------------------------------------------
 

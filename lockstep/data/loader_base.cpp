@@ -208,6 +208,16 @@ void LoaderBase::restore(const SamplerPosition& position) {
   state_->begin(std::move(there));
 }
 
+std::shared_ptr<const BatchKernel> LoaderBase::defer_kernel(bool on) {
+  State& state = *state_;
+  if (!std::holds_alternative<std::monostate>(state.options.mix)) return nullptr;
+  const StopwatchScope waiting(state.waited);
+  state.engine->stop();
+  auto kernel = state.engine->defer_kernel(on);
+  if (state.started) state.begin(SamplerCursor(state.cursor));
+  return kernel;
+}
+
 const LoadedBatch* LoaderBase::next_loaded() {
   State& state = *state_;
   if (!state.started) set_epoch(0);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <lockstep/data/augment.h>
+#include <lockstep/data/batch_kernel.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/loaded_batch.h>
 #include <lockstep/data/loader_engine.h>
@@ -38,6 +39,11 @@ class LoaderBase {
   double waited_seconds() const;
   /// Images left out of the batches given so far, see OnCorruptImage::kSkip.
   std::int64_t skipped_images() const;
+
+  /// With `on`, next() gives in place of each batch what the returned kernel makes it of; without,
+  /// batches again. The epoch goes on where it stands. Null, and next() as before, where batches are
+  /// not made by a kernel, or are mixed (LoaderOptions::mix): only the cuda engine has one.
+  std::shared_ptr<const BatchKernel> defer_kernel(bool on);
 
   const Sampler& sampler() const;
   const LoaderOptions& options() const;

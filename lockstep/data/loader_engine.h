@@ -7,6 +7,7 @@
 #include <span>
 
 #include <lockstep/data/augment.h>
+#include <lockstep/data/batch_kernel.h>
 #include <lockstep/data/batch_request.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/loaded_batch.h>
@@ -35,6 +36,11 @@ class LoaderEngine {
   /// False after the last batch. The tensors of `loaded` are the engine's, and valid until the next
   /// call. Throws what making the batch threw; the epoch then is over.
   virtual bool next(LoadedBatch& loaded) = 0;
+
+  /// With `on`, next() gives the plans of batches from the next start() on, on options.device, and
+  /// the kernel that makes batches of them is returned; without, the batches again. Null, and nothing
+  /// changed, where an engine has no such kernel. Call it while nothing is under way.
+  virtual std::shared_ptr<const BatchKernel> defer_kernel(bool /*on*/) { return nullptr; }
 };
 
 /// Makes the batch of `request` in `buffer`, which holds what an earlier call left there. It runs

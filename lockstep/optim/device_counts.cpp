@@ -29,7 +29,7 @@ void DeviceCounts::advance(const torch::Tensor& found_inf) {
   for (const Count& count : counts_) {
     if (!count.steps.defined()) continue;
     if (found_inf.defined()) {
-      count.steps.add_(found_inf.view({}).eq(0));
+      count.steps.add_(found_inf.view(at::IntArrayRef()).eq(0));
     } else {
       count.steps.add_(1);
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/parallel/misuse_hint.h>
@@ -170,6 +171,7 @@ void Reducer::State::begin(bool within_backward) {
                           "be made before the first backward(): any other optimizer would step the one copy of the "
                           "parameters once for each rank"));
   }
+  if (is_capturing()) require_capturable();
   if (forwards_ == 0 && within_backward && !backward_told_ && !forward_graphs_.in_this_backward()) {
     backward_told_ = true;
     log_warning("DistributedDataParallel, rank ", group_.rank(), ": backward() runs over a graph that no forward() of "
@@ -195,6 +197,24 @@ void Reducer::State::begin(bool within_backward) {
     }
   }
   start_full_buckets();
+}
+
+// A graph replays what one backward did on the device. What a backward decides on the host would be
+// decided once and for all.
+void Reducer::State::require_capturable() const {
+  const auto refuse = [&](const char* problem) {
+    throw ConfigError(lockstep::str("rank ", group_.rank(), ": DistributedDataParallel: a backward() "
+                                    "that is captured in a graph ", problem));
+  };
+  if (options_.find_unused_parameters && !options_.static_graph) {
+    refuse("cannot look for unused parameters, which the host does each time; set static_graph = true");
+  }
+  if (comm_hook_) refuse("cannot run a communication hook, which the host calls each time; leave it out");
+  const bool is_sparse = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.sparse; });
+  if (is_sparse) refuse("cannot reduce sparse gradients, whose sizes the host reads; make the layers dense");
+  if (!order_known_ || learns()) refuse("cannot be the first one, which orders the buckets; run some before");
+  const std::string reason = group_.why_not_capturable();
+  if (!reason.empty()) refuse(reason.c_str());
 }
 
 // Nothing more comes for it in this backward: it gives what it has, or zeros.
@@ -255,8 +275,10 @@ std::shared_ptr<Work> Reducer::State::start(std::size_t index) {
   return work;
 }
 
-// Shared memory has no thread of its own; this moves what the peers have made possible.
+// Shared memory has no thread of its own; this moves what the peers have made possible. A stream needs
+// no help, and asking it how far it is costs time, and is illegal while a graph is captured.
 void Reducer::State::help() {
+  if (group_.runs_on_stream()) return;
   while (ended_ < works_.size() && works_[ended_]->is_completed()) times.end(ended_++);
 }
 

@@ -94,6 +94,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   void follow_backward();
   void follow_outer_backward();
   void begin(bool within_backward);
+  void require_capturable() const;
   void mark_unused(Slot& slot);
   void mark_ready(Slot& slot);
   void start_full_buckets();

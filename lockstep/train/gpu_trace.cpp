@@ -6,6 +6,7 @@
 #include <exception>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/strings.h>
 
@@ -51,7 +52,9 @@ void GpuTrace::end(const char* category) noexcept {
   }
 }
 
+// What a graph records has no time yet: the replays do, as a whole.
 void GpuTrace::mark(const char* name) noexcept {
+  if (is_capturing()) return;
   try {
     if (marks_.size() == kMostMarks) marks_.pop_front();
     Mark mark{.name = name, .event = {}};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/train/state_dict.h>
 
@@ -30,6 +31,7 @@ class ReplicatedOptimizer final : public RunOptimizer {
     clip_grad_norm_(optimizer_.parameters(), max_norm);
   }
   void agree_through(GradScaler&) override {}  // all have the same gradients
+  void set_capturable(bool on) override { optimizer_.set_capturable(on); }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
   void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
@@ -80,6 +82,13 @@ class ShardedOptimizer final : public RunOptimizer {
 };
 
 }  // namespace
+
+void RunOptimizer::set_capturable(bool on) {
+  if (!on) return;
+  throw ConfigError(
+      "Trainer: this optimizer counts its steps on the host, so that no graph can replay them; use "
+      "--strategy ddp or single");
+}
 
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options,

@@ -30,6 +30,9 @@ class RunOptimizer {
   /// So that all ranks skip the same steps.
   virtual void agree_through(GradScaler& scaler) = 0;
 
+  /// As Optimizer::set_capturable(). ConfigError for an optimizer that has no such steps.
+  virtual void set_capturable(bool on);
+
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
   /// SGD's momentum, Adam's and AdamW's beta1 (Optimizer::set_momentum()).

@@ -9,6 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/train/step_graph.h>
 #include <lockstep/train/training_run.h>
 
 namespace lockstep {
@@ -65,6 +66,21 @@ void validate_schedule(const TrainerOptions& options) {
       "one, or use adam or adamw");
 }
 
+// What a replay would not do, but the option promises.
+void validate_graph(const TrainerOptions& options) {
+  if (!options.cuda_graph) return;
+  if (options.detect_anomaly) {
+    throw ConfigError(
+        "Trainer: cuda_graph and detect_anomaly exclude each other: a replayed backward looks at no "
+        "value; leave one of them out");
+  }
+  if (options.schedule.cycle_momentum) {
+    throw ConfigError(
+        "Trainer: cuda_graph and cycle_momentum exclude each other: the momentum of a replayed step "
+        "is that of the recorded one; leave one of them out");
+  }
+}
+
 void validate_trainer(const TrainerOptions& options) {
   const OptionCheck check("Trainer");
   validate_length(options, check);
@@ -77,7 +93,13 @@ void validate_trainer(const TrainerOptions& options) {
     check.positive("gradient_clip_value", *options.gradient_clip_value);
   }
   if (options.ema_decay) check.in_range("ema_decay", *options.ema_decay, 0, 1);
+  if (options.cudnn_benchmark && options.deterministic) {
+    throw ConfigError(
+        "Trainer: cudnn_benchmark and deterministic exclude each other: what is fastest differs from "
+        "run to run; leave one of them out");
+  }
   validate_schedule(options);
+  validate_graph(options);
   validate(options.checkpoints);
   if (!options.resume) return;
   if (options.fast_dev_run > 0) {

@@ -24,6 +24,7 @@
 #include <lockstep/optim/options.h>
 #include <lockstep/train/checkpoint_options.h>
 #include <lockstep/train/listener.h>
+#include <lockstep/train/matmul_precision.h>
 #include <lockstep/train/plateau.h>
 #include <lockstep/train/precision.h>
 #include <lockstep/train/profiler.h>
@@ -34,6 +35,8 @@
 #include <lockstep/train/trace_options.h>
 
 namespace lockstep {
+
+class StepGraph;
 
 /// Names and meanings are Lightning's, where it has the option.
 struct TrainerOptions {
@@ -104,6 +107,24 @@ struct TrainerOptions {
   bool deterministic = false;
   /// A backward that makes a value that is not a number throws and names the operation. Slow.
   bool detect_anomaly = false;
+  /// cuDNN tries its algorithms for each new shape, and takes the fastest one from then on: for
+  /// batches of one shape. ConfigError with `deterministic`. Lightning's benchmark.
+  bool cudnn_benchmark = false;
+  /// Lets float32 matrices on GPUs be multiplied in TF32 (matmul_precision.h), during the run.
+  /// Absent: as LibTorch has it, which is kHighest unless the program has changed it.
+  std::optional<MatmulPrecision> matmul_precision{};
+
+  /// Records a whole step on a GPU once (gradients zeroed, forward, backward, reduction, clipping,
+  /// update) in a CUDA graph, and replays it for each later step, so that the host launches one graph
+  /// in place of some hundred kernels. The first steps run as they are, and so does a step with a
+  /// smaller batch or fewer batches than others. Needs strategy single or ddp, over NCCL where there
+  /// are several ranks, full batches of one shape, and a task that does not read tensors on the host
+  /// in training_step(). Excludes detect_anomaly and a schedule that moves the momentum (ConfigError).
+  /// The phases of a replayed step have no times.
+  bool cuda_graph = false;
+  /// What records and replays with cuda_graph: for tests. Default: make_step_graph(), which refuses
+  /// the CPU.
+  std::function<std::unique_ptr<StepGraph>(torch::Device, const ProcessGroup&)> make_step_graph{};
 
   // --- Files and reports ---
   CheckpointOptions checkpoints{};

@@ -127,7 +127,10 @@ Batch TrainingRun::moved(const Batch& batch) const {
 }
 
 RunReport TrainingRun::run() {
-  const GlobalModes modes(options_.deterministic, options_.detect_anomaly);
+  const GlobalModes modes({.deterministic = options_.deterministic,
+                           .detect_anomaly = options_.detect_anomaly,
+                           .cudnn_benchmark = options_.cudnn_benchmark,
+                           .matmul_precision = options_.matmul_precision});
   prepare();
   begin();
   check_sanity();
@@ -175,6 +178,7 @@ void TrainingRun::prepare() {
   watch_gpus();
   if (options_.resume) optimizer_->load_state(resumed);
   if (scaler_) optimizer_->agree_through(*scaler_);
+  prepare_graph();
   prepare_checkpoints();
 }
 
@@ -356,17 +360,16 @@ bool TrainingRun::next_batch(Batch& batch) {
 void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   const SpanScope span("step", "step", position_.total + 1);
   begin_step();
-  for (std::int64_t part = 0; part < parts; ++part) {
-    const bool there = part == 0 || next_batch(batch);
-    LOCKSTEP_CHECK(there, "the epoch ends after ", part, " of ", parts, " batches of a step");
-    train_part(moved(batch),
-               {.weight = 1.0 / static_cast<double>(parts), .is_last = part + 1 == parts});
-  }
-  {
-    const PhaseScope scope(phases_.optimizer, "optimizer");
-    RECORD_USER_SCOPE("lockstep: optimizer");
-    optimizer_step();
-    if (ema_) ema_->update();
+  if (captured_) {
+    train_through_graph(batch, parts);
+  } else {
+    zero_gradients();
+    for (std::int64_t part = 0; part < parts; ++part) {
+      require_batch(batch, part, parts);
+      train_part(moved(batch),
+                 {.weight = 1.0 / static_cast<double>(parts), .is_last = part + 1 == parts});
+    }
+    update_parameters();
   }
   parts_ = parts;
   batches_trained_ += parts;
@@ -376,21 +379,35 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
 }
 
+// The first batch of a step is there; takes one that follows.
+void TrainingRun::require_batch(Batch& batch, std::int64_t part, std::int64_t parts) {
+  const bool there = part == 0 || next_batch(batch);
+  LOCKSTEP_CHECK(there, "the epoch ends after ", part, " of ", parts, " batches of a step");
+}
+
 void TrainingRun::begin_step() {
-  {
-    const SpanScope scope("bookkeeping", "phase");
-    const double rate = plateau_ ? plateau_->lr() : base_lr_;
-    optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
-                                                   steps_per_epoch(), schedule_steps()));
-    momentum_ = scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(),
-                                   schedule_steps());
-    if (momentum_) optimizer_->set_momentum(*momentum_);
-    strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
-                   options_.device);
-    loss_sum_ = torch::Tensor();
-  }
+  const SpanScope scope("bookkeeping", "phase");
+  const double rate = plateau_ ? plateau_->lr() : base_lr_;
+  optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
+                                                 steps_per_epoch(), schedule_steps()));
+  momentum_ = scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(),
+                                 schedule_steps());
+  if (momentum_) optimizer_->set_momentum(*momentum_);
+  strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
+                 options_.device);
+  loss_sum_ = torch::Tensor();
+}
+
+void TrainingRun::zero_gradients() {
   const PhaseScope scope(phases_.optimizer, "zero gradients");
   optimizer_->zero_grad();
+}
+
+void TrainingRun::update_parameters() {
+  const PhaseScope scope(phases_.optimizer, "optimizer");
+  RECORD_USER_SCOPE("lockstep: optimizer");
+  optimizer_step();
+  if (ema_) ema_->update();
 }
 
 torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& part) {
@@ -399,7 +416,10 @@ torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& par
 }
 
 void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
-  const torch::Tensor loss = strategy_step(batch, part);
+  count_loss(strategy_step(batch, part), batch);
+}
+
+void TrainingRun::count_loss(const torch::Tensor& loss, const Batch& batch) {
   const SpanScope scope("bookkeeping", "phase");
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + loss : loss;
   images_ += batch.size * share_.size;

@@ -10,8 +10,10 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/parallel/thread_share.h>
 #include <lockstep/train/background_job.h>
+#include <lockstep/train/captured_step.h>
 #include <lockstep/train/checkpoint.h>
 #include <lockstep/train/checkpoint_store.h>
+#include <lockstep/train/deferred_kernel.h>
 #include <lockstep/train/epoch_clock.h>
 #include <lockstep/train/gpu_sampler.h>
 #include <lockstep/train/model_ema.h>
@@ -24,8 +26,8 @@
 namespace lockstep {
 
 /// training_run.cpp has the loop, training_run_evaluation.cpp evaluations and what follows from them,
-/// training_run_checkpoint.cpp what is saved and how it is resumed, training_run_reports.cpp what is
-/// told beside the steps and epochs.
+/// training_run_checkpoint.cpp what is saved and how it is resumed, training_run_graph.cpp the steps
+/// that a CUDA graph replays, training_run_reports.cpp what is told beside the steps and epochs.
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
@@ -77,7 +79,11 @@ class TrainingRun {
   void measure_usage(EpochReport& report);
   bool next_batch(Batch& batch);
   void train_step(Batch& batch, std::int64_t parts);
+  void require_batch(Batch& batch, std::int64_t part, std::int64_t parts);
   void begin_step();
+  void zero_gradients();
+  void update_parameters();
+  void count_loss(const torch::Tensor& loss, const Batch& batch);
   void train_part(const Batch& batch, const StepPart& part);
   torch::Tensor strategy_step(const Batch& batch, const StepPart& part);
   void optimizer_step();
@@ -87,6 +93,11 @@ class TrainingRun {
   std::int64_t skipped_images() const;
   RunReport finish(std::vector<EpochReport> epochs);
   std::string stop_reason() const;
+
+  void prepare_graph();
+  void train_through_graph(Batch& batch, std::int64_t parts);
+  std::vector<torch::Tensor> graph_step();
+  std::vector<torch::Tensor> computed_step(const std::vector<Batch>& batches);
 
   std::optional<Evaluation> evaluate();
   Evaluation evaluate_batches(std::int64_t most);
@@ -148,6 +159,8 @@ class TrainingRun {
   const double base_lr_;
   std::optional<GradScaler> scaler_;  // of float16
   std::optional<ModelEma> ema_;
+  std::optional<DeferredKernel> kernel_;  // with cuda_graph
+  std::optional<CapturedStep> captured_;  // with cuda_graph; refers to what is above
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   bool out_of_time_ = false;

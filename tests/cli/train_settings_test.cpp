@@ -4,9 +4,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
@@ -54,6 +56,63 @@ TEST(TrainSettings, LeaveOutAloneForATrial) {
   resolve(arguments);
   arguments.limits.fast_dev_run.reset();
   EXPECT_THROW(resolve(arguments), ConfigError);
+}
+
+TEST(TrainSettings, SayHowLibTorchComputes) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  const TrainSettings usual = resolve(arguments);
+  EXPECT_TRUE(usual.channels_last);
+  EXPECT_FALSE(usual.trainer.matmul_precision);
+  EXPECT_FALSE(usual.trainer.cudnn_benchmark);
+  EXPECT_FALSE(usual.trainer.cuda_graph);
+  arguments.matmul_precision = "high";
+  arguments.memory_format = "contiguous";
+  arguments.cudnn_benchmark = true;
+  arguments.cuda_graph = true;
+  const TrainSettings given = resolve(arguments);
+  EXPECT_FALSE(given.channels_last);
+  EXPECT_EQ(given.trainer.matmul_precision, MatmulPrecision::kHigh);
+  EXPECT_TRUE(given.trainer.cudnn_benchmark);
+  EXPECT_TRUE(given.trainer.cuda_graph);
+}
+
+TEST(TrainSettings, RefuseComputingThatCannotBe) {
+  struct Case {
+    std::function<void(TrainArguments&)> change;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.matmul_precision = "tf32"; },
+       "train: --matmul-precision must be one of highest, high, medium, got 'tf32'"},
+      {[](auto& a) { a.memory_format = "nhwc"; }, "train: --memory-format must be"},
+      {[](auto& a) { a.recipe = "mnist", a.memory_format = "contiguous"; },
+       "train: --memory-format changes nothing for mnist"},
+      {[](auto& a) { a.cudnn_benchmark = a.limits.deterministic = true; },
+       "train: --cudnn-benchmark and --deterministic exclude each other"},
+      {[](auto& a) { a.cudnn_benchmark = true, a.accelerator = "cpu"; },
+       "train: --cudnn-benchmark changes nothing with --accelerator cpu"},
+      {[](auto& a) { a.cuda_graph = true, a.accelerator = "cpu"; },
+       "train: --cuda-graph needs a GPU, but --accelerator is cpu"},
+      {[](auto& a) { a.cuda_graph = true, a.strategy = "dp"; },
+       "train: --cuda-graph belongs to --strategy single and ddp, got dp"},
+      {[](auto& a) { a.cuda_graph = true, a.nproc_per_node = 2, a.backend = "gloo"; },
+       "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo"},
+      {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
+       "train: --cuda-graph and --detect-anomaly exclude each other"},
+      {[](auto& a) {
+         a.cuda_graph = a.schedule.cycle_momentum = true;
+         a.schedule.schedules = {"one-cycle"};
+       },
+       "train: --cuda-graph and --cycle-momentum exclude each other"},
+  };
+  for (const Case& each : cases) {
+    TrainArguments arguments;
+    arguments.recipe = "cifar10";
+    each.change(arguments);
+    EXPECT_THAT(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                testing::StartsWith(each.expected));
+  }
 }
 
 TEST(TrainSettings, GiveDpAWeightForEachDevice) {

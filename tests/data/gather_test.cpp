@@ -111,6 +111,41 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
   }
 }
 
+// As where a training step has the kernel in its CUDA graph.
+TEST(GatherEngine, GivesPlansWhileItsKernelIsDeferred) {
+  const Augmentation list = {Pad{3}, RandomCrop{{10, 12}}, RandomHorizontalFlip{}, normalize(3)};
+  const LoaderOptions options = {.batch_size = 9, .channels_last = true, .seed = 11};
+  const auto gather = make_gather_engine(photos(3), list, options, gather_on_cpu);
+  const auto native = make_native_engine(photos(3), list, options);
+  EXPECT_FALSE(native->defer_kernel(true));
+  const auto kernel = gather->defer_kernel(true);
+  ASSERT_TRUE(kernel);
+  std::vector<std::int64_t> indices(Photos::kCount);
+  std::iota(indices.begin(), indices.end(), 0);
+  const std::vector<std::uint32_t> occurrences(indices.size());
+  for (LoaderEngine* engine : {&*gather, &*native}) {
+    engine->start({.epoch = 1, .indices = indices, .occurrences = occurrences, .batches = 5});
+  }
+  LoadedBatch planned, loaded;
+  Batch plan;  // in one place, as a graph reads it
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(gather->next(planned) && native->next(loaded));
+    const Batch given = planned.batch<Batch>(), expected = loaded.batch<Batch>();
+    EXPECT_EQ(given.images.scalar_type(), torch::kUInt8);
+    if (i == 0) plan = {given.images.clone(), given.labels.clone(), given.size};
+    if (i < 4) plan.images.copy_(given.images), plan.labels.copy_(given.labels);
+    const Batch made = kernel->make(i < 4 ? plan : given);  // the last one is smaller
+    EXPECT_EQ(made.size, expected.size);
+    EXPECT_EQ(made.images.strides(), expected.images.strides());
+    EXPECT_TRUE(torch::equal(made.images, expected.images)) << i;
+    EXPECT_TRUE(torch::equal(made.labels, expected.labels)) << i;
+  }
+  EXPECT_FALSE(gather->next(planned));
+  gather->stop();
+  EXPECT_TRUE(gather->defer_kernel(false));
+  expect_equal_epochs(*gather, *native);
+}
+
 TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
   const auto refusal = [](const ImageDataset& images, Augmentation list, LoaderOptions options = {}) {
     list.push_back(normalize(3));

@@ -61,6 +61,25 @@ TEST(Loader, GivesTheSamplersImagesNormalised) {
   }
 }
 
+// Only the cuda engine has a kernel (gather_test.cpp); another loader goes on in its epoch.
+TEST(Loader, WithoutAKernelThereIsNothingToDefer) {
+  const ImageDataset dataset = small_dataset(20);
+  const DistributedSampler sampler(20, {.seed = 1});
+  for (const int threads : {0, 2}) {
+    Loader loader(dataset, sampler, kAugmentation, {.batch_size = 6, .threads = threads, .seed = 9});
+    const auto expected = read_epoch(loader, 1);
+    loader.set_epoch(1);
+    Batch batch;
+    for (const Batch& each : expected) {
+      EXPECT_FALSE(loader.defer_kernel(true));
+      ASSERT_TRUE(loader.next(batch));
+      EXPECT_TRUE(torch::equal(batch.images, each.images));
+    }
+    EXPECT_FALSE(loader.defer_kernel(false));
+    EXPECT_FALSE(loader.next(batch));
+  }
+}
+
 TEST(Loader, ThreadsPrefetchAndLayoutDoNotChangeTheBatches) {
   const ImageDataset dataset = small_dataset(53);
   const DistributedSampler sampler(53, {.seed = 1});

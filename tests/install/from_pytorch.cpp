@@ -278,6 +278,8 @@ void pipeline_on_devices(torch::nn::Sequential net, const torch::Tensor& sample)
 
 void optimize(Net net, std::int64_t step, std::int64_t steps_per_epoch, std::int64_t steps) {
   Optimizer optimizer(*net, AdamWOptions{.lr = 1e-3});
+  optimizer.set_capturable(true);
+  const GlobalModes modes({.cudnn_benchmark = true, .matmul_precision = MatmulPrecision::kHigh});
   const ScheduleOptions cosine{.kind = ScheduleKind::kCosine, .warmup_epochs = 1};
   optimizer.scale_lr(learning_rate_factor(cosine, step, steps_per_epoch, steps));
   clip_grad_norm_(net->parameters(), /*max_norm=*/1.0);

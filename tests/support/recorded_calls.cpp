@@ -29,6 +29,12 @@ bool is_composite(const c10::OperatorHandle& operation) {
          !operation.hasKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
+// Under autocast, which is over when the call is replayed: the call that it makes instead follows.
+bool is_cast_first(const c10::OperatorHandle& operation, c10::DispatchKeySet keys) {
+  return keys.has(c10::DispatchKey::AutocastCPU) &&
+         operation.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
+}
+
 template <class Function>
 void for_each_tensor(const c10::IValue& value, Function&& function) {
   if (value.isTensor()) {
@@ -73,7 +79,9 @@ void RecordedCalls::note(const c10::OperatorHandle& operation, c10::DispatchKeyS
   const std::string& name = operation.schema().name();
   TORCH_CHECK(!reads_on_host(name), "operation not permitted when stream is capturing: ", name);
   const c10::DispatchKeySet below = keys.remove(kRecordingKey);
-  if (is_composite(operation)) return operation.redispatchBoxed(below, stack);
+  if (is_composite(operation) || is_cast_first(operation, keys)) {
+    return operation.redispatchBoxed(below, stack);
+  }
   const c10::impl::ExcludeDispatchKeyGuard once(kRecordingKey);
   const auto count = static_cast<std::ptrdiff_t>(operation.schema().arguments().size());
   Call call{.operation = operation, .arguments = {stack->end() - count, stack->end()}, .results = {}};

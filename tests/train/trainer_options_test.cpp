@@ -276,6 +276,39 @@ TEST(TrainerModes, AskForDeterministicOperations) {
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
+TEST(TrainerModes, MatricesAndConvolutionsFollowTheOptions) {
+  std::vector<at::Float32MatmulPrecision> precisions;
+  std::vector<bool> benchmarks;
+  SpiedTask task;
+  task.in_training = [&](const Batch&, const torch::Tensor& loss) {
+    precisions.push_back(at::globalContext().float32MatmulPrecision());
+    benchmarks.push_back(at::globalContext().benchmarkCuDNN());
+    return loss;
+  };
+  TrainerOptions run = options(1);
+  run.max_steps = 1;
+  fit_spied(run, task);
+  run.matmul_precision = MatmulPrecision::kHigh;
+  run.cudnn_benchmark = true;
+  fit_spied(run, task);
+  EXPECT_THAT(precisions, testing::ElementsAre(at::Float32MatmulPrecision::HIGHEST,
+                                               at::Float32MatmulPrecision::HIGH));
+  EXPECT_EQ(benchmarks, (std::vector<bool>{false, true}));
+  EXPECT_EQ(at::globalContext().float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
+  EXPECT_FALSE(at::globalContext().benchmarkCuDNN());
+  run.deterministic = true;
+  EXPECT_THAT(message_of<ConfigError>([&] { fit_spied(run, task); }),
+              HasSubstr("Trainer: cudnn_benchmark and deterministic exclude each other"));
+}
+
+TEST(TrainerModes, NameThePrecisionsOfMatrices) {
+  for (const std::string& name : matmul_precision_names()) {
+    EXPECT_EQ(to_string(parse_matmul_precision(name)), name);
+  }
+  EXPECT_THAT(message_of<ConfigError>([] { parse_matmul_precision("tf32"); }),
+              HasSubstr("matmul_precision must be"));
+}
+
 TEST(TrainerLimits, AreChecked) {
   const auto refusal = [](const TrainerOptions& o) {
     return message_of<ConfigError>([&] { Trainer(o, make_strategy("single", group_of_one())); });

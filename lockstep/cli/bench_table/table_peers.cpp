@@ -104,7 +104,7 @@ std::vector<std::string> peer_command(const BenchTableArguments& arguments, cons
   add("--accelerator", settings.accelerator);
   add("--precision", arguments.train.precision);
   if (way.peer->strategy == "dp") add("--devices", way.ranks);
-  if (settings.recipe->channels_last) words.emplace_back("--channels-last");
+  if (settings.channels_last) words.emplace_back("--channels-last");
   for (const auto& [name, value] : settings.recipe->choices) {
     add(name == kImageSizeChoice ? "--image-size" : "--model", value);
   }

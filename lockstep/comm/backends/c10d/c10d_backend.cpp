@@ -85,6 +85,7 @@ class C10dBackend final : public Backend, public Watched {
 
   const std::string& name() const override { return context_->name(); }
   Watchdog* watchdog() override { return &context_->watchdog(); }
+  bool runs_on_stream() const override { return !context_->is_gloo(); }
 
   std::shared_ptr<Work> start(const Collective& call) override {
     const CallKind kind = call.description.kind;

@@ -25,6 +25,8 @@ class SingleBackend final : public Backend {
     return name;
   }
 
+  bool runs_on_stream() const override { return true; }
+
   // The reduction of one value is that value, but for the factor of a pre-multiplied sum.
   std::shared_ptr<Work> start(const Collective& call) override {
     check();

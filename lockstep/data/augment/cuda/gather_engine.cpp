@@ -113,8 +113,8 @@ class MapFill {
   std::vector<Batch> slots_;
 };
 
-// On the device: copies the maps there, and gathers.
-class Gather {
+// On the device: gathers by the maps of a batch, which are there.
+class Gather final : public BatchKernel {
  public:
   Gather(torch::Tensor source, std::shared_ptr<const GatherPlan> plan, const LoaderOptions& options,
          LaunchGather launch)
@@ -124,25 +124,23 @@ class Gather {
         type_(gather_type(options.dtype)),
         launch_(std::move(launch)) {}
 
-  Batch operator()(const Batch& host, std::vector<torch::Tensor>& memory) {
-    memory.resize(2);
-    maps_ = host.images.to(options_.device, /*non_blocking=*/true);
-    const auto labels = torch::dtype(torch::kInt64).device(options_.device);
+  Batch make(const Batch& plan) const override {
+    torch::Tensor memory;
+    return {.images = gathered_images(plan, memory), .labels = plan.labels, .size = plan.size};
+  }
+
+  torch::Tensor gathered_images(const Batch& maps, torch::Tensor& memory) const {
     const auto pixels = torch::dtype(options_.dtype).device(options_.device);
     const std::vector<std::int64_t> strides = image_strides(options_, plan_->output_shape());
     const auto [channels, height, width] = plan_->output_shape();
-    Batch batch = {
-        .images = reuse(memory[0], {host.size, channels, height, width}, strides, pixels),
-        .labels = reuse(memory[1], {host.size}, {1}, labels),
-        .size = host.size};
-    batch.labels.copy_(host.labels, /*non_blocking=*/true);
+    torch::Tensor images = reuse(memory, {maps.size, channels, height, width}, strides, pixels);
     launch_({.shape = plan_->shape(),
-             .images = static_cast<const GatherImage*>(maps_.const_data_ptr()),
-             .count = host.size,
+             .images = static_cast<const GatherImage*>(maps.images.const_data_ptr()),
+             .count = maps.size,
              .source = source_.const_data_ptr<std::uint8_t>(),
-             .output = batch.images.data_ptr(),
+             .output = images.data_ptr(),
              .type = type_});
-    return batch;
+    return images;
   }
 
  private:
@@ -151,7 +149,46 @@ class Gather {
   const LoaderOptions options_;
   const GatherType type_;
   const LaunchGather launch_;
-  torch::Tensor maps_;  // lives until the stream has passed the next batch
+};
+
+// Brings maps to the device and, unless the caller does, gathers by them.
+class GatherEngine final : public LoaderEngine {
+ public:
+  GatherEngine(std::unique_ptr<LoaderEngine> maps, const LoaderOptions& options,
+               std::shared_ptr<const Gather> gather)
+      : gather_(std::move(gather)) {
+    const auto work = [this, device = options.device](const LoadedBatch& host, LoadedBatch& buffer,
+                                                      std::vector<torch::Tensor>& memory) {
+      buffer.store(made(host.batch<Batch>(), device, memory));
+    };
+    stage_ = work_on_device(std::move(maps), options, work);
+  }
+
+  void start(const LoaderEpoch& epoch) override { stage_->start(epoch); }
+  void stop() override { stage_->stop(); }
+  bool next(LoadedBatch& loaded) override { return stage_->next(loaded); }
+  std::shared_ptr<const BatchKernel> defer_kernel(bool on) override {
+    is_deferred_ = on;
+    return gather_;
+  }
+
+ private:
+  // On the stage's thread, which does not run while is_deferred_ changes.
+  Batch made(const Batch& host, torch::Device device, std::vector<torch::Tensor>& memory) const {
+    memory.resize(3);
+    const auto there = [&](torch::Tensor& place, const torch::Tensor& from) {
+      return copy_reusing(place, from, from.options().device(device).pinned_memory(false));
+    };
+    Batch batch = {.images = there(memory[0], host.images),
+                   .labels = there(memory[1], host.labels),
+                   .size = host.size};
+    if (!is_deferred_) batch.images = gather_->gathered_images(batch, memory[2]);
+    return batch;
+  }
+
+  const std::shared_ptr<const Gather> gather_;
+  bool is_deferred_ = false;
+  std::unique_ptr<LoaderEngine> stage_;  // last: its thread ends before what it uses
 };
 
 }  // namespace
@@ -171,13 +208,9 @@ std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
       options, [fill](int slot, const BatchRequest& request, LoadedBatch& loaded) {
         (*fill)(slot, request, loaded);
       });
-  auto gather = std::make_shared<Gather>(uploaded(dataset, options.device), plan, options,
-                                         std::move(launch));
-  return work_on_device(
-      std::move(maps), options,
-      [gather](const LoadedBatch& host, LoadedBatch& buffer, std::vector<torch::Tensor>& memory) {
-        buffer.store((*gather)(host.batch<Batch>(), memory));
-      });
+  auto gather = std::make_shared<const Gather>(uploaded(dataset, options.device), plan, options,
+                                               std::move(launch));
+  return std::make_unique<GatherEngine>(std::move(maps), options, std::move(gather));
 }
 
 void gather_on_cpu(const GatherLaunch& launch) {
