@@ -35,7 +35,8 @@ class Backend {
   virtual const std::string& name() const = 0;
 
   /// Whether operations are queued on the device's stream, or complete when they are started. They
-  /// then need no thread of this rank to go on, and a CUDA graph can record them.
+  /// then need no thread of this rank to go on, and a CUDA graph can record them. Works of those that
+  /// go on after a wait() are StreamOrdered.
   virtual bool runs_on_stream() const { return false; }
 
   /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes
@@ -77,6 +78,9 @@ class Backend {
   /// For a tensor in this rank's part of memory from allocate() that the ranks share: the same place in
   /// each rank's part. Nothing elsewhere. Local.
   virtual std::vector<torch::Tensor> peer_views(const torch::Tensor& /*tensor*/) { return {}; }
+
+  /// Whether peer_views() of what allocate() gives is not empty, with several ranks.
+  virtual bool shares_memory() const { return false; }
 
   /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
   /// reason wins.

@@ -28,18 +28,42 @@ FlightRecorder::Id CallLog::created(const Collective& call, bool begun) noexcept
 
 std::exception_ptr CallLog::failed(FlightRecorder::Id id, std::exception_ptr error) noexcept {
   recorder_->failed(id);
-  if (dumped_.exchange(true)) return error;
+  dump_once();
+  return told_.exchange(true) ? error : with_place_of_dump(error);
+}
+
+void CallLog::failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noexcept {
+  recorder_->failed(id);
+  if (!dump_once()) return;
   try {
-    return with_dump(error);
-  } catch (const std::exception& problem) {
-    log_warning("the flight recorder was not written: ", first_line(problem));
-    return error;
+    std::rethrow_exception(with_place_of_dump(error));
+  } catch (const std::exception& caught) {
+    log_error("operations that nobody waits for any more have failed, their tensors are undefined: ",
+              first_line(caught));
+  } catch (...) {
+    log_error("operations that nobody waits for any more have failed, their tensors are undefined");
   }
 }
 
-std::exception_ptr CallLog::with_dump(std::exception_ptr error) {
-  const std::string where =
-      lockstep::str("; flight recorder in ", recorder_->dump(directory_).string());
+// True for the group's first failure.
+bool CallLog::dump_once() noexcept {
+  const std::scoped_lock lock(dump_mutex_);
+  if (std::exchange(dumped_, true)) return false;
+  try {
+    place_of_dump_ = recorder_->dump(directory_).string();
+  } catch (const std::exception& problem) {
+    log_warning("the flight recorder was not written: ", first_line(problem));
+  }
+  return true;
+}
+
+std::exception_ptr CallLog::with_place_of_dump(std::exception_ptr error) {
+  std::string where;
+  {
+    const std::scoped_lock lock(dump_mutex_);
+    if (place_of_dump_.empty()) return error;
+    where = lockstep::str("; flight recorder in ", place_of_dump_);
+  }
   try {
     std::rethrow_exception(error);
   } catch (const TimeoutError& late) {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,19 +37,26 @@ class CallLog {
   /// Notes the failure. At the group's first one the recorder is written, and the result is
   /// `error`, of the same type, that says where; else `error` as it is.
   std::exception_ptr failed(FlightRecorder::Id id, std::exception_ptr error) noexcept;
+  /// The same for a call that nobody waits for any more: the group's first failure is logged, and the
+  /// next failed() returns where the recorder was written.
+  void failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noexcept;
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
-  std::exception_ptr with_dump(std::exception_ptr error);
+  bool dump_once() noexcept;
+  std::exception_ptr with_place_of_dump(std::exception_ptr error);
 
   const std::shared_ptr<FlightRecorder> recorder_;
   const std::filesystem::path directory_;
   FlightRecorder::Group* const group_;
   std::atomic<std::uint64_t> collectives_{0};
   std::atomic<std::uint64_t> messages_{0};
-  std::atomic<bool> dumped_{false};
+  std::atomic<bool> told_{false};  ///< where the recorder was written
+  std::mutex dump_mutex_;          ///< guards what follows
+  bool dumped_ = false;
+  std::string place_of_dump_;  ///< empty: it could not be written
 };
 
 /// The folder that the options name, else LOCKSTEP_FLIGHT_RECORDER, else this job's in that of this

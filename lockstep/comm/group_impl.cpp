@@ -1,9 +1,11 @@
 #include <lockstep/comm/group_impl.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include <lockstep/comm/algorithms/schedule_work.h>
+#include <lockstep/comm/plain_memory.h>
 #include <lockstep/comm/reduce.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
@@ -47,7 +49,8 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
           membership.recorder,
           flight_recorder_directory(membership.options.flight_recorder_directory), membership.name,
           membership.world_ranks)),
-      nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")) {
+      nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")),
+      staged_(std::make_shared<StagedStarts>(membership.progress)) {
   if (membership.exchange && fingerprints_wanted()) {
     fingerprints_ =
         std::make_unique<Fingerprints>(*membership.exchange, membership.options.timeout);
@@ -62,12 +65,13 @@ ProcessGroup::Impl::~Impl() = default;
 void ProcessGroup::Impl::run(Prepared&& prepared, int tag) {
   if (run_at_once(prepared)) return;
   auto [work, id] = begin(prepared, tag);
-  GroupWork(std::move(work), std::move(prepared.copies), log, id).wait(std::nullopt);
+  GroupWork(std::move(work), std::move(prepared.copies), log, id, backend->runs_on_stream())
+      .wait(std::nullopt);
 }
 
 // The short way of a blocking collective that needs nothing but its backend. False where it does.
 bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
-  if (!needs_no_work(prepared.call)) return false;
+  if (must_wait(prepared) || !needs_no_work(prepared.call)) return false;
   log->number(prepared.call);
   std::optional<FlightRecorder::Id> noted;
   // While the peers' answer is on its way: it takes about as long.
@@ -78,10 +82,8 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
   };
   try {
     backend->run(prepared.call, note);
-    if (!prepared.copies.empty()) [[unlikely]] {
-      const torch::NoGradGuard no_grad;
-      for (auto& [target, source] : prepared.copies) target.copy_(source);
-    }
+    if (!prepared.copies.empty()) [[unlikely]]
+      copy_results(prepared.copies);
     log->completed(id(), -1);
     return true;
   } catch (const ConfigError&) {
@@ -95,6 +97,7 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
 bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
   const CallKind kind = call.description.kind;
   if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first()) return false;
+  if (backend->runs_on_stream()) return false;  // its end comes after the call's
   if (nan_check_ && reduces(kind)) return false;
   if (kind != CallKind::kAllReduce) return true;
   choose_algorithm_of(call);
@@ -103,7 +106,8 @@ bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
 
 std::shared_ptr<GroupWork> ProcessGroup::Impl::start(Prepared prepared, int tag) {
   auto [work, id] = begin(prepared, tag);
-  return std::make_shared<GroupWork>(std::move(work), std::move(prepared.copies), log, id);
+  return std::make_shared<GroupWork>(std::move(work), std::move(prepared.copies), log, id,
+                                     backend->runs_on_stream());
 }
 
 WorkPtr ProcessGroup::Impl::start(std::vector<Prepared> prepared) {
@@ -132,11 +136,45 @@ auto ProcessGroup::Impl::noting(std::span<const FlightRecorder::Id> ids, Functio
 ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
   log->number(prepared.call);
   const auto id = log->created(prepared.call);
+  if (must_wait(prepared)) return {begin_staged(prepared, tag, id), id};
   return {noting({&id, 1}, [&] { return hand_over(prepared.call, tag); }), id};
+}
+
+// The group may have gone when the data has come: then nobody wants the result.
+std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(Prepared& prepared, int tag,
+                                                       FlightRecorder::Id id) {
+  StagedStarts::Call call;
+  call.start = [weak = weak_from_this(), collective = prepared.call, tag,
+                id]() mutable -> std::shared_ptr<Work> {
+    const auto self = weak.lock();
+    if (!self) return nullptr;
+    auto work = self->hand_over(collective, tag);
+    self->log->started(id);
+    return work;
+  };
+  call.loads = std::move(prepared.loads);
+  call.owner = shared_from_this();
+  call.name = lockstep::str("what rank ", membership.world_rank(), " gives to ",
+                            describe(prepared.call.description), " on ", membership.options.device);
+  call.abort = [backend = backend](const std::string& reason) { backend->abort(reason); };
+  call.timeout = membership.options.timeout;
+  try {
+    return staged_->push(std::move(call));
+  } catch (...) {
+    std::rethrow_exception(log->failed(id, std::current_exception()));
+  }
 }
 
 std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepared,
                                                      const std::vector<int>& tags) {
+  const auto waits = [&](const Prepared& each) { return must_wait(each); };
+  if (std::any_of(prepared.begin(), prepared.end(), waits)) {
+    std::vector<WorkPtr> one_by_one;
+    for (std::size_t i = 0; i < prepared.size(); ++i) {
+      one_by_one.push_back(start(std::move(prepared[i]), tags[i]));
+    }
+    return one_by_one;
+  }
   std::vector<FlightRecorder::Id> ids;
   std::vector<Message> messages;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -148,7 +186,8 @@ std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepa
   std::vector<WorkPtr> started;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     started.push_back(std::make_shared<GroupWork>(std::move(works[i]),
-                                                  std::move(prepared[i].copies), log, ids[i]));
+                                                  std::move(prepared[i].copies), log, ids[i],
+                                                  backend->runs_on_stream()));
   }
   return started;
 }
@@ -235,6 +274,20 @@ void ProcessGroup::Impl::look_for_nan(const Collective& call) {
                                            "), first at element ", place);
   backend->abort(reason);
   throw CommError(reason);
+}
+
+// --- Memory
+// ------------------------------------------------------------------------------------------
+
+bool ProcessGroup::Impl::works_through_host() const {
+  return !backend->runs_on_stream() && !membership.options.device.is_cpu();
+}
+
+torch::Tensor ProcessGroup::Impl::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
+  if (!works_through_host()) return backend->allocate(shape, dtype);
+  backend->throw_if_ended();
+  return zeroed_memory(shape,
+                       torch::TensorOptions().dtype(dtype).device(membership.options.device));
 }
 
 // --- Through the store

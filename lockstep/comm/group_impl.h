@@ -14,10 +14,11 @@
 #include <lockstep/comm/membership.h>
 #include <lockstep/comm/prepare.h>
 #include <lockstep/comm/process_group.h>
+#include <lockstep/comm/staged_starts.h>
 
 namespace lockstep {
 
-class ProcessGroup::Impl {
+class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Impl> {
  public:
   Impl(Membership membership, std::shared_ptr<Backend> backend);
   ~Impl();
@@ -35,6 +36,11 @@ class ProcessGroup::Impl {
   /// Prepared messages and their tags, started together.
   std::vector<WorkPtr> start_batch(std::vector<Prepared> prepared, const std::vector<int>& tags);
 
+  /// Collective. See ProcessGroup::allocate.
+  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
+  /// Whether the group's tensors live on a device that its transport cannot reach.
+  bool works_through_host() const;
+
   /// Collective. Texts through the store, under a name that counts the calls; the group's end ends
   /// it.
   std::vector<std::string> tell(const std::string& topic, const std::string& text,
@@ -45,9 +51,13 @@ class ProcessGroup::Impl {
 
   /// Counts new_group and split.
   std::uint64_t next_child();
-  /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend.
-  ProcessGroup make_child(const std::string& name, const std::vector<int>& members,
+  /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend. `color`
+  /// tells groups apart that are made at the same time.
+  ProcessGroup make_child(const std::string& name, const std::vector<int>& members, int color,
                           const std::optional<std::string>& wanted = std::nullopt);
+  /// Whether all ranks of this group take part in the making of one that asks for `wanted`, because
+  /// its communicator may be split from ours.
+  bool splits(const std::optional<std::string>& wanted) const;
 
  private:
   struct Started {
@@ -55,6 +65,10 @@ class ProcessGroup::Impl {
     FlightRecorder::Id id;
   };
   Started begin(Prepared& prepared, int tag);
+  std::shared_ptr<Work> begin_staged(Prepared& prepared, int tag, FlightRecorder::Id id);
+  bool must_wait(const Prepared& prepared) const {
+    return !prepared.loads.empty() || !staged_->empty();
+  }
   bool run_at_once(Prepared& prepared);
   bool needs_no_work(Collective& call) const;
   bool compares_first() const;
@@ -70,6 +84,8 @@ class ProcessGroup::Impl {
   void look_for_nan(const Collective& call);
 
   const bool nan_check_;
+  /// Operations whose data is on its way from a device, and those called after them.
+  const std::shared_ptr<StagedStarts> staged_;
   /// Compares what the ranks call; null where nobody asked for it.
   std::unique_ptr<Fingerprints> fingerprints_;
   std::mutex mutex_;  // guards the exchange and the counters

@@ -1,33 +1,55 @@
 #include <lockstep/comm/group_work.h>
 
+#include <lockstep/comm/stream_ordered.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
+namespace {
+
+// Lets the log hear how a Work ends that goes on after its wait. False where it does not.
+bool tell_later(Work& work, const std::shared_ptr<CallLog>& log, FlightRecorder::Id id) {
+  auto* const stream_ordered = dynamic_cast<StreamOrdered*>(&work);
+  if (stream_ordered == nullptr) return false;
+  stream_ordered->on_end([log, id](const std::exception_ptr& error) {
+    error ? log->failed_unseen(id, error) : log->completed(id, -1);
+  });
+  return true;
+}
+
+}  // namespace
+
+GroupWork::GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
+                     FlightRecorder::Id id, bool runs_on_stream)
+    : work_(std::move(work)),
+      copies_(std::move(copies)),
+      log_(std::move(log)),
+      id_(id),
+      log_hears_later_(runs_on_stream && tell_later(*work_, log_, id_)) {}
 
 void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (state_ == State::kDone) return;
-    if (state_ == State::kFailed) std::rethrow_exception(error_);
-  }
+  if (has_ended()) return;
   std::unique_lock turn(work_mutex_, std::defer_lock);
   if (!timeout) turn.lock();
   if (timeout && !turn.try_lock_for(Deadline(*timeout).remaining())) {
     throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
                                      " s while another thread waits for the same operation"));
   }
-  {
-    const std::scoped_lock lock(mutex_);  // another thread may have waited meanwhile
-    if (state_ == State::kDone) return;
-    if (state_ == State::kFailed) std::rethrow_exception(error_);
-  }
+  if (has_ended()) return;  // another thread may have waited meanwhile
   try {
     work_->wait(timeout);
   } catch (...) {
     fail(std::current_exception());
   }
   if (const auto failure = finish()) std::rethrow_exception(failure);
+}
+
+// Throws the error of an operation that has failed.
+bool GroupWork::has_ended() {
+  const std::scoped_lock lock(mutex_);
+  if (state_ == State::kFailed) std::rethrow_exception(error_);
+  if (arrived_) let_stream_wait(*arrived_);
+  return state_ == State::kDone;
 }
 
 bool GroupWork::is_completed() {
@@ -58,8 +80,7 @@ std::exception_ptr GroupWork::finish() {
   if (state_ != State::kRunning) return error_;
   if (!copies_.empty()) {
     try {
-      const torch::NoGradGuard no_grad;
-      for (auto& [target, source] : copies_) target.copy_(source);
+      arrived_ = copy_results(copies_);
     } catch (...) {
       error_ = log_->failed(id_, std::current_exception());
       state_ = State::kFailed;
@@ -67,7 +88,7 @@ std::exception_ptr GroupWork::finish() {
     }
     copies_.clear();
   }
-  log_->completed(id_, work_->source_rank());
+  if (!log_hears_later_) log_->completed(id_, work_->source_rank());
   state_ = State::kDone;
   return nullptr;
 }

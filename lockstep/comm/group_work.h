@@ -3,25 +3,26 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <torch/types.h>
 
 #include <lockstep/comm/call_log.h>
+#include <lockstep/comm/device_copies.h>
 #include <lockstep/comm/work.h>
 
 namespace lockstep {
 
-using TensorPairs = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
-
-/// Copies results to where the caller wants them, once, and tells the log how it ended. Safe to use
-/// from several threads.
+/// Copies results to where the caller wants them, once, and tells the log how it ended. Results for
+/// a device are queued in the current stream of the thread that finds the operation complete; the
+/// stream of every thread that calls wait() waits for them. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
+  /// `runs_on_stream`: the backend's. The log hears of the end of a StreamOrdered Work on the device.
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
-            FlightRecorder::Id id)
-      : work_(std::move(work)), copies_(std::move(copies)), log_(std::move(log)), id_(id) {}
+            FlightRecorder::Id id, bool runs_on_stream);
 
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
   bool is_completed() override;
@@ -30,6 +31,7 @@ class GroupWork final : public Work {
 
  private:
   enum class State { kRunning, kDone, kFailed };
+  bool has_ended();
   std::exception_ptr finish();
   void fail(std::exception_ptr error);
 
@@ -37,10 +39,12 @@ class GroupWork final : public Work {
   TensorPairs copies_;
   const std::shared_ptr<CallLog> log_;
   const FlightRecorder::Id id_;
+  const bool log_hears_later_;  // from the Work
   std::timed_mutex work_mutex_;  // one thread at a time asks the backend's Work
   mutable std::mutex mutex_;  // guards what follows
   State state_ = State::kRunning;
   std::exception_ptr error_;
+  std::optional<c10::Event> arrived_;  // the results, on their device
 };
 
 /// Several operations as one; waits for them in their order.

@@ -167,6 +167,17 @@ std::string Watchdog::State::departed(std::uint64_t number) const {
   return any ? absence() : "";
 }
 
+std::string Watchdog::State::lost_store(std::chrono::milliseconds limit) const {
+  const Lock lock(mutex_);
+  const int host = options_.store_rank;
+  if (host < 0 || host == rank_ || options_.disconnected) return "";
+  const auto now = Clock::now();
+  if (store_gone_ && now - store_gone_since_ >= limit) return departure(host);
+  if (!in_store_ || now - asked_ < limit) return "";
+  return str(name(host), " died or is stopped (its store has not answered for ",
+             seconds_text(now - asked_), ")");
+}
+
 void Watchdog::State::hurry() {
   const Lock lock(mutex_);
   hurry_locked();
@@ -230,7 +241,11 @@ Watchdog::Watchdog(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
     : state_(std::make_shared<State>(std::move(store), rank, size, std::move(options))),
       thread_([state = state_] { state->run(); }) {}
 
-Watchdog::~Watchdog() { state_->stop(thread_); }
+Watchdog::~Watchdog() { leave(); }
+
+void Watchdog::leave() {
+  if (thread_.joinable()) state_->stop(thread_);
+}
 
 Watchdog::Ticket Watchdog::started(const CallDescription& call,
                                    std::optional<std::uint64_t> number) {
@@ -247,6 +262,9 @@ void Watchdog::throw_if_ended() const { state_->throw_if_ended(); }
 std::string Watchdog::explanation(std::optional<int> peer) { return state_->explanation(peer); }
 std::string Watchdog::store_trouble() const { return state_->store_trouble(); }
 std::string Watchdog::departed(std::uint64_t number) const { return state_->departed(number); }
+std::string Watchdog::lost_store(std::chrono::milliseconds limit) const {
+  return state_->lost_store(limit);
+}
 void Watchdog::hurry() { state_->hurry(); }
 void Watchdog::wait_for_news(std::chrono::milliseconds timeout) { state_->wait_for_news(timeout); }
 std::string Watchdog::missing(std::optional<std::uint64_t> number) const {

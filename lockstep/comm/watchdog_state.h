@@ -105,6 +105,7 @@ class Watchdog::State {
   std::string explanation(std::optional<int> peer);
   std::string store_trouble() const;
   std::string departed(std::uint64_t number) const;
+  std::string lost_store(std::chrono::milliseconds limit) const;
   void hurry();
   void wait_for_news(std::chrono::milliseconds timeout);
   std::string missing(std::optional<std::uint64_t> number) const;
@@ -133,6 +134,7 @@ class Watchdog::State {
   void read(Lock& lock);
   void note(int rank, const std::string& text);
   void judge(Lock& lock);
+  void judge_silent(Lock& lock, int rank);
   void judge_departed(Lock& lock, int rank);
   bool is_cut_off(Lock& lock, int rank);
   bool asks_for_all(int rank) const;
@@ -168,6 +170,7 @@ class Watchdog::State {
   bool in_store_ = false;
   Clock::time_point asked_{};  ///< the store, last
   bool store_gone_ = false;     ///< the connection to it is lost
+  Clock::time_point store_gone_since_{};
   bool store_cut_off_ = false;  ///< because its host does not answer
   std::string store_error_;     ///< of the last call, if it failed
   bool hurry_ = false;

@@ -100,6 +100,7 @@ bool Watchdog::State::with_store(Lock& lock, Function&& function) {
   });
   in_store_ = false;
   store_gone_ = gone;
+  if (gone) store_gone_since_ = Clock::now();
   store_cut_off_ = cut_off;
   store_error_ = error;
   return error.empty();
@@ -220,9 +221,7 @@ void Watchdog::State::judge(Lock& lock) {
     if (peers_[i].status.left || store_gone_) {
       judge_departed(lock, rank);
     } else if (is_silent(peers_[i])) {
-      bool disconnected = false;
-      if (options_.disconnected) outside(lock, [&] { disconnected = options_.disconnected(rank); });
-      if (disconnected && !end_) end_without(lock, death());
+      judge_silent(lock, rank);
     }
     if (!end_ && !stop_ && is_cut_off(lock, rank) && !end_) {
       const auto silence = std::chrono::duration<double>(Clock::now() - peers_[i].seen).count();
@@ -234,6 +233,20 @@ void Watchdog::State::judge(Lock& lock) {
   }
   compare_calls(lock);
   end_if_alone();
+}
+
+// Without connections that could be asked only the time tells the dead from the stopped.
+void Watchdog::State::judge_silent(Lock& lock, int rank) {
+  if (options_.disconnected) {
+    bool disconnected = false;
+    outside(lock, [&] { disconnected = options_.disconnected(rank); });
+    if (disconnected && !end_) end_without(lock, death());
+    return;
+  }
+  const auto silence = looked_ - peers_[static_cast<std::size_t>(rank)].seen;
+  if (options_.silence_limit.count() == 0 || silence < options_.silence_limit) return;
+  end_without(lock, str(name(rank), " died or is stopped (no sign of life for ",
+                        std::chrono::duration_cast<std::chrono::seconds>(silence).count(), " s)"));
 }
 
 void Watchdog::State::end_without(Lock& lock, const std::string& reason) {
@@ -300,9 +313,9 @@ void Watchdog::State::compare_calls(Lock& lock) {
 }
 
 void Watchdog::State::judge_departed(Lock& lock, int rank) {
-  if (peers_[static_cast<std::size_t>(rank)].gone_since || !options_.disconnected) return;
-  bool disconnected = false;
-  outside(lock, [&] { disconnected = options_.disconnected(rank); });
+  if (peers_[static_cast<std::size_t>(rank)].gone_since) return;
+  bool disconnected = peers_[static_cast<std::size_t>(rank)].status.left;
+  if (options_.disconnected) outside(lock, [&] { disconnected = options_.disconnected(rank); });
   if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
 }
 

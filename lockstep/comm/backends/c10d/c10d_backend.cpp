@@ -9,9 +9,11 @@
 #include <lockstep/comm/backends/c10d/message_slot.h>
 #include <lockstep/comm/backends/c10d/pairwise_work.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
+#include <lockstep/comm/backends/c10d/stream_work.h>
 #include <lockstep/comm/plain_memory.h>
 #include <lockstep/comm/tensor_type.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 
 namespace lockstep::c10d_adapter {
 namespace {
@@ -79,7 +81,7 @@ class NothingToDo final : public Work {
   std::exception_ptr error() const override { return nullptr; }
 };
 
-class C10dBackend final : public Backend, public Watched {
+class C10dBackend final : public Backend, public Watched, public OverLibrary {
  public:
   explicit C10dBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
@@ -169,7 +171,7 @@ class C10dBackend final : public Backend, public Watched {
     });
     std::vector<std::shared_ptr<Work>> works;
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      works.push_back(std::make_shared<CollectiveWork>(
+      works.push_back(std::make_shared<StreamWork>(
           context_, handle, std::move(calls[i]), [tensor = messages[i].tensor] { (void)tensor; }));
     }
     return works;
@@ -180,19 +182,31 @@ class C10dBackend final : public Backend, public Watched {
     const auto options = torch::TensorOptions().dtype(dtype).device(device);
     return zeroed_memory(shape, options, [&] {
       // NCCL registers what it allocates itself, and then reads it without a copy.
-      if (device.is_cuda() && library().supportsTensorAlloc(device.index())) {
-        const auto count = c10::multiply_integers(shape);
-        return library().allocateTensor(count, options).zero_().view(shape);
+      if (!context_->is_gloo() && library().supportsTensorAlloc(device.index())) {
+        if (auto memory = library_memory(shape, options); memory.defined()) return memory;
       }
       return torch::zeros(shape, options);
     });
   }
 
+  c10d::Backend& library() override { return context_->library(); }
+
   void check() override { context_->watchdog().throw_if_ended(); }
   void abort(const std::string& reason) override { context_->abort(reason); }
 
  private:
-  c10d::Backend& library() { return context_->library(); }
+  // Undefined where the library says that it can and then cannot: old drivers, or other devices.
+  torch::Tensor library_memory(at::IntArrayRef shape, const torch::TensorOptions& options) {
+    try {
+      const auto count = c10::multiply_integers(shape);
+      return library().allocateTensor(count, options).zero_().view(shape);
+    } catch (const std::exception& error) {
+      log_info("allocate: ", name(), " gives no memory of its own (", first_line(error),
+               "); using plain memory, which it copies");
+      return {};
+    }
+  }
+
   std::chrono::milliseconds timeout() const { return context_->options().timeout; }
 
   std::shared_ptr<Work> collective(const Collective& call,
@@ -206,6 +220,9 @@ class C10dBackend final : public Backend, public Watched {
       }
       return function();
     });
+    if (!context_->is_gloo()) {
+      return std::make_shared<StreamWork>(context_, std::move(handle), named, std::move(finish));
+    }
     return std::make_shared<CollectiveWork>(context_, std::move(handle), named, std::move(finish));
   }
 
@@ -258,7 +275,7 @@ class C10dBackend final : public Backend, public Watched {
                                      const std::function<WorkHandle()>& function) {
     auto call = message_call(kind, tensor, peer, 0);
     auto handle = context_->start(call, function);
-    return std::make_shared<CollectiveWork>(context_, std::move(handle), std::move(call), Finish());
+    return std::make_shared<StreamWork>(context_, std::move(handle), std::move(call), Finish());
   }
 
   std::vector<at::Tensor> pieces_of(const torch::Tensor& tensor) {
@@ -337,17 +354,18 @@ class C10dBackend final : public Backend, public Watched {
       const auto pieces = scratch(call.input, 1);
       return all_to_all(call, pieces, combining(call, call.output, pieces));
     }
-    const auto reduction = prepared(call, call.input, /*in_place=*/false);
+    // The library only reads its input, and the output may be this rank's own place in it. Factors
+    // come in before.
+    const bool as_it_lies = call.description.op.kind != ReduceOp::Kind::kPreMultipliedSum;
+    const auto reduction = prepared(call, call.input, as_it_lies);
     auto input = reduction.tensor;
-    auto output = torch::empty({call.output.numel()}, input.options());
+    auto output = call.output.detach();
+    if (output.scalar_type() == torch::kBool) output = output.view(torch::kUInt8);
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduction.op;
     options.timeout = timeout();
-    return collective(
-        call, [&] { return library()._reduce_scatter_base(output, input, options); },
-        [output, result = call.output.detach()] {
-          result.copy_(result.scalar_type() == torch::kBool ? output.view(torch::kBool) : output);
-        });
+    return collective(call,
+                      [&] { return library()._reduce_scatter_base(output, input, options); });
   }
 
   Finish combining(const Collective& call, torch::Tensor destination, torch::Tensor pieces) {
@@ -467,6 +485,11 @@ std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options) {
   return std::make_shared<C10dBackend>(
       std::make_shared<Context>(std::move(backend), std::move(store), std::move(options)));
+}
+
+c10d::Backend* library_of(Backend& backend) {
+  auto* const over_library = dynamic_cast<OverLibrary*>(&backend);
+  return over_library == nullptr ? nullptr : &over_library->library();
 }
 
 Watchdog* watchdog_of(Backend& backend) {

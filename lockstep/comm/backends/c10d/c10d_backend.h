@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backend.h>
+#include <lockstep/comm/backends/c10d/device_queries.h>
 #include <lockstep/comm/progress.h>
 #include <lockstep/comm/watchdog.h>
 #include <lockstep/comm/worker_environment.h>
@@ -32,9 +33,12 @@ struct AdapterOptions {
   std::function<void(std::uint32_t tag)> tag_next{};
   /// Of this rank's other operations, which move while it waits here; null: there are none.
   std::shared_ptr<Progress> progress{};
-  // As in WatchdogOptions.
-  std::string own_address{};
+  std::string own_address{};  ///< as in WatchdogOptions
+  /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for no connection can be
+  /// asked for it. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
+  /// Of the device in whose streams the library runs; not asked for Gloo.
+  std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();
 };
 
 /// Which rank of a group with these members serves the store.
@@ -45,6 +49,17 @@ int world_rank(const WorkerEnvironment& environment, const std::vector<int>& wor
 /// `store` is this group's alone; see Watchdog for what it is used for.
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
+
+/// A backend that make() made.
+class OverLibrary {
+ public:
+  virtual ~OverLibrary() = default;
+  /// As long as the backend.
+  virtual c10d::Backend& library() = 0;
+};
+
+/// Null where the backend is not OverLibrary.
+c10d::Backend* library_of(Backend& backend);
 
 /// A backend whose members a watchdog watches.
 class Watched {

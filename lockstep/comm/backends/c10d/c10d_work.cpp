@@ -4,12 +4,11 @@
 #include <system_error>
 #include <utility>
 
+#include <lockstep/comm/backends/c10d/library_error.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {
 namespace {
-
-constexpr std::chrono::milliseconds kLibraryNoTimeout = c10d::Store::kNoTimeout;
 
 // A wait in the library sees neither an abort, nor a peer that left, nor what another thread has
 // started and needs a hand: so often it comes back to look.
@@ -21,14 +20,6 @@ constexpr std::chrono::milliseconds kBusyLook{20};
 constexpr std::chrono::milliseconds kLastLooks{350};
 // Of a thread that does nothing else than wait for one message.
 constexpr std::chrono::hours kAnyTime{24};
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& caught) {
-    return essence(caught.what());
-  }
-}
 
 std::chrono::milliseconds left(const Deadline& deadline) {
   return std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
@@ -109,7 +100,7 @@ bool OperationWork::step() {
     failure_ = std::move(failure);
     inquiry_.emplace(kInquiry);
     // Gloo's clock began with the operation, before that of a wait.
-    if (context_->is_gloo() && failure_.find("imed out") != std::string::npos) {
+    if (failure_.find("imed out") != std::string::npos) {
       settle_with_error_of([&] { context_->time_out(call_, context_->options().timeout); });
       return true;
     }
@@ -149,19 +140,18 @@ CollectiveWork::CollectiveWork(std::shared_ptr<Context> context, WorkHandle hand
 bool CollectiveWork::library_ended(std::string& failure) {
   if (!handle_->isCompleted()) {
     // Gloo's futures, which wake us, are complete a moment before.
-    if (!context_->is_gloo() || !handle_->getFuture()->completed()) return false;
+    if (!handle_->getFuture()->completed()) return false;
     try {
       handle_->wait(kLook);
     } catch (const std::exception&) {
       if (!handle_->isCompleted()) return false;
     }
   }
-  if (const auto error = handle_->exception()) failure = text_of(error);
+  if (const auto error = handle_->exception()) failure = essence(error);
   return true;
 }
 
 void CollectiveWork::expect_looks() {
-  if (!context_->is_gloo()) return;
   std::call_once(listens_, [&] {
     handle_->getFuture()->addCallback(
         [progress = context_->progress_pointer()](c10::ivalue::Future&) { progress->ring(); });
@@ -170,7 +160,7 @@ void CollectiveWork::expect_looks() {
 
 // A peer's death ends the wait for it before the library knows, which may never be told: Gloo forgets a
 // send that meets a connection as it closes.
-bool CollectiveWork::is_through() const { return !context_->is_gloo() || handle_->isCompleted(); }
+bool CollectiveWork::is_through() const { return handle_->isCompleted(); }
 
 void CollectiveWork::finish() {
   handle_->synchronize();
@@ -179,7 +169,6 @@ void CollectiveWork::finish() {
 }
 
 void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
-  if (!context_->is_gloo()) return wait_on_stream(timeout);
   wait_until(timeout.value_or(context_->options().timeout), [&](std::chrono::milliseconds most) {
     try {
       handle_->wait(most);
@@ -189,37 +178,7 @@ void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   });
 }
 
-// Makes the current stream wait, not this thread, if no timeout is given; the library's own
-// watchdog keeps the group's.
-void CollectiveWork::wait_on_stream(std::optional<std::chrono::milliseconds> timeout) {
-  settle_with_error_of([&] {
-    context_->watchdog().throw_if_ended();
-    std::string failure;
-    try {
-      handle_->wait(timeout.value_or(kLibraryNoTimeout));
-    } catch (const std::exception& error) {
-      failure = essence(error.what());
-    }
-    if (!failure.empty()) fail_on_stream(failure, timeout.value_or(context_->options().timeout));
-    if (finish_) finish_();
-    finish_ = nullptr;
-    settle();
-  });
-  rethrow();
-}
-
-void CollectiveWork::fail_on_stream(const std::string& failure, std::chrono::milliseconds timeout) {
-  if (failure.find("imed out") != std::string::npos ||
-      failure.find("imeout") != std::string::npos) {
-    context_->time_out(call_, timeout);
-  }
-  for (const Deadline deadline(kInquiry);;) {
-    context_->explain(call_, failure, deadline);
-    context_->watchdog().wait_for_news(kInquiryPause);
-  }
-}
-
-// --- Gloo's point-to-point -----------------------------------------------------------------------
+// --- Point-to-point ------------------------------------------------------------------------------
 
 // Outlives the Work where that is dropped: the message travels on. One thread at a time waits for it
 // in the library, which would give its end to one of several only.

@@ -1,4 +1,4 @@
-// Operations of PyTorch's libraries as Works.
+// Operations of Gloo as Works.
 #pragma once
 
 #include <functional>
@@ -59,8 +59,7 @@ class OperationWork : public Work {
   std::exception_ptr error_;
 };
 
-/// Operations of which the library tells whether they are complete: collectives, and NCCL's
-/// point-to-point.
+/// Collectives, of which the library tells whether they are complete.
 class CollectiveWork final : public OperationWork {
  public:
   /// `finish` turns what the library computed into what was asked for.
@@ -73,14 +72,12 @@ class CollectiveWork final : public OperationWork {
   bool is_through() const override;
   void expect_looks() override;
   void finish() override;
-  void wait_on_stream(std::optional<std::chrono::milliseconds> timeout);
-  [[noreturn]] void fail_on_stream(const std::string& failure, std::chrono::milliseconds timeout);
 
   std::function<void()> finish_;
   std::once_flag listens_;
 };
 
-/// Gloo's sends and receives, which can only be waited for: a thread of the group's Waiters does so
+/// Sends and receives, which can only be waited for: a thread of the group's Waiters does so
 /// for who asks whether one is complete, and for who has others to move meanwhile.
 class PointToPointWork final : public OperationWork {
  public:

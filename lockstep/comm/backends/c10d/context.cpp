@@ -1,11 +1,13 @@
 #include <lockstep/comm/backends/c10d/context.h>
 
 #include <algorithm>
-#include <future>
 #include <limits>
 #include <thread>
 #include <utility>
 
+#include <lockstep/comm/backends/c10d/closing_threads.h>
+#include <lockstep/comm/backends/c10d/in_flight.h>
+#include <lockstep/comm/backends/c10d/library_error.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {
@@ -18,14 +20,6 @@ constexpr std::chrono::hours kNotWaitedFor{24};
 constexpr std::chrono::milliseconds kEndLimit{500};
 
 }  // namespace
-
-std::string essence(const std::string& text) {
-  std::string line = text.substr(0, text.find('\n'));
-  if (line.rfind("[/", 0) == 0 && line.find("] ") != std::string::npos) {
-    line = line.substr(line.find("] ") + 2);
-  }
-  return line.substr(0, line.find(". This is typically"));
-}
 
 Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
                  AdapterOptions options)
@@ -41,19 +35,30 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
   watching.own_address = options_.own_address;
   watching.host_timeout = options_.host_timeout;
   watching.farewell = options_.forget_keys;
-  watching.ended = [this] { break_connections(); };
   if (is_gloo()) {
     progress_->will_ring();
+    watching.ended = [this] { break_connections(); };
     watching.disconnected = [this](int rank) { return disconnected(rank); };
     watching.looked = [this] { nudge(); };
+  } else {
+    in_flight_ = std::make_unique<InFlight>(*this);
+    watching.silence_limit = options_.host_timeout;
+    watching.ended = [this] { wait_for_watchdog(), carry_out_end(); };
+    watching.looked = [this] { wait_for_watchdog(), judge_in_flight(); };
   }
+  const std::scoped_lock lock(mutex_);
   watchdog_ = std::make_unique<Watchdog>(store_, rank(), size(), std::move(watching));
 }
+
+// The watchdog's thread is there before the constructor has stored the watchdog.
+void Context::wait_for_watchdog() { const std::scoped_lock lock(mutex_); }
+
+Context::~Context() { is_gloo() ? leave_gloo() : leave_streams(); }
 
 // Gloo's destructor joins the thread of an operation that a peer never enters. Where closing the
 // connections does not end that operation the group is left to the end of the process: no
 // destructor of ours waits for a peer.
-Context::~Context() {
+void Context::leave_gloo() {
   const bool failed = has_ended();
   watchdog_.reset();
   probes_.clear();
@@ -66,24 +71,27 @@ Context::~Context() {
   }
   waiters_.join();
   if (!all_ended()) backend_.release();
-  if (!is_gloo() && !failed) shut_down();
 }
 
 // NCCL's destructor would abort what a stream still waits for, and what a peer has not yet read.
-// This ends well only when the peers leave, too: it has a thread of its own where that takes long.
-void Context::shut_down() {
-  std::promise<void> promise;
-  const auto done = promise.get_future();
-  std::thread([backend = std::move(backend_), promise = std::move(promise)]() mutable {
+// Its shutdown ends well only when the peers leave, too; and after a failure LibTorch's watchdog
+// sleeps for a minute, which the destructor waits for.
+void Context::leave_streams() {
+  if (has_ended()) carry_out_end();
+  auto rest = in_flight_->stop();
+  watchdog_->leave();  // the thread, which still uses this, ends
+  auto leave = [backend = std::move(backend_), rest = std::move(rest),
+                failed = broken_.load()]() mutable {
     try {
-      backend->shutdown();
+      if (!failed) backend->shutdown();
+      for (const auto& operation : rest) operation->end(nullptr);
     } catch (const std::exception&) {
       // A peer failed meanwhile; nobody is left to be told.
     }
+    rest.clear();
     backend.reset();
-    promise.set_value();
-  }).detach();
-  done.wait_for(kEndLimit);
+  };
+  ClosingThreads::instance().run(std::move(leave), kEndLimit);
 }
 
 bool Context::has_ended() const {
@@ -105,11 +113,15 @@ WorkHandle Context::start(const Call& call, const std::function<WorkHandle()>& f
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    text = essence(error.what());
+    text = error.what();
   }
-  const Deadline deadline(kInquiry);
-  for (;;) {
-    explain(call, text, deadline);
+  fail(call, text);
+}
+
+void Context::fail(const Call& call, const std::string& text) {
+  const std::string words = essence(text);
+  for (const Deadline deadline(kInquiry);;) {
+    explain(call, words, deadline);
     watchdog_->wait_for_news(kInquiryPause);
   }
 }
@@ -160,7 +172,9 @@ void Context::explain(const Call& call, const std::string& text, const Deadline&
   // a rank that is silent may only be stopped.
   const bool may_be_told = deadline.remaining() > kInquiry - kNews;
   if (!reason.empty() && !may_be_told) {
-    end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
+    // Of a peer's death Gloo knows no more than that a connection is closed.
+    end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text(),
+                            is_gloo() ? "" : lockstep::str("; ", name_, ": ", text)));
   }
   if (deadline.expired()) {
     const std::string trouble = watchdog_->store_trouble();
@@ -176,6 +190,28 @@ void Context::check_departed(const Call& call) {
   const std::string reason = watchdog_->departed(*call.number);
   if (!reason.empty()) {
     end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
+  }
+}
+
+// Connections of NCCL's cannot be asked, and its kernels wait for a peer for ever.
+void Context::check_in_flight(const Call& call, Clock::time_point since) {
+  check_departed(call);
+  const auto waited = Clock::now() - since;
+  const auto patience = options_.host_timeout;
+  if (patience.count() > 0 && waited >= patience) {
+    const std::string reason = watchdog_->lost_store(patience);
+    if (!reason.empty()) {
+      end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
+    }
+  }
+  if (waited >= options_.timeout) time_out(call, options_.timeout);
+}
+
+void Context::judge_in_flight() {
+  try {
+    in_flight_->judge();
+  } catch (const CommError&) {
+    carry_out_end();
   }
 }
 
@@ -197,6 +233,25 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
 void Context::abort(const std::string& reason, bool late) {
   watchdog_->abort(reason, late);
   nudge();
+  carry_out_end();
+}
+
+void Context::carry_out_end() {
+  if (is_gloo()) return;
+  try {
+    return watchdog_->throw_if_ended();
+  } catch (const CommError&) {
+    if (broken_.exchange(true)) return;
+    in_flight_->fail(std::current_exception());  // before the abort, after which they look complete
+  }
+  const auto abort = [backend = backend_] {
+    try {
+      backend->abort();
+    } catch (const std::exception&) {
+      // It failed already: its operations end by that.
+    }
+  };
+  ClosingThreads::instance().run(abort, std::chrono::milliseconds(0));
 }
 
 void Context::end_group(const std::string& reason, bool late) {
@@ -250,14 +305,6 @@ void Context::nudge() {
 // threads wait for fails, here and at the peers.
 void Context::break_connections() {
   broken_ = true;
-  if (!is_gloo()) {
-    try {
-      backend_->abort();
-    } catch (const std::exception&) {
-      // It failed already: its operations end by that.
-    }
-    return;
-  }
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     try {

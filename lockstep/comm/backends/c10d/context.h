@@ -36,6 +36,8 @@ struct Call {
   std::string text() const { return describe_numbered(description, number); }
 };
 
+class InFlight;
+
 /// Safe to use from several threads.
 class Context {
  public:
@@ -53,6 +55,9 @@ class Context {
   int size() const { return backend_->getSize(); }
   Watchdog& watchdog() { return *watchdog_; }
   Waiters& waiters() { return waiters_; }
+  /// What streams of the device wait for; not Gloo's operations.
+  InFlight& in_flight() { return *in_flight_; }
+  DeviceQueries& device() { return *options_.device_queries; }
   /// Of all operations of this rank, in whatever group.
   Progress& progress() { return *progress_; }
   const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
@@ -84,11 +89,19 @@ class Context {
   void explain(const Call& call, const std::string& text, const Deadline& deadline);
   /// Throws when a peer has been gone for so long that `call` will not end.
   void check_departed(const Call& call);
+  /// Throws when `call`, which has been the first in its stream since `since`, will not end: it is over the
+  /// group's timeout, or a peer that it needs is gone. Ends the group then.
+  void check_in_flight(const Call& call, Clock::time_point since);
+  /// What the library said of `call` is its end and the group's: throws the reason once it is known.
+  [[noreturn]] void fail(const Call& call, const std::string& text);
   /// Throws TimeoutError: `call` reached its deadline. Ends the group.
   [[noreturn]] void time_out(const Call& call, std::chrono::milliseconds timeout);
   [[noreturn]] void end_group(const std::string& reason, bool late = false);
   /// Ends the group, and every wait of this rank; the first reason wins.
   void abort(const std::string& reason, bool late = false);
+  /// Where the group has ended: all operations in flight have failed, and the library is told. On
+  /// any thread; the first call counts. Nothing over Gloo.
+  void carry_out_end();
 
  private:
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
@@ -96,8 +109,11 @@ class Context {
   bool is_closed(int rank);
   void nudge();
   void break_connections();
+  void wait_for_watchdog();
+  void judge_in_flight();
   bool has_ended() const;
-  void shut_down();
+  void leave_gloo();
+  void leave_streams();
   bool all_ended();
   void forget_ended();
   void hold(const WorkHandle& work);
@@ -113,10 +129,8 @@ class Context {
   std::vector<WorkHandle> outstanding_;  // what Gloo may still be working on
   c10::intrusive_ptr<c10d::Backend> backend_;
   Waiters waiters_;
+  std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<Watchdog> watchdog_;
 };
-
-/// The first line of a library's error without the path of its build and its advice.
-std::string essence(const std::string& text);
 
 }  // namespace lockstep::c10d_adapter

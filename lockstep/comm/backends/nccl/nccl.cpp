@@ -1,17 +1,72 @@
 #include <lockstep/comm/backends/nccl/nccl.h>
 
+#include <utility>
+
 #ifndef USE_C10D_NCCL  // without it LibTorch's header declares nothing
 #define USE_C10D_NCCL
 #endif
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/c10d/library_error.h>
+#include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::nccl {
+namespace {
+
+// LibTorch's own watchdog has its deadline that much after ours, and only where ours did not end
+// the operation.
+constexpr std::chrono::minutes kLibraryDelay{2};
+
+class CudaQueries final : public c10d_adapter::DeviceQueries {
+ public:
+  explicit CudaQueries(torch::Device device) : device_(device) {}
+
+  bool is_capturing() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  }
+
+  bool has_ended(c10d::Work& work) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    // Else a query on this thread would end another thread's capture with an error.
+    const c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeThreadLocal);
+    return work.isCompleted();
+  }
+
+ private:
+  const torch::Device device_;
+};
+
+// A minute after a failure LibTorch's watchdog would end the process. Lockstep's has told the
+// callers by then, and the launcher; so LibTorch's only aborts what is left, unless the user has
+// chosen otherwise.
+class Group final : public c10d::ProcessGroupNCCL {
+ public:
+  Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+        c10::intrusive_ptr<Options> options)
+      : ProcessGroupNCCL(std::move(store), rank, size, std::move(options)) {
+    for (const auto& name : c10d::TORCH_NCCL_ASYNC_ERROR_HANDLING) {
+      if (environment_string(name.c_str())) return;
+    }
+    asyncErrorHandling_ = c10d::CleanUpOnly;
+  }
+};
+
+c10d::ProcessGroupNCCL& group_of(Backend& backend) {
+  auto* const group =
+      dynamic_cast<c10d::ProcessGroupNCCL*>(c10d_adapter::library_of(backend));
+  LOCKSTEP_CHECK(group != nullptr, backend.name(), " is not over NCCL");
+  return *group;
+}
+
+}  // namespace
 
 bool is_available() { return true; }
 
@@ -29,7 +84,9 @@ std::string device_identity(torch::Device device) {
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
                                  std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks) {
+                                 const std::vector<int>& world_ranks,
+                                 std::chrono::milliseconds host_timeout,
+                                 const Communicator& communicator) {
   if (!device.is_cuda()) {
     throw ConfigError(
         lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
@@ -37,13 +94,25 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
   try {
     // NCCL's collectives run on the current device of the calling thread.
     c10::cuda::set_device(device.index());
-    auto options = c10d::ProcessGroupNCCL::Options::create();
-    options->timeout = timeout;
+    auto options = c10d::ProcessGroupNCCL::Options::create(communicator.high_priority);
+    options->timeout = timeout + kLibraryDelay;
+    // LibTorch assumes ranks from 0 for a process's first group only.
+    for (int rank = 0; rank < environment.world_size; ++rank) {
+      const auto index = static_cast<std::size_t>(rank);
+      options->global_ranks_in_group.push_back(
+          static_cast<std::uint64_t>(world_ranks.empty() ? rank : world_ranks[index]));
+    }
+    if (communicator.parent) {
+      options->split_from =
+          c10::intrusive_ptr<c10d::ProcessGroupNCCL>::reclaim_copy(&group_of(*communicator.parent));
+      options->split_color = communicator.color;
+    }
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
-    auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, environment.rank,
-                                                             environment.world_size, options);
+    auto group = c10::make_intrusive<Group>(prefixed, environment.rank, environment.world_size,
+                                            options);
     // Else single messages run in communicators of two ranks, where a peer's batch never meets them.
     group->eagerConnectSingleDevice(device);
+    options->split_from.reset();  // or the group would hold the one that it came from
     return c10d_adapter::make(std::move(group),
                               c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
                               {.library = c10d_adapter::Library::kNccl,
@@ -51,11 +120,21 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .device = device,
                                .world_ranks = world_ranks,
                                .store_rank = c10d_adapter::store_rank(environment, world_ranks),
-                               .forget_keys = {}});
+                               .host_timeout = host_timeout,
+                               .device_queries = std::make_shared<CudaQueries>(device)});
   } catch (const std::exception& error) {
     throw CommError(lockstep::str("rank ", c10d_adapter::world_rank(environment, world_ranks),
                                   ": cannot connect the ranks over NCCL on ", device, ": ",
-                                  first_line(error)));
+                                  c10d_adapter::essence(std::string(error.what()))));
+  }
+}
+
+void leave_split(Backend& parent, torch::Device device) {
+  try {
+    group_of(parent).performNocolorSplit(device);
+  } catch (const std::exception& error) {
+    throw CommError(lockstep::str("cannot take part in a split over NCCL on ", device, ": ",
+                                  c10d_adapter::essence(std::string(error.what()))));
   }
 }
 

@@ -20,16 +20,34 @@ bool is_available();
 /// What tells a GPU from all others in the world; empty in builds without NCCL.
 std::string device_identity(torch::Device device);
 
+/// How a group's communicator comes about.
+struct Communicator {
+  /// Its kernels run in a stream of high priority, before those of a backward that are queued.
+  bool high_priority = false;
+  /// A group over NCCL that has all these ranks and from whose communicator this one is split: all
+  /// of its ranks call connect() or leave_split() at the same time, and none of its operations may be
+  /// under way. Null: a communicator is made from nothing, which takes longer.
+  std::shared_ptr<Backend> parent = nullptr;
+  int color = 0;  ///< of a split: the same on the ranks of a new group, not negative
+};
+
 /// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
 /// are those of gloo::connect. ConfigError in builds without NCCL. All ranks must come.
 ///
 /// What differs from other backends: a Work's wait() without a timeout makes the current stream
-/// wait, and an operation that no wait() ends in time is ended by LibTorch's own watchdog, with the
-/// process. Messages ignore their tags: two ranks receive in the order in which they sent. Those of
-/// a batch are one group of NCCL's and end together.
+/// wait, unless it is a barrier's. Whether the operation then ends on the device is watched: at the
+/// group's timeout, and when a peer has given no sign of life for `host_timeout`, the group ends,
+/// the kernels with it, and the next call throws. Messages ignore their tags: two ranks receive in
+/// the order in which they sent. Those of a batch are one group of NCCL's and end together.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
                                  std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks = {});
+                                 const std::vector<int>& world_ranks = {},
+                                 std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
+                                 const Communicator& communicator = {});
+
+/// Collective over the ranks of `parent`, a group over NCCL: takes part in a split on a rank that is
+/// in none of the new groups.
+void leave_split(Backend& parent, torch::Device device);
 
 }  // namespace lockstep::nccl

@@ -1,0 +1,61 @@
+#include <lockstep/comm/backends/c10d/closing_threads.h>
+
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace lockstep::c10d_adapter {
+namespace {
+
+// Peers that end together with this process come within that time. Nobody waits longer for one that
+// never does.
+constexpr std::chrono::seconds kExitLimit{5};
+
+}  // namespace
+
+struct ClosingThreads::State {
+  std::mutex mutex;  // guards what follows
+  pid_t process = getpid();  // whose threads these are: a forked child has none of its parent's
+  std::condition_variable changed;
+  int running = 0;
+};
+
+ClosingThreads& ClosingThreads::instance() {
+  static ClosingThreads threads;
+  return threads;
+}
+
+ClosingThreads::ClosingThreads() : state_(std::make_shared<State>()) {}
+
+ClosingThreads::~ClosingThreads() {
+  if (state_->process != getpid()) return;
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, kExitLimit, [&] { return state_->running == 0; });
+}
+
+void ClosingThreads::run(std::function<void()> job, std::chrono::milliseconds limit) {
+  const auto done = std::make_shared<bool>(false);
+  std::function<void()> body = [state = state_, done, job = std::move(job)]() mutable {
+    job();
+    job = nullptr;  // what it holds goes before anybody is told
+    const std::scoped_lock lock(state->mutex);
+    *done = true;
+    --state->running;
+    state->changed.notify_all();
+  };
+  std::unique_lock lock(state_->mutex);
+  if (std::exchange(state_->process, getpid()) != getpid()) state_->running = 0;
+  try {
+    std::thread(std::move(body)).detach();
+  } catch (const std::system_error&) {
+    return;  // no thread: what the job holds goes here
+  }
+  ++state_->running;
+  state_->changed.wait_for(lock, limit, [&] { return *done; });
+}
+
+}  // namespace lockstep::c10d_adapter

@@ -1,0 +1,156 @@
+#include <lockstep/comm/backends/c10d/in_flight.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/comm/backends/c10d/library_error.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::c10d_adapter {
+namespace {
+
+// Between two questions of the thread. What it finds stands in status and flight recorder only.
+constexpr std::chrono::milliseconds kLeastPause{1};
+constexpr std::chrono::milliseconds kMostPause{50};
+
+}  // namespace
+
+std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
+                                     std::chrono::nanoseconds least,
+                                     std::chrono::nanoseconds most) {
+  return std::clamp(waited / 8, least, most);
+}
+
+InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
+  std::vector<Operation> ended;  // freed without the lock
+  const auto ticket = context_.watchdog().started(call.description, call.number);
+  auto operation = std::make_shared<StreamOperation>(std::move(handle), std::move(call), ticket);
+  {
+    const Lock lock(mutex_);
+    ended.swap(ended_);
+    if (failure_) {
+      operation->end(failure_);
+      return operation;
+    }
+    if (operations_.empty()) first_since_ = operation->start();
+    operations_.push_back(operation);
+    if (!thread_.joinable() && !stop_) thread_ = std::thread([this] { run(); });
+    changed_.notify_all();
+  }
+  return operation;
+}
+
+bool InFlight::ask(StreamOperation& operation) {
+  if (operation.has_ended()) return true;
+  try {
+    if (!context_.device().has_ended(operation.library_work())) return false;
+    if (!operation.library_work().exception()) complete(operation);
+  } catch (const std::exception&) {
+    // The thread meets it, too.
+  }
+  if (!operation.has_ended()) changed_.notify_all();
+  return operation.has_ended();
+}
+
+void InFlight::run() {
+  Lock lock(mutex_);
+  while (!stop_) {
+    if (operations_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    const Operation first = operations_.front();
+    const auto since = first_since_;
+    lock.unlock();
+    look_at(*first);
+    lock.lock();
+    forget_ended();
+    if (stop_ || operations_.empty() || operations_.front() != first) continue;
+    changed_.wait_for(lock, pause_after(Clock::now() - since, kLeastPause, kMostPause));
+  }
+}
+
+void InFlight::look_at(StreamOperation& operation) {
+  if (operation.has_ended()) return;
+  try {
+    std::string failure;
+    try {
+      if (!context_.device().has_ended(operation.library_work())) return judge();
+      const auto error = operation.library_work().exception();
+      if (!error) return complete(operation);
+      failure = essence(error);
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::exception& error) {
+      failure = essence(error.what());  // of the query: the device itself has failed
+    }
+    explain(operation, failure);
+  } catch (const CommError&) {
+    context_.carry_out_end();
+  }
+}
+
+void InFlight::explain(StreamOperation& operation, const std::string& text) {
+  for (const Deadline deadline(kInquiry); !is_stopped();) {
+    context_.explain(operation.call(), text, deadline);
+    context_.watchdog().wait_for_news(kInquiryPause);
+  }
+}
+
+void InFlight::complete(StreamOperation& operation) {
+  operation.end(nullptr);
+  if (!operation.error()) context_.watchdog().completed(operation.ticket());
+}
+
+void InFlight::judge() {
+  Operation first;
+  Clock::time_point since;
+  {
+    const Lock lock(mutex_);
+    if (operations_.empty() || failure_) return;
+    first = operations_.front();
+    since = first_since_;
+  }
+  if (first->has_ended()) return;
+  context_.check_in_flight(first->call(), since);
+}
+
+void InFlight::forget_ended() {
+  while (!operations_.empty() && operations_.front()->has_ended()) {
+    ended_.push_back(std::move(operations_.front()));
+    operations_.pop_front();
+    first_since_ = Clock::now();
+  }
+}
+
+void InFlight::fail(std::exception_ptr error) {
+  std::deque<Operation> failed;
+  {
+    const Lock lock(mutex_);
+    if (failure_) return;
+    failure_ = error;
+    failed.swap(operations_);
+    ended_.insert(ended_.end(), failed.begin(), failed.end());
+    changed_.notify_all();
+  }
+  for (const Operation& operation : failed) operation->end(error);
+}
+
+std::vector<InFlight::Operation> InFlight::stop() {
+  {
+    const Lock lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  std::vector<Operation> rest(operations_.begin(), operations_.end());
+  operations_.clear();
+  return rest;
+}
+
+bool InFlight::is_stopped() {
+  const Lock lock(mutex_);
+  return stop_;
+}
+
+}  // namespace lockstep::c10d_adapter

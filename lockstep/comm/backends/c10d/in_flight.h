@@ -1,0 +1,72 @@
+// Finds out how operations end that only streams of a device wait for.
+//
+// Nobody else would: their callers go on. A thread asks the device, one operation after the other,
+// for they end in the order in which they were started. It is not the watchdog's, because a query
+// can be held up by a lock of the driver, and a rank whose watchdog waits looks dead to its peers.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <lockstep/comm/backends/c10d/stream_operation.h>
+
+namespace lockstep::c10d_adapter {
+
+/// Those of one group. Safe to use from several threads.
+class InFlight {
+ public:
+  using Operation = std::shared_ptr<StreamOperation>;
+
+  /// `context` must outlive it.
+  explicit InFlight(Context& context) : context_(context) {}
+  ~InFlight() { stop(); }
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+
+  /// What the library has just started.
+  Operation add(WorkHandle handle, Call call);
+  /// Asks the device for one operation, for a caller who waits for it or wants to know. True once
+  /// it is known how it ended. A failure is looked into by the thread.
+  bool ask(StreamOperation& operation);
+  /// Ends the group where nothing can be expected any more of the first operation: it is over its
+  /// deadline, or a peer will not come. Does not ask the device.
+  void judge();
+  /// All operations have failed, and later ones, too.
+  void fail(std::exception_ptr error);
+  /// Stops asking. Returns what has not ended.
+  std::vector<Operation> stop();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void run();
+  void look_at(StreamOperation& operation);
+  void explain(StreamOperation& operation, const std::string& text);
+  void complete(StreamOperation& operation);
+  void forget_ended();
+  bool is_stopped();
+
+  Context& context_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Operation> operations_;  // in the order of their starts
+  Clock::time_point first_since_{};   // when all before the first had ended
+  std::vector<Operation> ended_;      // their tensors are freed by callers, not by the thread
+  std::exception_ptr failure_;        // of all
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+/// How long to wait before asking again, in a wait that has lasted for `waited`: the answer comes at
+/// most an eighth late, but not earlier than `least`.
+std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
+                                     std::chrono::nanoseconds least,
+                                     std::chrono::nanoseconds most);
+
+}  // namespace lockstep::c10d_adapter

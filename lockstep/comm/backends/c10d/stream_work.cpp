@@ -1,0 +1,121 @@
+#include <lockstep/comm/backends/c10d/stream_work.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <lockstep/comm/backends/c10d/in_flight.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep::c10d_adapter {
+namespace {
+
+constexpr std::chrono::milliseconds kOnStream = c10d::Store::kNoTimeout;
+// Between two questions of a caller who waits. LibTorch's own wait sleeps for a millisecond each
+// time, and its deadline counts from the operation's start.
+constexpr std::chrono::microseconds kLeastAskPause{5};
+constexpr std::chrono::milliseconds kMostAskPause{1};
+
+// An operation of a graph has no end of its own: to the peers it was over when it was called.
+std::shared_ptr<StreamOperation> put_in_flight(Context& context, const WorkHandle& handle,
+                                               const Call& call) {
+  if (!context.device().is_capturing()) return context.in_flight().add(handle, call);
+  if (call.number) context.watchdog().note(call.description, *call.number);
+  return nullptr;
+}
+
+}  // namespace
+
+StreamWork::StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+                       std::function<void()> finish)
+    : context_(std::move(context)),
+      handle_(std::move(handle)),
+      call_(std::move(call)),
+      operation_(put_in_flight(*context_, handle_, call_)),
+      finish_(std::move(finish)) {}
+
+std::exception_ptr StreamWork::error() const {
+  const std::scoped_lock lock(mutex_);
+  if (error_) return error_;
+  return operation_ ? operation_->error() : nullptr;
+}
+
+void StreamWork::on_end(std::function<void(std::exception_ptr)> listener) {
+  if (!operation_) return listener(nullptr);
+  operation_->on_end(std::move(listener));
+}
+
+// Keeps the error that `function` throws, for later waits.
+template <class Function>
+void StreamWork::keeping_error(Function&& function) {
+  try {
+    function();
+  } catch (...) {
+    const std::scoped_lock lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+    throw;
+  }
+}
+
+void StreamWork::wait(std::optional<std::chrono::milliseconds> timeout) {
+  const bool blocks = operation_ && (timeout || is_barrier());
+  {
+    const std::scoped_lock lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    keeping_error([&] {
+      context_->watchdog().throw_if_ended();
+      join_stream(blocks);
+    });
+  }
+  if (!blocks) return;
+  keeping_error([&] { wait_for_device(timeout.value_or(context_->options().timeout)); });
+}
+
+// With the lock. LibTorch's wait for a barrier would block in the driver, where no abort is heard,
+// and ask for its end also during a capture.
+void StreamWork::join_stream(bool blocks) {
+  if (joined_) return;
+  try {
+    if (blocks || is_barrier()) {
+      handle_->synchronize();
+    } else {
+      handle_->wait(kOnStream);
+    }
+  } catch (const std::exception& error) {
+    context_->fail(call_, error.what());
+  }
+  joined_ = true;
+  if (finish_) finish_();
+  finish_ = nullptr;  // and what it holds
+}
+
+void StreamWork::wait_for_device(std::chrono::milliseconds limit) {
+  const auto start = Clock::now();
+  const Deadline deadline(limit);
+  while (!context_->in_flight().ask(*operation_)) {
+    context_->watchdog().throw_if_ended();
+    if (deadline.expired()) context_->time_out(call_, limit);
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(
+        deadline.remaining(), pause_after(Clock::now() - start, kLeastAskPause, kMostAskPause)));
+  }
+  if (const auto error = operation_->error()) std::rethrow_exception(error);
+}
+
+bool StreamWork::is_completed() {
+  const std::scoped_lock lock(mutex_);
+  if (error_) return true;
+  if (!operation_) return joined_;
+  // A thread whose stream is captured must not ask; what others found it may hear.
+  const bool capturing = context_->device().is_capturing();
+  if (!(capturing ? operation_->has_ended() : context_->in_flight().ask(*operation_))) return false;
+  if (operation_->error()) return true;
+  if (capturing && !joined_) return false;  // nor let the graph wait for what is not a part of it
+  try {
+    join_stream(/*blocks=*/true);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  return true;
+}
+
+}  // namespace lockstep::c10d_adapter

@@ -1,0 +1,47 @@
+// Operations of a library that runs them in streams of a device (NCCL) as Works.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/c10d/stream_operation.h>
+#include <lockstep/comm/stream_ordered.h>
+#include <lockstep/comm/work.h>
+
+namespace lockstep::c10d_adapter {
+
+/// A wait() without a timeout makes the current stream wait, not the caller, unless the operation is
+/// a barrier. Safe to use from several threads.
+class StreamWork final : public Work, public StreamOrdered {
+ public:
+  /// `finish` queues on the current stream what turns the library's result into what was asked for.
+  StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+             std::function<void()> finish);
+
+  void wait(std::optional<std::chrono::milliseconds> timeout) override;
+  bool is_completed() override;
+  std::exception_ptr error() const override;
+  void on_end(std::function<void(std::exception_ptr)> listener) override;
+
+ private:
+  void join_stream(bool blocks);
+  void wait_for_device(std::chrono::milliseconds limit);
+  bool is_barrier() const { return call_.description.kind == CallKind::kBarrier; }
+  template <class Function>
+  void keeping_error(Function&& function);
+
+  const std::shared_ptr<Context> context_;
+  const WorkHandle handle_;
+  const Call call_;
+  /// Null where a graph captures it.
+  const std::shared_ptr<StreamOperation> operation_;
+  mutable std::recursive_mutex mutex_;  // guards what follows
+  std::function<void()> finish_;
+  bool joined_ = false;  // the current stream waits for it
+  std::exception_ptr error_;
+};
+
+}  // namespace lockstep::c10d_adapter
