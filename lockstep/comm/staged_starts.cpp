@@ -14,6 +14,10 @@ namespace {
 constexpr std::chrono::microseconds kBusyWait{100};
 constexpr std::chrono::microseconds kStagingPause{50};
 
+std::string entry_failure(const StagedStarts::Call& call, const std::exception& error) {
+  return lockstep::str(call.name, " cannot be copied to the host: ", first_line(error));
+}
+
 }  // namespace
 
 // A call that has started is its transport's Work.
@@ -22,7 +26,7 @@ class StagedStarts::Handle final : public Work {
   Handle(std::shared_ptr<StagedStarts> queue, const Call& call)
       : queue_(std::move(queue)),
         timeout_(call.timeout),
-        late_text_(call.late_text),
+        name_(call.name),
         abort_(call.abort),
         owner_(call.owner) {}
 
@@ -84,7 +88,9 @@ class StagedStarts::Handle final : public Work {
       if (moved) {
         last_moved = Clock::now();
       } else if (deadline.expired()) {
-        const std::string reason = late_text_(timeout);
+        const std::string reason =
+            lockstep::str(name_, " is not there after ", static_cast<double>(timeout.count()) / 1e3,
+                          " s: earlier work of the device has not ended");
         abort_(reason);
         started(nullptr, std::make_exception_ptr(TimeoutError(reason)));
       } else if (Clock::now() - last_moved < kBusyWait) {
@@ -99,13 +105,12 @@ class StagedStarts::Handle final : public Work {
     const std::scoped_lock lock(mutex_);
     owner_.reset();
     abort_ = nullptr;
-    late_text_ = nullptr;
   }
 
   const std::shared_ptr<StagedStarts> queue_;
   const std::chrono::milliseconds timeout_;
+  const std::string name_;
   mutable std::mutex mutex_;  // guards what follows
-  std::function<std::string(std::chrono::milliseconds)> late_text_;
   std::function<void(const std::string&)> abort_;
   std::shared_ptr<const void> owner_;
   bool has_started_ = false;
@@ -119,7 +124,13 @@ std::shared_ptr<Work> StagedStarts::push(Call call) {
   });
   auto handle = std::make_shared<Handle>(shared_from_this(), call);
   auto entry = std::make_shared<Entry>();
-  if (!call.loads.empty()) entry->arrived = start_copies_to_host(call.loads);
+  try {
+    if (!call.loads.empty()) entry->arrived = start_copies_to_host(call.loads);
+  } catch (const std::exception& error) {
+    const std::string reason = entry_failure(call, error);
+    call.abort(reason);
+    throw CommError(reason);
+  }
   call.owner.reset();  // the handle has it
   entry->call = std::move(call);
   entry->handle = handle;
@@ -156,15 +167,18 @@ std::shared_ptr<StagedStarts::Entry> StagedStarts::take_first_ready() {
   const std::scoped_lock lock(mutex_);
   if (entries_.empty()) return nullptr;
   const auto& arrived = entries_.front()->arrived;
-  std::exception_ptr failure;
+  std::string failure;
   try {
     if (arrived && !arrived->query()) return nullptr;
-  } catch (...) {  // the device failed: so does the call that needs it
-    failure = std::current_exception();
+  } catch (const std::exception& error) {
+    failure = entry_failure(entries_.front()->call, error);
   }
   auto entry = std::move(entries_.front());
-  if (failure) {
-    entry->call.start = [failure]() -> std::shared_ptr<Work> { std::rethrow_exception(failure); };
+  if (!failure.empty()) {
+    entry->call.start = [failure, abort = entry->call.abort]() -> std::shared_ptr<Work> {
+      abort(failure);
+      throw CommError(failure);
+    };
   }
   entries_.pop_front();
   return entry;

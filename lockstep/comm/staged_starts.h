@@ -28,9 +28,9 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
     TensorPairs loads{};
     /// Held by the handle until the operation has ended: what `start` refers to.
     std::shared_ptr<const void> owner;
-    /// "rank 1 waited ... for": names rank and call in the message of a wait that is too long.
-    std::function<std::string(std::chrono::milliseconds)> late_text;
-    /// Ends the group, with that message.
+    /// "what rank 1 gives to all_reduce[float32, 4] on cuda:0", for messages.
+    std::string name{};
+    /// Ends the group, with a message: the data did not come.
     std::function<void(const std::string&)> abort;
     std::chrono::milliseconds timeout{0};
   };

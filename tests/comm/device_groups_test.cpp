@@ -185,8 +185,8 @@ TEST(DeviceGroupsDeadline, ADeviceThatGetsNowhereEndsTheGroup) {
         const far_device::Hold hold;
         group.async_all_reduce(tensor)->wait(milliseconds(50));
       });
-  EXPECT_THAT(errors[0], HasSubstr("rank 0 waited 0.05 s for what it gives to all_reduce[float32, 6] "
-                                   "to come from far:0, whose earlier work has not ended"));
+  EXPECT_THAT(errors[0], HasSubstr("what rank 0 gives to all_reduce[float32, 6] on far:0 is not there "
+                                   "after 0.05 s: earlier work of the device has not ended"));
   EXPECT_THAT(errors[1], HasSubstr("rank 0"));
 }
 
