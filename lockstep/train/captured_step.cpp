@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-torch::Tensor place_for(const torch::Tensor& tensor, torch::Device device) {
+torch::Tensor input_place_for(const torch::Tensor& tensor, torch::Device device) {
   return torch::empty_like(tensor, tensor.options().device(device).pinned_memory(false));
 }
 
@@ -45,8 +45,8 @@ bool CapturedStep::takes(const Batch& batch) const {
 const Batch& CapturedStep::load(std::int64_t part, const Batch& batch) {
   Batch& place = batches_.at(static_cast<std::size_t>(part));
   if (!place.images.defined()) {
-    place = {.images = place_for(batch.images, device_),
-             .labels = place_for(batch.labels, device_),
+    place = {.images = input_place_for(batch.images, device_),
+             .labels = input_place_for(batch.labels, device_),
              .size = batch.size};
   }
   place.images.copy_(batch.images, /*non_blocking=*/true);
