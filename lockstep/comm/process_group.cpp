@@ -182,11 +182,15 @@ std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& o
 // ---------------------------------------------------------------------------------------
 
 torch::Tensor ProcessGroup::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
-  return impl_->backend->allocate(shape, dtype);
+  return impl_->allocate(shape, dtype);
 }
 
 Tensors ProcessGroup::peer_views(const torch::Tensor& tensor) const {
   return impl_->backend->peer_views(tensor);
+}
+
+bool ProcessGroup::shares_memory() const {
+  return impl_->backend->shares_memory() && !impl_->works_through_host();
 }
 
 void ProcessGroup::abort(const std::string& reason) { impl_->backend->abort(reason); }

@@ -163,13 +163,14 @@ class ProcessGroup {
 
   // --- Memory and groups -------------------------------------------------------------------------
 
-  /// Collective. A zeroed tensor in symmetric memory: collectives on it (and on views of it) copy
-  /// nothing. On one host's CPU it is shared between the ranks, over NCCL it is registered with
-  /// that where it can be, elsewhere it is plain. It must be used at the same place by all ranks,
-  /// and it outlives the group if it is held longer. After a failure of the group its contents are
-  /// undefined, on every rank: a peer may have written a part of its results, or still be writing.
-  /// ConfigError, and the group goes on, where no tensor has the shape and where there is not so
-  /// much memory left; ranks that share it throw together.
+  /// Collective. A zeroed tensor on the group's device. Collectives on it, and on views of it, copy
+  /// nothing where it is symmetric memory: on one host's CPU it is shared between the ranks, and over
+  /// NCCL it is registered with that if it can be. Elsewhere it is plain memory, also on a GPU whose
+  /// group works in host memory. It must be used at the same place by all ranks, and it outlives the
+  /// group if it is held longer. After a failure of the group its contents are undefined on every
+  /// rank: a peer may have written a part of its results, or still be writing. ConfigError, and the
+  /// group goes on, where no tensor has the shape or there is not so much memory left; ranks that
+  /// share it throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// The same place in each rank's memory: for `tensor` in memory that this group's allocate() gave
@@ -179,6 +180,10 @@ class ProcessGroup {
   /// tensor. Local: only collectives, such as barrier(), tell when a peer has written. The views hold
   /// the memory and may outlive the group, but collectives on peers' are no longer free of copies.
   Tensors peer_views(const torch::Tensor& tensor) const;
+
+  /// Whether the ranks share what allocate() gives, so that it has peer_views(). False in a group
+  /// of one.
+  bool shares_memory() const;
 
   /// Collective over this group. A group of the given ranks of this one, in that order; nothing on
   /// ranks that are not among them. All give the same. `backend` as in ProcessGroupOptions; absent:
