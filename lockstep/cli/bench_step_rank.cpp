@@ -58,7 +58,7 @@ class StepMeasurement {
     for (StepVariant variant : settings.variants) {
       if (variant.parameter_memory == "auto") {
         variant.parameter_memory = variant.strategy != "zero1" ? "as-is"
-                                   : group.backend() == "shm"  ? "shared"
+                                   : group.shares_memory()     ? "shared"
                                                                : "flat";
       }
       ways_.push_back(make(work, variant, group));
