@@ -1,8 +1,11 @@
 // A loader whose kernel runs in the caller's step. Internal to the room.
 #pragma once
 
+#include <exception>
 #include <memory>
 
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/data/batch_kernel.h>
 #include <lockstep/data/loader.h>
 
@@ -12,8 +15,13 @@ namespace lockstep {
 class DeferredKernel {
  public:
   explicit DeferredKernel(Loader& loader) : loader_(loader), kernel_(loader.defer_kernel(true)) {}
+  /// Where the device has failed the loader cannot go on either, and the run tells why.
   ~DeferredKernel() {
-    if (kernel_) loader_.defer_kernel(false);
+    try {
+      if (kernel_) loader_.defer_kernel(false);
+    } catch (const std::exception& error) {
+      log_debug("the loader does not make batches again: ", first_line(error));
+    }
   }
   DeferredKernel(const DeferredKernel&) = delete;
   DeferredKernel& operator=(const DeferredKernel&) = delete;
