@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/cuda.h>
@@ -196,6 +197,81 @@ TEST_F(OnOneGpu, NcclDoesAllCollectivesThroughHostMemory) {
     }
   }
   caller.barrier();
+}
+
+// Half a second of an H100, at most.
+void keep_busy(torch::Device gpu) {
+  const auto factor = torch::ones({4096, 4096}, torch::TensorOptions().device(gpu));
+  for (int i = 0; i < 200; ++i) torch::mm(factor, factor);
+}
+
+ProcessGroup group_of_one(torch::Device gpu) {
+  return init_process_group(
+      {.backend = "nccl", .timeout = seconds(60), .device = gpu, .environment = WorkerEnvironment()});
+}
+
+std::size_t ended_calls(ProcessGroup& group) {
+  return group.recorded_calls(Clock::time_point()).size();
+}
+
+TEST_F(OnOneGpu, AnOperationHasEndedWhenItsKernelHas) {
+  if (!nccl::is_available()) GTEST_SKIP() << "needs a build with NCCL (the cuda preset)";
+  const torch::Device gpu(torch::kCUDA, 0);
+  auto group = group_of_one(gpu);
+  const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
+  group.all_reduce(tensor);  // the first one connects
+  torch::cuda::synchronize(0);
+  for (const Deadline deadline(seconds(30)); ended_calls(group) < 1 && !deadline.expired();) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  ASSERT_EQ(ended_calls(group), 1U);
+  keep_busy(gpu);
+  group.all_reduce(tensor);
+  EXPECT_EQ(ended_calls(group), 1U) << "the stream only waits";
+  torch::cuda::synchronize(0);
+  for (const Deadline deadline(seconds(30)); ended_calls(group) < 2 && !deadline.expired();) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(ended_calls(group), 2U);
+}
+
+TEST_F(OnOneGpu, AWaitWithATimeoutAndABarrierWaitForTheKernel) {
+  if (!nccl::is_available()) GTEST_SKIP() << "needs a build with NCCL (the cuda preset)";
+  const torch::Device gpu(torch::kCUDA, 0);
+  auto group = group_of_one(gpu);
+  const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
+  keep_busy(gpu);
+  group.async_all_reduce(tensor)->wait(seconds(30));
+  EXPECT_EQ(ended_calls(group), 1U);
+  keep_busy(gpu);
+  group.barrier();
+  EXPECT_EQ(ended_calls(group), 2U);
+}
+
+// The peer lives and never comes: rank 0's kernel would wait for it for ever.
+TEST(NcclDeadline, EndsTheKernelThatWaitsForAPeer) {
+  if (!nccl::is_available() || torch::cuda::device_count() < 2) {
+    GTEST_SKIP() << "needs two GPUs, and a build with NCCL (the cuda preset)";
+  }
+  const int fd = listen_on("127.0.0.1", 0);
+  std::latch told{1};
+  const auto errors = testing_support::run_threads(2, [&](int rank) {
+    const torch::Device gpu(torch::kCUDA, static_cast<torch::DeviceIndex>(rank));
+    auto group = init_process_group({.backend = "nccl",
+                                     .timeout = seconds(5),
+                                     .device = gpu,
+                                     .environment = testing_support::environment_of(rank, 2, fd)});
+    const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
+    group.all_reduce(tensor);
+    if (rank == 1) return told.wait();
+    group.all_reduce(tensor);
+    torch::cuda::synchronize(0);  // until the watchdog has ended the kernel
+    told.count_down();
+    group.all_reduce(tensor);
+  });
+  EXPECT_THAT(errors[0], testing::HasSubstr("rank 0 waited 5 s in all_reduce[float32, 1000]"));
+  EXPECT_THAT(errors[0], testing::HasSubstr("over nccl for rank 1"));
+  EXPECT_EQ(errors[1], "");
 }
 
 TEST_F(OnOneGpu, TwoRanksMeetInPinnedHostMemory) {
