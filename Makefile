@@ -22,7 +22,7 @@ UNITY_FILES ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all test-exhaustive build bench table format clean bootstrap layers sanitizers \
-        cuda dali gpu gpu-kit
+        cuda dali package gpu gpu-kit
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,10 @@ table: build  ## time epochs by strategy and ranks, with PyTorch's programs in t
 	tools/bootstrap.sh peers
 	$(PYTHON) benchmarks/tables.py --program $(PROGRAM) --peer-python .deps/peers/bin/python $(ARGS)
 
+package: build/$(PRESET)/build.ninja  ## make a .tar.gz and a .deb of the program, the library and its headers
+	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_installed
+	cpack --config build/$(PRESET)/CPackConfig.cmake
+
 format:  ## format all sources
 	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
 
@@ -106,7 +110,7 @@ sanitizers: bootstrap
 	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
 	done
 
-# Proves that everything compiles and links against the CUDA build of LibTorch; runs nothing. Needs some
+# Proves that everything compiles and links against the CUDA build of LibTorch, and runs what needs no GPU of it. Needs some
 # gigabytes of wheels: where they cannot be had, skip it by name, never by accident.
 cuda: bootstrap
 ifeq ($(LOCKSTEP_SKIP_CUDA),1)
@@ -117,6 +121,7 @@ else
 	cmake --preset cuda --fresh $(CUDA_CHECK) \
 	  -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH)
 	cmake --build build/cuda -j $(JOBS)
+	build/cuda/tests_gpu_libraries
 endif
 
 # Everything that needs a GPU, in at most ten minutes; without one it says what it left out. A machine with a GPU need

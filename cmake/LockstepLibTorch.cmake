@@ -33,6 +33,11 @@ if(NOT TARGET lockstep::torch)
   endif()
 
   set(LOCKSTEP_TORCH_LIBRARY_DIR ${_lockstep_torch_root}/lib)
+  if(EXISTS ${LOCKSTEP_TORCH_LIBRARY_DIR}/libtorch_cuda.so)
+    # libtorch.so of the CUDA wheels exports a std::filesystem of its own, whose remove_all() crashes. Programs take the
+    # compiler's, which the dynamic linker must find first.
+    target_link_options(lockstep::torch BEFORE INTERFACE -Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state)
+  endif()
   if(LOCKSTEP_CUDA AND Torch_FOUND)
     get_filename_component(_lockstep_site ${_lockstep_torch_root} DIRECTORY)
     file(GLOB _lockstep_cuda_hints ${_lockstep_site}/nvidia/cu*/include ${_lockstep_site}/nvidia/cuda_runtime/include)

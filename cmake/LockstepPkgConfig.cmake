@@ -30,7 +30,8 @@ list(REMOVE_DUPLICATES _other_libs)
 set(_torch_libs -ltorch -ltorch_cpu -lc10)
 if(LOCKSTEP_CUDA)
   # The wheels' CUDA libraries find their own dependencies when the program starts.
-  set(_torch_libs -Wl,--no-as-needed,--unresolved-symbols=ignore-in-shared-libs ${_torch_libs} -ltorch_cuda -lc10_cuda)
+  # libstdc++ comes first: see LockstepLibTorch.cmake.
+  set(_torch_libs -Wl,--no-as-needed,--unresolved-symbols=ignore-in-shared-libs -lstdc++ ${_torch_libs} -ltorch_cuda -lc10_cuda)
   list(APPEND _other_libs ${LOCKSTEP_NCCL})
 endif()
 list(JOIN _rooms_libs " " LOCKSTEP_PC_ROOMS)

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/cli/bench_options.h>
+#include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/option_checks.h>
@@ -124,6 +125,7 @@ Finding launcher() {
 
 std::vector<Finding> examine() {
   std::vector<Finding> findings = {{"lockstep", LOCKSTEP_VERSION, LOCKSTEP_VERSION},
+                                   {"commit", build_commit(), build_commit()},
                                    {"processor", cpu_model_name(), cpu_model_name()},
                                    processors(),
                                    {"simd", simd_name(), simd_name()},

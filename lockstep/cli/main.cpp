@@ -8,6 +8,7 @@
 
 #include <torch/version.h>
 
+#include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/program.h>
 
@@ -24,6 +25,9 @@ void open_closed_streams() {
 
 int main(int argc, char** argv) {
   open_closed_streams();
-  const std::string version = "lockstep " LOCKSTEP_VERSION " (LibTorch " TORCH_VERSION ")";
+  const std::string commit = lockstep::build_commit();
+  const std::string version = "lockstep " LOCKSTEP_VERSION " (" +
+                              (commit.empty() ? commit : "commit " + commit + ", ") +
+                              "LibTorch " TORCH_VERSION ")";
   return lockstep::run_program(argc, argv, version, lockstep::all_commands(), std::cout, std::cerr);
 }

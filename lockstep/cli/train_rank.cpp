@@ -10,6 +10,7 @@
 #include <torch/cuda.h>
 #include <torch/version.h>
 
+#include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/train_loggers.h>
 #include <lockstep/cli/weights_file.h>
@@ -229,7 +230,9 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
     if (!settings.out.empty() && trainer.fast_dev_run == 0) {
       trainer.listeners.push_back(std::make_unique<RunRecord>(
           settings.out,
-          RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION}, {"libtorch", TORCH_VERSION}},
+          RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
+                                {"commit", build_commit()},
+                                {"libtorch", TORCH_VERSION}},
                     .command = command_line(),
                     .local_ranks = worker.local_world_size,
                     .processors = processors},

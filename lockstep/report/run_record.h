@@ -12,10 +12,11 @@ namespace lockstep {
 
 /// What is known of a run beside its own events.
 struct RunOrigin {
-  std::map<std::string, std::string> versions{};  ///< {"lockstep", "0.1.0"}, {"libtorch", "2.13.0"}
-  std::string command{};                          ///< what was typed
-  int local_ranks = 1;                            ///< on rank 0's host
-  int processors = 0;                             ///< that they may use together
+  /// {"lockstep", "0.1.0"}, {"commit", "4ec0fe713eba"}, {"libtorch", "2.13.0"}
+  std::map<std::string, std::string> versions{};
+  std::string command{};  ///< what was typed
+  int local_ranks = 1;    ///< on rank 0's host
+  int processors = 0;     ///< that they may use together
 };
 
 /// Writes `run.json` in a folder: what to_json() gives (json_report.h), and "state" ("running",

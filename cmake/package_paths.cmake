@@ -1,0 +1,21 @@
+# Run by CPack over the files of a package before it is packed: LibTorch is at PREFIX/lib/lockstep/libtorch (see
+# LockstepPackage.cmake) instead of where it was when Lockstep was built.
+set(libtorch lib/lockstep/libtorch)
+set(built_with "@LOCKSTEP_TORCH_LIBRARY_DIR@")
+cmake_path(GET built_with PARENT_PATH built_with_root)
+
+file(GLOB_RECURSE files LIST_DIRECTORIES OFF ${CPACK_TEMPORARY_DIRECTORY}/*)
+foreach(file ${files})
+  cmake_path(GET file FILENAME name)
+  if(name STREQUAL lockstep AND file MATCHES "/bin/lockstep$")
+    file(RPATH_SET FILE ${file} NEW_RPATH "$ORIGIN/../${libtorch}/lib:$ORIGIN/../lib/lockstep")
+  elseif(name STREQUAL lockstep.pc)
+    file(READ ${file} text)
+    string(REGEX REPLACE "\ntorch=[^\n]*" "\ntorch=\${prefix}/${libtorch}" text "${text}")
+    file(WRITE ${file} "${text}")
+  elseif(name STREQUAL lockstepConfig.cmake)
+    file(READ ${file} text)
+    string(REPLACE "${built_with_root}" "\${PACKAGE_PREFIX_DIR}/${libtorch}" text "${text}")
+    file(WRITE ${file} "${text}")
+  endif()
+endforeach()

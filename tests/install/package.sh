@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes both binary packages, installs each into an empty place, and builds example 01 against it as a user's project
+# would: the .tar.gz in a folder, by CMake; the .deb in a root of its own, by pkg-config.
+#
+# Usage: package.sh BUILD_DIR SOURCE_DIR WORK_DIR TORCH_ROOT
+set -euo pipefail
+build=$1 source=$2 work=$3 torch_root=$4
+rm -rf "$work"
+mkdir -p "$work"
+example=$source/examples/01_distributed_data_parallel
+
+cpack --config "$build/CPackConfig.cmake" -B "$work/packages" >"$work/cpack.log" || { cat "$work/cpack.log"; exit 1; }
+archive=$(ls "$work"/packages/*.tar.gz)
+deb=$(ls "$work"/packages/*.deb)
+ls -l "$work/packages"
+
+# What a package installed to $1 must do before it knows LibTorch, and then.
+link() {  # link PREFIX
+  local linker=$1/bin/lockstep-link-libtorch
+  if "$linker" "$work" 2>"$work/link.err"; then exit 1; fi
+  grep "is not LibTorch's folder: it has no lib/libtorch.so" "$work/link.err"
+  mkdir -p "$work/old/lib" "$work/old/include/torch/headeronly"
+  touch "$work/old/lib/libtorch.so"
+  printf '#define TORCH_VERSION_MAJOR 1\n#define TORCH_VERSION_MINOR 13\n' >"$work/old/include/torch/headeronly/version.h"
+  if "$linker" "$work/old" 2>"$work/link.err"; then exit 1; fi
+  grep "was built with LibTorch .*, $work/old has 1.13" "$work/link.err"
+  "$linker" "$torch_root"
+  "$1/bin/lockstep" --version | grep -E '^lockstep [0-9.]+ \((commit [0-9a-f]{12}, )?LibTorch [0-9.]+'
+}
+# Nothing of the machine that built the package is left in its texts and in where its program looks.
+without_places() {  # without_places PREFIX
+  if grep -rIl -e "$build" -e "$source" -e "$torch_root" "$1" --include=*.cmake --include=*.pc --include=*.h; then exit 1; fi
+  if readelf -d "$1/bin/lockstep" | grep -E 'R(UN)?PATH' | grep -v '\[\$ORIGIN/[^/]*[^]]*\]$'; then exit 1; fi
+  if readelf -d "$1/bin/lockstep" | grep -E 'R(UN)?PATH' | grep -F "$torch_root"; then exit 1; fi
+}
+trains() { "$1" | tail -1 | grep -E 'loss 0\.[012]'; }
+
+mkdir "$work/unpacked"
+tar -xzf "$archive" -C "$work/unpacked"
+prefix=$(echo "$work"/unpacked/*)
+without_places "$prefix"
+link "$prefix"
+cmake -S "$example" -B "$work/example" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_PREFIX_PATH=$prefix" >"$work/configure.log"
+cmake --build "$work/example" -j 1 --target distributed
+trains "$work/example/distributed"
+
+root=$work/root
+mkdir -p "$root"/var/lib/dpkg/{info,updates}
+touch "$root"/var/lib/dpkg/{status,available}
+# The root holds nothing else, not even the shell that would configure the package (it calls ldconfig).
+dpkg --root="$root" --force-not-root --log="$work/dpkg.log" --unpack "$deb" >"$work/dpkg.out" 2>&1 ||
+  { cat "$work/dpkg.out"; exit 1; }
+dpkg-query --admindir="$root/var/lib/dpkg" -W lockstep
+dpkg-query --admindir="$root/var/lib/dpkg" -L lockstep | grep -x /usr/bin/lockstep-link-libtorch
+dpkg-deb --field "$deb" Depends | grep -E 'libc6.*libjpeg|libjpeg.*libc6'
+without_places "$root/usr"
+link "$root/usr"
+flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$root" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
+# shellcheck disable=SC2086
+"${CXX:-g++}" -std=c++20 -O0 "$example/main.cpp" $flags -o "$work/from-deb"
+trains "$work/from-deb"
+
+# A package that was moved still works.
+mv "$prefix" "$work/moved"
+"$work/moved/bin/lockstep" --version
