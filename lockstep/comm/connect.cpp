@@ -141,6 +141,10 @@ void check_options(const ProcessGroupOptions& options, const std::string& call) 
 void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank) {
   const std::string shared = shared_devices(profiles);
   if (rank != 0 || shared.empty()) return;
+  if (profiles[0].backend == "nccl") {
+    log_warning(shared, ", which NCCL before 2.30 refuses; choose backend auto or shm");
+    return;
+  }
   log_warning(shared, ", and their tensors are reduced in host memory: NCCL, which is faster, needs "
               "a GPU for each rank");
 }
