@@ -7,6 +7,7 @@
 #include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/other_programs_note.h>
 #include <lockstep/launch/launcher.h>
 
 namespace lockstep {
@@ -75,9 +76,11 @@ void run(const BenchCommArguments& arguments) {
   const BenchCommSettings settings = resolve(arguments);
   if (settings.speaks()) check_trace_folder("bench comm", settings.trace);
   if (settings.worker) return bench_comm_rank(settings);
+  const OtherPrograms others;
   require_success(launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
       [&] { bench_comm_rank(settings); }));
+  warn_of_other_programs(others);
 }
 
 }  // namespace

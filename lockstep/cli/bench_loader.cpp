@@ -19,6 +19,7 @@
 #include <lockstep/cli/json_text.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/other_programs_note.h>
 #include <lockstep/cli/quantile.h>
 #include <lockstep/cli/word_list.h>
 #include <lockstep/core/clock.h>
@@ -27,6 +28,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
 #include <lockstep/trace/chrome_trace.h>
 #include <lockstep/trace/span_recorder.h>
 
@@ -230,6 +232,7 @@ void run(const BenchLoaderArguments& arguments) {
                                                       .max_image_pixels =
                                                           arguments.max_image_pixels,
                                                       .decoding = decoding});
+  const OtherPrograms others;
   const auto rows = measure(arguments, engines, threads, data);
   std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
@@ -248,6 +251,8 @@ void run(const BenchLoaderArguments& arguments) {
     if (row.skipped > 0) std::cout << ", " << row.skipped << " times a damaged image was left out";
     std::cout << '\n';
   }
+  flush_output(std::cout);
+  warn_of_other_programs(others);
   if (!arguments.json.empty()) write_json(arguments, data.operators, rows);
 }
 

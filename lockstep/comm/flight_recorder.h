@@ -89,6 +89,7 @@ class FlightRecorder {
 
   Slot* change_state(Id id, std::uint64_t state) noexcept;
   std::vector<Snapshot> snapshot() const;
+  std::string message_name(const Group& group, const Record& record) const;
 
   const int rank_;
   const int world_size_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <lockstep/comm/flight_recorder_parts.h>
+#include <lockstep/core/strings.h>
 
 namespace lockstep {
 namespace {
@@ -28,6 +29,14 @@ class TickLine {
 
 }  // namespace
 
+// "0 to 3 message 17", by ranks of the group.
+std::string FlightRecorder::message_name(const Group& group, const Record& record) const {
+  const auto own = std::ranges::find(group.world_ranks, rank_) - group.world_ranks.begin();
+  const std::int64_t peer = record.call.root;
+  const bool sends = record.call.kind == CallKind::kSend;
+  return str(sends ? own : peer, " to ", sends ? peer : own, " message ", record.message);
+}
+
 std::vector<RecordedCall> FlightRecorder::completed_since(Clock::time_point from) const {
   const TickLine line(first_);
   const std::scoped_lock lock(groups_mutex_);
@@ -38,9 +47,11 @@ std::vector<RecordedCall> FlightRecorder::completed_since(Clock::time_point from
     if (group == groups_.end() || each.state != flight::kCompleted || each.ended == 0) continue;
     const Clock::time_point end = line.at(each.ended);
     if (end <= from) continue;
+    const Record& record = each.record;
     calls.push_back({.group = group->second->name,
                      .call = each.record.call,
                      .number = each.record.sequence,
+                     .message = is_message(record.call) ? message_name(*group->second, record) : "",
                      .begin = line.at(each.created),
                      .end = end});
   }

@@ -14,6 +14,9 @@ struct RecordedCall {
   CallDescription call{};
   /// Counts the group's collectives, alike on all ranks, and its messages apart, on each rank alone.
   std::uint64_t number = 0;
+  /// The name of a message, the same at both of its ends and of no other message of the group. Empty
+  /// for collectives.
+  std::string message{};
   Clock::time_point begin{};  ///< when it was called
   Clock::time_point end{};    ///< when this rank saw that it had ended
 };

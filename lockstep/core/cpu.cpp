@@ -24,6 +24,16 @@ double processor_seconds_of(int who) {
 
 double processor_seconds() { return processor_seconds_of(RUSAGE_SELF); }
 
+// Nanoseconds on a processor, nanoseconds ready without one, and the number of turns: three zeros
+// where the kernel keeps no account (Documentation/scheduler/sched-stats.rst).
+std::optional<double> processor_wait_seconds() {
+  double ran = 0;
+  double waited = 0;
+  std::ifstream file("/proc/thread-self/schedstat");
+  if (!(file >> ran >> waited) || ran <= 0) return std::nullopt;
+  return 1e-9 * waited;
+}
+
 double processor_seconds_of_children() { return processor_seconds_of(RUSAGE_CHILDREN); }
 
 long long proportional_bytes() {

@@ -1,6 +1,7 @@
 // The processors that this process may use, and how ranks share them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ std::string cpu_model_name();
 /// Seconds that all threads of this process have computed, in user space and in the kernel. A
 /// thread that waits by spinning computes.
 double processor_seconds();
+
+/// Seconds for which the calling thread was ready to run while other threads, of this program or of
+/// others, had its processors. Nothing where the kernel does not tell.
+std::optional<double> processor_wait_seconds();
 
 /// The processor seconds of all processes that this one has started and waited for, and of those
 /// that they have started and waited for.

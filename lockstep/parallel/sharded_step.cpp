@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/phased_work.h>
 
@@ -136,12 +137,18 @@ std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket, bool layout_
                                             ReduceOp::kAverage);
 }
 
+// A barrier, which counts as communication: ranks wait in it for later ones.
+void ShardedStep::meet() {
+  const SecondsScope scope(communication_seconds_);
+  group_.barrier();
+}
+
 // A rank's slice of its own buffer is read by nobody else, and the others' slices of it are read
 // until the second barrier.
 void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
-  group_.barrier();
+  meet();
   for (const GradBucket& bucket : buckets) reduce_shard(shards_[bucket.index], runs_of(bucket));
-  group_.barrier();
+  meet();
   for (const GradBucket& bucket : buckets) reduced_.insert(bucket);
 }
 
@@ -178,6 +185,7 @@ void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
     gathers.push_back(
         group_.async_all_gather_into_tensor(buckets[b].flat_parameters, shards_[b].parameters));
   }
+  const SecondsScope scope(communication_seconds_);
   for (const auto& gather : gathers) gather->wait();
 }
 
@@ -185,13 +193,13 @@ void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
 // parameters are new and nobody reads gradients any more.
 void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
   const bool reduced = !reduced_.empty();
-  group_.barrier();
+  meet();
   for (const GradBucket& bucket : buckets) {
     const Shard& shard = shards_[bucket.index];
     const auto runs = runs_of(bucket);
     reduced ? update_shard(rules_, shard, runs) : reduce_and_update_shard(rules_, shard, runs);
   }
-  group_.barrier();
+  meet();
 }
 
 // Of all parameters, on every rank.

@@ -45,11 +45,13 @@ class ShardedStep {
 
   GroupRules& rules() { return rules_; }
   const GroupRules& rules() const { return rules_; }
+  double communication_seconds() const { return communication_seconds_; }
   std::int64_t state_bytes() const { return state_ ? state_->bytes() : 0; }
 
  private:
   void require_in_place(const std::vector<GradBucket>& buckets);
   void follow_layout(const std::vector<GradBucket>& buckets);
+  void meet();
   void reduce_shared(const std::vector<GradBucket>& buckets);
   void step_flat(const std::vector<GradBucket>& buckets);
   void step_shared(const std::vector<GradBucket>& buckets);
@@ -66,6 +68,7 @@ class ShardedStep {
   /// Of these, this rank's slices hold the mean and the others' what this rank computed.
   ReducedGradients reduced_;
   std::uint64_t layout_ = 0;
+  double communication_seconds_ = 0;
   std::vector<std::vector<std::size_t>> groups_of_buckets_;  // by bucket, by parameter
   std::optional<ShardedState> state_;
   std::vector<Shard> shards_;

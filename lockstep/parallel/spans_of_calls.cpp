@@ -42,14 +42,15 @@ std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
   CallTracks tracks;
   for (const RecordedCall& call : calls) {
     if (is_shown(call, shown)) continue;
-    const bool has_matches = !is_message(call.call);
+    const bool is_collective = !is_message(call.call);
     spans.push_back({.name = call_name(call.call.kind),
-                     .category = has_matches ? "collective" : "message",
+                     .category = is_collective ? "collective" : kMessageCategory,
                      .begin = call.begin,
                      .end = call.end,
                      .track = tracks.track_of(call),
                      .arguments = {{"call", describe(call.call)}, {"group", call.group}},
-                     .collective = has_matches ? str(call.group, " call ", call.number) : ""});
+                     .collective = is_collective ? str(call.group, " call ", call.number)
+                                               : str(call.group, " ", call.message)});
   }
   return spans;
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// A span for each call, which names the group's collective, if it is one, for its match on the
+/// A span for each call, which names the group's collective, or its message, for its match on the
 /// other ranks. Calls that go on at the same time stand on tracks of their own: "calls", "calls 2",
 /// ... `calls` come by their beginnings. Left out is a call within one of the spans `shown` that
 /// names a collective: a bucket's reduction tells more than the call that it makes.

@@ -167,6 +167,10 @@ void ZeroRedundancyOptimizer::load_state_dict(const NamedTensors& state, int roo
   sharded_->scatter_state(*buckets_, state, root);
 }
 
+double ZeroRedundancyOptimizer::communication_seconds() const {
+  return sharded_->communication_seconds();
+}
+
 std::int64_t ZeroRedundancyOptimizer::state_bytes() const { return sharded_->state_bytes(); }
 
 }  // namespace lockstep

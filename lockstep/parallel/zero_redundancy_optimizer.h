@@ -93,6 +93,10 @@ class ZeroRedundancyOptimizer {
   /// not fit.
   void load_state_dict(const NamedTensors& state, int root = 0);
 
+  /// Seconds for which step(), gradients() and clip_grad_norm() waited in barriers and for gathered
+  /// parameters, since construction.
+  double communication_seconds() const;
+
   /// Of this rank's share; 0 before the first step.
   std::int64_t state_bytes() const;
 

@@ -18,7 +18,8 @@ Json phases_json(const PhaseSeconds& phases) {
           {"forward", phases.forward},
           {"backward", phases.backward},
           {"communication", phases.communication},
-          {"optimizer", phases.optimizer}};
+          {"optimizer", phases.optimizer},
+          {"stage_waits", phases.stage_waits}};
 }
 
 // Loss and values by name, and tables as {"labels", "rows"}.
@@ -48,6 +49,8 @@ Json gpu_json(const std::optional<GpuUsage>& gpu) {
           {"power_watts", gpu->power_watts}};
 }
 
+Json known_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
 Json epoch_json(const EpochReport& epoch) {
   return {{"epoch", epoch.epoch},
           {"steps", epoch.steps},
@@ -55,7 +58,10 @@ Json epoch_json(const EpochReport& epoch) {
           {"train_loss", epoch.train_loss},
           {"images_per_second", epoch.images_per_second},
           {"phases", phases_json(epoch.phases)},
+          {"first_batch_seconds", epoch.first_batch_seconds},
           {"processor_seconds", epoch.processor_seconds},
+          {"processor_wait_seconds", known_or_null(epoch.processor_wait_seconds)},
+          {"busy_processors", known_or_null(epoch.busy_processors)},
           {"gpu", gpu_json(epoch.gpu)},
           {"metrics", evaluation_json(epoch.test)},
           {"rss_bytes", epoch.rss_bytes}};

@@ -12,8 +12,9 @@ namespace lockstep {
 /// "threads_per_rank",
 ///  "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group", "loader", "model",
 ///  "synchronization"), "already_complete", "skipped_images",
-///  "epochs": [{"epoch", "steps", "seconds", "train_loss", "images_per_second", "phases",
-///  "processor_seconds", "gpu" (null, or "utilisation", "memory_utilisation", "memory_bytes",
+///  "epochs": [{"epoch", "steps", "seconds", "train_loss", "images_per_second",
+///  "phases" ("stage_waits" is a part of "communication"), "first_batch_seconds" (a part of the phase
+///  "data"), "processor_seconds", "processor_wait_seconds" and "busy_processors" (or null), "gpu" (null, or "utilisation", "memory_utilisation", "memory_bytes",
 ///  "power_watts"), "metrics", "rss_bytes"}], "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
 ///  "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task
 /// gives: the loss and each value by its name, and each table, such as a confusion matrix, as

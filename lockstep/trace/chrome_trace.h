@@ -16,7 +16,8 @@ namespace lockstep {
 /// Writes one file. Each rank's times are moved by its ClockOffset, which the file states under
 /// "otherData". The span of a collective is divided where the last of its ranks begins: until then
 /// its rank waits for that rank (category "arrival"), from then on data travel. A flow leads from
-/// the last rank's span to that of every other. DataError where the file can't be written.
+/// the last rank's span to that of every other. The span of a received message is divided where its
+/// sender's begins, and the flow leads from the sender. DataError where the file can't be written.
 void write_chrome_trace(const std::filesystem::path& path, const std::vector<RankTrace>& ranks);
 
 }  // namespace lockstep

@@ -7,6 +7,15 @@ Clock::time_point on_rank_0(Clock::time_point time, const ClockOffset& clock) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(clock.nanoseconds));
 }
 
+namespace {
+
+// Whether all ranks wait for this span's rank if it comes last: a message waits for its sender only.
+bool can_be_waited_for(const Span& span) {
+  return span.category != kMessageCategory || span.name == kSendName;
+}
+
+}  // namespace
+
 std::map<std::string, MatchedCollective> match_collectives(const std::vector<RankTrace>& ranks) {
   std::map<std::string, MatchedCollective> collectives;
   std::map<std::string, int> spans;
@@ -19,7 +28,9 @@ std::map<std::string, MatchedCollective> match_collectives(const std::vector<Ran
           collectives.try_emplace(span.collective, MatchedCollective{.number = collectives.size(),
                                                                      .last_rank = rank.rank,
                                                                      .last_begin = begin});
-      if (is_new || begin <= found->second.last_begin) continue;
+      const bool is_message = span.category == kMessageCategory;
+      if (is_new || !can_be_waited_for(span)) continue;
+      if (!is_message && begin <= found->second.last_begin) continue;
       found->second.last_rank = rank.rank;
       found->second.last_begin = begin;
     }

@@ -10,10 +10,10 @@
 
 namespace lockstep {
 
-/// One collective of at least two ranks.
+/// One collective of at least two ranks, or a message between two.
 struct MatchedCollective {
   std::size_t number = 0;          ///< in the order in which the collectives are first met
-  int last_rank = 0;               ///< whose span begins last
+  int last_rank = 0;               ///< whose span begins last; of a message the rank that sends it
   Clock::time_point last_begin{};  ///< on rank 0's clock
 };
 

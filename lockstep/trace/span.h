@@ -14,6 +14,11 @@ namespace lockstep {
 /// begins, with the value as a whole number in arguments["value"].
 inline constexpr const char* kValueCategory = "value";
 
+/// The category of a message between two ranks, which has the name kSendName at the rank that sends
+/// it. Its two spans name it as those of a collective name theirs.
+inline constexpr const char* kMessageCategory = "message";
+inline constexpr const char* kSendName = "send";
+
 struct Span {
   std::string name{};
   std::string category{};

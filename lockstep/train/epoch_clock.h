@@ -1,28 +1,45 @@
 // What the training of an epoch takes, without what interrupts it.
 #pragma once
 
+#include <cmath>
+#include <vector>
+
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
+#include <lockstep/core/other_programs.h>
 
 namespace lockstep {
 
-/// Counts the time that passes and the processor time of this process. For one thread.
+/// Counts the time that passes, and what it does to the processors. For one thread.
 class EpochClock {
  public:
+  /// In seconds. Not a number where the kernel does not tell.
+  struct Use {
+    double computed = 0;  ///< by all threads of this process
+    double waited = 0;    ///< by this thread, ready to run and without a processor
+    double busy = 0;      ///< of each processor that this thread may use, with any program; the mean
+  };
+
   void start() { *this = EpochClock(); }
   double seconds() const { return seconds_since(start_) - paused_seconds_; }
-  double processor_seconds() const {
-    return lockstep::processor_seconds() - processor_start_ - paused_processor_seconds_;
+  Use used() const {
+    const Use now = use_until_now();
+    return {.computed = now.computed - before_.computed,
+            .waited = now.waited - before_.waited,
+            .busy = now.busy - before_.busy};
   }
 
   /// While it lives, nothing is counted. One at a time.
   class Pause {
    public:
     explicit Pause(EpochClock& clock)
-        : clock_(clock), seconds_(clock.seconds()), processor_(clock.processor_seconds()) {}
+        : clock_(clock), seconds_(clock.seconds()), use_(clock.use_until_now()) {}
     ~Pause() {
       clock_.paused_seconds_ += clock_.seconds() - seconds_;
-      clock_.paused_processor_seconds_ += clock_.processor_seconds() - processor_;
+      const Use now = clock_.use_until_now();
+      clock_.before_.computed += now.computed - use_.computed;
+      clock_.before_.waited += now.waited - use_.waited;
+      clock_.before_.busy += now.busy - use_.busy;
     }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
@@ -30,14 +47,21 @@ class EpochClock {
    private:
     EpochClock& clock_;
     const double seconds_;
-    const double processor_;
+    const Use use_;
   };
 
  private:
+  Use use_until_now() const {
+    const double busy = busy_seconds(cpus_).value_or(std::nan(""));
+    return {.computed = processor_seconds(),
+            .waited = processor_wait_seconds().value_or(std::nan("")),
+            .busy = busy / static_cast<double>(cpus_.size())};
+  }
+
+  std::vector<int> cpus_ = available_cpus();
   Clock::time_point start_ = Clock::now();
-  double processor_start_ = lockstep::processor_seconds();
+  Use before_ = use_until_now();  // and in pauses
   double paused_seconds_ = 0;
-  double paused_processor_seconds_ = 0;
 };
 
 }  // namespace lockstep

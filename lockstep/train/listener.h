@@ -22,13 +22,17 @@ namespace lockstep {
 
 /// Seconds that the training thread of this rank spent in each phase; in a pipeline of threads, the
 /// mean over its workers. Communication has only exposed time: the part that backward did not hide,
-/// the broadcast of buffers before forward, and a pipeline's waits for messages.
+/// the broadcast of buffers before forward, a pipeline's waits for messages, and the collectives of an
+/// optimizer that is divided among the ranks.
 struct PhaseSeconds {
   double data = 0;
   double forward = 0;
   double backward = 0;
   double communication = 0;
   double optimizer = 0;
+  /// The part of `communication` in which a pipeline's worker waited for another stage's message:
+  /// the pipeline's bubble, and the way of the message.
+  double stage_waits = 0;
 };
 
 /// Seconds of rank 0 until the first step can begin, in this order. A caller of the Trainer that
@@ -190,9 +194,19 @@ struct EpochReport {
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
   PhaseSeconds phases{};    ///< of rank 0
+  /// The part of `phases.data` until the epoch's first batch was there: the loader starts anew with
+  /// each epoch, so that nothing hides it.
+  double first_batch_seconds = 0;
   /// What all threads of a rank computed during the training, in seconds of a processor; the mean
   /// over the ranks. A thread that waits by spinning computes.
   double processor_seconds = 0;
+  /// For how long the training thread was ready to run and had no processor; the mean over the
+  /// ranks. Nothing where the kernel does not tell.
+  std::optional<double> processor_wait_seconds{};
+  /// The share of their time, from 0 to 1, for which the processors that a rank may use were busy,
+  /// with this run or other programs; the mean over the ranks. Nothing where the kernel does not
+  /// tell.
+  std::optional<double> busy_processors{};
   /// On GPUs, where the driver tells: the mean over the training of the epoch and the ranks.
   std::optional<GpuUsage> gpu{};
   long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation

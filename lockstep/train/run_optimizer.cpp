@@ -71,6 +71,7 @@ class ShardedOptimizer final : public RunOptimizer {
   void agree_through(GradScaler& scaler) override {
     scaler.reduce_found_inf_with([this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });
   }
+  double communication_seconds() const override { return optimizer_.communication_seconds(); }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
   void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }

@@ -33,6 +33,10 @@ class RunOptimizer {
   /// As Optimizer::set_capturable(). ConfigError for an optimizer that has no such steps.
   virtual void set_capturable(bool on);
 
+  /// Seconds for which the calls above have waited for other ranks and their parameters, since
+  /// construction.
+  virtual double communication_seconds() const { return 0; }
+
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
   /// SGD's momentum, Adam's and AdamW's beta1 (Optimizer::set_momentum()).

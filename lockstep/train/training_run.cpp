@@ -39,6 +39,7 @@ void add_phases(const PhaseSeconds& phases, PhaseSeconds& to) {
   to.backward += phases.backward;
   to.communication += phases.communication;
   to.optimizer += phases.optimizer;
+  to.stage_waits += phases.stage_waits;
 }
 
 }  // namespace
@@ -273,6 +274,7 @@ EpochReport TrainingRun::train_epoch() {
     const PhaseScope scope(phases_.data, "begin epoch");
     begin_epoch();
   }
+  EpochReport report;
   Batch batch;
   while (!finished()) {
     const std::int64_t before = batches_done();
@@ -280,7 +282,9 @@ EpochReport TrainingRun::train_epoch() {
     if (parts == 0) break;
     if (operations_) operations_->begin_step(steps_trained_);
     if (trace_) trace_->begin_step();
-    if (!next_batch(batch)) break;
+    const bool is_first = steps_trained_ == steps_before;
+    if (!next_batch(batch, is_first)) break;
+    if (is_first) report.first_batch_seconds = phases_.data;
     train_step(batch, parts);
     note_time();
     report_step(clock_.seconds());
@@ -293,7 +297,6 @@ EpochReport TrainingRun::train_epoch() {
     }
   }
 
-  EpochReport report;
   report.epoch = position_.epoch;
   report.steps = steps_trained_ - steps_before;
   report.seconds = clock_.seconds();
@@ -310,13 +313,30 @@ EpochReport TrainingRun::train_epoch() {
   return report;
 }
 
+namespace {
+
+void add_known(const char* name, double value, Metrics& means) {
+  const bool is_known = !std::isnan(value);
+  means.add_sum(name, is_known ? value : 0.0, is_known ? 1 : 0);
+}
+
+std::optional<double> known_mean(const Evaluation& mean, const char* name) {
+  const double value = mean.value_of(name).value_or(std::nan(""));
+  return std::isnan(value) ? std::nullopt : std::optional(value);
+}
+
+}  // namespace
+
 // The means over the ranks. A rank whose driver tells nothing has no part in those of GPUs.
 void TrainingRun::measure_usage(EpochReport& report) {
   const std::optional<GpuUsage> own = gpus_ ? gpus_->mean() : std::nullopt;
   const std::int64_t counts = own ? 1 : 0;
   const GpuUsage usage = own.value_or(GpuUsage{});
   Metrics means;
-  means.add_sum("processor seconds", clock_.processor_seconds(), 1);
+  const EpochClock::Use used = clock_.used();
+  means.add_sum("processor seconds", used.computed, 1);
+  add_known("processor waits", used.waited, means);
+  add_known("busy processors", used.busy / report.seconds, means);
   means.add_sum("GPU", usage.utilisation, counts);
   means.add_sum("GPU memory", usage.memory_utilisation, counts);
   means.add_sum("GPU bytes", static_cast<double>(usage.memory_bytes), counts);
@@ -324,6 +344,8 @@ void TrainingRun::measure_usage(EpochReport& report) {
   means.all_reduce(strategy_.group(), options_.device);
   const Evaluation mean = means.mean();
   report.processor_seconds = mean.value_of("processor seconds").value_or(0);
+  report.processor_wait_seconds = known_mean(mean, "processor waits");
+  report.busy_processors = known_mean(mean, "busy processors");
   const double utilisation = mean.value_of("GPU").value_or(std::nan(""));
   if (std::isnan(utilisation)) return;
   report.gpu = GpuUsage{
@@ -350,8 +372,9 @@ void TrainingRun::begin_epoch() {
   train_loader_.set_epoch(loader_epoch(), position_.step * options_.accumulate_grad_batches);
 }
 
-bool TrainingRun::next_batch(Batch& batch) {
-  const PhaseScope scope(phases_.data, "wait for data");
+// The loader starts anew with an epoch: its first batch has a name of its own in a trace.
+bool TrainingRun::next_batch(Batch& batch, bool is_first) {
+  const PhaseScope scope(phases_.data, is_first ? "wait for first batch" : "wait for data");
   RECORD_USER_SCOPE("lockstep: data");
   return train_loader_.next(batch);
 }
@@ -381,7 +404,7 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
 
 // The first batch of a step is there; takes one that follows.
 void TrainingRun::require_batch(Batch& batch, std::int64_t part, std::int64_t parts) {
-  const bool there = part == 0 || next_batch(batch);
+  const bool there = part == 0 || next_batch(batch, /*is_first=*/false);
   LOCKSTEP_CHECK(there, "the epoch ends after ", part, " of ", parts, " batches of a step");
 }
 
@@ -403,11 +426,18 @@ void TrainingRun::zero_gradients() {
   optimizer_->zero_grad();
 }
 
+// What an optimizer that is divided among the ranks waits for them is communication.
 void TrainingRun::update_parameters() {
-  const PhaseScope scope(phases_.optimizer, "optimizer");
-  RECORD_USER_SCOPE("lockstep: optimizer");
-  optimizer_step();
-  if (ema_) ema_->update();
+  const double before = optimizer_->communication_seconds();
+  {
+    const PhaseScope scope(phases_.optimizer, "optimizer");
+    RECORD_USER_SCOPE("lockstep: optimizer");
+    optimizer_step();
+    if (ema_) ema_->update();
+  }
+  const double waited = optimizer_->communication_seconds() - before;
+  phases_.optimizer -= waited;
+  phases_.communication += waited;
 }
 
 torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& part) {

@@ -77,7 +77,7 @@ class TrainingRun {
   EpochPause pause_epoch();
   EpochReport train_epoch();
   void measure_usage(EpochReport& report);
-  bool next_batch(Batch& batch);
+  bool next_batch(Batch& batch, bool is_first);
   void train_step(Batch& batch, std::int64_t parts);
   void require_batch(Batch& batch, std::int64_t part, std::int64_t parts);
   void begin_step();

@@ -43,7 +43,7 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
        "--json", file.string()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   // A machine that tests share may be busy, and says so then.
-  EXPECT_THAT(result.err, AnyOf("", StartsWith("note: other programs used ")));
+  EXPECT_THAT(result.err, AnyOf("", StartsWith("note: Other programs used ")));
   EXPECT_EQ(result.left_behind, 0);
   EXPECT_THAT(result.out, StartsWith("mnist, 28x28 images, batch 8, 2 threads, precision 32, sgd"));
   EXPECT_THAT(result.out, HasSubstr("\nhybrid-sharded: 4 ranks share 2 processors\n"));

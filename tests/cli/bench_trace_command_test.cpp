@@ -104,6 +104,18 @@ TEST_F(BenchTraceCommand, ShowsStepsOfEachStrategy) {
   EXPECT_TRUE(spans("single.json", 1).empty());
 }
 
+// Each rank's messages lead to the other one, which waits for those that are not sent yet.
+TEST_F(BenchTraceCommand, ShowsTheWayOfMessagesBetweenStages) {
+  bench({"step", "--strategy", "all", "--only", "pipeline-ranks-1f1b", "--rounds", "1", "--steps",
+         "1", "--batch", "8", "--micro-batches", "2"});
+  const std::string file = "pipeline-ranks-1f1b.json";
+  EXPECT_GE(spans(file, 0).count("recv: waits for rank 1"), 1U);
+  EXPECT_GE(spans(file, 1).count("recv: waits for rank 0"), 1U);
+  const std::size_t received = spans(file, 0).count("recv") + spans(file, 1).count("recv");
+  EXPECT_GE(received, 2U * 2U * 10U) << "activations and gradients of two micro-batches, ten steps";
+  EXPECT_GE(flows(file), received - 2U) << "but for a message on its way when recording began";
+}
+
 TEST_F(BenchTraceCommand, ShowsTheThreadsOfALoader) {
   for (const char* split : {"train", "t10k"}) write_mnist(folder_, split, 64);
   bench({"loader", "--dataset", "mnist", "--threads", "0,2", "--batch-size", "3", "--rounds", "1",

@@ -19,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -80,6 +81,34 @@ TEST(FlightRecorder, TellsWhatHasEndedSinceAMoment) {
   EXPECT_LE(calls[1].end, calls[0].end);
   EXPECT_LE(calls[0].end, Clock::now() + std::chrono::milliseconds(1));
   EXPECT_THAT(recorder.completed_since(Clock::now() + std::chrono::seconds(1)), ::testing::IsEmpty());
+}
+
+// Messages are counted for each pair and direction, at both ends.
+TEST(FlightRecorder, NamesAMessageAlikeAtBothEnds) {
+  const auto message = [](CallKind kind, int peer) {
+    CallDescription description = call(kind, 1);
+    description.root = peer;
+    return description;
+  };
+  FlightRecorder sender(5, 8, 8);
+  auto* of_sender = sender.add_group("pair", {3, 5});
+  sender.completed(sender.created(of_sender, 0, message(CallKind::kSend, 0)));
+  sender.completed(sender.created(of_sender, 1, message(CallKind::kRecv, 0)));
+  sender.completed(sender.created(of_sender, 2, message(CallKind::kSend, 0)));
+  FlightRecorder receiver(3, 8, 8);
+  auto* of_receiver = receiver.add_group("pair", {3, 5});
+  receiver.completed(receiver.created(of_receiver, 0, message(CallKind::kRecv, 1)));
+  receiver.completed(receiver.created(of_receiver, 1, message(CallKind::kRecv, -1)), /*source=*/1);
+  const auto names = [](const FlightRecorder& recorder) {
+    std::vector<std::string> found;
+    for (const RecordedCall& each : recorder.completed_since(Clock::time_point::min())) {
+      found.push_back(each.message);
+    }
+    return found;
+  };
+  EXPECT_THAT(names(sender),
+              ElementsAre("1 to 0 message 0", "0 to 1 message 0", "1 to 0 message 1"));
+  EXPECT_THAT(names(receiver), ElementsAre("1 to 0 message 0", "1 to 0 message 1"));
 }
 
 TEST(FlightRecorder, AnOverwrittenOperationMayStillEnd) {

@@ -98,7 +98,8 @@ TEST(SpansOfCalls, NameTheCollectivesOfAllRanksAlike) {
     EXPECT_FALSE(all[0][collective].collective.empty());
   }
   EXPECT_NE(all[0][0].collective, all[0][2].collective);
-  EXPECT_EQ(all[0][1].collective, "");
+  EXPECT_EQ(all[0][1].collective, "world 0 to 1 message 0");
+  EXPECT_EQ(all[1][1].collective, all[0][1].collective);
   EXPECT_EQ(all[0][1].category, "message");
   EXPECT_EQ(all[0][0].arguments.at("call"), "all_reduce[float32, 3]");
 }

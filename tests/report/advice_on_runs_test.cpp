@@ -10,8 +10,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/other_programs.h>
 #include <lockstep/report/advice/advice.h>
 #include <lockstep/report/run_record.h>
+#include <tests/support/processor_time.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer_runs.h>
 
@@ -37,6 +40,8 @@ struct Circumstances {
   std::int64_t width = 8;  ///< of a layer: it has width * width + width parameters
   std::optional<double> bucket_cap_mb{};
   int processors = 2;  ///< for both ranks
+  std::int64_t epochs = 2;
+  milliseconds busy{0};  ///< what a step computes on a processor, beside `compute`
 };
 
 // Reads slowly. The images are those of another data set.
@@ -54,11 +59,35 @@ class SlowImages final : public ImageSource {
   const milliseconds image_;
 };
 
+// Computes until this thread has had a processor for so long.
+void compute_for(milliseconds time) {
+  const double begin = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
+  while (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin < 1e-3 * static_cast<double>(time.count())) {
+  }
+}
+
+// As long as it lives, two threads for each processor compute: to the ranks, another program.
+class OtherProgram {
+ public:
+  OtherProgram() {
+    for (std::size_t i = 0; i < 2 * available_cpus().size(); ++i) {
+      threads_.emplace_back([](const std::stop_token& end) {
+        while (!end.stop_requested()) {
+        }
+      });
+    }
+  }
+
+ private:
+  std::vector<std::jthread> threads_;
+};
+
 // A net of many equal layers, whose size and computing time have nothing to do with each other.
 class SlowTask final : public Task {
  public:
   SlowTask(const Circumstances& how, int rank)
       : seconds_(how.compute + (rank == how.late_rank ? how.late : milliseconds(0))),
+        busy_(how.busy),
         width_(how.width) {
     for (std::int64_t i = 0; i < how.layers; ++i)
       net_->push_back(torch::nn::Linear(width_, width_));
@@ -66,12 +95,14 @@ class SlowTask final : public Task {
   torch::nn::Module& module() override { return *net_; }
   torch::Tensor training_step(const Batch& batch) override {
     std::this_thread::sleep_for(seconds_);
+    compute_for(busy_);
     return net_->forward(batch.images.flatten(1).narrow(1, 0, 8).mean().expand({1, width_})).mean();
   }
   void evaluation_step(const Batch&, Metrics&) override {}
 
  private:
   const milliseconds seconds_;
+  const milliseconds busy_;
   const std::int64_t width_;
   torch::nn::Sequential net_;
 };
@@ -81,7 +112,7 @@ void train_under(const Circumstances& how, const std::filesystem::path& folder,
   at::set_num_threads(1);
   const ImageDataset images("digits", train_images().shape(), train_images().num_classes(),
                             std::make_shared<SlowImages>(how.image));
-  TrainerOptions run = options(/*epochs=*/2);
+  TrainerOptions run = options(how.epochs);
   run.limit_train_batches = kSteps;
   run.trace.file = folder / "trace.json";
   RunRecord record(folder, {.local_ranks = 2, .processors = how.processors}, /*goes_on=*/false);
@@ -115,6 +146,31 @@ TEST(AdviceTiming, NamesALoaderThatIsTooSlow) {
   ASSERT_EQ(advice.front().limit, "loader");
   EXPECT_NEAR(advice.front().share, 0.5, 0.25);  // four images take 40 ms, of which 20 are hidden
   EXPECT_THAT(advice.front().option, HasSubstr("--workers"));
+}
+
+// A run of one epoch with eight steps: the first batch takes 40 ms, and steps hide the others.
+TEST(AdviceTiming, DoesNotBlameALoaderForItsFirstBatch) {
+  EXPECT_THAT(limits_of(advice_for(
+                  {.image = milliseconds(10), .compute = milliseconds(60), .epochs = 1})),
+              Not(Contains("loader")));
+  EXPECT_THAT(limits_of(advice_for(
+                  {.image = milliseconds(15), .compute = milliseconds(20), .epochs = 1})),
+              Contains("loader"));
+}
+
+TEST(AdviceTiming, NamesOtherProgramsThatTakeProcessors) {
+  if (!processor_wait_seconds() || !busy_seconds(available_cpus())) {
+    GTEST_SKIP() << "this kernel does not tell who waits for a processor";
+  }
+  const auto processors = static_cast<int>(available_cpus().size());
+  std::vector<Advice> advice;
+  {
+    const OtherProgram other;
+    advice = advice_for({.processors = processors, .busy = milliseconds(20)});
+  }
+  ASSERT_THAT(limits_of(advice), Contains("other programs"));
+  const auto found = std::ranges::find(advice, "other programs", &Advice::limit);
+  EXPECT_THAT(found->figures, HasSubstr("Other programs used "));
 }
 
 TEST(AdviceTiming, NamesTheRankThatIsLate) {

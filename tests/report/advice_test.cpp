@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
@@ -12,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> limits_of(const RunFacts& facts) {
   std::vector<std::string> limits;
@@ -30,6 +32,7 @@ RunFacts healthy() {
   facts.ranks = facts.local_ranks = 2;
   facts.processors = 2;
   facts.batch_per_rank = 64;
+  facts.epochs = "epochs 2 to 10";
   facts.step_seconds = 0.01;
   facts.data = 0.01;
   facts.compute = 0.95;
@@ -98,8 +101,12 @@ TEST(Advice, NamesBucketsThatAreTooSmall) {
   facts.trace->reductions = 40;
   facts.trace->reduction_bytes = 20'000;
   facts.trace->reduction_seconds = 0.00005;
-  EXPECT_THAT(limits_of(facts), ElementsAre("small buckets", "communication", "compute"));
+  EXPECT_THAT(limits_of(facts), ElementsAre("small buckets", "compute"));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("--bucket-cap-mb"));
+  // Rank 0 waits for rank 1 in 1% of a step; three buckets in place of 40 would save 37 of 40 parts
+  // of the rest.
+  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.2 * 37 / 40);
+  EXPECT_THAT(advise(facts)[0].figures, HasSubstr("would save up to 1.85 ms of 10.00 ms."));
   facts.strategy = "hybrid";  // it has no such option
   EXPECT_THAT(advise(facts)[0].option, Not(HasSubstr("--bucket-cap-mb")));
   facts.trace->reduction_bytes = 2e6;
@@ -112,7 +119,7 @@ TEST(Advice, NamesMoreThreadsThanProcessors) {
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.local_ranks = 4;
   EXPECT_THAT(limits_of(facts), ElementsAre("oversubscription", "compute"));
-  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.5);
+  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.5 * 0.95) << "half of the computing";
   facts.processors = 4;
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
 }
@@ -138,7 +145,112 @@ TEST(Advice, PutsTheLargestLimitFirst) {
   facts.compute = 0.55;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "loader", "compute"));
   EXPECT_THAT(advice_text(facts, advise(facts)),
-              HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\ncommunication, 29%: "));
+              HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\n"
+                        "Shares are of a step of 10.00 ms, the mean of epochs 2 to 10 on rank 0; what only "
+                        "the trace tells, of 10 steps of 10.00 ms, is scaled to it.\n"
+                        "communication, 29%: "));
+}
+
+// The traced steps are three times as long as those of the epochs.
+TEST(Advice, HasSharesOfOneStep) {
+  RunFacts facts = healthy();
+  facts.data = 0.25;
+  facts.communication = 0.3;
+  facts.compute = 0.45;
+  facts.trace->step_seconds = 0.03;
+  facts.trace->waits = {{0, 0.006}, {1, 0}};
+  facts.trace->waited_for = {{1, 0.006}};
+  EXPECT_THAT(limits_of(facts), ElementsAre("loader", "straggler", "communication"));
+  const std::vector<Advice> advice = advise(facts);
+  EXPECT_DOUBLE_EQ(advice[1].share, 0.2);
+  EXPECT_THAT(advice[1].figures, HasSubstr("wait up to 2.00 ms of 10.00 ms for later ones (20%)"));
+  EXPECT_NEAR(advice[2].share, 0.1, 1e-9);
+}
+
+double sum_of_shares(const RunFacts& facts) {
+  double sum = 0;
+  for (const Advice& each : advise(facts)) sum += each.share;
+  return sum;
+}
+
+// Everything at once, on each device.
+TEST(Advice, ClaimsNoTimeTwice) {
+  for (const bool rank_0_is_late : {false, true}) {
+    RunFacts facts = healthy();
+    facts.data = facts.first_batch = facts.least_first_batch = 0.1;
+    facts.communication = 0.35;
+    facts.stage_waits = 0.1;
+    facts.compute = 0.45;
+    facts.local_ranks = facts.ranks = 8;
+    facts.processor_wait = 0.9;
+    facts.other_programs = 0.5;
+    facts.trace->waits = {{rank_0_is_late ? 1 : 0, 0.009}};
+    facts.trace->waited_for = {{rank_0_is_late ? 0 : 1, 0.009}};
+    facts.trace->stage_waits = {{0, 0.008}};
+    facts.trace->reductions = 100;
+    facts.trace->reduction_bytes = 1000;
+    facts.trace->reduction_seconds = 0.001;
+    EXPECT_LE(sum_of_shares(facts), 1 + 1e-9);
+    EXPECT_GE(sum_of_shares(facts), 0.9);
+    facts.local_ranks = 1;  // not oversubscribed
+    EXPECT_LE(sum_of_shares(facts), 1 + 1e-9);
+    facts.device = "cuda";
+    facts.gpu_utilisation = 0.05;
+    EXPECT_LE(sum_of_shares(facts), 1 + 1e-9);
+  }
+}
+
+TEST(Advice, NamesTheFirstBatchWhereEachEpochWaitsForIt) {
+  RunFacts facts = healthy();
+  facts.first_batch = 0.3;
+  facts.compute = 0.65;
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute")) << "some epochs do not";
+  facts.least_first_batch = 0.2;
+  EXPECT_THAT(limits_of(facts), ElementsAre("first batch", "compute"));
+  EXPECT_THAT(advise(facts)[0].figures, HasSubstr("30% of the time"));
+  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--workers"));
+}
+
+TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
+  RunFacts facts = healthy();
+  facts.processor_wait = 0.3;
+  facts.other_programs = 0.02;  // the loader's threads took them
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
+  facts.other_programs = 0.4;
+  EXPECT_THAT(limits_of(facts), ElementsAre("other programs", "compute"));
+  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.3);
+  EXPECT_THAT(advise(facts)[0].figures,
+              HasSubstr("used 40% of the processors. A thread that could compute waited 3.00 ms of "
+                        "10.00 ms"));
+  EXPECT_DOUBLE_EQ(advise(facts)[1].share, 0.65);
+  EXPECT_THAT(advise(facts)[1].figures, HasSubstr("65% without what stands above"));
+  facts.processor_wait = 0.01;  // they use idle processors
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
+  facts.processor_wait.reset();  // the kernel does not tell
+  EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
+  facts.processor_wait = 0.3;
+  facts.processors = 1;
+  EXPECT_THAT(limits_of(facts), ElementsAre("oversubscription", "compute"));
+}
+
+TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
+  RunFacts facts = healthy();
+  facts.strategy = "pipeline";
+  facts.communication = 0.4;
+  facts.stage_waits = 0.38;
+  facts.compute = 0.55;
+  facts.trace.reset();
+  EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "compute"));
+  EXPECT_THAT(advise(facts)[0].figures,
+              HasSubstr("waits 3.80 ms of 10.00 ms for another stage (38%), the way of the messages "
+                        "included."));
+  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--micro-batches"));
+  // A trace tells when the messages were sent.
+  facts.trace = TraceFacts{.steps = 10, .step_seconds = 0.02, .stage_waits = {{0, 0.005}, {1, 0.001}}};
+  EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "communication", "compute"));
+  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.25);
+  EXPECT_DOUBLE_EQ(advise(facts)[1].share, 0.4 - 0.25);
+  EXPECT_THAT(advise(facts)[1].option, HasSubstr("activations"));
 }
 
 class RunFactsTest : public ::testing::Test {
@@ -162,11 +274,78 @@ TEST_F(RunFactsTest, AreThoseOfTheEpochsBehindTheFirst) {
   EXPECT_DOUBLE_EQ(facts.data, 0.25);
   EXPECT_DOUBLE_EQ(facts.compute, 0.6);
   EXPECT_DOUBLE_EQ(facts.communication, 0.1);
+  EXPECT_EQ(facts.epochs, "epoch 2");
   EXPECT_FALSE(facts.trace);
   EXPECT_FALSE(facts.gpu_utilisation);
+  EXPECT_FALSE(facts.processor_wait);
+  EXPECT_FALSE(facts.other_programs);
 }
 
-// Two steps of 2 ms on average. Rank 0 waits 400 us for a bucket, 100 of them while backward goes on, and
+// An epoch of 20 steps: its first batch took 1 s of 3.
+constexpr const char* kShortEpoch = R"({"epoch": 1, "steps": 20, "seconds": 3, "first_batch_seconds": 1,
+  "phases": {"data": 1.02, "forward": 0.8, "backward": 1, "communication": 0.1, "optimizer": 0.08}})";
+
+TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOut) {
+  nlohmann::json run = nlohmann::json::parse(kRecord);
+  run["epochs"] = {nlohmann::json::parse(kShortEpoch)};
+  folder_.write("run.json", run.dump());
+  const RunFacts facts = read_run_facts(folder_.path());
+  EXPECT_EQ(facts.epochs, "epoch 1 after its first batch");
+  EXPECT_DOUBLE_EQ(facts.step_seconds, 0.1);
+  EXPECT_NEAR(facts.data, 0.01, 1e-9);
+  EXPECT_EQ(facts.first_batch, 0);
+  EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
+  run["epochs"][0]["first_batch_seconds"] = 0.1;  // the others took long
+  folder_.write("run.json", run.dump());
+  EXPECT_THAT(limits_of(read_run_facts(folder_.path())), ElementsAre("loader", "compute"));
+}
+
+TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {
+  nlohmann::json run = nlohmann::json::parse(kRecord);
+  run["epochs"].clear();
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    run["epochs"].push_back(nlohmann::json::parse(kShortEpoch));
+    run["epochs"].back()["epoch"] = epoch;
+  }
+  folder_.write("run.json", run.dump());
+  RunFacts facts = read_run_facts(folder_.path());
+  EXPECT_EQ(facts.epochs, "epochs 2 to 3");
+  EXPECT_DOUBLE_EQ(facts.step_seconds, 0.15);
+  EXPECT_DOUBLE_EQ(facts.first_batch, 1.0 / 3);
+  EXPECT_THAT(limits_of(facts), ElementsAre("first batch", "compute"));
+  run["epochs"][1]["first_batch_seconds"] = 0.0;
+  run["epochs"][1]["phases"]["data"] = 0.02;
+  folder_.write("run.json", run.dump());
+  EXPECT_THAT(limits_of(read_run_facts(folder_.path())), ElementsAre("compute"));
+}
+
+// Two ranks on four processors, each with one of its own and a half of the time of another.
+TEST_F(RunFactsTest, KnowWhatOtherProgramsUsed) {
+  nlohmann::json run = nlohmann::json::parse(kRecord);
+  run["usable_processors"] = 4;
+  nlohmann::json& epoch = run["epochs"][1];  // of 2 s
+  epoch["processor_seconds"] = 3;
+  epoch["processor_wait_seconds"] = 0.5;
+  epoch["busy_processors"] = 0.875;
+  folder_.write("run.json", run.dump());
+  RunFacts facts = read_run_facts(folder_.path());
+  EXPECT_DOUBLE_EQ(facts.processor_wait.value(), 0.25);
+  EXPECT_DOUBLE_EQ(facts.other_programs.value(), 0.125);
+  epoch["processor_wait_seconds"] = epoch["busy_processors"] = nullptr;
+  folder_.write("run.json", run.dump());
+  facts = read_run_facts(folder_.path());
+  EXPECT_FALSE(facts.processor_wait);
+  EXPECT_FALSE(facts.other_programs);
+}
+
+TEST_F(RunFactsTest, KnowAPipelinesWaits) {
+  nlohmann::json run = nlohmann::json::parse(kRecord);
+  run["epochs"][1]["phases"]["stage_waits"] = 0.1;
+  folder_.write("run.json", run.dump());
+  EXPECT_DOUBLE_EQ(read_run_facts(folder_.path()).stage_waits, 0.05);
+}
+
+// Two steps of 2 ms on average, which wait 0.2 ms for a batch before they begin. Rank 0 waits 400 us for a bucket, 100 of them while backward goes on, and
 // 200 us in a call of the second step; behind the steps it waits for an evaluation.
 TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
   folder_.write("run.json", kRecord);
@@ -183,6 +362,12 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
      "args": {}},
     {"ph": "X", "cat": "arrival", "name": "all_reduce: waits for rank 1", "pid": 0, "ts": 4000, "dur": 800,
      "args": {}},
+    {"ph": "X", "cat": "phase", "name": "wait for first batch", "pid": 0, "ts": -500, "dur": 500, "args": {}},
+    {"ph": "X", "cat": "phase", "name": "wait for data", "pid": 0, "ts": 900, "dur": 100, "args": {}},
+    {"ph": "X", "cat": "phase", "name": "wait for data", "pid": 0, "ts": 4000, "dur": 400, "args": {}},
+    {"ph": "X", "cat": "phase", "name": "wait for data", "pid": 1, "ts": 9000, "dur": 900, "args": {}},
+    {"ph": "X", "cat": "arrival", "name": "recv: waits for rank 1", "pid": 0, "ts": 3000, "dur": 300,
+     "args": {}},
     {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 900, "dur": 100,
      "args": {"bytes": "1000"}},
     {"ph": "X", "cat": "communication", "name": "reduction", "pid": 0, "ts": 950, "dur": 100,
@@ -193,11 +378,12 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
      "args": {"bytes": "5000"}}]})");
   const TraceFacts trace = read_run_facts(folder_.path()).trace.value();
   EXPECT_EQ(trace.steps, 2);
-  EXPECT_DOUBLE_EQ(trace.step_seconds, 0.002);
+  EXPECT_DOUBLE_EQ(trace.step_seconds, 0.0022) << "with the waits for batches before and behind";
   EXPECT_DOUBLE_EQ(trace.waits.at(0), (0.0003 + 0.0002) / 2);
   EXPECT_DOUBLE_EQ(trace.longest_wait(), trace.waits.at(0));
   EXPECT_DOUBLE_EQ(trace.waited_for.at(1), trace.waits.at(0));
   EXPECT_FALSE(trace.waited_for.contains(0));
+  EXPECT_DOUBLE_EQ(trace.stage_waits.at(0), 0.00015);
   EXPECT_DOUBLE_EQ(trace.reductions, 1);
   EXPECT_DOUBLE_EQ(trace.reduction_seconds, (0.00015 + 0.00015) / 4) << "what overlaps counts once";
   EXPECT_DOUBLE_EQ(trace.reduction_bytes, 2000);

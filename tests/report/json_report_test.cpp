@@ -72,9 +72,13 @@ TEST(ToJson, WritesTheDocumentedForm) {
         "forward": 0.5,
         "backward": 1.0,
         "communication": 0.2,
-        "optimizer": 0.1
+        "optimizer": 0.1,
+        "stage_waits": 0.0
       },
+      "first_batch_seconds": 0.0,
       "processor_seconds": 0.0,
+      "processor_wait_seconds": null,
+      "busy_processors": null,
       "gpu": null,
       "metrics": {
         "loss": 0.0512,

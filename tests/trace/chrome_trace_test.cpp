@@ -116,6 +116,45 @@ TEST_F(ChromeTrace, TellsWaitingForALateRankFromTheTransfer) {
   EXPECT_EQ(clocks[1].at("host"), "b");
 }
 
+Span message(const char* name, Clock::time_point begin, Clock::time_point end) {
+  return {.name = name,
+          .category = kMessageCategory,
+          .begin = begin,
+          .end = end,
+          .track = "calls",
+          .collective = "world 1 to 0 message 0"};
+}
+
+// Rank 0 waits for 4 us until rank 1 sends. Its other message was sent before it was asked for.
+TEST_F(ChromeTrace, TellsWaitingForASenderFromTheMessage) {
+  std::vector<Span> received = {message("recv", start_ + microseconds(300), start_ + microseconds(307)),
+                                message("recv", start_ + microseconds(400), start_ + microseconds(402))};
+  std::vector<Span> sent = {message("send", start_ + microseconds(304), start_ + microseconds(305)),
+                            message("send", start_ + microseconds(350), start_ + microseconds(351))};
+  received[1].collective = sent[1].collective = "world 1 to 0 message 1";
+  const json trace = written({{.rank = 0, .spans = received}, {.rank = 1, .spans = sent}});
+  const std::vector<json> complete = events(trace, "X");
+  ASSERT_EQ(complete.size(), 5U);
+  EXPECT_EQ(complete[0].at("name"), "recv: waits for rank 1");
+  EXPECT_EQ(complete[0].at("cat"), "arrival");
+  EXPECT_EQ(complete[0].at("dur"), 4.0);
+  EXPECT_EQ(complete[1].at("name"), "recv");
+  EXPECT_EQ(complete[1].at("dur"), 3.0);
+  EXPECT_EQ(complete[2].at("dur"), 2.0);
+  EXPECT_EQ(complete[4].at("name"), "send") << "a sender waits for nobody";
+  EXPECT_EQ(complete[4].at("dur"), 1.0);
+  const std::vector<json> from = events(trace, "s");
+  const std::vector<json> to = events(trace, "f");
+  ASSERT_EQ(from.size(), 2U);
+  ASSERT_EQ(to.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(from[i].at("pid"), 1);
+    EXPECT_EQ(to[i].at("pid"), 0);
+    EXPECT_EQ(from[i].at("id"), to[i].at("id"));
+    EXPECT_GE(to[i].at("ts"), from[i].at("ts"));
+  }
+}
+
 // A collective that only one rank has kept is a span as others are.
 TEST_F(ChromeTrace, LeavesACollectiveOfOneRankWhole) {
   const json trace = written({{.rank = 0, .spans = {reduction(start_, start_ + microseconds(7))}}});

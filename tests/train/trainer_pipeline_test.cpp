@@ -138,6 +138,8 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
     EXPECT_GT(p.forward, 0);
     EXPECT_GT(p.backward, 0);
     EXPECT_GT(p.optimizer, 0);
+    EXPECT_GT(p.stage_waits, 0);
+    EXPECT_LE(p.stage_waits, p.communication);
     EXPECT_LE(p.data + p.forward + p.backward + p.communication + p.optimizer,
               report.epochs[0].seconds);
     EXPECT_NEAR(report.epochs[0].images_per_second * report.epochs[0].seconds, kImages, 1e-6);

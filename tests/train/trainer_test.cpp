@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/other_programs.h>
 #include <lockstep/train/strategies/replica_strategy.h>
 #include <tests/support/captured_log.h>
 #include <tests/train/trainer_runs.h>
@@ -26,6 +28,13 @@ TEST(Trainer, LearnsAndReportsWhatHappened) {
     const PhaseSeconds& p = epoch.phases;
     for (const double seconds : {p.data, p.forward, p.backward, p.optimizer}) EXPECT_GT(seconds, 0);
     EXPECT_LE(p.data + p.forward + p.backward + p.communication + p.optimizer, epoch.seconds);
+    EXPECT_EQ(p.stage_waits, 0);
+    EXPECT_GT(epoch.first_batch_seconds, 0);
+    EXPECT_LT(epoch.first_batch_seconds, p.data);
+    EXPECT_EQ(epoch.processor_wait_seconds.has_value(), processor_wait_seconds().has_value());
+    EXPECT_GE(epoch.processor_wait_seconds.value_or(0), 0);
+    EXPECT_EQ(epoch.busy_processors.has_value(), busy_seconds(available_cpus()).has_value());
+    EXPECT_GE(epoch.busy_processors.value_or(0), 0);
     EXPECT_NEAR(epoch.images_per_second * epoch.seconds, kImages, 1e-6);
   }
   EXPECT_LT(report.epochs.back().train_loss, report.epochs.front().train_loss);
@@ -284,6 +293,38 @@ TEST(Trainer, BooksTheBroadcastOfBuffersAsCommunication) {
   Trainer trainer(options(1), std::make_unique<SlowBuffers>());
   const PhaseSeconds phases = trainer.fit(task, loader).epochs[0].phases;
   EXPECT_GE(phases.communication, 6 * 0.020);
+}
+
+// Rank 1 comes 20 ms late to each optimizer step.
+class LateTask final : public ClassificationTask {
+ public:
+  explicit LateTask(int rank)
+      : ClassificationTask(MnistNet(MnistNetOptions{.dropout = false}),
+                           ClassificationLoss::kNegativeLogLikelihood),
+        late_(rank == 1 ? 20 : 0) {}
+  torch::Tensor training_step(const Batch& batch) override {
+    std::this_thread::sleep_for(late_);
+    return ClassificationTask::training_step(batch);
+  }
+
+ private:
+  const std::chrono::milliseconds late_;
+};
+
+// ZeRO on shared memory reduces gradients in the optimizer's step, between barriers. How long rank 0
+// waits there depends on the machine, too.
+TEST(TrainerZero, BooksTheBarriersOfItsOptimizerAsCommunication) {
+  PhaseSeconds phases;
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    LateTask task(group.rank());
+    Loader loader = train_loader(group);
+    const RunReport report = Trainer(options(1), make_strategy("zero1", group)).fit(task, loader);
+    if (group.rank() == 0) phases = report.epochs[0].phases;
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  EXPECT_GE(phases.communication, 0.030);
+  EXPECT_GE(phases.optimizer, 0);
 }
 
 // On shared memory the ranks share the parameters, over Gloo they don't.

@@ -11,7 +11,8 @@
 #include <lockstep/cli/bench_strategies/strategy_rows.h>
 #include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
-#include <lockstep/cli/other_programs.h>
+#include <lockstep/cli/other_programs_note.h>
+#include <lockstep/core/other_programs.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -93,15 +94,6 @@ std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings
   return ways;
 }
 
-// Ratios of ways that were disturbed by turns say little.
-void warn_of_others(const OtherPrograms& others) {
-  constexpr double kDisturbing = 0.1;
-  const double share = others.share().value_or(0);
-  if (share < kDisturbing) return;
-  std::cerr << "note: other programs used " << fixed_text(100 * share, 0)
-            << "% of the processors meanwhile: measure again on a quiet machine" << std::endl;
-}
-
 // The rounds of the way "single"; null where it was not measured.
 const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
   for (const StrategyRounds& way : ways) {
@@ -126,7 +118,7 @@ void bench_strategies(const BenchStrategiesSettings& asked) {
   if (!measured) throw CommandFailure(exit_code(ConfigError("")), rows.front().why_not);
   std::cout << strategies_text(settings, rows);
   flush_output(std::cout);
-  warn_of_others(others);
+  warn_of_other_programs(others);
   if (!settings.json.empty()) write_json_file(settings.json, to_json(settings, rows));
 }
 

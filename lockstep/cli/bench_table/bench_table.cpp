@@ -22,7 +22,8 @@
 #include <lockstep/cli/bench_trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
-#include <lockstep/cli/other_programs.h>
+#include <lockstep/cli/other_programs_note.h>
+#include <lockstep/core/other_programs.h>
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/train_data.h>
 #include <lockstep/cli/train_rank.h>
@@ -37,8 +38,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNoticeableShare = 0.05;  // of the processors, used by other programs
-constexpr int kInterrupted = 128;          // exit codes from here on tell of a signal
+constexpr int kInterrupted = 128;  // exit codes from here on tell of a signal
 
 // A file of our own, which is gone when its guard is.
 class ReportFile {
@@ -199,10 +199,8 @@ BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableS
           cpu_model_name(), "), ", amount_of(count_visible_gpus(), "GPU"), "; ",
           amount_of(table.rounds, "round"), " of ", arguments.epochs,
           arguments.epochs == 1 ? " epoch" : " epochs", " a row."));
-  if (others && *others > kNoticeableShare) {
-    notes.more.push_back(str("Other programs used ", percent_text(*others),
-                             " of the processors meanwhile: measure again without them."));
-  }
+  const std::string note = other_programs_note(others);
+  if (!note.empty()) notes.more.push_back(note);
   return notes;
 }
 

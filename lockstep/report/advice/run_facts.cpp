@@ -1,8 +1,10 @@
 #include <lockstep/report/advice/run_facts.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -30,6 +32,72 @@ double number_at(const FileJson& json, const char* path, double absent = 0) {
   return json.at(pointer).get<double>();
 }
 
+const double kUnknown = std::nan("");  // makes a sum unknown, too
+
+std::string epochs_text(const FileJson& epochs, std::size_t first) {
+  const auto name = [&](const FileJson& epoch, std::size_t i) {
+    return epoch.value("epoch", static_cast<std::int64_t>(i + 1));
+  };
+  const std::int64_t from = name(epochs.at(first), first);
+  const std::int64_t to = name(epochs.back(), epochs.size() - 1);
+  if (from == to) return str("epoch ", from, first == 0 ? " after its first batch" : "");
+  return str("epochs ", from, " to ", to);
+}
+
+// The epochs of a record from one on, added up.
+struct EpochSums {
+  double seconds = 0, steps = 0, data = 0, first_batch = 0, compute = 0, communication = 0;
+  double stage_waits = 0, processor = 0, processor_wait = 0, busy = 0, gpu = 0, with_gpu = 0;
+  double least_first_batch = 1;  // share of an epoch
+
+  void add(const FileJson& epoch) {
+    const double took = epoch.at("seconds").get<double>();
+    const double first = number_at(epoch, "/first_batch_seconds");
+    seconds += took;
+    steps += epoch.at("steps").get<double>();
+    data += number_at(epoch, "/phases/data") - first;
+    first_batch += first;
+    if (took > 0) least_first_batch = std::min(least_first_batch, first / took);
+    compute += number_at(epoch, "/phases/forward") + number_at(epoch, "/phases/backward") +
+               number_at(epoch, "/phases/optimizer");
+    communication += number_at(epoch, "/phases/communication");
+    stage_waits += number_at(epoch, "/phases/stage_waits");
+    processor += number_at(epoch, "/processor_seconds");
+    processor_wait += number_at(epoch, "/processor_wait_seconds", kUnknown);
+    busy += took * number_at(epoch, "/busy_processors", kUnknown);
+    const double utilisation = number_at(epoch, "/gpu/utilisation", -1);
+    if (utilisation < 0) return;
+    gpu += utilisation;
+    ++with_gpu;
+  }
+};
+
+// The processors' time that neither idles nor is the run's own. `sums` are of whole epochs.
+std::optional<double> used_by_others(const EpochSums& sums, const RunFacts& facts) {
+  if (std::isnan(sums.busy) || facts.processors <= 0 || sums.seconds <= 0) return std::nullopt;
+  const double own = sums.processor * facts.local_ranks / static_cast<double>(facts.processors);
+  return std::clamp((sums.busy - own) / sums.seconds, 0.0, 1.0);
+}
+
+void add_epochs(const FileJson& epochs, RunFacts& facts) {
+  EpochSums sums;
+  const std::size_t first = epochs.size() > 1 ? 1 : 0;
+  for (std::size_t i = first; i < epochs.size(); ++i) sums.add(epochs.at(i));
+  facts.other_programs = used_by_others(sums, facts);
+  if (first == 0) sums.seconds -= std::exchange(sums.first_batch, 0);
+  if (sums.seconds <= 0 || sums.steps <= 0) throw DataError("the run has no whole epoch yet");
+  facts.epochs = epochs_text(epochs, first);
+  facts.step_seconds = sums.seconds / sums.steps;
+  facts.data = std::max(sums.data / sums.seconds, 0.0);
+  facts.first_batch = sums.first_batch / sums.seconds;
+  facts.least_first_batch = first == 0 ? 0 : sums.least_first_batch;
+  facts.compute = sums.compute / sums.seconds;
+  facts.communication = sums.communication / sums.seconds;
+  facts.stage_waits = std::min(sums.stage_waits / sums.seconds, facts.communication);
+  if (!std::isnan(sums.processor_wait)) facts.processor_wait = sums.processor_wait / sums.seconds;
+  if (sums.with_gpu > 0) facts.gpu_utilisation = sums.gpu / sums.with_gpu;
+}
+
 RunFacts facts_of_record(const std::string& text) {
   const FileJson run = FileJson::parse(text);
   const FileJson& epochs = run.at("epochs");
@@ -45,27 +113,7 @@ RunFacts facts_of_record(const std::string& text) {
   facts.threads_per_rank = run.at("threads_per_rank").get<int>();
   facts.processors = static_cast<std::int64_t>(number_at(run, "/usable_processors"));
   facts.batch_per_rank = run.at("global_batch").get<std::int64_t>() / std::max(facts.ranks, 1);
-  double seconds = 0, data = 0, compute = 0, communication = 0, gpu = 0;
-  std::int64_t steps = 0, with_gpu = 0;
-  for (std::size_t i = epochs.size() > 1 ? 1 : 0; i < epochs.size(); ++i) {
-    const FileJson& epoch = epochs.at(i);
-    seconds += epoch.at("seconds").get<double>();
-    data += number_at(epoch, "/phases/data");
-    compute += number_at(epoch, "/phases/forward") + number_at(epoch, "/phases/backward") +
-               number_at(epoch, "/phases/optimizer");
-    communication += number_at(epoch, "/phases/communication");
-    steps += epoch.at("steps").get<std::int64_t>();
-    const double utilisation = number_at(epoch, "/gpu/utilisation", -1);
-    if (utilisation < 0) continue;
-    gpu += utilisation;
-    ++with_gpu;
-  }
-  if (seconds <= 0 || steps <= 0) throw DataError("the run has no whole epoch yet");
-  facts.step_seconds = seconds / static_cast<double>(steps);
-  facts.data = data / seconds;
-  facts.compute = compute / seconds;
-  facts.communication = communication / seconds;
-  if (with_gpu > 0) facts.gpu_utilisation = gpu / static_cast<double>(with_gpu);
+  add_epochs(epochs, facts);
   return facts;
 }
 

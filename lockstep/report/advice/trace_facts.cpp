@@ -13,6 +13,7 @@ namespace {
 using TraceEvent = nlohmann::json;
 
 constexpr double kMicro = 1e-6;
+constexpr const char* kReceive = "recv";  // a message, as call_name() calls it
 
 // Times from one moment to another, in microseconds.
 struct Interval {
@@ -85,6 +86,20 @@ class Waits {
     return length_within(wait, steps_[rank]);
   }
 
+  // What of rank 0's waits for batches lies before its steps. The first batch of an epoch has
+  // another name.
+  double before_steps(const TraceEvent& trace) {
+    const auto waits = intervals_of(
+        trace, [](const TraceEvent& event) { return event.at("name") == "wait for data"; });
+    const auto found = waits.find(0);
+    if (found == waits.end()) return 0;
+    double length = 0;
+    for (const Interval& each : found->second) {
+      length += each.end - each.begin - length_within(each, steps_[0]);
+    }
+    return length;
+  }
+
  private:
   IntervalsOfRanks steps_;
   IntervalsOfRanks exposed_;
@@ -128,16 +143,19 @@ TraceFacts facts_of_trace(const std::string& text, int ranks) {
       facts.step_seconds += kMicro * event.at("dur").get<double>();
     } else if (event.at("cat") == "arrival") {
       const double seconds = kMicro * waits.microseconds(event);
-      facts.waits[rank] += seconds;
-      const auto late = rank_waited_for(event.at("name").get<std::string>());
+      const std::string name = event.at("name").get<std::string>();
+      const bool is_of_stage = name.starts_with(kReceive);
+      (is_of_stage ? facts.stage_waits : facts.waits)[rank] += seconds;
+      const auto late = is_of_stage ? std::nullopt : rank_waited_for(name);
       if (late) facts.waited_for[*late] += seconds;
     }
   }
   if (facts.steps == 0) return {};
   const auto steps = static_cast<double>(facts.steps);
-  facts.step_seconds /= steps;
+  facts.step_seconds = (facts.step_seconds + kMicro * waits.before_steps(trace)) / steps;
   for (auto& [rank, seconds] : facts.waits) seconds /= steps;
   for (auto& [rank, seconds] : facts.waited_for) seconds /= steps;
+  for (auto& [rank, seconds] : facts.stage_waits) seconds /= steps;
   add_reductions(trace, steps * ranks, facts);
   return facts;
 }

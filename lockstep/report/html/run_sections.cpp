@@ -169,7 +169,7 @@ double wait_for_data(const TracedRun& trace, int rank, const StepWindow& window)
 
 std::string limits_of(const RunData& run) {
   if (!run.facts) return "";
-  std::string text = "<ul class=\"advice\">\n";
+  std::string text = paragraph(basis_of_shares(*run.facts)) + "<ul class=\"advice\">\n";
   for (const Advice& each : advise(*run.facts)) {
     text +=
         str("<li><b>", svg::escaped(each.limit), ", ", fixed_text(100 * each.share, 0),

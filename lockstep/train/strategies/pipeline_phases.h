@@ -7,7 +7,8 @@
 namespace lockstep {
 
 /// Adds the durations of the actions of `timeline` to `phases`, divided by `workers`, the number of
-/// workers that it shows. Messages and reductions are communication.
+/// workers that it shows. Messages and reductions are communication, receives also waits for
+/// another stage.
 inline void add_phases(const pipeline::Timeline& timeline, int workers, PhaseSeconds& phases) {
   for (const auto& actions : timeline.workers) {
     for (const pipeline::Interval& interval : actions) {
@@ -21,6 +22,10 @@ inline void add_phases(const pipeline::Timeline& timeline, int workers, PhaseSec
         case pipeline::Kind::kBackwardWeight:
           phases.backward += seconds;
           break;
+        case pipeline::Kind::kReceiveForward:
+        case pipeline::Kind::kReceiveBackward:
+          phases.stage_waits += seconds;
+          [[fallthrough]];
         default:
           phases.communication += seconds;
       }

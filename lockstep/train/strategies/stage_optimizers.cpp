@@ -122,6 +122,11 @@ class StageOptimizers final : public RunOptimizer {
     });
   }
 
+  double communication_seconds() const override {
+    double seconds = 0;
+    for (const StageOptimizer& stage : stages_) seconds += stage.optimizer->communication_seconds();
+    return seconds;
+  }
   double lr() const override { return lr_; }
   void set_lr(double lr) override {
     lr_ = lr;

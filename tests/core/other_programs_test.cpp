@@ -1,11 +1,15 @@
 // What other programs use of the processors.
-#include <lockstep/cli/other_programs.h>
+#include <lockstep/core/other_programs.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <stop_token>
+#include <thread>
+
 #include <gtest/gtest.h>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 
 namespace lockstep {
@@ -31,6 +35,27 @@ TEST(OtherPrograms, AreAShare) {
   if (!share) GTEST_SKIP() << "this kernel does not tell";
   EXPECT_GE(*share, 0);
   EXPECT_LE(*share, 1);
+}
+
+// Two threads that compute share one processor.
+TEST(ProcessorWaitTiming, IsThatOfAThreadWithoutAProcessor) {
+  if (!processor_wait_seconds()) GTEST_SKIP() << "this kernel does not tell";
+  double waited = 0;
+  std::thread pinned([&] {
+    if (!pin_to_cpus({available_cpus().front()})) return;
+    const std::jthread other([](const std::stop_token& end) {
+      while (!end.stop_requested()) {
+      }
+    });
+    const double before = processor_wait_seconds().value();
+    const Clock::time_point start = Clock::now();
+    while (seconds_since(start) < 0.2) {
+    }
+    waited = processor_wait_seconds().value() - before;
+  });
+  pinned.join();
+  EXPECT_GE(waited, 0.02);
+  EXPECT_LE(waited, 10);
 }
 
 TEST(ProcessorSeconds, OfChildrenCountWhenTheyAreWaitedFor) {

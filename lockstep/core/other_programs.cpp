@@ -1,4 +1,4 @@
-#include <lockstep/cli/other_programs.h>
+#include <lockstep/core/other_programs.h>
 
 #include <unistd.h>
 
@@ -34,13 +34,17 @@ std::optional<double> busy_seconds(std::string_view stat, const std::vector<int>
   return sum / static_cast<double>(ticks_per_second);
 }
 
+std::optional<double> busy_seconds(const std::vector<int>& cpus) {
+  std::ifstream file("/proc/stat");
+  const std::string stat(std::istreambuf_iterator<char>(file), {});
+  return busy_seconds(stat, cpus, sysconf(_SC_CLK_TCK));
+}
+
 OtherPrograms::OtherPrograms()
     : cpus_(available_cpus()), start_(Clock::now()), before_(used()) {}
 
 std::optional<double> OtherPrograms::used() const {
-  std::ifstream file("/proc/stat");
-  const std::string stat(std::istreambuf_iterator<char>(file), {});
-  const std::optional<double> busy = busy_seconds(stat, cpus_, sysconf(_SC_CLK_TCK));
+  const std::optional<double> busy = busy_seconds(cpus_);
   if (!busy) return std::nullopt;
   return *busy - processor_seconds() - processor_seconds_of_children();
 }
