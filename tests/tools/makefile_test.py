@@ -18,6 +18,10 @@ exit ${PYTHON_STATUS:-0}
 """,
     "bin/cmake": """echo cmake "$@" >>calls
 case "$*" in *--preset*) mkdir -p build/release build/debug; touch build/release/build.ninja build/debug/build.ninja ;; esac
+case "$*" in *"--build build/cuda "*)
+  mkdir -p build/cuda
+  printf '#!/bin/sh\\necho build/cuda/tests_gpu_libraries >>calls\\n' >build/cuda/tests_gpu_libraries
+  chmod +x build/cuda/tests_gpu_libraries ;; esac
 for preset in release debug; do
   for program in lockstep tests_train tests_train_resnets; do
     printf '#!/bin/sh\\necho build/%s/%s "$@" $LOCKSTEP_EXHAUSTIVE >>calls\\n' $preset $program >build/$preset/$program
@@ -100,7 +104,9 @@ class MakefileTest(unittest.TestCase):
         self.assertTrue((self.root / "build/gpu-kit/kit.json").exists())
 
     def test_the_cuda_build_compiles_the_tests_of_gpus(self):
-        self.assertIn("-DLOCKSTEP_GPU_KIT=ON", self.make("cuda")[1])
+        calls = self.make("cuda")[1]
+        self.assertIn("-DLOCKSTEP_GPU_KIT=ON", calls)
+        self.assertTrue(calls.endswith("build/cuda/tests_gpu_libraries\n"), calls)
 
     def test_dali_is_installed_before_the_build_is_configured(self):
         for goals, variables, installs in [(["dali"], {}, True), (["test", "test-all"], {}, True),
