@@ -67,6 +67,18 @@ TEST(BenchTable, TakesMediansOfTheEpochsBehindTheFirstOfAllRounds) {
   EXPECT_FALSE(row.oversubscribed);
 }
 
+TEST(BenchTable, TellsAPipelinesWaitsForAStageFromCommunication) {
+  json run = run_of(1, {5, 4});
+  run["epochs"][1]["phases"]["communication"] = 1.5;
+  run["epochs"][1]["phases"]["stage_waits"] = 1.25;
+  const BenchTableRow row = table_row_of(way_of(1, "pipeline"), {run.dump()}, 2);
+  EXPECT_DOUBLE_EQ(row.stage_waits_s, 1.25);
+  EXPECT_DOUBLE_EQ(row.exposed_communication_s.value(), 0.25);
+  EXPECT_THAT(bench_table_text({row}, {}, "table"), HasSubstr("wait for a stage, s"));
+  EXPECT_THAT(bench_table_text({table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)}, {}, "table"),
+              Not(HasSubstr("wait for a stage")));
+}
+
 TEST(BenchTable, TakesTheOnlyEpochWhereThereIsNoOther) {
   EXPECT_DOUBLE_EQ(table_row_of(way_of(1), {run_of(1, {5}).dump()}, 1).epoch_s, 5);
 }

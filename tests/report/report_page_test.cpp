@@ -232,7 +232,7 @@ TEST_F(ReportPage, KeepsSmallPicturesAsTheyAre) {
 }
 
 TEST_F(ReportPage, KnowsTheFiguresOfARun) {
-  write_sample_record(folder_, "run", {});
+  write_sample_record(folder_, "run", {.stage_waits = 0.05});
   const html::RunData run = html::read_run_data(folder_ / "run");
   EXPECT_EQ(run.name, "run");
   EXPECT_EQ(run.ranks, 2);
@@ -243,6 +243,8 @@ TEST_F(ReportPage, KnowsTheFiguresOfARun) {
   EXPECT_NEAR(run.epochs[1].processors, 0.95, 1e-9);
   ASSERT_EQ(run.epochs[1].phases.size(), html::phase_names().size());
   EXPECT_NEAR(run.epochs[1].phases.back(), 0.1, 1e-9);  // what no phase has
+  EXPECT_NEAR(run.epochs[1].phases[3], 0.15, 1e-9);     // communication
+  EXPECT_NEAR(run.epochs[1].phases[4], 0.05, 1e-9);     // a part of the record's communication
   EXPECT_NEAR(html::best_rate(run), 1020, 1e-9);
   ASSERT_TRUE(run.facts);
   EXPECT_NEAR(run.facts->data, 0.1, 1e-9);

@@ -19,6 +19,7 @@ struct SampleRecord {
   /// The first epoch's figure. Each epoch is a hundredth faster than the one before it.
   double images_per_second = 1000;
   std::string gpu = "null";  ///< of each epoch, as JSON
+  double stage_waits = 0;    ///< of each epoch
 };
 
 /// An epoch of 10 steps in 2 s: 0.2 s data, 0.6 s forward, 0.8 s backward, 0.2 s communication, 0.1
@@ -28,7 +29,8 @@ inline std::string sample_epoch(const SampleRecord& run, int epoch) {
              1.0 / epoch, R"(, "images_per_second": )",
              run.images_per_second * (1 + 0.01 * (epoch - 1)),
              R"(, "phases": {"data": 0.2, "forward": 0.6, "backward": 0.8, "communication": 0.2, )",
-             R"("optimizer": 0.1}, "processor_seconds": 1.9, "gpu": )", run.gpu,
+             R"("stage_waits": )", run.stage_waits,
+             R"(, "optimizer": 0.1}, "processor_seconds": 1.9, "gpu": )", run.gpu,
              R"(, "metrics": {"loss": )", 1.1 / epoch, R"(, "accuracy": )", 1 - 0.5 / epoch,
              R"(, "confusion": {"labels": ["a"], "rows": [[1]]}}, "rss_bytes": 1000000})");
 }

@@ -86,7 +86,11 @@ void read_epochs(const std::vector<RunJson>& epochs, int devices, BenchTableRow&
   row.most_epoch_s = std::ranges::max(seconds);
   row.images_per_second = needed_median_of(epochs, "/images_per_second");
   row.data_wait_s = needed_median_of(epochs, "/phases/data");
+  row.stage_waits_s = median_of(epochs, "/phases/stage_waits").value_or(0);
   row.exposed_communication_s = median_of(epochs, "/phases/communication");
+  if (row.exposed_communication_s) {
+    row.exposed_communication_s = std::max(*row.exposed_communication_s - row.stage_waits_s, 0.0);
+  }
   std::vector<double> busy;
   for (const RunJson& epoch : epochs) {
     busy.push_back(epoch.at("processor_seconds").get<double>() /

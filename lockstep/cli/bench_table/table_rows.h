@@ -45,8 +45,11 @@ struct BenchTableRow {
   /// rank, loader and kernels; absent where that has not been measured.
   std::optional<double> efficiency{};
   double data_wait_s = 0;  ///< of rank 0, in such an epoch
-  /// What rank 0 waited for messages in such an epoch; absent where the program does not report it.
+  /// What rank 0 waited for messages in such an epoch, without `stage_waits_s`; absent where the
+  /// program does not report it.
   std::optional<double> exposed_communication_s{};
+  /// What the workers of a pipeline waited for another stage, each on average; zero without one.
+  double stage_waits_s = 0;
   double seconds_to_first_step = 0;
   std::int64_t peak_rss_bytes = 0;  ///< of rank 0
   std::string error{};              ///< why there are no figures; empty where there are

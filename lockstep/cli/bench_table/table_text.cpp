@@ -51,6 +51,10 @@ bool has_kernels(const Rows& rows) {
   return std::ranges::any_of(rows, [](const auto& row) { return !row.way.fused_kernels; });
 }
 
+bool has_pipelines(const Rows& rows) {
+  return std::ranges::any_of(rows, [](const auto& row) { return row.stage_waits_s > 0; });
+}
+
 bool has_gpus(const Rows& rows) {
   return std::ranges::any_of(rows, [](const auto& row) { return row.gpu_utilisation.has_value(); });
 }
@@ -95,6 +99,10 @@ void add_epoch_columns(const Rows& rows, std::vector<Column>& columns) {
        }},
   };
   columns.insert(columns.end(), more.begin(), more.end());
+  if (has_pipelines(rows)) {
+    columns.push_back({"wait for a stage, s", false,
+                       [](const auto& row) { return fixed_text(row.stage_waits_s, 3); }});
+  }
   if (!has_gpus(rows)) return;
   columns.push_back(
       {"GPU", false, [](const auto& row) { return whole_percent(row.gpu_utilisation); }});
@@ -255,6 +263,7 @@ nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes&
       {"gpu_power_w", optional_json(row.gpu_power_w)},
       {"data_wait_s", row.data_wait_s},
       {"exposed_communication_s", optional_json(row.exposed_communication_s)},
+      {"stage_waits_s", row.stage_waits_s},
       {"seconds_to_first_step", row.seconds_to_first_step},
       {"peak_rss_bytes", row.peak_rss_bytes},
       {"peer", row.peer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.peer)},

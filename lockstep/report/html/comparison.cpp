@@ -130,13 +130,25 @@ std::size_t distance_of_bars(const Runs& runs) {
   return std::max<std::size_t>((epochs + kMostBars - 1) / kMostBars, 1);
 }
 
+// The places in phase_names() of those that some run has.
+std::vector<std::size_t> phases_of(const Runs& runs) {
+  std::vector<std::size_t> those;
+  for (std::size_t phase = 0; phase < phase_names().size(); ++phase) {
+    const auto has_it = [&](const EpochData& epoch) { return epoch.phases[phase] > 0; };
+    const bool in_some = std::ranges::any_of(
+        runs, [&](const RunData& run) { return std::ranges::any_of(run.epochs, has_it); });
+    if (in_some) those.push_back(phase);
+  }
+  return those;
+}
+
 Figure phases_figure(const Runs& runs) {
-  StackedBars bars{.title = "Phases of a step",
-                   .unit = "ms",
-                   .parts = phase_names(),
-                   .colors = phase_colors(phase_names())};
+  StackedBars bars{.title = "Phases of a step", .unit = "ms"};
+  const std::vector<std::size_t> phases = phases_of(runs);
+  for (const std::size_t phase : phases) bars.parts.push_back(phase_names()[phase]);
+  bars.colors = phase_colors(bars.parts);
   Table table{.titles = {"epoch"}};
-  table.titles.insert(table.titles.end(), phase_names().begin(), phase_names().end());
+  table.titles.insert(table.titles.end(), bars.parts.begin(), bars.parts.end());
   const std::size_t distance = distance_of_bars(runs);
   for (const RunData& run : runs) {
     for (std::size_t i = 0; i < run.epochs.size(); ++i) {
@@ -144,8 +156,8 @@ Figure phases_figure(const Runs& runs) {
       if (epoch.steps <= 0) continue;
       StackedBar bar{.name = str(runs.size() > 1 ? run.name + ", " : "", "epoch ", epoch.epoch)};
       Cells cells = {bar.name};
-      for (const double phase : epoch.phases) {
-        bar.parts.push_back(1e3 * phase / epoch.steps);
+      for (const std::size_t phase : phases) {
+        bar.parts.push_back(1e3 * epoch.phases[phase] / epoch.steps);
         cells.push_back(fixed_text(bar.parts.back(), 4));
       }
       if (i % distance == 0) bars.bars.push_back(std::move(bar));

@@ -13,6 +13,9 @@
 namespace lockstep::html {
 namespace {
 
+constexpr const char* kCommunication = "communication";
+constexpr const char* kStageWaits = "waits for a stage";
+
 using RecordJson = nlohmann::ordered_json;
 
 std::string setting_text(const RecordJson& value) {
@@ -44,10 +47,14 @@ EpochData epoch_of(const RecordJson& epoch) {
   if (data.seconds > 0) {
     data.processors = number_at(epoch, "processor_seconds").value_or(0) / data.seconds;
   }
+  const RecordJson& phases = epoch.at("phases");
+  const double stage_waits = number_at(phases, "stage_waits").value_or(0);
   const std::vector<std::string>& names = phase_names();
   for (std::size_t i = 0; i + 1 < names.size(); ++i) {
-    data.phases.push_back(
-        std::max(number_at(epoch.at("phases"), names[i].c_str()).value_or(0), 0.0));
+    double seconds = number_at(phases, names[i].c_str()).value_or(0);
+    if (names[i] == kStageWaits) seconds = stage_waits;
+    if (names[i] == kCommunication) seconds -= stage_waits;  // in the record a part of it
+    data.phases.push_back(std::max(seconds, 0.0));
   }
   const double known = std::accumulate(data.phases.begin(), data.phases.end(), 0.0);
   data.phases.push_back(std::max(data.seconds - known, 0.0));
@@ -113,8 +120,8 @@ std::string name_of(const RunPlace& place) {
 }  // namespace
 
 const std::vector<std::string>& phase_names() {
-  static const std::vector<std::string> names = {"data",          "forward",   "backward",
-                                                 "communication", "optimizer", "other"};
+  static const std::vector<std::string> names = {
+      "data", "forward", "backward", kCommunication, kStageWaits, "optimizer", "other"};
   return names;
 }
 

@@ -27,7 +27,8 @@ struct EpochData {
   std::map<std::string, double> metrics{};  ///< of the evaluation, without what is no number
 };
 
-/// "data", "forward", "backward", "communication", "optimizer", "other".
+/// "data", "forward", "backward", "communication" (without the next), "waits for a stage" (of a
+/// pipeline), "optimizer", "other".
 const std::vector<std::string>& phase_names();
 
 struct RunData {
