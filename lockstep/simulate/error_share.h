@@ -11,9 +11,10 @@ enum class Wire {
 };
 
 /// The share by which predictions of a step missed what it then took, |predicted / measured - 1|:
-/// nine in ten of those over such a wire missed by at most that, rounded up to a whole percent. It
-/// is from the 162 predictions in docs/benchmarks/simulate.md, all for two ranks, and counts the
-/// disturbed ones. `has_small_buckets`: the gradients travel in several buckets of less than 64 KiB
+/// nineteen in twenty of those over such a wire missed by at most that, rounded up to a whole
+/// percent, so that an interval holds nine in ten later ones. It is from the 162 predictions of the
+/// first three rounds in docs/benchmarks/simulate.md, all for two ranks, and counts the disturbed
+/// ones. `has_small_buckets`: the gradients travel in several buckets of less than 64 KiB
 /// on average, each of which waits for a thread that wakes up, unless the wire is shared memory.
 double error_share(Wire wire, bool has_small_buckets);
 

@@ -28,13 +28,15 @@ std::vector<std::string> cells_of(const std::string& line) {
   return cells;
 }
 
-// The errors of the predictions on the page, by kind, from the least on: a row is net, batch, wire,
-// strategy, bucket, predicted, interval, communication, measured, error, in the interval.
+// The errors of the predictions of the page's first three rounds, by kind, from the least on: a row
+// is net, batch, wire, strategy, bucket, predicted, interval, communication, measured, error, in the
+// interval. The rounds after them check the intervals that follow from these errors.
 std::map<KindOfRow, std::vector<double>> errors_of_the_page() {
   constexpr std::size_t kCells = 12;  // with what stands before the first bar
   std::map<KindOfRow, std::vector<double>> errors;
   std::ifstream page(LOCKSTEP_VALIDATION);
   for (std::string line; std::getline(page, line);) {
+    if (line == "### Round 4") break;
     const std::vector<std::string> cells = cells_of(line);
     if (cells.size() != kCells || (cells[1] != "mnist" && cells[1] != "resnet18")) continue;
     const Wire wire = cells[3] == "shm"    ? Wire::kSharedMemory
@@ -48,7 +50,7 @@ std::map<KindOfRow, std::vector<double>> errors_of_the_page() {
   return errors;
 }
 
-TEST(ErrorShare, HoldsNineInTenOfTheCheckedPredictions) {
+TEST(ErrorShare, HoldsNineteenInTwentyOfTheCheckedPredictions) {
   const auto errors = errors_of_the_page();
   ASSERT_EQ(errors.size(), 4U) << LOCKSTEP_VALIDATION;
   std::size_t predictions = 0;
@@ -57,7 +59,7 @@ TEST(ErrorShare, HoldsNineInTenOfTheCheckedPredictions) {
     const double share = error_share(wire, has_small_buckets);
     predictions += those.size();
     const auto place =
-        static_cast<std::size_t>(std::ceil(0.9 * static_cast<double>(those.size()))) - 1;
+        static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(those.size()))) - 1;
     EXPECT_LE(those[place], share) << "kind " << static_cast<int>(wire);
     EXPECT_GT(those[place], share - 0.01) << "no smaller percent holds as many";
   }

@@ -93,8 +93,8 @@ std::string notes_text(const SimulateSettings& settings, const SimulateResult& r
   const char* const bullet = settings.format == "markdown" ? "- " : "";
   std::string text =
       str(bullet,
-          "Interval: nine in ten of the predictions that were checked, on 2 ranks over a wire of "
-          "this kind, were as near (docs/simulate.md).\n");
+          "Interval: nineteen in twenty of the predictions that were checked, on 2 ranks over a "
+          "wire of this kind, were as near (docs/simulate.md).\n");
   for (const std::string& note : result.extrapolations) {
     text += str(bullet, "Extrapolated: ", note, ".\n");
   }
