@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -26,7 +28,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lockstep::testing_support::far_device {
@@ -103,6 +108,28 @@ std::recursive_mutex& stream_mutex() {
 }
 std::atomic<int> holds{0};
 
+// The device's time: each piece of work takes a millisecond.
+std::atomic<std::int64_t> work_done{0};
+
+// --- Waits of the host ---------------------------------------------------------------------------
+
+std::mutex waits_mutex;  // guards the next
+std::vector<std::string> all_waits;
+thread_local int operators_on_copies = 0;  // whose reads stand for no wait of a real device
+thread_local const char* name_of_reads = "copy to the host";
+
+void note_wait(const std::string& name) {
+  if (operators_on_copies > 0) return;
+  const std::scoped_lock lock(waits_mutex);
+  all_waits.push_back(name);
+}
+
+// While it lives, copies of this thread are part of an operator.
+struct OperatorOnCopies {
+  OperatorOnCopies() { ++operators_on_copies; }
+  ~OperatorOnCopies() { --operators_on_copies; }
+};
+
 // A stream's work, in its order. It runs when somebody waits for a later point.
 class Queue {
  public:
@@ -126,6 +153,7 @@ class Queue {
       const auto work = std::move(pending_.front());
       pending_.pop_front();
       work();
+      ++work_done;
       ++done_;
     }
   }
@@ -156,6 +184,7 @@ struct FarEvent {
   Queue* queue = nullptr;
   std::uint64_t point = 0;
   int questions = 0;
+  std::shared_ptr<double> reached_ms{};  // of an event that knows the time
 };
 
 class FarGuard final : public c10::impl::DeviceGuardImplInterface {
@@ -198,10 +227,19 @@ class FarGuard final : public c10::impl::DeviceGuardImplInterface {
     delete static_cast<FarEvent*>(event);
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
-              c10::EventFlag) const override {
+              c10::EventFlag flag) const override {
     if (*event == nullptr) *event = new FarEvent();
     Queue& queue = queue_of(stream);
-    *static_cast<FarEvent*>(*event) = {&queue, queue.end(), 0};
+    if (flag != c10::EventFlag::BACKEND_DEFAULT) {
+      *static_cast<FarEvent*>(*event) = {&queue, queue.end(), 0, nullptr};
+      return;
+    }
+    auto reached = std::make_shared<double>(0);
+    const auto point = queue.push([reached] { *reached = static_cast<double>(work_done); });
+    *static_cast<FarEvent*>(*event) = {&queue, point, 0, std::move(reached)};
+  }
+  double elapsedTime(void* earlier, void* later, c10::DeviceIndex) const override {
+    return *static_cast<FarEvent*>(later)->reached_ms - *static_cast<FarEvent*>(earlier)->reached_ms;
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
@@ -215,11 +253,12 @@ class FarGuard final : public c10::impl::DeviceGuardImplInterface {
     FarEvent& asked = *static_cast<FarEvent*>(event);
     if (asked.queue->has_reached(asked.point)) return true;
     if (holds > 0 || ++asked.questions < 2) return false;
-    synchronizeEvent(event);
+    asked.queue->run_to(asked.point);
     return true;
   }
   void synchronizeEvent(void* event) const override {
     const FarEvent& awaited = *static_cast<FarEvent*>(event);
+    if (!awaited.queue->has_reached(awaited.point)) note_wait("wait for an event");
     awaited.queue->run_to(awaited.point);
   }
   bool queryStream(const c10::Stream& stream) const override {
@@ -228,6 +267,7 @@ class FarGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     Queue& queue = queue_of(stream);
+    note_wait("wait for a stream");
     queue.run_to(queue.end());
   }
 };
@@ -318,6 +358,11 @@ class FarHooks final : public at::PrivateUse1HooksInterface {
   }
   bool isPinnedPtr(const void* data) const override { return PinnedAllocator::owns(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+  // For seeds. What draws numbers runs on the CPU and draws from the CPU's generator.
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    static const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
+    return generator;
+  }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     c10::DataPtr larger = storage.allocator()->allocate(bytes);
     const std::size_t kept = std::min(bytes, storage.nbytes());
@@ -332,7 +377,6 @@ class FarHooks final : public at::PrivateUse1HooksInterface {
 // --- Operators -----------------------------------------------------------------------------------
 
 std::atomic<std::int64_t> blocking_read_count{0};
-thread_local int operators_on_copies = 0;  // whose reads stand for no wait of a real device
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
@@ -375,14 +419,14 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   return at::cpu::set_(self, source);
 }
 
-// The memory behind a tensor, as one of the host. Holds the tensor.
+// The memory behind a tensor, as one of the host. Holds that memory: the tensor may get another.
 at::Tensor near(const at::Tensor& tensor) {
   if (!tensor.is_privateuseone() || tensor.numel() == 0) {
     return tensor.is_privateuseone() ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU))
                                      : tensor.detach();
   }
   return at::from_blob(far_memory().near(tensor.const_data_ptr()), tensor.sizes(),
-                       tensor.strides(), [tensor](void*) {},
+                       tensor.strides(), [storage = tensor.storage()](void*) {},
                        tensor.options().device(at::kCPU).requires_grad(false));
 }
 
@@ -392,33 +436,75 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const bool reads = to.is_cpu();
   // Of memory that is not pinned a driver would make a copy first.
   const at::Tensor source = from.is_cpu() && !from.is_pinned() ? from.clone() : from;
-  const std::uint64_t point = queue.push([source, to] {
+  const std::uint64_t point = queue.push([source = near(source), target = near(to)] {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    near(to).copy_(near(source));
+    target.copy_(source);
   });
-  if (!reads) return to;
+  if (!reads) {
+    if (from.is_cpu() && !(non_blocking && from.is_pinned())) note_wait("copy from the host");
+    return to;
+  }
   if (non_blocking && to.is_pinned()) return to;
   if (operators_on_copies == 0) blocking_read_count += 1;
+  note_wait(name_of_reads);
   queue.run_to(point);
   return to;
 }
+
+// So that Module::to() moves parameters, as between a CPU and a GPU.
+bool has_compatible_type(const at::Tensor&, const at::Tensor&) { return true; }
 
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   to.resize_(from.sizes());
   return to.copy_(from);
 }
 
-at::Scalar local_scalar(const at::Tensor& self) { return self.cpu().item(); }
+at::Scalar local_scalar(const at::Tensor& self) {
+  const char* const before = std::exchange(name_of_reads, "item");
+  const at::Tensor value = self.cpu();
+  name_of_reads = before;
+  return value.item();
+}
+
+// Their results' shapes, or the results themselves, are the host's.
+bool reads_on_host(const std::string& name) {
+  static const std::set<std::string> names = {
+      "aten::nonzero",       "aten::masked_select",      "aten::equal",   "aten::_unique2",
+      "aten::unique_dim",    "aten::unique_consecutive", "aten::bincount"};
+  return names.contains(name);
+}
 
 void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  ++operators_on_copies;
-  try {
-    at::native::cpu_fallback(op, stack);
-  } catch (...) {
-    --operators_on_copies;
-    throw;
-  }
-  --operators_on_copies;
+  if (reads_on_host(op.schema().name())) note_wait(op.schema().name());
+  const OperatorOnCopies on_copies;
+  at::native::cpu_fallback(op, stack);
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, std::int64_t groups) {
+  const OperatorOnCopies on_copies;
+  const std::optional<at::Tensor> near_bias =
+      bias && bias->defined() ? std::optional(bias->cpu()) : std::nullopt;
+  return at::convolution(input.cpu(), weight.cpu(), near_bias, stride, padding, dilation,
+                         transposed, output_padding, groups)
+      .to(input.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, std::int64_t groups, std::array<bool, 3> mask) {
+  const OperatorOnCopies on_copies;
+  const std::int64_t channels = weight.size(0);
+  const auto [of_input, of_weight, of_bias] = at::convolution_backward(
+      gradient.cpu(), input.cpu(), weight.cpu(), at::IntArrayRef(channels), stride, padding,
+      dilation, transposed, output_padding, groups, mask);
+  const auto there = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(input.device()) : tensor;
+  };
+  return {there(of_input), there(of_weight), there(of_bias)};
 }
 
 }  // namespace
@@ -435,7 +521,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Tensor", &set_tensor);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
   library.impl("_local_scalar_dense", &local_scalar);
+  library.impl("convolution_overrideable", &convolution);
+  library.impl("convolution_backward_overrideable", &convolution_backward);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+}
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
@@ -458,7 +555,26 @@ void install() {
 
 torch::Device device(int index) { return {kType, static_cast<c10::DeviceIndex>(index)}; }
 std::int64_t blocking_reads() { return blocking_read_count; }
+std::vector<std::string> waits() {
+  const std::scoped_lock lock(waits_mutex);
+  return all_waits;
+}
 int current_device() { return current_index; }
+
+void move_to(torch::nn::Module& module, torch::Device device) {
+  struct Metadata : c10::TensorImpl {
+    static void copy(const at::Tensor& from, const at::Tensor& to) {
+      copy_tensor_metadata(from.unsafeGetTensorImpl(), to.unsafeGetTensorImpl(),
+                           to.unsafeGetTensorImpl()->version_counter(),
+                           /*allow_tensor_metadata_change=*/true);
+    }
+  };
+  for (const auto& tensors : {module.parameters(), module.buffers()}) {
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.device() != device) Metadata::copy(tensor.detach().to(device), tensor);
+    }
+  }
+}
 
 Hold::Hold() { ++holds; }
 Hold::~Hold() { --holds; }

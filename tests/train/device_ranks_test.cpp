@@ -52,6 +52,7 @@ Weights weights_after_steps(const std::string& strategy_name, bool on_devices) {
     if (group.shares_memory() == on_devices) throw Error("shares_memory() is wrong");
     const auto strategy = make_strategy(strategy_name, group);
     ClassificationTask task(net_of_ranks(), ClassificationLoss::kNegativeLogLikelihood);
+    if (on_devices) far_device::move_to(task.module(), device);
     strategy->place(task.module(), device);
     strategy->attach(task, {.device = device});
     const auto optimizer = strategy->make_optimizer(AdamOptions{.lr = 0.001});
