@@ -183,6 +183,7 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
   EXPECT_TRUE(captured->is_completed());
   EXPECT_EQ(rank.library->work(0)->questions, 0);
   EXPECT_EQ(rank.library->work(1)->questions, 0);
+  EXPECT_EQ(device->illegal_questions, 0);
   EXPECT_EQ(rank.library->work(0)->blocking_waits, 0);
 }
 

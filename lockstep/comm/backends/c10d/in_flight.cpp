@@ -143,6 +143,7 @@ std::vector<InFlight::Operation> InFlight::stop() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  const Lock lock(mutex_);  // the watchdog's thread may still judge
   std::vector<Operation> rest(operations_.begin(), operations_.end());
   operations_.clear();
   return rest;
