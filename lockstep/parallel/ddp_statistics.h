@@ -14,7 +14,7 @@
 namespace lockstep {
 
 /// Times are medians over the measured steps of this rank, in milliseconds since the first gradient of a
-/// backward.
+/// backward: on a device those at which it did the work.
 struct BucketStatistics {
   std::size_t index = 0;  ///< in the order of reduction
   std::size_t parameters = 0;

@@ -125,7 +125,9 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     if (buffers_->empty()) buffers_.reset();
   }
   if (group_.size() > 1 && options.sync_batch_norm) {
-    // Or its few numbers would wait behind whole buckets.
+    // Or its few numbers would wait behind whole buckets. Over NCCL, kernels of both groups are on the
+    // device at once: all ranks start them in backward's order, and each takes a few multiprocessors
+    // only, so that neither keeps the other from running.
     std::vector<int> all(static_cast<std::size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
     sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
@@ -179,13 +181,20 @@ void DdpCore::step_without_backward() {
 
 double DdpCore::communication_seconds() const { return reducer_->times().exposed_seconds(); }
 
-DdpStatistics DdpCore::statistics() { return summarize(reducer_->grad_buckets(), reducer_->times(), group_); }
+void DdpCore::settle_times() { reducer_->settle_times(); }
+
+DdpStatistics DdpCore::statistics() {
+  settle_times();
+  return summarize(reducer_->grad_buckets(), reducer_->times(), group_);
+}
 
 void DdpCore::write_trace(const std::filesystem::path& path) {
+  settle_times();
   write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
 }
 
 std::vector<Span> DdpCore::spans(const std::string& group_name) const {
+  reducer_->settle_times();
   std::vector<Span> spans = ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
   // Nothing is reduced in backward: ZeRO's step reads what the ranks share, between barriers.
   if (options_.parameter_memory == ParameterMemory::kShared && group_.size() > 1) {

@@ -83,8 +83,11 @@ class DdpCore {
   /// Collective where the module has buffers and DdpOptions::broadcast_buffers is set.
   void broadcast_buffers();
 
-  /// Seconds of communication that backward did not hide, since construction.
+  /// Seconds of communication that backward did not hide, since construction. On a device, whose time
+  /// this is: of the steps before the last settle_times().
   double communication_seconds() const;
+  /// Waits for the device until the times of all steps are known. Does nothing on a CPU.
+  void settle_times();
   /// Seconds in which the constructor gave all ranks rank 0's parameters and buffers.
   double synchronization_seconds() const { return synchronization_seconds_; }
   /// Collective. What communication costs and who waits for whom; see ddp_statistics.h.

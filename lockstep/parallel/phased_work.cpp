@@ -41,14 +41,18 @@ std::exception_ptr PhasedWork::error() const {
   return error_ || !current_ ? error_ : current_->error();
 }
 
-void wait_for_all(const std::vector<std::shared_ptr<Work>>& works) {
+void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
+                  const std::function<void(std::size_t)>& waited) {
   for (bool more = true; more;) {
     more = false;
     for (const auto& work : works) {
       if (auto* phased = dynamic_cast<PhasedWork*>(work.get())) more = phased->advance() || more;
     }
   }
-  for (const auto& work : works) work->wait();
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    works[i]->wait();
+    if (waited) waited(i);
+  }
 }
 
 }  // namespace lockstep

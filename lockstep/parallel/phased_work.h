@@ -40,7 +40,9 @@ class PhasedWork final : public Work {
 };
 
 /// Calls advance() of all works that have phases, round after round, so that every work's next phase is
-/// under way before any is waited for, and then waits for all. Throws the first error.
-void wait_for_all(const std::vector<std::shared_ptr<Work>>& works);
+/// under way before any is waited for, and then waits for all, in their order, and calls `waited` with
+/// the index of each. Throws the first error.
+void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
+                  const std::function<void(std::size_t)>& waited = {});
 
 }  // namespace lockstep

@@ -293,7 +293,9 @@ void Reducer::State::on_backward_end() {
 void Reducer::State::finish() {
   times.computed();
   if (learns()) learn_graph();
-  wait_for_all(works_);
+  wait_for_all(works_, [this](std::size_t bucket) {
+    if (times.is_on_device() && bucket >= ended_) times.end(bucket);
+  });
   if (used_ && !union_known_) {
     used_->finish();
     union_known_ = options_.static_graph;
@@ -326,7 +328,7 @@ void Reducer::State::take_results() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (!slot.unused && !slot.sparse) continue;
-    const bool wanted = !used_ || used_->anywhere(i) || slot.gradient().defined();
+    const bool wanted = !used_ || slot.gradient().defined() || used_->anywhere(i);
     if (slot.sparse) {
       if (wanted) slot.gradient() = *slot.mean;
       slot.mean->reset();
@@ -398,6 +400,7 @@ void Reducer::require_idle() const { state_->require_idle(); }
 void Reducer::reduce_without_backward() { state_->reduce_without_backward(); }
 const std::vector<GradBucket>& Reducer::grad_buckets() const { return state_->buckets; }
 const StepRecorder& Reducer::times() const { return state_->times; }
+void Reducer::settle_times() const { state_->times.settle(); }
 std::int64_t Reducer::arrivals() const { return state_->arrivals; }
 
 }  // namespace lockstep

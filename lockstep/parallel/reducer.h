@@ -70,6 +70,8 @@ class Reducer {
   /// names changes with the rebuild.
   const std::vector<GradBucket>& grad_buckets() const;
   const StepRecorder& times() const;
+  /// Waits for the device, whose times() are known afterwards; see StepRecorder::settle().
+  void settle_times() const;
   /// Counts gradients that have arrived, with and without communication.
   std::int64_t arrivals() const;
 

@@ -27,6 +27,7 @@ Reducer::State::State(std::vector<NamedParameter> parameters, const std::vector<
     if (sparse[i]) slots_.back().mean = std::make_shared<torch::Tensor>();
   }
   if (options.find_unused_parameters || options.static_graph) used_.emplace(slots_.size(), group_);
+  times.measure_on(tensors_.front().device());
   make_buckets(reverse_order(slots_.size()));
 }
 

@@ -13,10 +13,12 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/sync_batch_norm_kernels.h>
 
 namespace lockstep {
 namespace {
 
+namespace kernels = sync_batch_norm_kernels;
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -118,6 +120,10 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     ProcessGroup group = settings.group;
     const Tensor weight = given_weight.value_or(Tensor());
     const Tensor bias = given_bias.value_or(Tensor());
+    context->saved_data["has_bias"] = bias.defined();
+    context->saved_data["eps"] = settings.eps;
+    context->saved_data["group"] = held(group);
+    if (kernels::are_for(input)) return forward_by_kernels(context, input, weight, bias, settings);
     const Statistics statistics = of_all_ranks(input, group);
     if (statistics.count <= 1) {
       throw ConfigError(lockstep::str(
@@ -136,19 +142,44 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
                                          per_channel(factor, input));
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = statistics.count;
-    context->saved_data["has_bias"] = bias.defined();
-    context->saved_data["eps"] = settings.eps;
-    context->saved_data["group"] = held(group);
     return output.to(input.scalar_type());
   }
 
   // The engine records a backward of which a graph was requested (create_graph).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return torch::GradMode::is_enabled() ? recorded_backward(context, gradients)
-                                         : fused_backward(context, gradients);
+    if (torch::GradMode::is_enabled()) return recorded_backward(context, gradients);
+    return context->get_saved_variables().size() == kSavedByKernels
+               ? backward_by_kernels(context, gradients)
+               : fused_backward(context, gradients);
   }
 
  private:
+  // On a device: input, weight, mean, inverse and counts. The count of a CPU is a number.
+  static constexpr std::size_t kSavedByKernels = 5;
+
+  static Tensor forward_by_kernels(AutogradContext* context, const Tensor& given,
+                                   const Tensor& weight, const Tensor& bias,
+                                   const Settings& settings) {
+    ProcessGroup group = settings.group;
+    const Tensor input = kernels::laid_out(given);
+    const kernels::Statistics statistics =
+        kernels::gather(input, settings.running_mean, settings.running_var, settings.momentum,
+                        settings.eps, group);
+    context->save_for_backward(
+        {input, weight, statistics.mean, statistics.inverse, statistics.counts});
+    return kernels::normalise(input, weight, bias, statistics, settings.eps);
+  }
+
+  static variable_list backward_by_kernels(AutogradContext* context,
+                                           const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    ProcessGroup group = group_held(context->saved_data["group"]);
+    const kernels::Gradients own =
+        kernels::backward(gradients[0], saved[0], saved[1],
+                          {.mean = saved[2], .inverse = saved[3], .counts = saved[4]}, group);
+    return returned(context, saved[0], saved[1], own.input, own.weight, own.bias);
+  }
+
   // The gradient through the statistics needs two sums over the values of all ranks: of dy, and of dy
   // times the normalised input (Ioffe, Szegedy 2015, section 3).
   static variable_list fused_backward(AutogradContext* context, const variable_list& gradients) {
@@ -183,9 +214,10 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     const auto type = working_type(input);
     const auto dimensions = all_but_channels(input);
     const ProcessGroup group = group_held(context->saved_data["group"]);
-    const double count = context->saved_data["count"].toDouble();
     const auto mean_of = [&](const Tensor& part) {
-      return SumOfAllRanks::apply(part, group) / count;
+      const Tensor sum = SumOfAllRanks::apply(part, group);
+      return saved.size() == kSavedByKernels ? sum / saved[4].sum()
+                                             : sum / context->saved_data["count"].toDouble();
     };
     const Tensor x = input.to(type);
     const Tensor dy = gradients[0].to(type);

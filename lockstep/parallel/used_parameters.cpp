@@ -6,6 +6,24 @@
 #include <algorithm>
 
 namespace lockstep {
+namespace {
+
+// A copy from the host would wait for the device. Mostly all parameters are used, and what is not
+// lies together.
+void fill_on_device(const std::vector<bool>& used, const torch::Tensor& flags) {
+  flags.fill_(1);
+  for (std::size_t begin = 0; begin < used.size();) {
+    std::size_t end = begin + 1;
+    while (end < used.size() && used[end] == used[begin]) ++end;
+    if (!used[begin]) {
+      flags.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin))
+          .zero_();
+    }
+    begin = end;
+  }
+}
+
+}  // namespace
 
 std::vector<bool> parameters_in_graph(const std::vector<torch::Tensor>& parameters) {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
@@ -33,18 +51,31 @@ UsedParameters::UsedParameters(std::size_t count, ProcessGroup group)
 
 void UsedParameters::start(const std::vector<bool>& used) {
   const torch::NoGradGuard no_grad;
-  torch::Tensor local = torch::empty({static_cast<std::int64_t>(used.size())}, torch::kUInt8);
-  std::copy(used.begin(), used.end(), local.data_ptr<std::uint8_t>());
-  flags_.copy_(local);
+  if (flags_.is_cpu()) {
+    std::copy(used.begin(), used.end(), flags_.data_ptr<std::uint8_t>());
+  } else {
+    fill_on_device(used, flags_);
+  }
   work_ = group_.async_all_reduce(flags_, ReduceOp::kMax);
 }
 
 void UsedParameters::finish() {
   work_->wait();
   work_.reset();
+  is_read_ = false;
+  if (flags_.is_cpu()) read();
+}
+
+void UsedParameters::read() {
   const torch::Tensor flags = flags_.cpu();
-  const auto* begin = flags.data_ptr<std::uint8_t>();
+  const auto* begin = flags.const_data_ptr<std::uint8_t>();
   std::copy(begin, begin + used_.size(), used_.begin());
+  is_read_ = true;
+}
+
+bool UsedParameters::anywhere(std::size_t index) {
+  if (!is_read_) read();
+  return used_[index];
 }
 
 }  // namespace lockstep

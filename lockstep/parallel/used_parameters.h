@@ -21,17 +21,22 @@ class UsedParameters {
   /// Collective.
   UsedParameters(std::size_t count, ProcessGroup group);
 
-  /// Collective. Starts the union with this rank's set.
+  /// Collective. Starts the union with this rank's set. Does not wait for a device.
   void start(const std::vector<bool>& used);
-  /// Waits for what start() began.
+  /// Waits for what start() began, as Work::wait() does: over NCCL the current stream waits, not the
+  /// caller.
   void finish();
-  /// Whether any rank uses parameter `index`.
-  bool anywhere(std::size_t index) const { return used_[index]; }
+  /// Whether any rank uses parameter `index`. On a device the first question after a finish() waits
+  /// for the device; a rank that uses all parameters itself need not ask.
+  bool anywhere(std::size_t index);
 
  private:
+  void read();
+
   ProcessGroup group_;
   torch::Tensor flags_;  // uint8 [count], in symmetric memory
   WorkPtr work_;
+  bool is_read_ = true;  // used_ has what flags_ has
   std::vector<bool> used_;
 };
 

@@ -63,10 +63,15 @@ const std::vector<GradBucket>& flat_buckets(const DdpCore& core) {
   return buckets;
 }
 
-// In pieces: a sum of millions of squares needs more than float32, but not as memory.
+// The sum over the ranks must not overflow, so it is of float64.
 torch::Tensor sum_of_squares(const Tensors& gradients, torch::Device device) {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 16;
   auto sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kFloat64).device(device));
+  // A device's kernel for norms takes all tensors at once and adds in pieces by itself.
+  if (!device.is_cpu() && !gradients.empty()) {
+    return sum.add_(get_total_norm(gradients).to(torch::kFloat64).square_());
+  }
+  // In pieces: a sum of millions of squares needs more than float32, but not as memory.
+  constexpr std::int64_t kPiece = std::int64_t{1} << 16;
   for (const torch::Tensor& gradient : gradients) {
     for (const torch::Tensor& piece : gradient.split(kPiece)) {
       sum += torch::linalg_vector_norm(piece, 2, {}, false, torch::kFloat64).square();

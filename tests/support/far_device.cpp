@@ -528,6 +528,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(addmm, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
 }

@@ -11,7 +11,10 @@ using torch::Tensor;
 
 constexpr std::int64_t kAlignment = 64;  // in elements: Q begins at a cache line in any type
 
-bool all_finite(const Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
+Tensor all_finite_on_device(const Tensor& tensor) { return tensor.isfinite().all(); }
+
+// Waits for the device of `tensor`.
+bool all_finite(const Tensor& tensor) { return all_finite_on_device(tensor).item<bool>(); }
 
 torch::Tensor wide(const Tensor& tensor) {
   const bool half =
@@ -138,7 +141,11 @@ void PowerSgdBucket::begin(const std::vector<Tensor>& gradients) {
 bool PowerSgdBucket::compute_q(const std::vector<Tensor>& gradients) {
   for (std::size_t i = 0; i < whole_.size(); ++i)
     as_matrix(gradients[whole_[i]]).copy_(whole_copies_[i]);
-  if (!all_finite(first_message.narrow(0, 0, p_elements_))) {
+  const Tensor p = first_message.narrow(0, 0, p_elements_);
+  if (is_on_device()) {
+    is_finite_ = all_finite_on_device(p);
+    former_q_ = second_message.clone();
+  } else if (!all_finite(p)) {
     begin_anew(gradients);
     return false;
   }
@@ -151,7 +158,19 @@ bool PowerSgdBucket::compute_q(const std::vector<Tensor>& gradients) {
 
 void PowerSgdBucket::finish(const std::vector<Tensor>& gradients) {
   // In float16 Q may overflow where neither the gradients nor P do.
-  if (!all_finite(second_message)) return begin_anew(gradients);
+  if (is_on_device()) {
+    is_finite_.logical_and_(all_finite_on_device(second_message));
+    decompress(gradients);
+    undo_on_device(gradients);
+  } else if (all_finite(second_message)) {
+    decompress(gradients);
+  } else {
+    begin_anew(gradients);
+  }
+}
+
+// Gradients become P Q^T, errors what they lack.
+void PowerSgdBucket::decompress(const std::vector<Tensor>& gradients) {
   for (Batch& batch : batches_) {
     const Tensor q_transposed = batch.q.transpose(1, 2);
     if (batch.members.size() == 1) {
@@ -167,6 +186,20 @@ void PowerSgdBucket::finish(const std::vector<Tensor>& gradients) {
     }
     batch.input.reset();
   }
+}
+
+// What begin_anew() does, where only the device knows whether it must be done.
+void PowerSgdBucket::undo_on_device(const std::vector<Tensor>& gradients) {
+  second_message.copy_(torch::where(is_finite_, second_message, former_q_));
+  for (Batch& batch : batches_) {
+    if (batch.error.defined()) batch.error.masked_fill_(is_finite_.logical_not(), 0);
+    for (const std::size_t i : batch.members) {
+      gradients[i].masked_fill_(is_finite_.logical_not(),
+                                std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  former_q_.reset();
+  is_finite_.reset();
 }
 
 // One value that is not finite would stay in Q and in the error for ever.

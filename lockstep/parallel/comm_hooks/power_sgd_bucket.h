@@ -41,11 +41,13 @@ class PowerSgdBucket {
   /// Adds the errors; P = M Q; copies what travels whole.
   void begin(const std::vector<torch::Tensor>& gradients);
   torch::Tensor first_message;  ///< P and what travels whole; becomes the mean
-  /// False if the first message is not finite in P: then gradients are NaN, and the errors zero.
+  /// False if the first message is not finite in P: then gradients are NaN, and the errors zero. On a
+  /// device, which nobody waits for, always true.
   [[nodiscard]] bool compute_q(const std::vector<torch::Tensor>& gradients);
   torch::Tensor second_message;  ///< Q; becomes the mean
   /// Gradients become P Q^T, errors what they lack; as in compute_q() if the second message is not
-  /// finite, and then Q is no more known. Both messages, and so both decisions, are all ranks'.
+  /// finite, and then Q is no more known. Both messages, and so both decisions, are all ranks'. On a
+  /// device the same comes of either message, by arithmetic, but Q is what it was before the step.
   void finish(const std::vector<torch::Tensor>& gradients);
 
   std::uint64_t layout() const { return layout_; }
@@ -57,6 +59,9 @@ class PowerSgdBucket {
 
  private:
   void begin_anew(const std::vector<torch::Tensor>& gradients);
+  void decompress(const std::vector<torch::Tensor>& gradients);
+  void undo_on_device(const std::vector<torch::Tensor>& gradients);
+  bool is_on_device() const { return !first_message.is_cpu(); }
 
   PowerSgdOptions options_;
   std::uint64_t layout_;
@@ -65,6 +70,9 @@ class PowerSgdBucket {
   std::vector<torch::Tensor> whole_copies_;  // of these, in the first message
   std::int64_t p_elements_ = 0, whole_elements_ = 0, q_elements_ = 0, q_begin_ = 0;
   std::int64_t before_ = 0, after_ = 0;
+  // On a device, while a step is under way:
+  torch::Tensor former_q_;   // the second message before the step
+  torch::Tensor is_finite_;  // whether both messages are, a bool
 };
 
 }  // namespace lockstep

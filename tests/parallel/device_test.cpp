@@ -1,0 +1,343 @@
+// What this room does on a device, by one without hardware: the results are those of a CPU, and the
+// host waits for nothing.
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/comm_hooks/power_sgd.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/step_recorder.h>
+#include <lockstep/parallel/sync_batch_norm.h>
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
+#include <tests/parallel/batch_norm_kernels.h>
+#include <tests/parallel/layers.h>
+#include <tests/support/far_device.h>
+#include <tests/support/groups.h>
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  lockstep::testing_support::add_batch_norm_kernels(library);
+}
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing_support::environment_of;
+using testing_support::input_of;
+using testing_support::Layers;
+using testing_support::no_errors;
+using testing_support::run_threads;
+using torch::Tensor;
+namespace far_device = testing_support::far_device;
+
+class OnADevice : public testing::Test {
+ protected:
+  OnADevice() { far_device::install(); }
+};
+
+ProcessGroup group_on(torch::Device device) {
+  return init_process_group({.device = device, .environment = WorkerEnvironment{}});
+}
+
+// Each rank is a thread. A backward on a device runs on that device's thread of LibTorch, so that
+// each rank has a device of its own.
+std::vector<std::string> run_ranks(bool on_devices,
+                                   const std::function<void(ProcessGroup, torch::Device)>& body) {
+  const int fd = listen_on("127.0.0.1", 0);
+  return run_threads(2, [&](int rank) {
+    const torch::Device device = on_devices ? far_device::device(rank) : torch::Device(torch::kCPU);
+    body(init_process_group({.backend = "shm",
+                             .timeout = std::chrono::seconds(30),
+                             .device = device,
+                             .environment = environment_of(rank, 2, fd)}),
+         device);
+  });
+}
+
+template <class Function>
+std::vector<std::string> waits_of(Function&& function) {
+  const auto before = static_cast<std::ptrdiff_t>(far_device::waits().size());
+  function();
+  std::vector<std::string> waits = far_device::waits();
+  waits.erase(waits.begin(), waits.begin() + before);
+  return waits;
+}
+
+Tensor random_of(at::IntArrayRef shape, std::uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return torch::randn(shape, generator).mul_(3).add_(2);
+}
+
+void expect_close(const std::vector<Tensor>& ours, const std::vector<Tensor>& expected,
+                  double tolerance, const std::string& name) {
+  ASSERT_EQ(ours.size(), expected.size()) << name;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(ours[i].cpu(), expected[i], tolerance, tolerance, true))
+        << name << ": value " << i << '\n'
+        << ours[i].cpu() << '\n'
+        << expected[i];
+  }
+}
+
+// --- Batch normalisation -------------------------------------------------------------------------
+
+struct NormCase {
+  std::string name;
+  std::vector<std::int64_t> batches;  // of the ranks
+  bool is_affine = true;
+  torch::ScalarType type_of_running = torch::kFloat32;
+};
+
+// What each rank has after a forward, a backward, and the backward of a penalty on gradients.
+std::vector<std::vector<Tensor>> normalised(const NormCase& given, bool on_devices) {
+  std::vector<std::vector<Tensor>> results(2);
+  const auto errors = run_ranks(on_devices, [&](ProcessGroup group, torch::Device device) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const std::vector<std::int64_t> shape = {given.batches[rank], 3, 4, 2};
+    const Tensor input = random_of(shape, 7 + rank).to(device).requires_grad_();
+    Tensor weight, bias;
+    if (given.is_affine) {
+      weight = torch::linspace(0.5, 2, 3).to(device).requires_grad_();
+      bias = torch::linspace(-1, 1, 3).to(device).requires_grad_();
+    }
+    const Tensor mean = torch::zeros({3}).to(device, given.type_of_running);
+    const Tensor variance = torch::ones({3}).to(device, given.type_of_running);
+    const Tensor output =
+        sync_batch_norm(input, weight, bias, mean, variance, 0.1, 1e-5, group);
+    const Tensor gradient = random_of(shape, 70 + rank).to(device);
+    const Tensor loss = (output * gradient).sum();
+    std::vector<Tensor> sources = {input};
+    if (given.is_affine) sources.insert(sources.end(), {weight, bias});
+    std::vector<Tensor>& result = results[rank];
+    result = {output.detach(), mean, variance};
+    for (auto& each : torch::autograd::grad({loss}, sources, {}, /*retain_graph=*/true)) {
+      result.push_back(each);
+    }
+    const auto first = torch::autograd::grad({loss}, {input}, {}, true, /*create_graph=*/true);
+    result.push_back(torch::autograd::grad({first[0].square().sum()}, {input})[0]);
+    for (Tensor& each : result) each = each.cpu();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2)) << given.name;
+  return results;
+}
+
+TEST_F(OnADevice, BatchNormalisationIsThatOfACpu) {
+  for (const NormCase& each :
+       {NormCase{"even", {3, 3}}, NormCase{"uneven", {5, 1}},
+        NormCase{"the first rank has nothing", {0, 4}}, NormCase{"the last has nothing", {4, 0}},
+        NormCase{"not affine", {2, 3}, false},
+        NormCase{"running statistics in float64", {2, 3}, true, torch::kFloat64}}) {
+    const auto expected = normalised(each, /*on_devices=*/false);
+    const auto ours = normalised(each, /*on_devices=*/true);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      expect_close(ours[rank], expected[rank], 1e-4, str(each.name, ", rank ", rank));
+    }
+  }
+}
+
+TEST_F(OnADevice, BatchNormalisationWaitsForNothing) {
+  const torch::Device device = far_device::device();
+  ProcessGroup group = group_on(device);
+  const Tensor input = random_of({4, 3, 2, 2}, 5).to(device).requires_grad_();
+  const Tensor weight = torch::ones({3}).to(device).requires_grad_();
+  const Tensor mean = torch::zeros({3}).to(device), variance = torch::ones({3}).to(device);
+  EXPECT_THAT(waits_of([&] {
+                sync_batch_norm(input, weight, weight, mean, variance, 0.1, 1e-5, group)
+                    .square()
+                    .sum()
+                    .backward();
+              }),
+              IsEmpty());
+}
+
+TEST_F(OnADevice, BatchNormalisationNeedsSeveralValues) {
+  const torch::Device device = far_device::device();
+  const Tensor input = random_of({1, 3}, 5).to(device);
+  EXPECT_THROW(sync_batch_norm(input, {}, {}, {}, {}, 0.1, 1e-5, group_on(device)), ConfigError);
+}
+
+// --- The reducer ---------------------------------------------------------------------------------
+
+// The gradients after some backwards through the layers of `order`; undefined ones as zeros of [1].
+std::vector<Tensor> gradients_of(torch::Device device, const std::string& order,
+                                 const DdpOptions& options,
+                                 std::vector<std::string>* waits = nullptr) {
+  Layers net(3);
+  net->to(device);
+  DistributedDataParallel ddp(net, group_on(device), options);
+  const Tensor input = input_of(0, 1).to(device);
+  const auto backward = [&] { ddp.forward(input, order).sum().backward(); };
+  for (int i = 0; i < 2; ++i) backward();
+  net->zero_grad();
+  const auto names = waits_of(backward);
+  if (waits != nullptr) *waits = names;
+  std::vector<Tensor> gradients;
+  for (const auto& parameter : net->parameters()) {
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().cpu() : torch::zeros({1}));
+  }
+  return gradients;
+}
+
+TEST_F(OnADevice, ASearchForUnusedParametersWaitsOnlyWhereThereAreSome) {
+  const DdpOptions options{.find_unused_parameters = true};
+  std::vector<std::string> waits;
+  for (const std::string order : {"abc", "ca", "b"}) {
+    const auto ours = gradients_of(far_device::device(), order, options, &waits);
+    expect_close(ours, gradients_of(torch::kCPU, order, options), 1e-5, order);
+    if (order == "abc") {
+      EXPECT_THAT(waits, IsEmpty());
+    } else {
+      EXPECT_THAT(waits, ElementsAre("copy to the host")) << order;
+    }
+  }
+}
+
+TEST_F(OnADevice, StatisticsAreTheDevicesTimes) {
+  const torch::Device device = far_device::device();
+  Layers net(3);
+  net->to(device);
+  DistributedDataParallel ddp(net, group_on(device), {.bucket_cap_mb = 1e-5, .first_bucket_cap_mb = 1e-5});
+  const Tensor input = input_of(0, 1).to(device);
+  for (int i = 0; i < 5; ++i) ddp.forward(input, "abc").sum().backward();
+  const DdpStatistics statistics = ddp.statistics();
+  EXPECT_EQ(statistics.steps, 5);
+  EXPECT_GE(statistics.backward_ms, 1) << "each piece of work takes a millisecond";
+  for (const BucketStatistics& bucket : statistics.buckets) {
+    EXPECT_LE(bucket.ready_ms, bucket.start_ms);
+    EXPECT_LE(bucket.start_ms, bucket.end_ms);
+  }
+}
+
+// --- Times ---------------------------------------------------------------------------------------
+
+class RecordedSteps {
+ public:
+  RecordedSteps() { recorder.measure_on(far_device::device()); }
+  void step() {
+    recorder.begin(1);
+    work(2);
+    recorder.ready(0);
+    recorder.start(0);
+    work(3);
+    recorder.computed();
+    work(4);
+    recorder.reduced();
+  }
+  void work(int pieces) {
+    for (int i = 0; i < pieces; ++i) ones_.add_(1);
+  }
+  StepRecorder recorder;
+
+ private:
+  Tensor ones_ = torch::ones({1}, far_device::device());
+};
+
+TEST_F(OnADevice, ARecordersStepsFollowEachOther) {
+  RecordedSteps steps;
+  std::vector<std::string> waits = waits_of([&] {
+    for (int i = 0; i < 300; ++i) steps.step();
+  });
+  EXPECT_THAT(waits, testing::Each("wait for an event")) << "of steps that leave the ring";
+  EXPECT_LE(waits.size(), 300U - StepRecorder::kSteps);
+  const Clock::time_point before = Clock::now();
+  steps.recorder.settle();
+  const std::vector<StepTimes> last = steps.recorder.last();
+  ASSERT_EQ(last.size(), StepRecorder::kSteps - 1);
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    const StepTimes& step = last[i];
+    if (i > 0) {
+      EXPECT_EQ(step.begin, last[i - 1].reduced);
+    }
+    EXPECT_LT(step.backward, step.buckets[0].ready);
+    EXPECT_LE(step.buckets[0].ready, step.buckets[0].start);
+    EXPECT_LT(step.buckets[0].start, step.computed);
+    EXPECT_LT(step.computed, step.reduced);
+    EXPECT_EQ(step.buckets[0].end, step.reduced) << "nobody saw it end before";
+  }
+  EXPECT_LE(last.back().reduced, Clock::now()) << "by the host's clock";
+  EXPECT_GE(last.back().reduced + std::chrono::milliseconds(100), before);
+  const double exposed = steps.recorder.exposed_seconds() / 300;
+  EXPECT_NEAR(exposed, std::chrono::duration<double>(last[0].reduced - last[0].computed).count(),
+              1e-6);
+}
+
+TEST_F(OnADevice, ARecorderOfACpuWaitsForNothing) {
+  StepRecorder recorder;
+  recorder.measure_on(torch::kCPU);
+  EXPECT_THAT(waits_of([&] {
+                recorder.begin(0);
+                recorder.computed();
+                recorder.reduced();
+                recorder.settle();
+              }),
+              IsEmpty());
+  EXPECT_EQ(recorder.last().size(), 1U);
+}
+
+// --- PowerSGD ------------------------------------------------------------------------------------
+
+// Gradients, compressed step after step; that of step `broken` is not finite.
+std::vector<Tensor> compressed(torch::Device device, int steps, int broken,
+                               std::vector<std::string>* waits = nullptr) {
+  torch::nn::Linear layer(torch::nn::LinearOptions(12, 10));
+  layer->to(device);
+  ProcessGroup group = group_on(device);
+  DistributedDataParallel ddp(layer, group);
+  PowerSgd power_sgd(group, {.start_power_sgd_iter = 1, .min_compression_rate = 0.5});
+  ddp.register_comm_hook(power_sgd.hook());
+  std::vector<Tensor> gradients;
+  for (int i = 0; i < steps; ++i) {
+    Tensor gradient = random_of({4, 10}, static_cast<std::uint64_t>(i));
+    if (i == broken) gradient[1][2] = std::numeric_limits<double>::infinity();
+    gradient = gradient.to(device);
+    const Tensor input = random_of({4, 12}, 50 + static_cast<std::uint64_t>(i)).to(device);
+    layer->zero_grad();
+    const auto names = waits_of([&] { (ddp.forward(input) * gradient).sum().backward(); });
+    if (waits != nullptr && i > 2) waits->insert(waits->end(), names.begin(), names.end());
+    gradients.push_back(layer->weight.grad().detach().cpu().clone());
+  }
+  return gradients;
+}
+
+TEST_F(OnADevice, PowerSgdIsThatOfACpuAndWaitsForNothing) {
+  for (const int broken : {-1, 4}) {
+    std::vector<std::string> waits;
+    const auto ours = compressed(far_device::device(), 7, broken, &waits);
+    const auto expected = compressed(torch::kCPU, 7, broken);
+    EXPECT_THAT(waits, IsEmpty());
+    expect_close(ours, expected, 1e-3, str("broken step ", broken));
+    EXPECT_EQ(ours[4].isnan().all().item<bool>(), broken == 4);
+    EXPECT_TRUE(ours[5].isfinite().all().item<bool>());
+  }
+}
+
+// --- ZeRO ----------------------------------------------------------------------------------------
+
+double clipped_norm(torch::Device device) {
+  Layers net(3);
+  net->to(device);
+  DistributedDataParallel ddp(net, group_on(device), {.parameter_memory = ParameterMemory::kFlat});
+  ZeroRedundancyOptimizer optimizer(ddp.core(), *net, SgdOptions{.lr = 0.1});
+  ddp.forward(input_of(0, 1).to(device), "abc").sum().backward();
+  const Tensor norm = optimizer.clip_grad_norm(0.5);
+  EXPECT_EQ(norm.device().type(), device.type());
+  return norm.item<double>();
+}
+
+TEST_F(OnADevice, ZeroClipsByTheNormOfACpu) {
+  EXPECT_NEAR(clipped_norm(far_device::device()), clipped_norm(torch::kCPU), 1e-5);
+}
+
+}  // namespace
+}  // namespace lockstep
