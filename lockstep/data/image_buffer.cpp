@@ -7,7 +7,7 @@ namespace lockstep {
 Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape) {
   const auto [channels, height, width] = shape;
   const std::vector<std::int64_t> sizes = {options.batch_size, channels, height, width};
-  const auto memory = torch::TensorOptions().pinned_memory(options.device.is_cuda());
+  const auto memory = torch::TensorOptions().pinned_memory(!options.device.is_cpu());
   return {.images = torch::empty_strided(sizes, image_strides(options, shape),
                                          memory.dtype(options.dtype)),
           .labels = torch::empty({options.batch_size}, memory.dtype(torch::kInt64)),

@@ -53,7 +53,8 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
     }
     torch::Tensor found = torch::zeros_like(found_inf_, torch::TensorOptions(device));
     at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse.to(device));
-    found_inf_.add_(found.to(found_inf_.device()));
+    // The kernels of optimizers look for exactly 1.
+    found_inf_.add_(found.to(found_inf_.device())).clamp_max_(1);
   }
   if (const auto& agree = reduction_ ? reduction_ : reduction; agree) agree(found_inf_);
   unscaled_ = true;

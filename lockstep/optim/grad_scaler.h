@@ -8,6 +8,9 @@
 //     scaler.step(optimizer);                   // skipped when a gradient is not finite
 //     scaler.update();
 //   }
+//
+// Where a device computes, step() waits for it to know whether to do the step. After
+// optimizer.set_capturable(true), scaler.step_on_device(optimizer) does not.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +68,15 @@ class GradScaler {
   bool step(Optimizer& optimizer) {
     if (!unscaled_) unscale_(optimizer);
     return step_if_finite([&] { optimizer.step(); });
+  }
+
+  /// The same step, but the device decides whether it is done, and the host waits for nothing.
+  /// `optimizer` is capturable (Optimizer::set_capturable()), and all its gradients are on the
+  /// scaler's device.
+  template <class Optimizer>
+  void step_on_device(Optimizer& optimizer) {
+    if (!unscaled_) unscale_(optimizer);
+    optimizer.step_unless(found_inf_);
   }
 
   /// The scale of the next step. ConfigError without an unscale_() or step() before.

@@ -3,6 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include <lockstep/core/error.h>
+
 namespace lockstep {
 
 Optimizer::Optimizer(const torch::nn::Module& module, const OptimizerOptions& options)
@@ -22,13 +24,24 @@ Optimizer::Optimizer(const Checked& given) : rules_(given.groups) {
   }
 }
 
-void Optimizer::step() {
+void Optimizer::step() { step_groups({}); }
+
+void Optimizer::step_unless(const torch::Tensor& found_inf) {
+  if (!capturable_) {
+    throw ConfigError("optimizer: a step that the device may skip needs its counts there; call "
+                      "set_capturable(true) before");
+  }
+  step_groups(found_inf);
+}
+
+void Optimizer::step_groups(const torch::Tensor& found_inf) {
   for (const GroupStep& group : groups_) group.require_steppable();
-  for (GroupStep& group : groups_) group.step();
+  for (GroupStep& group : groups_) group.step(found_inf);
 }
 
 void Optimizer::set_capturable(bool on) {
   for (GroupStep& group : groups_) group.set_capturable(on);
+  capturable_ = on;
 }
 
 void Optimizer::write_lrs() {

@@ -50,6 +50,11 @@ class Optimizer {
   /// dense; a step that has been recorded (CaptureScope) needs gradients of the same parameters from
   /// then on (ConfigError). state() waits for the device. Load state before this call.
   void set_capturable(bool on);
+  bool is_capturable() const { return capturable_; }
+  /// The same as step() where `found_inf` is 0, and nothing, counts of steps included, where it is 1;
+  /// the device decides, and nobody waits for it. `found_inf` is a float of one element on the
+  /// parameters' device, as GradScaler has it. ConfigError unless capturable.
+  void step_unless(const torch::Tensor& found_inf);
 
   /// Makes the gradients zero in place: they may be views into a reducer's buckets.
   void zero_grad();
@@ -84,7 +89,9 @@ class Optimizer {
   };
   explicit Optimizer(const Checked& given);
   void write_lrs();
+  void step_groups(const torch::Tensor& found_inf);
 
+  bool capturable_ = false;
   GroupRules rules_;
   std::vector<GroupStep> groups_;
   Tensors parameters_;  // of all groups

@@ -1,5 +1,6 @@
 #include <lockstep/train/run_optimizer.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -30,8 +31,13 @@ class ReplicatedOptimizer final : public RunOptimizer {
   void clip_grad_norm(double max_norm) override {
     clip_grad_norm_(optimizer_.parameters(), max_norm);
   }
+  void step_unless(const torch::Tensor& found_inf) override { optimizer_.step_unless(found_inf); }
   void agree_through(GradScaler&) override {}  // all have the same gradients
   void set_capturable(bool on) override { optimizer_.set_capturable(on); }
+  bool can_skip_on_device() override {
+    if (!optimizer_.is_capturable() && could_be_capturable()) optimizer_.set_capturable(true);
+    return optimizer_.is_capturable();
+  }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
   void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
@@ -50,6 +56,16 @@ class ReplicatedOptimizer final : public RunOptimizer {
   }
 
  private:
+  // Its steps would have the same results, but on a CPU, which is not waited for, they cost more.
+  bool could_be_capturable() const {
+    const Tensors gradients = optimizer_.gradients();
+    return !gradients.empty() &&
+           std::all_of(gradients.begin(), gradients.end(), [&](const torch::Tensor& gradient) {
+             return !gradient.is_cpu() && gradient.device() == gradients.front().device() &&
+                    !gradient.is_sparse();
+           });
+  }
+
   Optimizer optimizer_;
   ProcessGroup group_;
 };
@@ -83,6 +99,10 @@ class ShardedOptimizer final : public RunOptimizer {
 };
 
 }  // namespace
+
+void RunOptimizer::step_unless(const torch::Tensor&) {
+  throw InternalError("Trainer: an optimizer that cannot skip a step on the device was told to");
+}
 
 void RunOptimizer::set_capturable(bool on) {
   if (!on) return;

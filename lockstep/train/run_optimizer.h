@@ -32,6 +32,11 @@ class RunOptimizer {
 
   /// As Optimizer::set_capturable(). ConfigError for an optimizer that has no such steps.
   virtual void set_capturable(bool on);
+  /// Whether the device can decide, by the scaler that agree_through() was given, to skip a step:
+  /// then call GradScaler::step_on_device(). Called with the gradients of a step.
+  virtual bool can_skip_on_device() { return false; }
+  /// As Optimizer::step_unless(): where can_skip_on_device().
+  virtual void step_unless(const torch::Tensor& found_inf);
 
   /// Seconds for which the calls above have waited for other ranks and their parameters, since
   /// construction.

@@ -100,6 +100,9 @@ class Strategy {
   /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
   /// without a graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
+  /// On a device, where step() does not wait for times: waits for it, and tells exposed communication
+  /// apart from the rest of backward in `phases`, to which all step()s since the last call have added.
+  virtual void settle_phases(PhaseSeconds& /*phases*/) {}
 
   /// Calls train(on) of what the strategy has made of the task's module, such as replicas or
   /// stages. The caller has set the mode of the module itself.

@@ -22,8 +22,8 @@
 namespace lockstep {
 namespace {
 
-// On a GPU reading the loss waits for the device, so listeners get a new one after this many steps.
-constexpr std::int64_t kDeviceReportInterval = 10;
+// On a GPU reading the ranks' clock waits for the device, so they look at it after this many steps.
+constexpr std::int64_t kDeviceClockInterval = 10;
 
 std::int64_t trainable_scalars(const torch::nn::Module& module) {
   std::int64_t count = 0;
@@ -132,6 +132,7 @@ RunReport TrainingRun::run() {
                            .detect_anomaly = options_.detect_anomaly,
                            .cudnn_benchmark = options_.cudnn_benchmark,
                            .matmul_precision = options_.matmul_precision});
+  if (!options_.device.is_cpu()) device_timer_.emplace(options_.device);
   prepare();
   begin();
   check_sanity();
@@ -256,7 +257,10 @@ void TrainingRun::begin() {
   if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
 }
 
+// What the device has still to do belongs to the epoch.
 TrainingRun::EpochPause TrainingRun::pause_epoch() {
+  tell_late_reports(/*all=*/true);
+  if (device_timer_) device_timer_->settle();
   return {.clock = EpochClock::Pause(clock_), .gpus = GpuSampler::Pause(gpus_ ? &*gpus_ : nullptr)};
 }
 
@@ -265,6 +269,7 @@ EpochReport TrainingRun::train_epoch() {
   sums_ = {};
   images_ = 0;
   phases_ = {};
+  first_batch_seconds_ = 0;
   if (gpus_) gpus_->reset();
   clock_.start();
 
@@ -272,6 +277,7 @@ EpochReport TrainingRun::train_epoch() {
   strategy_.train(true);
   {
     const PhaseScope scope(phases_.data, "begin epoch");
+    const PhaseSecondsScope first(first_batch_seconds_);
     begin_epoch();
   }
   EpochReport report;
@@ -284,10 +290,9 @@ EpochReport TrainingRun::train_epoch() {
     if (trace_) trace_->begin_step();
     const bool is_first = steps_trained_ == steps_before;
     if (!next_batch(batch, is_first)) break;
-    if (is_first) report.first_batch_seconds = phases_.data;
     train_step(batch, parts);
     note_time();
-    report_step(clock_.seconds());
+    report_step();
     tell_histograms();
     const bool evaluates = evaluation_is_due(before);
     if (evaluates) evaluate_in_epoch();
@@ -299,7 +304,9 @@ EpochReport TrainingRun::train_epoch() {
 
   report.epoch = position_.epoch;
   report.steps = steps_trained_ - steps_before;
+  settle_times();
   report.seconds = clock_.seconds();
+  report.first_batch_seconds = first_batch_seconds_;
   measure_usage(report);
   sums_.all_reduce(strategy_.group(), options_.device);
   report.train_loss = sums_.mean().loss;
@@ -375,6 +382,8 @@ void TrainingRun::begin_epoch() {
 // The loader starts anew with an epoch: its first batch has a name of its own in a trace.
 bool TrainingRun::next_batch(Batch& batch, bool is_first) {
   const PhaseScope scope(phases_.data, is_first ? "wait for first batch" : "wait for data");
+  std::optional<PhaseSecondsScope> first;
+  if (is_first) first.emplace(first_batch_seconds_);
   RECORD_USER_SCOPE("lockstep: data");
   return train_loader_.next(batch);
 }
@@ -468,29 +477,12 @@ void TrainingRun::optimizer_step() {
     clip_grads_by_value_(optimizer_->gradients(), *options_.gradient_clip_value);
   }
   if (!scaler_) return optimizer_->step();
-  scaler_->step(*optimizer_);
-  scaler_->update();
-}
-
-// Called when a step has been counted.
-void TrainingRun::report_step(double epoch_seconds) {
-  const std::int64_t every = options_.log_every_n_steps;
-  const bool is_last = batches_left() == 0 || finished();
-  if (position_.step % every != 0 && !is_last) return;
-  const std::int64_t done_before = position_.step - 1;
-  // On a GPU the last step of an epoch waits for all of them, whose time is the epoch's.
-  if (loss_sum_.is_cpu() || every > 1 || is_last || done_before % kDeviceReportInterval == 0) {
-    last_loss_ = loss_sum_.item<double>() / static_cast<double>(parts_);
+  if (optimizer_->can_skip_on_device()) {
+    scaler_->step_on_device(*optimizer_);
+  } else {
+    scaler_->step(*optimizer_);
   }
-  const StepReport report = {.epoch = position_.epoch,
-                             .step = position_.step,
-                             .steps_per_epoch = steps_per_epoch(),
-                             .loss = last_loss_,
-                             .learning_rate = optimizer_->lr(),
-                             .momentum = momentum_,
-                             .images = images_,
-                             .seconds = epoch_seconds};
-  tell([&](Listener& listener) { listener.on_step(report); });
+  scaler_->update();
 }
 
 // Rank 0's clock decides, so that all ranks end with the same step.
@@ -499,7 +491,7 @@ void TrainingRun::note_time() {
   // Every rank counts the same steps, so all read, or none does. The last step of an epoch always
   // reads: epochs may be shorter than the interval.
   const bool reads_now = options_.device.is_cpu() || batches_left() == 0 ||
-                         position_.total % kDeviceReportInterval == 0;
+                         position_.total % kDeviceClockInterval == 0;
   if (!reads_now) return;
   const bool over = seconds_since(start_) >= *options_.max_time_seconds;
   ProcessGroup& group = strategy_.group();
@@ -537,6 +529,7 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
   if (operations_) operations_->finish();
+  if (device_timer_) device_timer_->settle();
   if (trace_) trace_->finish(strategy_.spans(), strategy_.group());
   if (options_.profiler.kind != Profiler::kNone) report.profile = profile();
   report.seconds_to_first_step = seconds_to_first_step_;

@@ -17,8 +17,10 @@
 #include <lockstep/train/epoch_clock.h>
 #include <lockstep/train/gpu_sampler.h>
 #include <lockstep/train/model_ema.h>
+#include <lockstep/train/phase_timer.h>
 #include <lockstep/train/plateau.h>
 #include <lockstep/train/run_trace.h>
+#include <lockstep/train/step_reports.h>
 #include <lockstep/train/step_trace.h>
 #include <lockstep/train/tensor_snapshot.h>
 #include <lockstep/train/trainer.h>
@@ -87,7 +89,9 @@ class TrainingRun {
   void train_part(const Batch& batch, const StepPart& part);
   torch::Tensor strategy_step(const Batch& batch, const StepPart& part);
   void optimizer_step();
-  void report_step(double epoch_seconds);
+  void report_step();
+  void tell_late_reports(bool all);
+  void settle_times();
   void note_time();
   void end_epoch(EpochReport& report);
   std::int64_t skipped_images() const;
@@ -124,7 +128,7 @@ class TrainingRun {
 
   void summarize_module();
   void require_whole_module() const;
-  void tell_histograms() const;
+  void tell_histograms();
   std::vector<ProfiledAction> profile() const;
 
   Batch moved(const Batch& batch) const;  // to the device
@@ -142,6 +146,9 @@ class TrainingRun {
   std::int64_t test_batches() const;    // the most that an evaluation takes
   double command_seconds() const;
   // Calls event(listener) for each listener, on rank 0.
+  bool has_audience() const {
+    return strategy_.group().rank() == 0 && !options_.listeners.empty();
+  }
   template <class Event>
   void tell(Event&& event) const {
     if (strategy_.group().rank() != 0) return;
@@ -173,6 +180,7 @@ class TrainingRun {
   double seconds_to_first_step_ = 0;
   std::optional<ModelSummary> summary_;
   std::int64_t skipped_elsewhere_;  // images that the loaders count beside this run's
+  StepReports late_reports_;  // on a device
   std::optional<StepTrace> operations_;  // on rank 0
   std::optional<RunTrace> trace_;
 
@@ -193,13 +201,15 @@ class TrainingRun {
   Metrics sums_;
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
+  double first_batch_seconds_ = 0;  // of phases_.data
   EpochClock clock_;  // pauses for evaluations and checkpoints
   std::optional<GpuSampler> gpus_;  // on GPUs
   // State of the current step:
   torch::Tensor loss_sum_;  // sum over the parts of the step
   std::int64_t parts_ = 1;
-  double last_loss_ = 0;
   std::optional<double> momentum_;  // where the schedule moves it
+
+  std::optional<PhaseTimer> device_timer_;  // not on a CPU; adds to the seconds above
 };
 
 }  // namespace lockstep

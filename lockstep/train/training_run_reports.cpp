@@ -27,6 +27,46 @@ std::optional<RunHistogram> histogram_of(std::string name, const torch::Tensor& 
 
 }  // namespace
 
+// Called when a step has been counted. On a device its loss is not there yet, and nobody waits for
+// it but the last step of an epoch.
+void TrainingRun::report_step() {
+  const bool is_last = batches_left() == 0 || finished();
+  const bool is_due = position_.step % options_.log_every_n_steps == 0 || is_last;
+  if (is_due && has_audience()) {
+    StepReport report = {.epoch = position_.epoch,
+                         .step = position_.step,
+                         .steps_per_epoch = steps_per_epoch(),
+                         .learning_rate = optimizer_->lr(),
+                         .momentum = momentum_,
+                         .images = images_,
+                         .seconds = clock_.seconds()};
+    if (loss_sum_.is_cpu()) {
+      report.loss = loss_sum_.item<double>() / static_cast<double>(parts_);
+      tell([&](Listener& listener) { listener.on_step(report); });
+    } else {
+      late_reports_.add(report, loss_sum_, parts_);
+    }
+  }
+  tell_late_reports(/*all=*/is_last);
+}
+
+// Those whose losses have come, or all, for which it waits.
+void TrainingRun::tell_late_reports(bool all) {
+  while (!late_reports_.empty() && (all || late_reports_.has_one())) {
+    StepReport report = late_reports_.take();
+    report.seconds = clock_.seconds();
+    tell([&](Listener& listener) { listener.on_step(report); });
+  }
+}
+
+// At the end of an epoch: its time is over when the device has done the last step.
+void TrainingRun::settle_times() {
+  tell_late_reports(/*all=*/true);
+  if (!device_timer_) return;
+  device_timer_->settle();
+  strategy_.settle_phases(phases_);
+}
+
 // Called before the loader is where training begins. All ranks run the model, because a task's
 // evaluation may be collective.
 void TrainingRun::summarize_module() {
@@ -64,10 +104,11 @@ void TrainingRun::require_whole_module() const {
 
 // Called when a step has been counted: the parameters are new, and the gradients those that the
 // optimizer has used.
-void TrainingRun::tell_histograms() const {
+void TrainingRun::tell_histograms() {
   const std::int64_t every = options_.log_histograms_every_n_steps;
   if (every == 0 || position_.total % every != 0) return;
-  if (strategy_.group().rank() != 0 || options_.listeners.empty()) return;
+  if (!has_audience()) return;
+  tell_late_reports(/*all=*/true);
   HistogramReport report = {
       .epoch = position_.epoch, .step = position_.step, .steps_per_epoch = steps_per_epoch()};
   const auto add = [&](std::string name, const torch::Tensor& tensor) {

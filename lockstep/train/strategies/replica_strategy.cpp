@@ -1,6 +1,7 @@
 #include <lockstep/train/strategies/replica_strategy.h>
 
 #include <optional>
+#include <utility>
 
 #include <lockstep/train/phase_scope.h>
 #include <lockstep/train/strategies/weighted_loss.h>
@@ -10,6 +11,7 @@ namespace lockstep {
 void ReplicaStrategy::attach(Task& task, const StepSettings& settings) {
   task_ = &task;
   settings_ = settings;
+  counted_exposed_ = 0;
   wrap(task.module());
 }
 
@@ -50,16 +52,22 @@ torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
     const AutocastScope autocast(settings_.precision, settings_.device.type());
     loss = task_->training_step(batch);
   }
-  const double before = communication_seconds();
   {
     const PhaseScope scope(phases.backward, "backward");
     weighted_loss(loss, part, settings_.scaler).backward();
     loss = loss.detach();  // frees the graph, which is work of the backward pass
   }
-  const double exposed = communication_seconds() - before;
+  if (settings_.device.is_cpu()) settle_phases(phases);
+  return loss;
+}
+
+// What backward did not hide is a part of it.
+void ReplicaStrategy::settle_phases(PhaseSeconds& phases) {
+  if (DdpCore* const wrapped = core()) wrapped->settle_times();
+  const double all = communication_seconds();
+  const double exposed = all - std::exchange(counted_exposed_, all);
   phases.backward -= exposed;
   phases.communication += exposed;
-  return loss;
 }
 
 void ReplicaStrategy::evaluate(const Batch& batch, Metrics& metrics) {

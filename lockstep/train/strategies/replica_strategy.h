@@ -23,6 +23,7 @@ class ReplicaStrategy : public Strategy {
   void attach(Task& task, const StepSettings& settings) override;
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override;
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override;
+  void settle_phases(PhaseSeconds& phases) override;
   std::string why_not_captured() override { return {}; }
   double synchronization_seconds() override;
   std::vector<Span> spans() override;
@@ -47,6 +48,7 @@ class ReplicaStrategy : public Strategy {
   ProcessGroup group_;
   Task* task_ = nullptr;
   StepSettings settings_;
+  double counted_exposed_ = 0;  // of communication_seconds(), in phases
 };
 
 }  // namespace lockstep

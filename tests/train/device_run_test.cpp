@@ -1,0 +1,247 @@
+// Runs on a device without hardware: what makes the host wait, and whose time is told.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/train/phase_timer.h>
+#include <tests/support/far_device.h>
+#include <tests/train/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+namespace far_device = testing_support::far_device;
+
+class DeviceRun : public testing::Test {
+ protected:
+  DeviceRun() { far_device::install(); }
+
+  static ProcessGroup group() {
+    return init_process_group({.device = far_device::device(), .environment = WorkerEnvironment{}});
+  }
+};
+
+MnistNet same_net() {
+  torch::manual_seed(11);
+  return MnistNet(MnistNetOptions{.dropout = false, .fused_kernels = false});
+}
+
+// Reads what a careless program reads.
+class CarelessTask final : public ClassificationTask {
+ public:
+  using ClassificationTask::ClassificationTask;
+  torch::Tensor training_step(const Batch& batch) override {
+    const torch::Tensor loss = ClassificationTask::training_step(batch);
+    largest = std::max(largest, loss.item<double>());
+    return loss;
+  }
+  double largest = 0;
+};
+
+// --- A step --------------------------------------------------------------------------------------
+
+struct StepCase {
+  std::string name;
+  std::string strategy = "ddp";
+  Precision precision = Precision::k32;
+  OptimizerOptions optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9};
+  bool is_careless = false;
+};
+
+// The steps of a training loop without its loader.
+class StepLoop {
+ public:
+  StepLoop(const StepCase& given, const MnistNet& net, ProcessGroup group)
+      : strategy_(make_strategy(given.strategy, std::move(group))) {
+    constexpr auto kLoss = ClassificationLoss::kNegativeLogLikelihood;
+    if (given.is_careless) {
+      task_ = std::make_unique<CarelessTask>(net, kLoss);
+    } else {
+      task_ = std::make_unique<ClassificationTask>(net, kLoss);
+    }
+    const torch::Device device = far_device::device();
+    if (given.precision == Precision::kFp16) scaler_.emplace(GradScalerOptions{}, device);
+    strategy_->place(task_->module(), device);
+    strategy_->attach(*task_, {.device = device,
+                               .precision = given.precision,
+                               .scaler = scaler_ ? &*scaler_ : nullptr});
+    optimizer_ = strategy_->make_optimizer(given.optimizer);
+    if (scaler_) optimizer_->agree_through(*scaler_);
+    torch::manual_seed(3);
+    batch_ = {.images = torch::randn({4, 1, 28, 28}).to(device),
+              .labels = torch::tensor({1, 7, 0, 4}, torch::kInt64).to(device),
+              .size = 4};
+  }
+
+  void step() {
+    optimizer_->set_lr(0.05);
+    optimizer_->zero_grad();
+    strategy_->step(batch_, {.weight = 1, .is_last = true}, phases_);
+    if (scaler_) scaler_->unscale_(optimizer_->gradients());
+    optimizer_->clip_grad_norm(1);
+    if (!scaler_) return optimizer_->step();
+    if (optimizer_->can_skip_on_device()) {
+      scaler_->step_on_device(*optimizer_);
+    } else {
+      scaler_->step(*optimizer_);
+    }
+    scaler_->update();
+  }
+
+  // The names of waits in `count` steps, after those that set things up.
+  std::vector<std::string> waits_of_steps(int count) {
+    for (int i = 0; i < 2; ++i) step();
+    const std::size_t before = far_device::waits().size();
+    for (int i = 0; i < count; ++i) step();
+    std::vector<std::string> waits = far_device::waits();
+    waits.erase(waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(before));
+    return waits;
+  }
+
+ private:
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<ClassificationTask> task_;
+  std::optional<GradScaler> scaler_;
+  std::unique_ptr<RunOptimizer> optimizer_;
+  Batch batch_;
+  PhaseSeconds phases_;
+};
+
+TEST_F(DeviceRun, StepsWaitForNothing) {
+  const OptimizerOptions adam = AdamWOptions{.lr = 0.001};
+  for (const StepCase& each :
+       {StepCase{.name = "ddp"}, StepCase{.name = "ddp, bf16", .precision = Precision::kBf16},
+        StepCase{.name = "ddp, fp16", .precision = Precision::kFp16},
+        StepCase{.name = "ddp, fp16, adamw", .precision = Precision::kFp16, .optimizer = adam},
+        StepCase{.name = "ddp, adamw", .optimizer = adam},
+        StepCase{.name = "zero1, adamw", .strategy = "zero1", .optimizer = adam},
+        StepCase{.name = "single, bf16", .strategy = "single", .precision = Precision::kBf16}}) {
+    const MnistNet net = same_net();
+    EXPECT_THAT(StepLoop(each, net, group()).waits_of_steps(3), IsEmpty()) << each.name;
+  }
+}
+
+TEST_F(DeviceRun, AnItemInAStepIsAWait) {
+  const MnistNet net = same_net();
+  const StepCase careless{.name = "careless", .is_careless = true};
+  EXPECT_THAT(StepLoop(careless, net, group()).waits_of_steps(3),
+              ElementsAre("item", "item", "item"));
+}
+
+// --- A run ---------------------------------------------------------------------------------------
+
+struct StepListener : Listener {
+  void on_step(const StepReport& report) override { reports.push_back(report); }
+  void on_epoch_end(const EpochReport& report) override { epochs.push_back(report); }
+  std::vector<StepReport> reports;
+  std::vector<EpochReport> epochs;
+};
+
+struct DeviceOutcome {
+  StepListener heard;
+  std::map<std::string, int> waits;
+};
+
+// Without evaluations. The loader's thread waits for its own stream, which is not meant here.
+DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t log_every = 1) {
+  const MnistNet net = same_net();
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  ProcessGroup group =
+      init_process_group({.device = device, .environment = WorkerEnvironment{}});
+  Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
+                kNormalize, {.batch_size = 10, .device = device});
+  DeviceOutcome outcome;
+  TrainerOptions run = options(2);
+  run.device = device;
+  run.limit_train_batches = batches;
+  run.limit_val_batches = 0;
+  run.log_every_n_steps = log_every;
+  run.listeners = {&outcome.heard};
+  const std::size_t before = far_device::waits().size();
+  Trainer(run, make_strategy("ddp", group)).fit(task, loader, Trainer::LoaderFactory());
+  const std::vector<std::string> waits = far_device::waits();
+  for (std::size_t i = before; i < waits.size(); ++i) {
+    if (waits[i] != "wait for a stream") ++outcome.waits[waits[i]];
+  }
+  return outcome;
+}
+
+TEST_F(DeviceRun, WaitsAsOftenForManyStepsAsForFew) {
+  const DeviceOutcome few = run_on(far_device::device(), 3);
+  const DeviceOutcome many = run_on(far_device::device(), 9);
+  EXPECT_THAT(many.heard.reports, SizeIs(18));
+  EXPECT_EQ(few.waits, many.waits);
+}
+
+TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
+  const DeviceOutcome expected = run_on(torch::kCPU, 5);
+  const DeviceOutcome heard = run_on(far_device::device(), 5);
+  ASSERT_EQ(heard.heard.reports.size(), expected.heard.reports.size());
+  for (std::size_t i = 0; i < expected.heard.reports.size(); ++i) {
+    const StepReport &ours = heard.heard.reports[i], &theirs = expected.heard.reports[i];
+    EXPECT_EQ(ours.step, theirs.step);
+    EXPECT_EQ(ours.images, theirs.images);
+    EXPECT_NEAR(ours.loss, theirs.loss, 1e-4) << "step " << i;
+  }
+  const DeviceOutcome rarely = run_on(far_device::device(), 5, /*log_every=*/2);
+  ASSERT_THAT(rarely.heard.reports, SizeIs(6)) << "steps 2, 4 and the last one of each epoch";
+  EXPECT_EQ(rarely.heard.reports[1].loss, heard.heard.reports[3].loss);
+}
+
+// The far device's time goes by whole milliseconds.
+TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
+  const DeviceOutcome outcome = run_on(far_device::device(), 5);
+  ASSERT_THAT(outcome.heard.epochs, SizeIs(2));
+  for (const EpochReport& epoch : outcome.heard.epochs) {
+    const PhaseSeconds& phases = epoch.phases;
+    for (const double seconds : {phases.forward, phases.backward, phases.optimizer}) {
+      EXPECT_GT(seconds, 0.001);
+    }
+    for (const double seconds : {phases.data, phases.forward, phases.backward,
+                                 phases.communication, phases.optimizer, epoch.first_batch_seconds}) {
+      EXPECT_NEAR(seconds * 1000, std::round(seconds * 1000), 1e-6);
+    }
+  }
+}
+
+TEST_F(DeviceRun, ATimerForgetsNothingAndKeepsFewEvents) {
+  PhaseTimer timer(far_device::device());
+  double seconds = 0;
+  const torch::Tensor ones = torch::ones({4}, far_device::device());
+  for (int i = 0; i < 1000; ++i) {
+    const PhaseSecondsScope scope(seconds);
+    ones.add_(1);
+  }
+  EXPECT_LT(timer.pending(), 1000U);
+  timer.settle();
+  EXPECT_EQ(timer.pending(), 0U);
+  const double in_thousand = seconds;
+  {
+    const PhaseSecondsScope scope(seconds);
+    ones.add_(1);
+  }
+  timer.settle();
+  EXPECT_NEAR(in_thousand, 1000 * (seconds - in_thousand), 1e-6);
+}
+
+TEST_F(DeviceRun, WithoutATimerTheHostsTimeCounts) {
+  double seconds = 0;
+  { const PhaseSecondsScope scope(seconds); }
+  EXPECT_EQ(PhaseTimer::current(), nullptr);
+  EXPECT_GT(seconds, 0);
+}
+
+}  // namespace
+}  // namespace lockstep
