@@ -177,6 +177,42 @@ TEST(GradScaler, GivesTorchsNumbersThroughOverflows) {
   EXPECT_TRUE(torch::tensor(scales).to(torch::kFloat32).equal(golden_values("scaler_scales")));
 }
 
+// The device decides, here a CPU: to the bit what the host decides.
+TEST(GradScaler, SkipsOnTheDeviceWhatTheHostSkips) {
+  for (const OptimizerOptions& options : {OptimizerOptions(SgdOptions{.lr = 0.05, .momentum = 0.9}),
+                                          OptimizerOptions(AdamOptions{.lr = 0.01})}) {
+    std::vector<torch::Tensor> results;
+    for (const bool on_device : {false, true}) {
+      const Tensors parameters = golden_parameters();
+      NamedTensors named;
+      for (const auto& parameter : parameters) {
+        named.emplace_back(lockstep::str("p", named.size()), parameter);
+      }
+      Optimizer optimizer(named, options);
+      optimizer.set_capturable(on_device);
+      GradScaler scaler({.init_scale = 1024, .growth_interval = 3});
+      for (std::int64_t step = 1; step <= kGoldenSteps; ++step) {
+        for (std::size_t p = 0; p < parameters.size(); ++p) {
+          parameters[p].mutable_grad() = golden_gradient(p, step) * scaler.get_scale();
+        }
+        if (step == 2 || step == 4) parameters[1].grad().view(-1)[0] = kInfinity;
+        on_device ? scaler.step_on_device(optimizer) : void(scaler.step(optimizer));
+        scaler.update();
+      }
+      results.push_back(joined(parameters));
+    }
+    EXPECT_TRUE(results[0].equal(results[1]));
+  }
+}
+
+TEST(GradScaler, NeedsACapturableOptimizerToSkipOnTheDevice) {
+  const torch::Tensor parameter = torch::ones({4});
+  parameter.mutable_grad() = torch::ones({4});
+  Optimizer optimizer({{"p", parameter}}, SgdOptions{.lr = 0.1});
+  GradScaler scaler;
+  EXPECT_THROW(scaler.step_on_device(optimizer), ConfigError);
+}
+
 TEST(GradScaler, GoesOnFromASavedState) {
   GradScaler first({.init_scale = 8, .growth_interval = 2});
   GradScaler second({.init_scale = 64, .growth_interval = 2});
