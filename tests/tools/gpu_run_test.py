@@ -1,20 +1,25 @@
 """tools/gpu/: `make gpu` over a kit of programs that pass, fail, crash and hang, and the packing of a kit."""
+import contextlib
+import io
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/gpu"))
 import benchmarks  # noqa: E402
 import elf  # noqa: E402
 import gpu_tests  # noqa: E402
+import kit as gpu_kit  # noqa: E402
 import make_kit  # noqa: E402
 import measure  # noqa: E402
 import processes  # noqa: E402
@@ -131,10 +136,30 @@ class TestPrograms(Folder):
         # The second sleep is a process of its own, which must not live on.
         hangs = self.program("hangs", output="[ RUN      ] Suite.Passes", end=f"(sleep 600; echo >{marker}) & sleep 600")
         begin = time.monotonic()
-        tests = self.run_all(hangs, self.program("last"), seconds=6)
+        tests = self.run_all(hangs, self.program("last"), seconds=16)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertEqual(tests["hangs", "Suite.Passes"].result, "hung")
-        self.assertEqual(tests["last", "(all)"].result, "not run")  # the time of all was used up, and the report says so
+        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the one that hung left it half of the time
+
+    def test_what_a_test_leaves_of_its_line_hides_no_result(self):
+        output = ("[ RUN      ] Suite.Passes\nhalf a line[ RUN      ] Suite.Skips\nand halfSuite.Skips was killed by signal 9\n"
+                  "[ RUN      ] Suite.Fails\nhalfSuite.Fails ran longer than its limit of 60 s\n[ RUN      ] Of/Values.Are/0\n"
+                  "[       OK ] Of/Values.Are/0 (1 ms)")
+        tests = self.run_all(self.program("tests_one", output=output))
+        found = {name: (test.result, test.message) for (_, name), test in tests.items()}
+        self.assertEqual(found["Suite.Passes"], ("crashed", "it ended without a result"))
+        self.assertEqual(found["Suite.Skips"], ("crashed", "killed by signal 9"))
+        self.assertEqual(found["Suite.Fails"], ("hung", "longer than 60 s"))
+        self.assertEqual(found["Of/Values.Are/0"], ("passed", ""))
+
+    def test_results_behind_much_output_count(self):
+        much = "head -c 6000000 /dev/zero | tr '\\0' 'x' | fold -w 100; echo; echo '[       OK ] Suite.Passes (12 ms)'"
+        tests = self.run_all(self.program("loud", output="[ RUN      ] Suite.Passes", end=much))
+        self.assertEqual(tests["loud", "Suite.Passes"].result, "passed")
+
+    def test_a_program_without_tests_is_named(self):
+        tests = self.run_all(self.program("empty", listing="", end="exit 0"))
+        self.assertEqual(tests["empty", "(all)"].message, "it lists no tests")
 
 
 class Measuring(Folder):
@@ -188,6 +213,21 @@ class Measuring(Folder):
         outcome = processes.run(["sh", "-c", "echo error: this; echo more; exit 3"], 60, self.log)
         self.assertEqual(processes.why(outcome, 60), "it ended with 3: error: this")
 
+    def test_of_long_output_the_beginning_and_the_end_are_kept(self):
+        outcome = processes.run(["sh", "-c", "echo first; head -c 6000000 /dev/zero | tr '\\0' x; echo; echo last"], 60, self.log)
+        self.assertTrue(outcome.output.startswith("first\n"))
+        self.assertTrue(outcome.output.endswith("x\nlast\n"))
+        self.assertLess(len(outcome.output), processes.MOST_OUTPUT + 100)
+
+    def test_all_that_a_program_started_has_time_to_end(self):
+        tidied, ready = self.root / "tidied", self.root / "ready"
+        child = f"trap 'sleep 0.5; echo >{tidied}; exit' TERM; echo >{ready}; while :; do sleep 0.1; done"
+        program = f'sh -c "$0" & while [ ! -e {ready} ]; do sleep 0.1; done'
+        with unittest.mock.patch.object(processes, "GRACE_SECONDS", 30):
+            outcome = processes.run(["sh", "-c", program, child], 60, self.log)
+        self.assertEqual(outcome.status, "ok")
+        self.assertTrue(tidied.exists())  # although the program itself had ended at once
+
     def test_the_faster_way_of_an_optimizer_counts(self):
         rows = dict(benchmarks.optimizer_rows(
             "mnist     adamw  step: flat     20.0 us, single tensors     10.5 us   zero_grad: 3.1, 4.0   launch: 2.5, 3.5\n"
@@ -212,17 +252,21 @@ class WholeRun(Folder):
             (self.data / name).mkdir(parents=True)
             (self.data / name / file).write_bytes(b"")
 
-    def run_kit(self, gpus, *more, torch=TORCH):
+    def make_programs(self, gpus, torch=TORCH):
         self.calls = self.root / "calls"
         self.calls.write_text("")
         for ours, path in ((True, self.kit / "bin/lockstep"), (False, self.root / "python")):
             executable(path, PROGRAM % {"python": sys.executable, "probe": {**torch, "gpus": gpus}, "ours": ours,
                                         "calls": str(self.calls)})
         executable(self.kit / "bin/optimizer_step", (self.kit / "bin/lockstep").read_text())
+        self.command = [sys.executable, self.kit / "tools/gpu/run.py", "--python", self.root / "python", "--output",
+                        self.root / "report"]
+        self.environment = {**os.environ, "LOCKSTEP_DATA": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run_kit(self, gpus, *more, torch=TORCH):
+        self.make_programs(gpus, torch)
         output = self.root / "report"
-        result = subprocess.run([sys.executable, self.kit / "tools/gpu/run.py", "--python", self.root / "python", "--output",
-                                 output, *more], capture_output=True, text=True,
-                                env={**os.environ, "LOCKSTEP_DATA": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"})
+        result = subprocess.run([*self.command, *more], capture_output=True, text=True, env=self.environment)
         self.text = result.stdout + result.stderr
         if not (output / "report.json").exists():
             return result.returncode, None, ""
@@ -253,6 +297,8 @@ class WholeRun(Folder):
                       "error: no such group"):
             self.assertIn(words, page)
         self.assertNotIn("are random", page)
+        self.assertTrue(found["complete"])
+        self.assertNotIn("did not come to its end", page)
         self.assertIn("killed by signal 11", (self.root / "report/log.txt").read_text())
 
     def test_without_a_gpu_the_cores_are_measured_and_the_rest_says_why_not(self):
@@ -274,7 +320,59 @@ class WholeRun(Folder):
         result = subprocess.run([sys.executable, self.kit / "tools/gpu/run.py", "--python", "/bin/false"],
                                 capture_output=True, text=True, cwd=self.root)
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^error: no torch for CUDA in /bin/false; give --python[^\n]*\n$")
+        self.assertEqual(result.stderr, "error: no torch for CUDA in /bin/false; name a Python that has one with --python\n")
+
+    def test_sigterm_leaves_the_report_of_what_has_run_and_no_process(self):
+        self.make_programs([GPU])
+        number = self.root / "number"
+        hangs = f"#!{sys.executable}\nimport os, pathlib, time\npathlib.Path({str(number) + '.new'!r}).write_text(str(os.getpid()))\n" \
+                f"os.rename({str(number) + '.new'!r}, {str(number)!r})\ntime.sleep(600)\n"
+        executable(self.kit / "bin/optimizer_step", hangs)
+        process = subprocess.Popen([*self.command, "--seconds", "500"], stdout=subprocess.DEVNULL, env=self.environment)
+        self.addCleanup(process.kill)
+        while not number.exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 143)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(number.read_text()), 0)
+        found = json.loads((self.root / "report/report.json").read_text())
+        self.assertFalse(found["complete"])
+        self.assertEqual(len(found["tests"]), 5)
+        self.assertIn("cifar10 bf16", [each["name"] for each in found["benchmarks"]])
+        self.assertIn("did not come to its end", (self.root / "report/report.md").read_text())
+
+    def test_a_time_in_which_nothing_can_run_is_refused(self):
+        for seconds in ("0", "-1", "3", "nan"):
+            status, found, _ = self.run_kit([GPU], f"--seconds={seconds}")
+            self.assertEqual((status, found), (2, None))
+            self.assertIn("--seconds must be at least 20, got", self.text)
+
+
+class FindPython(Folder):
+    def test_one_that_does_not_answer_is_said_to_be_silent(self):
+        silent = executable(self.root / "silent", "#!/bin/sh\nexec sleep 600\n")
+        with unittest.mock.patch.object(gpu_kit, "PROBE_SECONDS", 1):
+            with self.assertRaisesRegex(gpu_kit.KitProblem, r"silent \(did not answer in 1 s\); name a Python"):
+                gpu_kit.find_python(str(silent))
+
+    def test_all_together_have_a_limit(self):
+        silent = executable(self.root / "silent", "#!/bin/sh\nexec sleep 600\n")
+        executable(self.root / "bin/python3", silent.read_text())
+        with unittest.mock.patch.multiple(gpu_kit, PROBE_SECONDS=2, ALL_PROBES_SECONDS=2, ROOT=self.root), \
+                unittest.mock.patch.object(sys, "executable", str(silent)), \
+                unittest.mock.patch.dict(os.environ, {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}):
+            with self.assertRaisesRegex(gpu_kit.KitProblem, r"silent \(did not answer in 2 s\), python3 \(did not answer in 0 s\)"):
+                gpu_kit.find_python(None)
+
+    def test_help_that_does_not_come_names_no_option(self):
+        executable(self.root / "bin/lockstep", "#!/bin/sh\nexec sleep 600\n")
+        (self.root / "kit.json").write_text("{}")
+        kit = gpu_kit.Kit(self.root, "python3", {**TORCH, "gpus": []}, self.root)
+        with unittest.mock.patch.object(gpu_kit, "HELP_SECONDS", 1), contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(kit.option("--cuda-graph"), [])
+        self.assertIn("newer options are left out", said.getvalue())
 
 
 class MadeUpData(Folder):

@@ -11,8 +11,12 @@ BAD = ("failed", "crashed", "hung", "not run")
 
 BEGIN = re.compile(r"\[ RUN      \] (\S+)")
 END = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?),? (?:.*)\((\d+) ms\)$")
+# A line that the test did not end may stand before these, and before "[ RUN".
 KILLED = re.compile(r"(\S+) was killed by signal (\d+)$")
 TOO_LONG = re.compile(r"(\S+) ran longer than its limit of (\d+) s$")
+LISTING_SECONDS = 60
+SHARE_OF_ONE = 0.5  # of the time that is left, for a program that others follow
+MOST_LINES = 100    # of what one test says
 WORDS = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
 
 
@@ -38,12 +42,19 @@ def message_of(result, lines):
 
 
 def tests_in(program, output):
-    """{name: Test} of those that the output tells of."""
+    """({name: Test} of those that the output's lines tell of, the name of the one that has not ended)"""
     tests, name, lines = {}, None, []
-    for line in output.splitlines():
+
+    def about(match):
+        return name if name and match[1].endswith(name) else match[1]
+
+    for line in output:
         begin, end = BEGIN.search(line), END.search(line)
-        killed, too_long = KILLED.match(line), TOO_LONG.match(line)
+        killed, too_long = KILLED.search(line), TOO_LONG.search(line)
         if begin:
+            if name and name != begin[1]:
+                said = message_of("crashed", lines)
+                tests[name] = Test(program, name, "crashed", 0.0, "it ended without a result" + (said and f": {said}"))
             name, lines = begin[1], []
         elif end:
             word, ended, milliseconds = end.groups()
@@ -51,24 +62,30 @@ def tests_in(program, output):
             tests[ended] = Test(program, ended, WORDS[word], int(milliseconds) / 1000, message)
             name = None
         elif killed:
-            tests[killed[1]] = Test(program, killed[1], "crashed", 0.0, f"killed by signal {killed[2]}")
+            ended = about(killed)
+            tests[ended] = Test(program, ended, "crashed", 0.0, f"killed by signal {killed[2]}")
             name = None
         elif too_long:
-            tests[too_long[1]] = Test(program, too_long[1], "hung", float(too_long[2]), f"longer than {too_long[2]} s")
+            ended = about(too_long)
+            tests[ended] = Test(program, ended, "hung", float(too_long[2]), f"longer than {too_long[2]} s")
             name = None
-        elif name:
+        elif name and len(lines) < MOST_LINES:
             lines.append(line)
     return tests, name
 
 
 def run_program(program, seconds, test_limit, log, environment):
     """The Test of each test of one program."""
-    listed = processes.run([program, "--gtest_list_tests"], min(60, seconds), log, environment)
+    clock, limit = processes.Budget(seconds), min(LISTING_SECONDS, seconds)
+    listed = processes.run([program, "--gtest_list_tests"], limit, log, environment)
     names = names_of(listed.output)
-    if listed.status != "ok" or not names:
-        return [Test(program.name, "(all)", "not run", 0.0, processes.why(listed, 60))]
+    if listed.status != "ok":
+        return [Test(program.name, "(all)", "not run", 0.0, processes.why(listed, limit))]
+    if not names:
+        return [Test(program.name, "(all)", "not run", 0.0, "it lists no tests")]
+    seconds = clock.left()
     outcome = processes.run([program, "--suite=*", f"--limit={test_limit}", "--gtest_color=no"], seconds, log, environment)
-    tests, running = tests_in(program.name, outcome.output)
+    tests, running = tests_in(program.name, processes.lines_of(outcome, log))
     if running:
         result = "hung" if outcome.status == "hung" else "crashed"
         tests[running] = Test(program.name, running, result, 0.0, processes.why(outcome, seconds))
@@ -77,17 +94,18 @@ def run_program(program, seconds, test_limit, log, environment):
     return [tests.get(name, Test(program.name, name, "not run", 0.0, missing)) for name in names]
 
 
-def run_all(programs, seconds, test_limit, log, environment):
-    """All tests of all programs, whatever becomes of any of them."""
+def run_all(programs, seconds, test_limit, log, environment, tell=lambda tests: None):
+    """All tests of all programs, whatever becomes of any of them. `tell` hears of those so far after each program."""
     budget, tests = processes.Budget(seconds), []
-    for program in programs:
-        left = budget.left()
+    for number, program in enumerate(programs, 1):
+        left = budget.left() * (SHARE_OF_ONE if number < len(programs) else 1)
         if left < 1:
             tests.append(Test(program.name, "(all)", "not run", 0.0, f"the tests' {seconds:.0f} s were used up"))
             continue
         done = run_program(program, left, test_limit, log, environment)
         tests += done
         print(f"{program.name}: {summary(done)}", flush=True)
+        tell(tests)
     return tests
 
 

@@ -5,14 +5,19 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
 
+import processes
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]  # of the kit or of the source tree, which have these scripts at the same place
 DATA_FILES = {"mnist": "train-images-idx3-ubyte", "cifar10": "data_batch_1.bin"}
-PROBE_SECONDS = 60
+PROBE_SECONDS = 60      # of one Python
+ALL_PROBES_SECONDS = 75
+HELP_SECONDS = 60
 
 PROBE = """
 import json, torch
@@ -29,12 +34,12 @@ class KitProblem(Exception):
     """One line: what is missing, and what to do."""
 
 
-def probe(python):
-    """What its torch says of itself and of the GPUs; None where it has none for CUDA."""
+def probe(python, seconds):
+    """What its torch says of itself and of the GPUs; None where it has none for CUDA. TimeoutExpired when it says nothing."""
     try:
-        result = subprocess.run([str(python), "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS)
+        result = subprocess.run([str(python), "-c", PROBE], capture_output=True, text=True, timeout=seconds)
         found = json.loads(result.stdout.splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+    except (OSError, IndexError, ValueError):
         return None
     return found if found["cuda"] else None
 
@@ -42,11 +47,21 @@ def probe(python):
 def find_python(given):
     """(Python, what its torch says): the one that was given, or the first with a torch for CUDA."""
     candidates = [given] if given else [ROOT / ".deps/cuda/bin/python", sys.executable, "python3"]
+    budget, answers = processes.Budget(ALL_PROBES_SECONDS), {}
     for python in candidates:
-        found = probe(python)
+        path = shutil.which(python) or str(python)
+        if path in answers:
+            continue
+        seconds = min(PROBE_SECONDS, budget.left())
+        try:
+            found = probe(path, seconds)
+        except subprocess.TimeoutExpired:
+            answers[path] = f"{python} (did not answer in {seconds:.0f} s)"
+            continue
         if found:
             return python, found
-    raise KitProblem(f"no torch for CUDA in {', '.join(map(str, candidates))}; give --python, of a Python that has one")
+        answers[path] = str(python)
+    raise KitProblem(f"no torch for CUDA in {', '.join(answers.values())}; name a Python that has one with --python")
 
 
 def make_mnist(folder):
@@ -113,8 +128,13 @@ class Kit:
 
     @functools.cached_property
     def train_help(self):
-        result = subprocess.run([self.program("lockstep"), "train", "--help"], capture_output=True, text=True,
-                                env={**os.environ, **self.environment})
+        """Empty where it does not come: then no option counts as known."""
+        try:
+            result = subprocess.run([self.program("lockstep"), "train", "--help"], capture_output=True, text=True,
+                                    env={**os.environ, **self.environment}, timeout=HELP_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            print(f"`lockstep train --help` says nothing, so newer options are left out: {error}", flush=True)
+            return ""
         return result.stdout
 
     def option(self, *words):

@@ -82,10 +82,12 @@ def measure(benchmark, budget):
             "seconds": clock.used()}
 
 
-def measure_all(benchmarks, budget):
+def measure_all(benchmarks, budget, tell=lambda reports: None):
+    """`tell` hears of the reports so far after each benchmark."""
     reports = []
     for benchmark in benchmarks:
         reports.append(measure(benchmark, budget))
+        tell(reports)
         last = reports[-1]
         detail = last.get("reason") or "; ".join(last["problems"]) or f"{last['seconds']:.0f} s"
         print(f"{last['name']}: {last['status']} ({detail})", flush=True)

@@ -1,14 +1,18 @@
 """Programs with a limit of time, which leave no process behind, and the time that all of them share."""
 import collections
 import os
+import pathlib
 import signal
 import subprocess
 import time
 
-# status: "ok", "failed", "hung" (it was ended at its limit) or "absent" (it could not start)
-Outcome = collections.namedtuple("Outcome", "status code output seconds")
+# status: "ok", "failed", "hung" (it was ended at its limit) or "absent" (it could not start). `place`: where in the log the
+# output begins.
+Outcome = collections.namedtuple("Outcome", "status code output seconds place")
 GRACE_SECONDS = 3  # between SIGTERM and SIGKILL
-MOST_OUTPUT = 4 << 20  # bytes of it that are kept
+POLL_SECONDS = 0.05
+MOST_OUTPUT = 4 << 20  # bytes that are kept of the output: half from its beginning, half from its end
+MOST_LINE = 64 << 10   # bytes of one line
 
 
 class Budget:
@@ -24,22 +28,63 @@ class Budget:
         return time.monotonic() - self.begin
 
 
-def _signal_group(process, number):
+def _is_alive(group):
+    """Whether a process of the group runs. Those that nobody has waited for do not, and would answer killpg()."""
+    for file in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of_process = file.read_text(errors="replace").rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue  # it has ended meanwhile
+        if int(of_process) == group and state not in "ZX":
+            return True
+    return False
+
+
+def _signal_group(group, number):
+    """Whether there was a group to tell. Once it has gone, its number may become another one's."""
     try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
+        if _is_alive(group):
+            os.killpg(group, number)
+            return True
+    except (ProcessLookupError, PermissionError):
         pass
+    return False
 
 
 def _end(process):
-    """Ends the program and everything that it started in its session."""
-    _signal_group(process, signal.SIGTERM)
+    """Ends the program and everything that it started in its session, for all of which the grace is."""
+    grace = Budget(GRACE_SECONDS)
+    lives = _signal_group(process.pid, signal.SIGTERM)
+    while lives and grace.left() > 0:
+        time.sleep(POLL_SECONDS)
+        process.poll()
+        lives = _is_alive(process.pid)
+    if lives:
+        _signal_group(process.pid, signal.SIGKILL)
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        pass
-    _signal_group(process, signal.SIGKILL)
-    process.wait()
+        pass  # it waits for a driver, and not even SIGKILL reaches it
+
+
+def _kept(file):
+    """What is left to read of the file; of a long rest its beginning and its end."""
+    start, half = file.tell(), MOST_OUTPUT // 2
+    length = file.seek(0, os.SEEK_END) - start
+    file.seek(start)
+    if length <= MOST_OUTPUT:
+        return file.read(length).decode(errors="replace")
+    head = file.read(half).decode(errors="replace")
+    file.seek(start + length - half)
+    return f"{head}\n[{length - 2 * half} bytes are left out]\n{file.read(half).decode(errors='replace')}"
+
+
+def lines_of(outcome, log):
+    """All lines of the output, however long it is."""
+    with open(log, "rb") as file:
+        file.seek(outcome.place)
+        for line in iter(lambda: file.readline(MOST_LINE), b""):
+            yield line.decode(errors="replace").rstrip("\n")
 
 
 def run(command, seconds, log, environment=None, cwd=None):
@@ -55,7 +100,7 @@ def run(command, seconds, log, environment=None, cwd=None):
                                        env={**os.environ, **(environment or {})}, start_new_session=True)
         except OSError as error:
             file.write(f"{error}\n".encode())
-            return Outcome("absent", None, str(error), 0.0)
+            return Outcome("absent", None, str(error), 0.0, start)
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -64,9 +109,9 @@ def run(command, seconds, log, environment=None, cwd=None):
             _end(process)
     with open(log, "rb") as file:
         file.seek(start)
-        output = file.read(MOST_OUTPUT).decode(errors="replace")
+        output = _kept(file)
     status = "hung" if code is None else "ok" if code == 0 else "failed"
-    return Outcome(status, code, output, time.monotonic() - begin)
+    return Outcome(status, code, output, time.monotonic() - begin, start)
 
 
 def why(outcome, seconds):

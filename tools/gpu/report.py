@@ -66,6 +66,8 @@ def tests_lines(tests):
 
 def markdown(report, tests):
     lines = ["# What runs on this machine's GPU", ""]
+    if not report.get("complete", True):
+        lines += ["The run did not come to its end: this is what had run by then.", ""]
     lines += [*table(["", ""], versions(report), 2), "", *tests_lines(tests), "## Benchmarks", ""]
     if report["made_up_data"]:
         lines += [f"The images of {' and '.join(report['made_up_data'])} are random: LOCKSTEP_DATA named no folder with the "

@@ -9,13 +9,17 @@ mnist/ and cifar10/; without it the images are random. The tests and then the be
 the most important come first, and a failure stops nothing. Without a GPU the tests skip, of the benchmarks only those of
 the processors run, shortened, and all ends within two minutes.
 
-Writes report.json, report.md and log.txt to --output. Ends with 1 if a test failed or a benchmark did, else with 0.
+Writes report.json, report.md and log.txt to --output, the report anew after each test program and each benchmark: what ends
+this program early, as SIGTERM does, leaves the report of what has run. Ends with 1 if a test failed or a benchmark did, with 143
+after SIGTERM, else with 0.
 """
 import argparse
 import datetime
 import json
+import os
 import pathlib
 import shutil
+import signal
 import sys
 
 import benchmarks
@@ -30,6 +34,7 @@ TEST_LIMIT_SECONDS = 60   # of one test
 TESTS_SHARE = 0.4         # of all seconds, at most
 END_SECONDS = 6           # for ending programs and writing the report
 WITH_GPU, WITHOUT_GPU = 590, 112
+LEAST_SECONDS = 20
 
 
 def parse_arguments():
@@ -44,6 +49,8 @@ def parse_arguments():
     options.only = options.only.split(",")
     if not set(options.only) <= {"tests", "benchmarks"}:
         parser.error("--only is tests, benchmarks or both with a comma")
+    if options.seconds is not None and not options.seconds >= LEAST_SECONDS:
+        parser.error(f"--seconds must be at least {LEAST_SECONDS}, got {options.seconds:g}")
     return options
 
 
@@ -56,18 +63,64 @@ def find_kit(options, output):
     return found
 
 
-def run_tests(kit, seconds, log):
+def end_at_sigterm():
+    """As an error would end it, so that no program that was started lives on."""
+    def end(number, _):
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def run_tests(kit, seconds, log, tell):
     programs = [kit.program(name) for name in kit.description["tests"]]
-    return gpu_tests.run_all(programs, seconds, TEST_LIMIT_SECONDS, log, kit.environment)
+    return gpu_tests.run_all(programs, seconds, TEST_LIMIT_SECONDS, log, kit.environment, tell)
 
 
-def write(output, text, tests, result):
-    (output / "report.json").write_text(json.dumps({**result, "tests": [test._asdict() for test in tests]}, indent=2) + "\n")
-    (output / "report.md").write_text(text)
+def write_whole(file, text):
+    """Readers find the text before or all of this one."""
+    new = file.with_name(file.name + ".new")
+    new.write_text(text)
+    os.replace(new, file)
+
+
+def write(output, result, tests):
+    tests_too = {**result, "tests": [test._asdict() for test in tests]}
+    write_whole(output / "report.json", json.dumps(tests_too, indent=2) + "\n")
+    write_whole(output / "report.md", report.markdown(result, tests))
+
+
+class Progress:
+    """The report on what has run so far."""
+
+    def __init__(self, output, kit, begun):
+        self.output, self.kit, self.begun, self.tests = output, kit, begun, []
+        self.result = {"begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                       "machine": machine.describe(), "torch": kit.torch, "kit": kit.description, "benchmarks": []}
+
+    def write(self, is_complete=False):
+        self.result |= {"made_up_data": self.kit.made_up_data, "seconds": self.begun.used(), "complete": is_complete}
+        write(self.output, self.result, self.tests)
+
+    def add_tests(self, tests):
+        self.tests = tests
+        self.write()
+
+    def add_benchmarks(self, reports):
+        self.result["benchmarks"] = reports
+        self.write()
+
+
+def run_all(kit, only, budget, log, progress):
+    if "tests" in only:
+        progress.add_tests(run_tests(kit, TESTS_SHARE * budget.left(), log, progress.add_tests))
+    if "benchmarks" in only:
+        measure.measure_all(benchmarks.all_benchmarks(benchmarks.Runner(kit, log)), budget, progress.add_benchmarks)
 
 
 def main():
     begun, options = processes.Budget(0), parse_arguments()
+    end_at_sigterm()
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     log = output / "log.txt"
@@ -78,16 +131,15 @@ def main():
         raise SystemExit(f"error: {problem}") from None
     seconds = options.seconds or (WITH_GPU if kit.gpus else WITHOUT_GPU)
     budget = processes.Budget(seconds - begun.used() - END_SECONDS)
-    result = {"begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-              "machine": machine.describe(), "torch": kit.torch, "kit": kit.description, "benchmarks": []}
     print(f"{len(kit.gpus)} GPU{'s' * (len(kit.gpus) != 1)}, {kit.cores} cores, torch {kit.torch['torch']}; "
           f"at most {seconds:.0f} s", flush=True)
-    tests = run_tests(kit, TESTS_SHARE * budget.left(), log) if "tests" in options.only else []
-    if "benchmarks" in options.only:
-        result["benchmarks"] = measure.measure_all(benchmarks.all_benchmarks(benchmarks.Runner(kit, log)), budget)
-    shutil.rmtree(output / "data", ignore_errors=True)
-    result |= {"made_up_data": kit.made_up_data, "seconds": begun.used()}
-    write(output, report.markdown(result, tests), tests, result)
+    progress = Progress(output, kit, begun)
+    try:
+        run_all(kit, options.only, budget, log, progress)
+    finally:
+        shutil.rmtree(output / "data", ignore_errors=True)
+    progress.write(is_complete=True)
+    result, tests = progress.result, progress.tests
     failed = [test for test in tests if test.result in gpu_tests.BAD]
     failed += [each for each in result["benchmarks"] if each["status"] in ("failed", "incomplete")]
     print(f"tests: {gpu_tests.summary(tests)}; {result['seconds']:.0f} s; {output}/report.md")
