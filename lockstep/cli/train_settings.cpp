@@ -262,7 +262,7 @@ bool is_channels_last(const TrainArguments& arguments, const Recipe& recipe) {
                               {"channels-last", "contiguous"});
   if (!recipe.channels_last) {
     throw ConfigError(lockstep::str("train: --memory-format changes nothing for ", recipe.name,
-                                    ", whose images have one channel; leave it out"));
+                                    ", which has no channels-last form; leave it out"));
   }
   return *arguments.memory_format == "channels-last";
 }
@@ -275,20 +275,20 @@ void check_cuda_graph(const TrainSettings& settings) {
   }
   if (settings.strategy != "single" && settings.strategy != "ddp") {
     throw ConfigError(lockstep::str("train: --cuda-graph belongs to --strategy single and ddp, got ",
-                                    settings.strategy));
+                                    settings.strategy, "; leave out --cuda-graph"));
   }
   const bool is_nccl = settings.backend == "auto" || settings.backend == "nccl";
   if (settings.world_size > 1 && !is_nccl) {
     throw ConfigError(lockstep::str("train: --cuda-graph needs --backend nccl, which a graph can "
-                                    "replay, got ", settings.backend));
+                                    "replay, got ", settings.backend, "; leave out --cuda-graph"));
   }
   if (settings.trainer.detect_anomaly) {
     throw ConfigError("train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
-                      "backward looks at no value");
+                      "backward pass does not check values for NaN; leave one of them out");
   }
   if (settings.trainer.schedule.cycle_momentum) {
     throw ConfigError("train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "
-                      "a replayed step is that of the recorded one");
+                      "a replayed step is that of the recorded one; leave one of them out");
   }
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/train/captured_step.h>
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -21,6 +22,15 @@ void require_same_kind(const char* what, const torch::Tensor& got, const torch::
       "Trainer: cuda_graph needs full batches of one shape and type, but the ", what,
       " of a batch are ", got.scalar_type(), ' ', got.sizes(), ", and those before were ",
       place.scalar_type(), ' ', place.sizes(), "; leave out --cuda-graph"));
+}
+
+// CUDA names the capture where it does not permit an operation.
+std::string_view advice_for(const c10::Error& error) {
+  const std::string_view text = error.what_without_backtrace();
+  if (text.find("captur") == text.npos && text.find("Captur") == text.npos) {
+    return "; leave out --cuda-graph to see whether the step runs without it";
+  }
+  return "; the task must not wait for the device, as item() does, or leave out --cuda-graph";
 }
 
 }  // namespace
@@ -49,8 +59,10 @@ const Batch& CapturedStep::load(std::int64_t part, const Batch& batch) {
              .labels = input_place_for(batch.labels, device_),
              .size = batch.size};
   }
-  place.images.copy_(batch.images, /*non_blocking=*/true);
-  place.labels.copy_(batch.labels, /*non_blocking=*/true);
+  // The host must not go on while the device may still read pinned memory, which the loader fills
+  // again: a loader of the run's own device gives none.
+  place.images.copy_(batch.images, /*non_blocking=*/!batch.images.is_pinned());
+  place.labels.copy_(batch.labels, /*non_blocking=*/!batch.labels.is_pinned());
   return place;
 }
 
@@ -65,18 +77,20 @@ const std::vector<torch::Tensor>& CapturedStep::run() {
   return losses_;
 }
 
-// The errors of this library say by themselves what cannot be recorded; LibTorch's say that CUDA
-// did not permit it.
+// The errors of this library say by themselves what cannot be recorded.
 void CapturedStep::capture() {
   try {
     graph_->capture([&] {
       const CaptureScope capturing;
       losses_ = compute_(batches_);
     });
-  } catch (const c10::Error& error) {
+  } catch (const c10::OutOfMemoryError& error) {
     throw ConfigError(lockstep::str(
-        "Trainer: cuda_graph: the step cannot be recorded: ", first_line(error),
-        "; the task must not wait for the device, as item() does, or leave out --cuda-graph"));
+        "Trainer: cuda_graph: the device has too little memory for recording the step: ",
+        first_line(error), "; use smaller batches, or leave out --cuda-graph"));
+  } catch (const c10::Error& error) {
+    throw ConfigError(lockstep::str("Trainer: cuda_graph: the step cannot be recorded: ",
+                                    first_line(error), advice_for(error)));
   }
 }
 

@@ -21,7 +21,7 @@ class CapturedStep {
  public:
   /// Steps that run before one is recorded. In the first one the reducer learns the order of its
   /// buckets and cuDNN its algorithms, after the second one the optimizer has its flat tensors, and
-  /// the third one is as all that follow.
+  /// the third one runs like every later step.
   static constexpr std::int64_t kWarmUpSteps = 3;
 
   /// Computes a step of these batches and returns the loss of each, tensors of one element.

@@ -71,8 +71,8 @@ void validate_graph(const TrainerOptions& options) {
   if (!options.cuda_graph) return;
   if (options.detect_anomaly) {
     throw ConfigError(
-        "Trainer: cuda_graph and detect_anomaly exclude each other: a replayed backward looks at no "
-        "value; leave one of them out");
+        "Trainer: cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
+        "does not check values for NaN; leave one of them out");
   }
   if (options.schedule.cycle_momentum) {
     throw ConfigError(

@@ -122,8 +122,10 @@ double TrainingRun::command_seconds() const { return options_.command_seconds();
 
 Batch TrainingRun::moved(const Batch& batch) const {
   if (options_.device.is_cpu()) return batch;
-  return {.images = batch.images.to(options_.device, /*non_blocking=*/true),
-          .labels = batch.labels.to(options_.device, /*non_blocking=*/true),
+  // The host must not go on while the device may still read pinned memory, which the loader fills
+  // again: a loader of the run's own device gives none.
+  return {.images = batch.images.to(options_.device, /*non_blocking=*/!batch.images.is_pinned()),
+          .labels = batch.labels.to(options_.device, /*non_blocking=*/!batch.labels.is_pinned()),
           .size = batch.size};
 }
 

@@ -87,7 +87,8 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        "train: --matmul-precision must be one of highest, high, medium, got 'tf32'"},
       {[](auto& a) { a.memory_format = "nhwc"; }, "train: --memory-format must be"},
       {[](auto& a) { a.recipe = "mnist", a.memory_format = "contiguous"; },
-       "train: --memory-format changes nothing for mnist"},
+       "train: --memory-format changes nothing for mnist, which has no channels-last form; leave it "
+       "out"},
       {[](auto& a) { a.cudnn_benchmark = a.limits.deterministic = true; },
        "train: --cudnn-benchmark and --deterministic exclude each other"},
       {[](auto& a) { a.cudnn_benchmark = true, a.accelerator = "cpu"; },
@@ -95,16 +96,20 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
       {[](auto& a) { a.cuda_graph = true, a.accelerator = "cpu"; },
        "train: --cuda-graph needs a GPU, but --accelerator is cpu"},
       {[](auto& a) { a.cuda_graph = true, a.strategy = "dp"; },
-       "train: --cuda-graph belongs to --strategy single and ddp, got dp"},
+       "train: --cuda-graph belongs to --strategy single and ddp, got dp; leave out "
+       "--cuda-graph"},
       {[](auto& a) { a.cuda_graph = true, a.nproc_per_node = 2, a.backend = "gloo"; },
-       "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo"},
+       "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo; leave out "
+       "--cuda-graph"},
       {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
-       "train: --cuda-graph and --detect-anomaly exclude each other"},
+       "train: --cuda-graph and --detect-anomaly exclude each other: a replayed backward pass does "
+       "not check values for NaN; leave one of them out"},
       {[](auto& a) {
          a.cuda_graph = a.schedule.cycle_momentum = true;
          a.schedule.schedules = {"one-cycle"};
        },
-       "train: --cuda-graph and --cycle-momentum exclude each other"},
+       "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of a replayed step "
+       "is that of the recorded one; leave one of them out"},
   };
   for (const Case& each : cases) {
     TrainArguments arguments;

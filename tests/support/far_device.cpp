@@ -434,14 +434,16 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const at::Tensor& there = from.is_privateuseone() ? from : to;
   Queue& queue = queue_of(stream_of_thread(there.device()));
   const bool reads = to.is_cpu();
-  // Of memory that is not pinned a driver would make a copy first.
-  const at::Tensor source = from.is_cpu() && !from.is_pinned() ? from.clone() : from;
+  // A blocking copy has read its source when it returns; of memory that is not pinned a driver would
+  // make a copy first.
+  const bool is_read_now = from.is_cpu() && !(non_blocking && from.is_pinned());
+  const at::Tensor source = is_read_now ? from.clone() : from;
   const std::uint64_t point = queue.push([source = near(source), target = near(to)] {
     const at::AutoDispatchBelowADInplaceOrView guard;
     target.copy_(source);
   });
   if (!reads) {
-    if (from.is_cpu() && !(non_blocking && from.is_pinned())) note_wait("copy from the host");
+    if (is_read_now) note_wait("copy from the host");
     return to;
   }
   if (non_blocking && to.is_pinned()) return to;

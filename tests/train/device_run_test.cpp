@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/train/captured_step.h>
 #include <lockstep/train/phase_timer.h>
 #include <tests/support/far_device.h>
 #include <tests/train/trainer_runs.h>
@@ -198,6 +199,59 @@ TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
   const DeviceOutcome rarely = run_on(far_device::device(), 5, /*log_every=*/2);
   ASSERT_THAT(rarely.heard.reports, SizeIs(6)) << "steps 2, 4 and the last one of each epoch";
   EXPECT_EQ(rarely.heard.reports[1].loss, heard.heard.reports[3].loss);
+}
+
+// In pinned memory that each buffer of the loader uses again.
+class PinnedImages final : public BatchDataset<Batch> {
+ public:
+  std::int64_t size() const override { return kImages; }
+  void get(const BatchRequest& request, Batch& batch) const override {
+    if (!batch.images.defined()) {
+      const auto pinned = torch::TensorOptions().pinned_memory(true);
+      batch.images = torch::empty({10, 1, 28, 28}, pinned.dtype(torch::kFloat32));
+      batch.labels = torch::empty({10}, pinned.dtype(torch::kInt64));
+    }
+    const std::int64_t first = request.indices.front();
+    batch.images.fill_(static_cast<double>(first) / kImages);
+    batch.labels.fill_(first % 10);
+    batch.size = 10;
+  }
+};
+
+// The loader does not know of the device, and fills a buffer again as soon as it is asked for more:
+// each copy is one that blocks.
+TEST_F(DeviceRun, PinnedBatchesOfALoaderForTheCpuAreReadBeforeTheyChange) {
+  const MnistNet net = same_net();
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader(std::make_shared<const PinnedImages>(),
+                DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
+                {.batch_size = 10, .threads = 0});
+  StepListener heard;
+  TrainerOptions run = options(1);
+  run.device = far_device::device();
+  run.limit_val_batches = 0;
+  run.listeners = {&heard};
+  Trainer trainer(run, make_strategy("ddp", group()));
+  const std::size_t before = far_device::waits().size();
+  trainer.fit(task, loader, Trainer::LoaderFactory());
+  const std::vector<std::string> waits = far_device::waits();
+  ASSERT_THAT(heard.reports, SizeIs(11));
+  EXPECT_GE(std::count(waits.begin() + static_cast<std::ptrdiff_t>(before), waits.end(),
+                       "copy from the host"),
+            2 * 11);
+}
+
+TEST_F(DeviceRun, ACapturedStepHasReadPinnedBatchesBeforeTheyChange) {
+  CapturedStep step(nullptr, /*parts=*/1, /*batch_size=*/2, far_device::device(), {});
+  const auto pinned = torch::TensorOptions().pinned_memory(true);
+  const Batch batch{.images = torch::empty({2, 3}, pinned.dtype(torch::kFloat32)).fill_(1),
+                    .labels = torch::empty({2}, pinned.dtype(torch::kInt64)).fill_(1),
+                    .size = 2};
+  const Batch& there = step.load(0, batch);
+  batch.images.fill_(2);
+  batch.labels.fill_(2);
+  EXPECT_TRUE(there.images.cpu().eq(1).all().item<bool>());
+  EXPECT_TRUE(there.labels.cpu().eq(1).all().item<bool>());
 }
 
 // The far device's time goes by whole milliseconds.

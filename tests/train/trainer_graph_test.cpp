@@ -156,7 +156,8 @@ TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
   TrainerOptions anomaly = options(1);
   anomaly.detect_anomaly = true;
   EXPECT_THAT(refusal(anomaly, "single"),
-              HasSubstr("cuda_graph and detect_anomaly exclude each other"));
+              HasSubstr("cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
+                        "does not check values for NaN; leave one of them out"));
   TrainerOptions cycle = options(1);
   cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
   EXPECT_THAT(refusal(cycle, "single"), HasSubstr("cuda_graph and cycle_momentum exclude"));
@@ -210,6 +211,29 @@ TEST(TrainerGraph, ATaskThatReadsOnTheHostIsNamed) {
               HasSubstr("Trainer: cuda_graph: the step cannot be recorded: operation not permitted "
                         "when stream is capturing: aten::item"));
   EXPECT_EQ(events, "wwwc");
+}
+
+TEST(TrainerGraph, AdviceFitsWhyAStepCannotBeRecorded) {
+  const auto refusal_of = [](auto fail) {
+    std::string events;
+    std::int64_t steps = 0;
+    CapturedStep step(std::make_unique<RecordedGraph>(&events), 1, 4, torch::kCPU,
+                      [&](const std::vector<Batch>&) {
+                        if (++steps > CapturedStep::kWarmUpSteps) fail();
+                        return std::vector<torch::Tensor>();
+                      });
+    return message_of<ConfigError>([&] {
+      for (std::int64_t i = 0; i <= CapturedStep::kWarmUpSteps; ++i) step.run();
+    });
+  };
+  const std::string memory = refusal_of([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory"); });
+  EXPECT_THAT(memory, testing::EndsWith("too little memory for recording the step: out of memory; use "
+                                        "smaller batches, or leave out --cuda-graph"));
+  const std::string other = refusal_of([] { TORCH_CHECK(false, "shapes differ"); });
+  EXPECT_THAT(other, testing::EndsWith("cannot be recorded: shapes differ; leave out --cuda-graph to see "
+                                       "whether the step runs without it"));
+  EXPECT_THAT(refusal_of([] { TORCH_CHECK(false, "not permitted when stream is capturing"); }),
+              testing::EndsWith("as item() does, or leave out --cuda-graph"));
 }
 
 // --- Batches
