@@ -38,10 +38,10 @@ void CallLog::failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noe
   try {
     std::rethrow_exception(with_place_of_dump(error));
   } catch (const std::exception& caught) {
-    log_error("operations that nobody waits for any more have failed, their tensors are undefined: ",
+    log_error("operations on the device have failed, their tensors are undefined: ",
               first_line(caught));
   } catch (...) {
-    log_error("operations that nobody waits for any more have failed, their tensors are undefined");
+    log_error("operations on the device have failed, their tensors are undefined");
   }
 }
 

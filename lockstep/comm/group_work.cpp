@@ -28,14 +28,18 @@ GroupWork::GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared
       log_hears_later_(runs_on_stream && tell_later(*work_, log_, id_)) {}
 
 void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
-  if (has_ended()) return;
+  // What goes on in a stream has not ended by its first wait, and each caller's stream must wait.
+  const auto wait_again = [&] {
+    if (log_hears_later_) work_->wait(timeout);
+  };
+  if (has_ended()) return wait_again();
   std::unique_lock turn(work_mutex_, std::defer_lock);
   if (!timeout) turn.lock();
   if (timeout && !turn.try_lock_for(Deadline(*timeout).remaining())) {
     throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
                                      " s while another thread waits for the same operation"));
   }
-  if (has_ended()) return;  // another thread may have waited meanwhile
+  if (has_ended()) return wait_again();  // another thread may have waited meanwhile
   try {
     work_->wait(timeout);
   } catch (...) {
@@ -53,16 +57,10 @@ bool GroupWork::has_ended() {
 }
 
 bool GroupWork::is_completed() {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (state_ != State::kRunning) return true;
-  }
+  if (is_known()) return true;
   const std::unique_lock turn(work_mutex_, std::try_to_lock);
   if (!turn) return false;  // somebody waits for it just now
-  {
-    const std::scoped_lock lock(mutex_);
-    if (state_ != State::kRunning) return true;
-  }
+  if (is_known()) return true;
   if (!work_->is_completed()) return false;
   if (auto failure = work_->error()) fail(std::move(failure));
   finish();
@@ -70,8 +68,17 @@ bool GroupWork::is_completed() {
 }
 
 std::exception_ptr GroupWork::error() const {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::kDone || !log_hears_later_) return error_;
+  }
+  return work_->error();
+}
+
+// The first wait of what goes on in a stream of a device does not tell how it ends.
+bool GroupWork::is_known() const {
   const std::scoped_lock lock(mutex_);
-  return error_;
+  return state_ == State::kFailed || (state_ == State::kDone && !log_hears_later_);
 }
 
 // A second thread that waits returns after the copies of the first.

@@ -32,6 +32,7 @@ class GroupWork final : public Work {
  private:
   enum class State { kRunning, kDone, kFailed };
   bool has_ended();
+  bool is_known() const;
   std::exception_ptr finish();
   void fail(std::exception_ptr error);
 

@@ -410,6 +410,33 @@ TEST(StreamWork, IsRecordedAsCompletedWhenTheDeviceHasEndedIt) {
   EXPECT_TRUE(comes_true([&] { return completed_calls(group) == 2; }));
 }
 
+TEST(StreamWork, OfAGroupIsCompletedWhenTheDeviceHasEndedItThoughACallerHasWaited) {
+  const testing_support::TemporaryDirectory folder;
+  StreamRank rank;
+  ProcessGroup group = group_of(rank, folder.path());
+  const auto work = group.async_all_reduce(torch::ones({4}));
+  work->wait();
+  EXPECT_FALSE(work->is_completed());
+  std::thread([&] { work->wait(); }).join();  // its stream waits, too
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
+  rank.library->work(0)->end();
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_EQ(work->error(), nullptr);
+}
+
+TEST(StreamWorkFailure, OfAGroupIsToldByTheHandleAfterAWait) {
+  const testing_support::TemporaryDirectory folder;
+  const testing_support::CapturedLog log;
+  StreamRank rank;
+  const LivePeer peer(rank);
+  ProcessGroup group = group_of(rank, folder.path());
+  const auto work = group.async_all_reduce(torch::ones({4}));
+  work->wait();
+  rank.library->work(0)->fail("NCCL error: remote process exited");
+  EXPECT_TRUE(comes_true([&] { return work->is_completed() && work->error() != nullptr; }));
+  EXPECT_THROW(work->wait(seconds(60)), CommError);
+}
+
 TEST(StreamWorkFailure, WritesTheStuckOperationAndTellsWhereAtTheNextCall) {
   const testing_support::TemporaryDirectory folder;
   const testing_support::CapturedLog log;

@@ -39,9 +39,10 @@ ClosingThreads::~ClosingThreads() {
 
 void ClosingThreads::run(std::function<void()> job, std::chrono::milliseconds limit) {
   const auto done = std::make_shared<bool>(false);
-  std::function<void()> body = [state = state_, done, job = std::move(job)]() mutable {
-    job();
-    job = nullptr;  // what it holds goes before anybody is told
+  const auto shared_job = std::make_shared<std::function<void()>>(std::move(job));
+  std::function<void()> body = [state = state_, done, shared_job] {
+    (*shared_job)();
+    *shared_job = nullptr;  // what it holds goes before anybody is told
     const std::scoped_lock lock(state->mutex);
     *done = true;
     --state->running;
@@ -52,7 +53,9 @@ void ClosingThreads::run(std::function<void()> job, std::chrono::milliseconds li
   try {
     std::thread(std::move(body)).detach();
   } catch (const std::system_error&) {
-    return;  // no thread: what the job holds goes here
+    lock.unlock();  // no thread: the job runs here, and what it holds goes without the lock
+    (*shared_job)();
+    return;
   }
   ++state_->running;
   state_->changed.wait_for(lock, limit, [&] { return *done; });

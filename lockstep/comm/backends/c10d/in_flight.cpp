@@ -33,9 +33,10 @@ InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
       return operation;
     }
     if (operations_.empty()) first_since_ = operation->start();
-    operations_.push_back(operation);
+    const bool was_empty = operations_.empty();
     if (!thread_.joinable() && !stop_) thread_ = std::thread([this] { run(); });
-    changed_.notify_all();
+    operations_.push_back(operation);
+    if (was_empty) changed_.notify_all();
   }
   return operation;
 }

@@ -71,10 +71,11 @@ void StreamWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   keeping_error([&] { wait_for_device(timeout.value_or(context_->options().timeout)); });
 }
 
-// With the lock. LibTorch's wait for a barrier would block in the driver, where no abort is heard,
+// With the lock, in each wait: every caller has a stream of its own. LibTorch's wait for a barrier would block in the driver, where no abort is heard,
 // and ask for its end also during a capture.
 void StreamWork::join_stream(bool blocks) {
-  if (joined_) return;
+  // A graph must not wait for what is not a part of it.
+  if (joined_ && operation_ && context_->device().is_capturing()) return;
   try {
     if (blocks || is_barrier()) {
       handle_->synchronize();
@@ -84,8 +85,7 @@ void StreamWork::join_stream(bool blocks) {
   } catch (const std::exception& error) {
     context_->fail(call_, error.what());
   }
-  joined_ = true;
-  if (finish_) finish_();
+  if (!std::exchange(joined_, true) && finish_) finish_();
   finish_ = nullptr;  // and what it holds
 }
 
@@ -110,6 +110,7 @@ bool StreamWork::is_completed() {
   if (!(capturing ? operation_->has_ended() : context_->in_flight().ask(*operation_))) return false;
   if (operation_->error()) return true;
   if (capturing && !joined_) return false;  // nor let the graph wait for what is not a part of it
+  if (joined_) return true;
   try {
     join_stream(/*blocks=*/true);
   } catch (...) {
