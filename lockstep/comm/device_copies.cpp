@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <lockstep/core/error.h>
 
@@ -14,12 +15,12 @@ namespace {
 // One stream for each device is enough: what is copied there is in the order of the calls anyway.
 c10::Stream copy_stream_of(torch::Device device) {
   static std::mutex mutex;
-  static std::map<torch::DeviceIndex, c10::Stream> streams;
+  static std::map<std::pair<torch::DeviceType, torch::DeviceIndex>, c10::Stream> streams;
   const std::scoped_lock lock(mutex);
-  const auto found = streams.find(device.index());
-  if (found != streams.end() && found->second.device_type() == device.type()) return found->second;
+  const auto found = streams.find({device.type(), device.index()});
+  if (found != streams.end()) return found->second;
   const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-  streams.insert_or_assign(device.index(), stream);
+  streams.emplace(std::pair(device.type(), device.index()), stream);
   return stream;
 }
 

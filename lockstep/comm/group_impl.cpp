@@ -50,6 +50,7 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
           flight_recorder_directory(membership.options.flight_recorder_directory), membership.name,
           membership.world_ranks)),
       nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")),
+      ends_later_(backend->runs_on_stream() && backend->name() != "single"),
       staged_(std::make_shared<StagedStarts>(membership.progress)) {
   if (membership.exchange && fingerprints_wanted()) {
     fingerprints_ =
@@ -97,7 +98,7 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
 bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
   const CallKind kind = call.description.kind;
   if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first()) return false;
-  if (backend->runs_on_stream()) return false;  // its end comes after the call's
+  if (ends_later_) return false;
   if (nan_check_ && reduces(kind)) return false;
   if (kind != CallKind::kAllReduce) return true;
   choose_algorithm_of(call);
@@ -157,6 +158,7 @@ std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(Prepared& prepared, int t
   call.name = lockstep::str("what rank ", membership.world_rank(), " gives to ",
                             describe(prepared.call.description), " on ", membership.options.device);
   call.abort = [backend = backend](const std::string& reason) { backend->abort(reason); };
+  call.check = [backend = backend] { backend->throw_if_ended(); };
   call.timeout = membership.options.timeout;
   try {
     return staged_->push(std::move(call));

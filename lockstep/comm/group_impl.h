@@ -84,6 +84,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   void look_for_nan(const Collective& call);
 
   const bool nan_check_;
+  const bool ends_later_;  // operations, on a stream of the device, than their calls
   /// Operations whose data is on its way from a device, and those called after them.
   const std::shared_ptr<StagedStarts> staged_;
   /// Compares what the ranks call; null where nobody asked for it.

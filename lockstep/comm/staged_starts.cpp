@@ -27,6 +27,7 @@ class StagedStarts::Handle final : public Work {
       : queue_(std::move(queue)),
         timeout_(call.timeout),
         name_(call.name),
+        check_(call.check),
         abort_(call.abort),
         owner_(call.owner) {}
 
@@ -89,15 +90,24 @@ class StagedStarts::Handle final : public Work {
         last_moved = Clock::now();
       } else if (deadline.expired()) {
         const std::string reason =
-            lockstep::str(name_, " is not there after ", static_cast<double>(timeout.count()) / 1e3,
+            lockstep::str(name_, " has not reached the host after ", static_cast<double>(timeout.count()) / 1e3,
                           " s: earlier work of the device has not ended");
         abort_(reason);
         started(nullptr, std::make_exception_ptr(TimeoutError(reason)));
       } else if (Clock::now() - last_moved < kBusyWait) {
         std::this_thread::yield();
       } else {
+        end_with_group();
         std::this_thread::sleep_for(kStagingPause);
       }
+    }
+  }
+
+  void end_with_group() {
+    try {
+      if (check_) check_();
+    } catch (...) {
+      started(nullptr, std::current_exception());
     }
   }
 
@@ -110,6 +120,7 @@ class StagedStarts::Handle final : public Work {
   const std::shared_ptr<StagedStarts> queue_;
   const std::chrono::milliseconds timeout_;
   const std::string name_;
+  const std::function<void()> check_;
   mutable std::mutex mutex_;  // guards what follows
   std::function<void(const std::string&)> abort_;
   std::shared_ptr<const void> owner_;

@@ -32,6 +32,8 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
     std::string name{};
     /// Ends the group, with a message: the data did not come.
     std::function<void(const std::string&)> abort;
+    /// Throws when the group has ended: then the data is not waited for. May be null.
+    std::function<void()> check{};
     std::chrono::milliseconds timeout{0};
   };
 

@@ -185,9 +185,21 @@ TEST(DeviceGroupsDeadline, ADeviceThatGetsNowhereEndsTheGroup) {
         const far_device::Hold hold;
         group.async_all_reduce(tensor)->wait(milliseconds(50));
       });
-  EXPECT_THAT(errors[0], HasSubstr("what rank 0 gives to all_reduce[float32, 6] on far:0 is not there "
-                                   "after 0.05 s: earlier work of the device has not ended"));
+  EXPECT_THAT(errors[0], HasSubstr("what rank 0 gives to all_reduce[float32, 6] on far:0 has not "
+                                   "reached the host after 0.05 s: earlier work of the device has not ended"));
   EXPECT_THAT(errors[1], HasSubstr("rank 0"));
+}
+
+TEST(DeviceGroupsFailure, OfTheGroupIsHeardWhileDataIsOnItsWay) {
+  const auto errors = run_far_group(
+      2, "shm",
+      [](ProcessGroup group) {
+        if (group.rank() == 1) return group.abort("enough");
+        const far_device::Hold hold;
+        const Tensor tensor = far(values(group.rank()), group.rank());
+        group.async_all_reduce(tensor)->wait(std::chrono::minutes(5));
+      });
+  EXPECT_THAT(errors[0], HasSubstr("enough"));
 }
 
 TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {

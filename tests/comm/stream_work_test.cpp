@@ -238,6 +238,16 @@ TEST(StreamWorkFailure, OfTheDeviceItselfEndsTheGroup) {
   EXPECT_THAT(rank.end(), HasSubstr("failed: CUDA error: an illegal memory access"));
 }
 
+TEST(StreamWorkFailure, OfAnOperationIsAlsoTheEndOfThoseBehindIt) {
+  StreamRank rank;
+  const LivePeer peer(rank);
+  const auto first = rank.start();
+  const auto second = rank.start();
+  rank.library->work(0)->fail("NCCL error: remote process exited");
+  rank.library->work(1)->end();
+  EXPECT_THROW(second->wait(seconds(60)), CommError);
+}
+
 TEST(StreamWorkFailure, OfAStartTellsTheCause) {
   StreamRank rank;
   const LivePeer peer(rank);

@@ -45,12 +45,29 @@ bool InFlight::ask(StreamOperation& operation) {
   if (operation.has_ended()) return true;
   try {
     if (!context_.device().has_ended(operation.library_work())) return false;
-    if (!operation.library_work().exception()) complete(operation);
+    if (!operation.library_work().exception() && !is_behind_failed(operation)) complete(operation);
   } catch (const std::exception&) {
     // The thread meets it, too.
   }
   if (!operation.has_ended()) changed_.notify_all();
   return operation.has_ended();
+}
+
+// What stands behind a failed operation may look complete. One that runs on is no sign: messages
+// overtake each other.
+bool InFlight::is_behind_failed(const StreamOperation& operation) {
+  std::vector<Operation> earlier;
+  {
+    const Lock lock(mutex_);
+    if (failure_) return true;
+    for (const Operation& each : operations_) {
+      if (each.get() == &operation) break;
+      if (!each->has_ended()) earlier.push_back(each);
+    }
+  }
+  return std::any_of(earlier.begin(), earlier.end(), [&](const Operation& each) {
+    return context_.device().has_ended(each->library_work()) && each->library_work().exception();
+  });
 }
 
 void InFlight::run() {

@@ -49,6 +49,7 @@ class InFlight {
   void look_at(StreamOperation& operation);
   void explain(StreamOperation& operation, const std::string& text);
   void complete(StreamOperation& operation);
+  bool is_behind_failed(const StreamOperation& operation);
   void forget_ended();
   bool is_stopped();
 
