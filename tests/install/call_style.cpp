@@ -58,6 +58,7 @@ void call_in_the_style_of_the_guides() {
        ProfilerOptions{.kind = Profiler::kSimple}, TraceOptions{.steps = 5},
        SetupSeconds{.group = 1}, GpuUsage{.utilisation = 0.5}, Span{.name = "a span"}, RankTrace{.rank = 1},
        ClockOffset{.nanoseconds = 1}, StrategyOptions{.stages = 4},
+       GlobalModeOptions{.deterministic = true},
        StepSettings{.precision = Precision::k32}, DataShare{.size = 2}, StepPart{.weight = 0.5},
        ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},
        EarlyStoppingOptions{.monitor = "accuracy"}, CheckpointOptions{.keep_last = 3},
