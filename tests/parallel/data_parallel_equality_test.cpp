@@ -96,7 +96,8 @@ class DataParallelEquality : public testing::TestWithParam<std::tuple<EqualityCa
  protected:
   // With `in_parts` the oracle takes the parts one by one, as normalisation needs it.
   template <class Net>
-  void check(Net net, Net oracle, const Tensor& x, const Tensor& y, double lr, bool in_parts) {
+  void check(Net net, Net oracle, const Tensor& x, const Tensor& y, double lr, bool in_parts,
+             double tolerance = 1e-5) {
     const auto& [c, form] = GetParam();
     copy_state(*oracle, *net);
     const DataParallelOptions options{.weights = c.weights};
@@ -113,9 +114,9 @@ class DataParallelEquality : public testing::TestWithParam<std::tuple<EqualityCa
                            ? chunk_sizes(x.size(0), c.weights.empty() ? equal_shares : c.weights)
                            : std::vector<std::int64_t>{x.size(0)};
     const Trained expected = train(*oracle, lr, [&] { accumulate_parts(oracle, x, y, sizes); });
-    expect_equal(got.gradients, expected.gradients, 1e-5, "gradient");
-    expect_equal(got.parameters, expected.parameters, 1e-5, "parameter");
-    expect_equal(got.buffers, expected.buffers, 1e-5, "buffer");
+    expect_equal(got.gradients, expected.gradients, tolerance, "gradient");
+    expect_equal(got.parameters, expected.parameters, tolerance, "parameter");
+    expect_equal(got.buffers, expected.buffers, tolerance, "buffer");
   }
 
   std::int64_t batch() const { return std::get<0>(GetParam()).batch; }
@@ -138,9 +139,19 @@ INSTANTIATE_TEST_SUITE_P(Cases, DataParallelEquality,
                          });
 
 TEST_P(DataParallelEquality, MnistNet) {
+  MnistNet net(MnistNetOptions{.dropout = false}), oracle(MnistNetOptions{.dropout = false});
+  net->to(torch::kFloat64);
+  oracle->to(torch::kFloat64);
+  check(net, oracle, normal({batch(), 1, 28, 28}, 1).to(torch::kFloat64), classes(batch(), 10, 2),
+        0.05, /*in_parts=*/false);
+}
+
+// By the kernels for float32. Twice in a thousand runs on a busy machine a later step is rounded
+// otherwise, and where a ReLU or a maximum is decided by that, the parameters differ by up to 6e-4.
+TEST_P(DataParallelEquality, MnistNetInFloat32) {
   const MnistNetOptions options{.dropout = false};
   check(MnistNet(options), MnistNet(options), normal({batch(), 1, 28, 28}, 1),
-        classes(batch(), 10, 2), 0.05, /*in_parts=*/false);
+        classes(batch(), 10, 2), 0.05, /*in_parts=*/false, 5e-3);
 }
 
 TEST_P(DataParallelEquality, TiedEmbedding) {
