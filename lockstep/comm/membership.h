@@ -31,7 +31,7 @@ struct Membership {
   // Shared by a first group and those made from it.
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
-  /// Of a group made from one over NCCL: that one, from whose communicator this one's may be split.
+  /// The group over NCCL from whose communicator this group's may be split; null without one.
   std::shared_ptr<Backend> parent;
   int color = 0;  ///< in the split
   /// Called again and again while the members connect: throws once the group that this one is made

@@ -92,7 +92,7 @@ torch::Tensor Prepare::read_list(const Tensors& list, Prepared& prepared) const 
   return read(at::cat(flat), prepared);
 }
 
-// Of a broadcast: the root's tensor is only read, those of the others are only written.
+// In a broadcast the root's tensor is only read, and the other ranks' tensors are only written.
 void Prepare::only_root_gives(Prepared& prepared, int root) const {
   root == options_.rank ? prepared.copies.clear() : prepared.loads.clear();
 }

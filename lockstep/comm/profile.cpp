@@ -34,7 +34,7 @@ std::string host_identity(const ProcessGroupOptions& options) {
                        name_space("/proc/self/ns/net"));
 }
 
-// Of a device that has no name in the world only its number on the host is known.
+// A device other than a GPU has no worldwide name, so that its host and number identify it.
 std::string device_identity(torch::Device device, const std::string& host) {
   if (device.is_cpu()) return "";
   if (device.is_cuda()) return nccl::device_identity(device);

@@ -57,7 +57,7 @@ class StepRecorder {
   void clear();
   /// All that ever ended.
   std::int64_t steps() const { return steps_; }
-  /// Of all steps whose times are known.
+  /// The exposed communication of all steps whose times are known.
   double exposed_seconds() const { return exposed_seconds_; }
   /// The last ones, the oldest first. Call settle() first.
   std::vector<StepTimes> last() const;

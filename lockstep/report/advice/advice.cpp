@@ -27,12 +27,12 @@ bool is_pipeline(const RunFacts& run) {
 struct Parts {
   explicit Parts(const RunFacts& run);
 
-  // Of communication:
+  // Parts of communication:
   double arrival = 0;      // waits for late ranks
   double stage_waits = 0;  // waits for another stage
   double small_buckets = 0;
   double transfer = 0;  // what is left
-  // Of computing:
+  // Parts of computing:
   double others_wait = 0;  // rank 0 is late: other ranks wait for it
   double oversubscription = 0;
   double other_programs = 0;
@@ -67,7 +67,7 @@ double lost_to_small_buckets(const RunFacts& run) {
   return all * (1 - kFewBuckets / run.trace->reductions);
 }
 
-// Of the time in which threads compute they have no processor for this part.
+// The share of computing time in which a thread has no processor, because there are too few.
 double oversubscribed_part(const RunFacts& run) {
   const std::int64_t threads = static_cast<std::int64_t>(run.local_ranks) * run.threads_per_rank;
   if (run.device != "cpu" || run.processors <= 0 || threads <= run.processors) return 0;

@@ -37,7 +37,7 @@ struct AdapterOptions {
   /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for no connection can be
   /// asked for it. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
-  /// Of the device in whose streams the library runs; not asked for Gloo.
+  /// Answers for the device in whose streams the library runs. Gloo's operations never ask it.
   std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();
 };
 

@@ -172,7 +172,7 @@ void Context::explain(const Call& call, const std::string& text, const Deadline&
   // a rank that is silent may only be stopped.
   const bool may_be_told = deadline.remaining() > kInquiry - kNews;
   if (!reason.empty() && !may_be_told) {
-    // Of a peer's death Gloo knows no more than that a connection is closed.
+    // Gloo's text says only that a connection is closed, which adds nothing to the reason.
     end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text(),
                             is_gloo() ? "" : lockstep::str("; ", name_, ": ", text)));
   }

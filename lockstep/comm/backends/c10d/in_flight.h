@@ -18,7 +18,7 @@
 
 namespace lockstep::c10d_adapter {
 
-/// Those of one group. Safe to use from several threads.
+/// The operations of one group that are under way. Safe to use from several threads.
 class InFlight {
  public:
   using Operation = std::shared_ptr<StreamOperation>;
