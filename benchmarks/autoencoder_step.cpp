@@ -16,14 +16,14 @@
 #include <ATen/Parallel.h>
 #include <torch/nn.h>
 
-#include <lockstep/cli/quantile.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/bench/quantile.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/models/autoencoder.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/train/memory_format.h>
+#include <lockstep/train/optimization/memory_format.h>
 
 namespace {
 

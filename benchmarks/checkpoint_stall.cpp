@@ -20,16 +20,16 @@
 #include <torch/torch.h>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/data/random_sampler.h>
-#include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/samplers/random_sampler.h>
+#include <lockstep/data/datasets/tensor_dataset.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/train/background_job.h>
-#include <lockstep/train/checkpoint_content.h>
-#include <lockstep/train/checkpoint_store.h>
-#include <lockstep/train/memory_format.h>
-#include <lockstep/train/state_dict.h>
-#include <lockstep/train/tensor_snapshot.h>
+#include <lockstep/train/measuring/background_job.h>
+#include <lockstep/train/checkpoints/checkpoint_content.h>
+#include <lockstep/train/checkpoints/checkpoint_store.h>
+#include <lockstep/train/optimization/memory_format.h>
+#include <lockstep/train/checkpoints/state_dict.h>
+#include <lockstep/train/checkpoints/tensor_snapshot.h>
 #include <lockstep/train/trainer.h>
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
-#include <lockstep/data/image_folder.h>
+#include <lockstep/data/datasets/image_folder.h>
 
 int main(int argc, char** argv) {
   using namespace lockstep;

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/comm/copy.h>
-#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/kernels/copy.h>
+#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/clock.h>
 
 namespace {

@@ -27,15 +27,15 @@
 
 #include <torch/torch.h>
 
-#include <lockstep/data/random_sampler.h>
-#include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/samplers/random_sampler.h>
+#include <lockstep/data/datasets/tensor_dataset.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/loggers/logging_listener.h>
-#include <lockstep/train/memory_format.h>
+#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/trainer.h>
 
 namespace {

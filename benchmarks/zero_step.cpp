@@ -15,16 +15,16 @@
 
 #include <torch/torch.h>
 
-#include <lockstep/comm/process_group.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/parallel/bucket_assignment.h>
-#include <lockstep/parallel/bucket_memory.h>
-#include <lockstep/parallel/sharded_step.h>
+#include <lockstep/parallel/ddp/bucket_assignment.h>
+#include <lockstep/parallel/ddp/bucket_memory.h>
+#include <lockstep/parallel/zero/sharded_step.h>
 
 namespace {
 

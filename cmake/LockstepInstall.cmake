@@ -13,7 +13,7 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 install(TARGETS ${_installed_rooms} lockstep_lockstep EXPORT lockstep)
 install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstepTargets.cmake DESTINATION ${_package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN bench EXCLUDE PATTERN cli EXCLUDE)
 
 set(LOCKSTEP_LIBTORCH_LINK ${CMAKE_INSTALL_LIBDIR}/lockstep/libtorch)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in

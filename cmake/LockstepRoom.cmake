@@ -1,13 +1,14 @@
-# lockstep_room(NAME [TORCH header] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
+# lockstep_room(NAME [INTERNAL] [TORCH header] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
 #
 # Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
 # TORCH the room sees LibTorch, of which it shares that precompiled header; without it the room cannot
 # include a LibTorch header even by accident, because the include path is not there.
 # LOCKSTEP_UNITY_FILES of its files are one translation unit, which is compiled once for all that they
 # include: names in unnamed namespaces must be unique within a target.
+# INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
-  cmake_parse_arguments(arg "" "TORCH" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL" "TORCH" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
@@ -24,7 +25,9 @@ function(lockstep_room name)
     target_link_libraries(lockstep_${name} PUBLIC ${LOCKSTEP_TORCH_TARGET})
     lockstep_use_torch_pch(lockstep_${name} ${arg_TORCH})
   endif()
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
+  if(NOT arg_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
+  endif()
 endfunction()
 
 function(lockstep_unite_files target)

@@ -16,12 +16,12 @@ import re
 import sys
 
 TABLE = "docs/environment.md"
-GUIDES = {"docs/checkpoints.md": ["tests/train/state_dict_file_test.cpp"],
+GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.cpp"],
           "docs/communication.md": ["examples/02_communication/main.cpp"],
           "docs/distributed_data_parallel.md": ["examples/03_training_on_many_ranks/main.cpp"],
-          "docs/data_parallel.md": ["tests/parallel/data_parallel_guide_test.cpp"],
+          "docs/data_parallel.md": ["tests/parallel/data_parallel/data_parallel_guide_test.cpp"],
           "docs/loading_data.md": ["examples/04_loading_data/main.cpp"],
-          "docs/training_loop.md": ["examples/05_training_loop/main.cpp", "tests/train/trainer_guide_test.cpp"],
+          "docs/training_loop.md": ["examples/05_training_loop/main.cpp", "tests/train/trainer/trainer_guide_test.cpp"],
           "docs/pipelines.md": ["examples/08_resnet50_on_two_devices/main.cpp",
                                 "tests/parallel/pipeline/hybrid_by_hand_test.cpp"],
           "docs/logging.md": ["tests/report/loggers_test.cpp"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the order of the rooms: which may include which.
+"""Checks the order of the rooms, and of the folders inside a room: which may include which.
 
 Usage: check_layers.py [ROOT]     (default: the project that this file belongs to)
 
@@ -31,9 +31,26 @@ ROOMS = {
     "export": ["core", "formats"],
     "recipes": ["core", "formats", "comm", "data", "models", "optim", "parallel", "train", "report"],
     "launch": ["core", "comm"],
+    "bench": ["core", "formats", "trace", "comm", "data", "models", "optim", "parallel", "train", "report", "recipes",
+              "launch"],
     "cli": ["core", "formats", "trace", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report",
-            "export", "recipes", "launch"],
+            "export", "recipes", "launch", "bench"],
 }
+# The folders of the rooms that have some, from the ground up.
+FOLDERS = {
+    "comm": ["waiting", "store", "rendezvous", "call", "kernels", "diagnostics", "backends", "algorithms", "backends/single",
+             "backends/shm", "backends/through_device", "backends/c10d", "backends/gloo", "backends/nccl",
+             "backends/hierarchical", "group"],
+    "data": ["files", "images", "samplers", "augment", "augment/cuda", "augment/dali", "augment/dali/cuda_handles", "datasets",
+             "loader", "loader/cuda", "preparation"],
+    "parallel": ["base", "ddp", "comm_hooks", "zero", "pipeline/schedule", "pipeline", "data_parallel", "."],
+    "train": ["task", "checkpoints", "measuring", "optimization", "strategies", "."],
+    "report": [".", "advice", "html", "loggers"],
+    "export": ["onnx", "trace", "lowering", "."],
+    "bench": [".", "collectives", "step", "strategies", "table"],
+    "cli": [".", "run", "data", "explain", "simulate", "train", "export", "bench"],
+}
+MOST_SOURCES = 25  # of a folder
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -55,6 +72,33 @@ def allowed_rooms(path):
     return None
 
 
+def folder_of(path):
+    """The folder of a file of a room, inside the room; "." for a file outside of a folder."""
+    return pathlib.PurePath(*path.parts[2:-1]).as_posix()
+
+
+def allowed_folders(path):
+    """Folders of its own room that the file may include; None where all are allowed."""
+    if path.parts[0] != "lockstep" or path.parts[1] not in FOLDERS:
+        return None
+    order = FOLDERS[path.parts[1]]
+    folder = folder_of(path)
+    if folder not in order:
+        raise SystemExit(f"error: {path.parent.as_posix()} is not a folder of tools/check_layers.py")
+    return set(order[: order.index(folder) + 1])
+
+
+def full_folders(files):
+    """Yields (folder, sources) for each folder of a room with too many."""
+    sources = {}
+    for path in files:
+        if path.parts[0] == "lockstep":
+            sources.setdefault(path.parent, set()).add(path.stem)
+    for folder, stems in sources.items():
+        if len(stems) > MOST_SOURCES:
+            yield folder, len(stems)
+
+
 def may_see_accelerator(path):
     return (path.suffix in {".cu", ".cuh"} or path.stem.endswith("_cuda") or
             path.parts[:4] == ("lockstep", "comm", "backends", "nccl"))
@@ -66,7 +110,7 @@ def violations(root, path):
     # Highway includes NAME-inl.h once for each instruction set.
     if path.suffix in {".h", ".cuh"} and not path.stem.endswith("-inl") and "#pragma once" not in lines:
         yield 1, "a header needs #pragma once"
-    allowed = allowed_rooms(path)
+    allowed, folders = allowed_rooms(path), allowed_folders(path)
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
         if not match:
@@ -82,6 +126,8 @@ def violations(root, path):
                 yield number, f"<{name}> does not exist"
             elif allowed is not None and room in ROOMS and room not in allowed:
                 yield number, f"{path.parts[1]} must not include {room} (<{name}>)"
+            elif folders is not None and room == path.parts[1] and folder_of(pathlib.PurePath(name)) not in folders:
+                yield number, f"{folder_of(path)} of {room} must not include {folder_of(pathlib.PurePath(name))} (<{name}>)"
         elif quote == '"' and path.parts[0] == "lockstep":
             yield number, f'includes are spelled <lockstep/room/file.h>, got "{name}"'
 
@@ -97,6 +143,9 @@ def main():
         for number, text in violations(root, path):
             print(f"{path}:{number}: {text}")
             failed += 1
+    for folder, number in full_folders(files):
+        print(f"{folder}: {number} sources, of at most {MOST_SOURCES}")
+        failed += 1
     if failed:
         raise SystemExit(f"error: {failed} violation{'s' if failed > 1 else ''} of the layers")
     print(f"layers: {len(files)} files in order")

@@ -23,7 +23,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include <lockstep/cli/bench_step_rank.h>
+#include <lockstep/bench/step/rank.h>
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
 #include <python/src/backend.h>

@@ -12,12 +12,12 @@
 #include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/cifar10.h>
-#include <lockstep/data/cifar100.h>
-#include <lockstep/data/data_source.h>
-#include <lockstep/data/image_folder.h>
-#include <lockstep/data/mnist.h>
-#include <lockstep/data/packed_images.h>
+#include <lockstep/data/datasets/cifar10.h>
+#include <lockstep/data/datasets/cifar100.h>
+#include <lockstep/data/files/data_source.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/mnist.h>
+#include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/report/download_bar.h>
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/data/dataset.h>
+#include <lockstep/data/datasets/dataset.h>
 
 namespace CLI {
 class App;

@@ -18,19 +18,19 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/bench_options.h>
+#include <lockstep/bench/options.h>
 #include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
-#include <lockstep/cli/json_text.h>
+#include <lockstep/bench/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
-#include <lockstep/comm/process_group.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/memory.h>
-#include <lockstep/data/data_source.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/report/advice/advice.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>

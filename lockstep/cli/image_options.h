@@ -10,8 +10,8 @@
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/data/corrupt_image.h>
-#include <lockstep/data/image_reader.h>
+#include <lockstep/data/images/corrupt_image.h>
+#include <lockstep/data/images/image_reader.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep {

@@ -13,9 +13,9 @@
 #include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/data_source.h>
-#include <lockstep/data/image_folder.h>
-#include <lockstep/data/packed_images.h>
+#include <lockstep/data/files/data_source.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/download_bar.h>
 

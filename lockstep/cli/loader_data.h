@@ -7,9 +7,9 @@
 #include <string>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/augment.h>
-#include <lockstep/data/dataset.h>
-#include <lockstep/data/loader_options.h>
+#include <lockstep/data/augment/augment.h>
+#include <lockstep/data/datasets/dataset.h>
+#include <lockstep/data/loader/loader_options.h>
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 #include <lockstep/cli/output_file.h>
 
-#include <lockstep/cli/bench_options.h>
+#include <lockstep/bench/options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/report/json_report.h>
 

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/launch/random_secret.h>

@@ -1,7 +1,7 @@
 // What every rank does before it touches a tensor.
 #pragma once
 
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 
 namespace lockstep {
 

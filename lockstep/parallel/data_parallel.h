@@ -35,7 +35,7 @@
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
-#include <lockstep/parallel/wrapped_module.h>
+#include <lockstep/parallel/base/wrapped_module.h>
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep {
 

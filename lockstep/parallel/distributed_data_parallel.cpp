@@ -6,9 +6,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/optim/parameter_groups.h>
-#include <lockstep/parallel/agreement.h>
-#include <lockstep/parallel/misuse_hint.h>
-#include <lockstep/parallel/sparse_parameters.h>
+#include <lockstep/parallel/ddp/agreement.h>
+#include <lockstep/parallel/ddp/misuse_hint.h>
+#include <lockstep/parallel/ddp/sparse_parameters.h>
 
 namespace lockstep {
 namespace {

@@ -23,14 +23,14 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/ddp_statistics.h>
-#include <lockstep/parallel/module_buffers.h>
-#include <lockstep/parallel/reducer.h>
+#include <lockstep/parallel/ddp/ddp_statistics.h>
+#include <lockstep/parallel/ddp/module_buffers.h>
+#include <lockstep/parallel/ddp/reducer.h>
 #include <lockstep/parallel/sync_batch_norm.h>
-#include <lockstep/parallel/wrapped_module.h>
-#include <lockstep/parallel/wrapped_parameters.h>
+#include <lockstep/parallel/base/wrapped_module.h>
+#include <lockstep/parallel/ddp/wrapped_parameters.h>
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
-#include <lockstep/parallel/require_on_device.h>
+#include <lockstep/parallel/base/require_on_device.h>
 
 namespace lockstep {
 

@@ -14,7 +14,7 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep {
 

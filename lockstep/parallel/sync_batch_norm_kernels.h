@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep::sync_batch_norm_kernels {
 

@@ -6,8 +6,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
-#include <lockstep/parallel/bucket_slices.h>
-#include <lockstep/parallel/sharded_step.h>
+#include <lockstep/parallel/ddp/bucket_slices.h>
+#include <lockstep/parallel/zero/sharded_step.h>
 
 namespace lockstep {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/models/autoencoder.h>
-#include <lockstep/train/standard_metrics.h>
-#include <lockstep/train/task.h>
+#include <lockstep/train/task/standard_metrics.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 

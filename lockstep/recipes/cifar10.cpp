@@ -1,6 +1,6 @@
 // CIFAR-10 with ResNet-18: pad, crop, flip; cosine schedule.
-#include <lockstep/data/cifar10.h>
-#include <lockstep/data/data_source.h>
+#include <lockstep/data/datasets/cifar10.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>

@@ -15,11 +15,11 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/memory.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/cached_images.h>
-#include <lockstep/data/image_folder.h>
-#include <lockstep/data/random_split.h>
+#include <lockstep/data/datasets/cached_images.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/random_split.h>
 #include <lockstep/formats/checksum.h>
-#include <lockstep/parallel/thread_share.h>
+#include <lockstep/parallel/base/thread_share.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {

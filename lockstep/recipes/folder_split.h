@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/recipes/recipe.h>
 
 namespace lockstep {

@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/data/augment.h>
-#include <lockstep/data/dataset.h>
-#include <lockstep/data/download.h>
+#include <lockstep/data/augment/augment.h>
+#include <lockstep/data/datasets/dataset.h>
+#include <lockstep/data/files/download.h>
 #include <lockstep/formats/image.h>
 #include <lockstep/optim/options.h>
-#include <lockstep/train/schedule.h>
-#include <lockstep/train/task.h>
+#include <lockstep/train/optimization/schedule.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 

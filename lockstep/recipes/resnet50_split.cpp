@@ -1,5 +1,5 @@
 // ResNet-50 for several devices: the model of PyTorch's tutorial on model parallelism.
-#include <lockstep/data/random_images.h>
+#include <lockstep/data/datasets/random_images.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/recipes/folder_split.h>
 #include <lockstep/recipes/recipe.h>

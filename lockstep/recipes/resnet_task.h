@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <lockstep/models/resnet.h>
-#include <lockstep/train/task.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 

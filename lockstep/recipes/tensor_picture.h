@@ -3,7 +3,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/report/canvas.h>
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/report/terminal.h>
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 #include <ostream>
 #include <string>
 
-#include <lockstep/train/listener.h>
-#include <lockstep/train/model_summary.h>
+#include <lockstep/train/task/listener.h>
+#include <lockstep/train/task/model_summary.h>
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

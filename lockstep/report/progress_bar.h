@@ -5,7 +5,7 @@
 #include <string>
 
 #include <lockstep/report/terminal.h>
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

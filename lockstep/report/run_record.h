@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

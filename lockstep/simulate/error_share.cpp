@@ -8,8 +8,8 @@ double error_share(Wire wire, bool has_small_buckets) {
   return wire == Wire::kOneHost ? 0.15 : 0.12;   // of 44 and 62
 }
 
-SecondsInterval interval_around(double seconds, double share) {
-  return {.low = seconds / (1 + share), .high = seconds / (1 - share)};
+SecondsInterval interval_around(double seconds, double share, double late_seconds) {
+  return {.low = seconds / (1 + share), .high = seconds / (1 - share) + late_seconds};
 }
 
 }  // namespace lockstep

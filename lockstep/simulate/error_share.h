@@ -18,12 +18,16 @@ enum class Wire {
 /// on average, each of which waits for a thread that wakes up, unless the wire is shared memory.
 double error_share(Wire wire, bool has_small_buckets);
 
-/// The seconds that a step of `seconds` takes where the prediction misses by at most `share`, which
-/// is below 1.
+/// How long a thread that moves data waits for the processor of the thread that computes: until the
+/// scheduler's next tick (CONFIG_HZ=250, which Debian and Ubuntu have). A step waits for about one.
+constexpr double kSchedulerTickSeconds = 0.004;
+
 struct SecondsInterval {
   double low = 0;
   double high = 0;
 };
-SecondsInterval interval_around(double seconds, double share);
+/// The seconds that a step of `seconds` takes where the prediction misses by at most `share`, which
+/// is below 1, and where the step waits for up to `late_seconds` that are not predicted.
+SecondsInterval interval_around(double seconds, double share, double late_seconds = 0);
 
 }  // namespace lockstep

@@ -107,6 +107,7 @@ Network network_of(const NetworkJson& rows) {
     measured.ranks = row.at("ranks").get<int>();
     measured.backend = row.at("backend").get<std::string>();
     network.wire = wire_of(measured.backend, row.value("hosts", 1));
+    network.shares_processor = measured.backend == "gloo" && row.value("processors", 0) == 1;
   }
   if (!points.contains("all_reduce") || measured.ranks < 2) {
     throw DataError("there is no row of an all_reduce on at least 2 ranks");

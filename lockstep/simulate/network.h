@@ -38,6 +38,8 @@ struct Network {
   double gamma_seconds_per_byte =
       0;  ///< adding one byte to another, where that is not in the above
   std::optional<MeasuredNetwork> measured{};
+  /// Threads of the library move the data, and each rank has one processor for them and for computing.
+  bool shares_processor = false;
 };
 
 /// "1gbit", "10gbit", "25gbit", "100gbit" (Ethernet with TCP), "nvlink", or "ALPHA_US,GB_PER_S":

@@ -172,9 +172,11 @@ PredictedStep predict_step(const StepProfile& profile, const Network& network, i
   PredictedStep step{.ranks = ranks, .algorithm = "none"};
   // Computing alone varies as much as steps over shared memory, which are little else.
   double share = error_share(Wire::kSharedMemory, false);
+  double late_seconds = 0;
   if (options.communicates && ranks > 1) {
     communicate(profile, Costs(network, ranks, options), options, step);
     share = error_share(network.wire, has_small_buckets(profile, step.buckets, options));
+    if (network.shares_processor) late_seconds = kSchedulerTickSeconds;
   }
   if (options.has_stragglers && profile.ranks > 1) {
     step.straggler_seconds = profile.straggler_seconds * expected_largest_deviation(ranks) /
@@ -183,7 +185,7 @@ PredictedStep predict_step(const StepProfile& profile, const Network& network, i
   const double alone = step_of_one_rank(profile, options);
   step.step_seconds = alone - profile.optimizer_seconds + update_seconds(profile, ranks, options) +
                       step.exposed_seconds + step.taken_seconds + step.straggler_seconds;
-  step.interval = interval_around(step.step_seconds, share);
+  step.interval = interval_around(step.step_seconds, share, late_seconds);
   step.efficiency = alone / step.step_seconds;
   return step;
 }

@@ -8,7 +8,8 @@
 
 #include <torch/types.h>
 
-#include <lockstep/data/loader_options.h>
+#include <lockstep/data/loader/batch.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/train/step_graph.h>
 
 namespace lockstep {

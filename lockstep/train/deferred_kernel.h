@@ -6,8 +6,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
-#include <lockstep/data/batch_kernel.h>
-#include <lockstep/data/loader.h>
+#include <lockstep/data/loader/batch_kernel.h>
+#include <lockstep/data/loader/loader.h>
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/train/matmul_precision.h>
+#include <lockstep/train/optimization/matmul_precision.h>
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep {
 

@@ -19,20 +19,20 @@
 
 #include <torch/types.h>
 
-#include <lockstep/data/loader.h>
+#include <lockstep/data/loader/loader.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/options.h>
-#include <lockstep/train/checkpoint_options.h>
-#include <lockstep/train/listener.h>
-#include <lockstep/train/matmul_precision.h>
-#include <lockstep/train/plateau.h>
-#include <lockstep/train/precision.h>
-#include <lockstep/train/profiler.h>
-#include <lockstep/train/schedule.h>
-#include <lockstep/train/state_dict.h>
-#include <lockstep/train/strategy.h>
-#include <lockstep/train/task.h>
-#include <lockstep/train/trace_options.h>
+#include <lockstep/train/checkpoints/checkpoint_options.h>
+#include <lockstep/train/task/listener.h>
+#include <lockstep/train/optimization/matmul_precision.h>
+#include <lockstep/train/task/plateau.h>
+#include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/measuring/profiler.h>
+#include <lockstep/train/optimization/schedule.h>
+#include <lockstep/train/checkpoints/state_dict.h>
+#include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/task.h>
+#include <lockstep/train/measuring/trace_options.h>
 
 namespace lockstep {
 

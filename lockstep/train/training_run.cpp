@@ -16,8 +16,8 @@
 #include <lockstep/optim/distinct.h>
 #include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/global_modes.h>
-#include <lockstep/train/phase_scope.h>
-#include <lockstep/train/step_seed.h>
+#include <lockstep/train/measuring/phase_scope.h>
+#include <lockstep/train/optimization/step_seed.h>
 
 namespace lockstep {
 namespace {

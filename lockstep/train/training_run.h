@@ -8,21 +8,21 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/parallel/thread_share.h>
-#include <lockstep/train/background_job.h>
+#include <lockstep/parallel/base/thread_share.h>
+#include <lockstep/train/measuring/background_job.h>
 #include <lockstep/train/captured_step.h>
-#include <lockstep/train/checkpoint.h>
-#include <lockstep/train/checkpoint_store.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
+#include <lockstep/train/checkpoints/checkpoint_store.h>
 #include <lockstep/train/deferred_kernel.h>
-#include <lockstep/train/epoch_clock.h>
-#include <lockstep/train/gpu_sampler.h>
-#include <lockstep/train/model_ema.h>
-#include <lockstep/train/phase_timer.h>
-#include <lockstep/train/plateau.h>
-#include <lockstep/train/run_trace.h>
-#include <lockstep/train/step_reports.h>
-#include <lockstep/train/step_trace.h>
-#include <lockstep/train/tensor_snapshot.h>
+#include <lockstep/train/measuring/epoch_clock.h>
+#include <lockstep/train/measuring/gpu_sampler.h>
+#include <lockstep/train/checkpoints/model_ema.h>
+#include <lockstep/train/measuring/phase_timer.h>
+#include <lockstep/train/task/plateau.h>
+#include <lockstep/train/measuring/run_trace.h>
+#include <lockstep/train/task/step_reports.h>
+#include <lockstep/train/measuring/step_trace.h>
+#include <lockstep/train/checkpoints/tensor_snapshot.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {

@@ -8,9 +8,9 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
-#include <lockstep/train/checkpoint_content.h>
-#include <lockstep/train/checkpoint_space.h>
-#include <lockstep/train/phase_scope.h>
+#include <lockstep/train/checkpoints/checkpoint_content.h>
+#include <lockstep/train/checkpoints/checkpoint_space.h>
+#include <lockstep/train/measuring/phase_scope.h>
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/trace/span_recorder.h>
-#include <lockstep/train/phase_scope.h>
+#include <lockstep/train/measuring/phase_scope.h>
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
-#include <lockstep/train/summarize.h>
+#include <lockstep/train/task/summarize.h>
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
-#include <lockstep/comm/connect.h>
-#include <lockstep/comm/group_work.h>
+#include <lockstep/comm/group/connect.h>
+#include <lockstep/comm/group/group_work.h>
 #include <lockstep/core/environment.h>
 
 #include "errors.h"

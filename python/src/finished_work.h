@@ -7,8 +7,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <lockstep/comm/process_group.h>
-#include <lockstep/comm/work.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/comm/call/work.h>
 
 namespace lockstep_c10d {
 

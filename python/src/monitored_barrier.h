@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep_c10d {
 

@@ -10,7 +10,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include <lockstep/comm/work.h>
+#include <lockstep/comm/call/work.h>
 
 namespace lockstep_c10d {
 

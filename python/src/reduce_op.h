@@ -3,7 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/call/reduce_op.h>
 
 namespace lockstep_c10d {
 

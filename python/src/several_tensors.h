@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep_c10d {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include <lockstep/comm/group_work.h>
+#include <lockstep/comm/group/group_work.h>
 #include <lockstep/core/strings.h>
 
 #include "finished_work.h"

@@ -15,7 +15,7 @@
 #include <lockstep/cli/explain/pipeline_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 

@@ -12,9 +12,9 @@
 #include <lockstep/cli/explain/measured_pipeline.h>
 #include <lockstep/cli/explain/waiting_stage.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep {
 namespace {

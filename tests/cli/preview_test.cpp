@@ -1,4 +1,4 @@
-#include <lockstep/cli/preview.h>
+#include <lockstep/cli/data/preview.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
-#include <lockstep/data/loader.h>
-#include <lockstep/data/sampler.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/data/samplers/sampler.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {

@@ -98,6 +98,10 @@ TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
               EndsWith("\nExtrapolated: buckets on 2 ranks of 10 MB are beyond the "
                        "measured 1 kB to 2 kB: their times are extrapolated (bench comm --sizes "
                        "measures others).\n"));
+  EXPECT_THAT(text(), HasSubstr("were as near (docs/simulate.md).\n"));
+  folder_.write("wire.json", wire_of("gloo", 2, R"(, "processors": 1)"));
+  EXPECT_THAT(text(), HasSubstr("were as near (docs/simulate.md), and 4 ms more, for which the "
+                                "threads of Gloo wait for the rank's one processor.\n"));
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
-#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/kernels/reduce.h>
 
 namespace lockstep::testing_support {
 

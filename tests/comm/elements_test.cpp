@@ -1,7 +1,7 @@
 // What is done with the elements of a buffer beside reductions: copies and the search for a NaN;
 // and what their types are called.
-#include <lockstep/comm/copy.h>
-#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/kernels/copy.h>
+#include <lockstep/comm/kernels/reduce.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Ranks that call different things end with the same words.
-#include <lockstep/comm/fingerprints.h>
+#include <lockstep/comm/diagnostics/fingerprints.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

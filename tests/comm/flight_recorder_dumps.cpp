@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/flight_recorder.h>
+#include <lockstep/comm/diagnostics/flight_recorder.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include <lockstep/comm/flight_recorder.h>
+#include <lockstep/comm/diagnostics/flight_recorder.h>
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <csignal>
 #include <thread>
 
-#include <lockstep/comm/doorbell.h>
+#include <lockstep/comm/diagnostics/doorbell.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/silent_place.h>

@@ -1,4 +1,4 @@
-#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/kernels/reduce.h>
 
 #include <algorithm>
 #include <cmath>

@@ -5,9 +5,9 @@
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/schedule_work.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
-#include <lockstep/comm/reduce.h>
-#include <lockstep/comm/tensor_type.h>
-#include <tests/comm/loopback_backend.h>
+#include <lockstep/comm/kernels/reduce.h>
+#include <lockstep/comm/call/tensor_type.h>
+#include <tests/comm/backends/loopback_backend.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // Our store and LibTorch's understand each other; and what ranks do with it before they have a
 // backend.
-#include <lockstep/comm/store_client.h>
+#include <lockstep/comm/rendezvous/store_client.h>
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -17,9 +17,9 @@
 #include <functional>
 #include <thread>
 
-#include <lockstep/comm/network.h>
-#include <lockstep/comm/store_waits.h>
-#include <lockstep/comm/text_exchange.h>
+#include <lockstep/comm/store/network.h>
+#include <lockstep/comm/waiting/store_waits.h>
+#include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>

@@ -18,7 +18,7 @@
 #include <system_error>
 #include <thread>
 
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/error.h>
 #include <tests/support/ranks.h>
 

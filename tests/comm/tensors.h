@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/call/reduce_op.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::testing_support {

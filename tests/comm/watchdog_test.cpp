@@ -1,5 +1,5 @@
 // What watchdogs of several ranks learn from one store.
-#include <lockstep/comm/watchdog.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/network.h>
-#include <lockstep/comm/store_client.h>
+#include <lockstep/comm/store/network.h>
+#include <lockstep/comm/rendezvous/store_client.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/silent_place.h>

@@ -1,6 +1,6 @@
 // The variables are those that torchrun, Open MPI 4.1, Slurm 22.05 and Hydra were seen to set.
-#include <lockstep/comm/slurm.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/rendezvous/slurm.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/error.h>
 
 #include <arpa/inet.h>

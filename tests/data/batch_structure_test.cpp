@@ -1,4 +1,4 @@
-#include <lockstep/data/batch_structure.h>
+#include <lockstep/data/datasets/batch_structure.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <torch/ordered_dict.h>
 
 #include <lockstep/core/strings.h>
-#include <lockstep/data/loaded_batch.h>
+#include <lockstep/data/loader/loaded_batch.h>
 
 namespace lockstep::testing_support {
 

@@ -1,4 +1,4 @@
-#include <lockstep/data/cached_images.h>
+#include <lockstep/data/datasets/cached_images.h>
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include <lockstep/data/check_images.h>
+#include <lockstep/data/preparation/check_images.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
-#include <lockstep/data/image_folder.h>
-#include <lockstep/data/pack_images.h>
-#include <lockstep/data/packed_images.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/preparation/pack_images.h>
+#include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/formats/png.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/data_bytes.h>

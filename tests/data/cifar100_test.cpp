@@ -1,4 +1,4 @@
-#include <lockstep/data/cifar100.h>
+#include <lockstep/data/datasets/cifar100.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include <lockstep/data/cifar10.h>
+#include <lockstep/data/datasets/cifar10.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Finding data, and downloading it from a server on the loopback interface.
-#include <lockstep/data/data_source.h>
+#include <lockstep/data/files/data_source.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
-#include <lockstep/data/cifar10.h>
-#include <lockstep/data/mnist.h>
+#include <lockstep/data/datasets/cifar10.h>
+#include <lockstep/data/datasets/mnist.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/http_server.h>
 #include <tests/support/messages.h>

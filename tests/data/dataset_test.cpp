@@ -1,4 +1,4 @@
-#include <lockstep/data/dataset.h>
+#include <lockstep/data/datasets/dataset.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

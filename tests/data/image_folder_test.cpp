@@ -1,4 +1,4 @@
-#include <lockstep/data/image_folder.h>
+#include <lockstep/data/datasets/image_folder.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include <lockstep/data/mnist.h>
+#include <lockstep/data/datasets/mnist.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

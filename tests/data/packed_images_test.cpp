@@ -1,4 +1,4 @@
-#include <lockstep/data/packed_images.h>
+#include <lockstep/data/datasets/packed_images.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/native.h>
 #include <lockstep/data/augment/resample.h>
-#include <lockstep/data/image_folder.h>
-#include <lockstep/data/mnist.h>
-#include <lockstep/data/pack_images.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/datasets/mnist.h>
+#include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/formats/pack_writer.h>
 #include <lockstep/formats/png.h>
 #include <tests/support/data_bytes.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/core/strings.h>
-#include <lockstep/data/image_folder.h>
+#include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/formats/png.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/support/temporary_directory.h>

@@ -1,4 +1,4 @@
-#include <lockstep/data/random_images.h>
+#include <lockstep/data/datasets/random_images.h>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/data/random_split.h>
+#include <lockstep/data/datasets/random_split.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/datasets/tensor_dataset.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {

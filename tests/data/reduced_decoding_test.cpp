@@ -10,10 +10,10 @@
 
 #include <lockstep/core/philox.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/resample.h>
-#include <lockstep/data/image_folder.h>
-#include <lockstep/data/image_reader.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/images/image_reader.h>
 #include <tests/formats/jpeg_bytes.h>
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>

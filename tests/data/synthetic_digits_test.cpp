@@ -1,4 +1,4 @@
-#include <lockstep/data/synthetic_digits.h>
+#include <lockstep/data/datasets/synthetic_digits.h>
 
 #include <gtest/gtest.h>
 

@@ -1,19 +1,19 @@
 // Every options aggregate of the headers below in the style of the guides: a member that matters by
 // name, the rest left out. strict_compilation.py finds those that are missing here. Compiled with
 // -Wextra, which complains of a member left out that has no initializer of its own; never run.
-#include <lockstep/data/random_images.h>
-#include <lockstep/data/synthetic_digits.h>
+#include <lockstep/data/datasets/random_images.h>
+#include <lockstep/data/datasets/synthetic_digits.h>
 #include <lockstep/formats/pack.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/lockstep.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
-#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/contact_sheet.h>
 #include <lockstep/report/run_record.h>
 #include <lockstep/trace/chrome_trace.h>
-#include <lockstep/train/checkpoint.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {

@@ -6,10 +6,10 @@ import unittest
 import strict_compilation
 
 GOOD = {
-    "lockstep/lockstep.h": "#pragma once\n#include <lockstep/data/loader.h>\n",
-    "lockstep/data/loader.h": "#pragma once\n#include <torch/types.h>\nstruct LoaderOptions {\n"
+    "lockstep/lockstep.h": "#pragma once\n#include <lockstep/data/loader/loader.h>\n",
+    "lockstep/data/loader/loader.h": "#pragma once\n#include <torch/types.h>\nstruct LoaderOptions {\n"
                               "  torch::Tensor images{};\n};\n",
-    "lockstep/data/batch.h": "#pragma once\n#include <lockstep/data/loader.h>\nusing Images = at::Tensor;\n",
+    "lockstep/data/batch.h": "#pragma once\n#include <lockstep/data/loader/loader.h>\nusing Images = at::Tensor;\n",
     "lockstep/core/text.h": "#pragma once\n// As torch::save() writes it,\n/* not as\n   c10::str() does. */\n"
                             "inline const char* name() { return \"at::Tensor\"; }\nstruct HiddenOptions {};\n",
     "lockstep/core/ahead.h": "#pragma once\nstruct LoaderOptions;\n",
@@ -26,7 +26,7 @@ BAD = [
      "lockstep/core/text.h:2: names c10::Device"),
     ("lockstep/data/batch.h", "#pragma once\n// #include <torch/types.h>\nusing Images = at::Tensor;\n",
      "lockstep/data/batch.h:3: names at::Tensor"),
-    ("lockstep/lockstep.h", "#pragma once\n#include <lockstep/data/loader.h>\nstruct NewOptions {\n  int a;\n};\n",
+    ("lockstep/lockstep.h", "#pragma once\n#include <lockstep/data/loader/loader.h>\nstruct NewOptions {\n  int a;\n};\n",
      "lockstep/lockstep.h:3: NewOptions is missing in tests/install/call_style.cpp"),
 ]
 

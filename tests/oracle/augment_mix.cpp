@@ -11,7 +11,7 @@
 #include <iostream>
 #include <string>
 
-#include <lockstep/data/batch_mix.h>
+#include <lockstep/data/loader/batch_mix.h>
 
 namespace {
 

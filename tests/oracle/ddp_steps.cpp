@@ -11,15 +11,15 @@
 
 #include <torch/optim/sgd.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
-#include <lockstep/data/sampler.h>
+#include <lockstep/data/samplers/sampler.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/train/state_dict.h>
+#include <lockstep/train/checkpoints/state_dict.h>
 #include <tests/oracle/c10d_ddp.h>
 #include <tests/oracle/oracle_models.h>
 

@@ -10,8 +10,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/resnet.h>
-#include <lockstep/train/pretrained.h>
-#include <lockstep/train/state_dict_file.h>
+#include <lockstep/train/checkpoints/pretrained.h>
+#include <lockstep/train/checkpoints/state_dict_file.h>
 
 namespace {
 

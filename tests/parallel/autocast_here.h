@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/types.h>
 
-#include <lockstep/parallel/autocast_type_scope.h>
+#include <lockstep/parallel/base/autocast_type_scope.h>
 
 namespace lockstep::testing_support {
 

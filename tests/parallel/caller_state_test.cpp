@@ -1,6 +1,6 @@
 // What the threads of a team take over from their caller. The GPUs are of a type that only this
 // test knows, so that streams can be seen on any machine.
-#include <lockstep/parallel/caller_state.h>
+#include <lockstep/parallel/base/caller_state.h>
 
 #include <map>
 #include <utility>
@@ -10,7 +10,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
-#include <lockstep/parallel/thread_team.h>
+#include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep {
 namespace {

@@ -15,7 +15,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/parallel/step_recorder.h>
+#include <lockstep/parallel/ddp/step_recorder.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/batch_norm_kernels.h>

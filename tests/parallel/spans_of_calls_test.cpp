@@ -1,11 +1,11 @@
-#include <lockstep/parallel/spans_of_calls.h>
+#include <lockstep/parallel/base/spans_of_calls.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/parallel/thread_share.h>
+#include <lockstep/parallel/base/thread_share.h>
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-#include <lockstep/parallel/thread_team.h>
+#include <lockstep/parallel/base/thread_team.h>
 
 #include <condition_variable>
 #include <set>

@@ -16,7 +16,7 @@
 #include <lockstep/report/run_record.h>
 #include <tests/support/processor_time.h>
 #include <tests/support/temporary_directory.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::testing_support {
 namespace {

@@ -1,7 +1,7 @@
 // A run that the tests of this room report on.
 #pragma once
 
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep::testing_support {
 

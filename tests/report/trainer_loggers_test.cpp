@@ -15,10 +15,10 @@
 #include <lockstep/core/error.h>
 #include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/loggers/logging_listener.h>
-#include <lockstep/train/standard_metrics.h>
+#include <lockstep/train/task/standard_metrics.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/support/wandb_records.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::testing_support {
 namespace {

@@ -75,6 +75,8 @@ TEST(ErrorShare, MakesAnIntervalOfWhatMayHaveBeenMeasured) {
   const SecondsInterval interval = interval_around(1.2, 0.2);
   EXPECT_DOUBLE_EQ(interval.low, 1);     // predicted 20% too much
   EXPECT_DOUBLE_EQ(interval.high, 1.5);  // 20% too little
+  EXPECT_DOUBLE_EQ(interval_around(1.2, 0.2, 0.3).low, 1);
+  EXPECT_DOUBLE_EQ(interval_around(1.2, 0.2, 0.3).high, 1.8);
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ TEST(Network, IsWhatWasMeasured) {
 // Predictions over them differ in how well they hold.
 TEST(Network, KnowsItsWire) {
   const TemporaryDirectory folder;
+  bool shares_processor = false;
   const auto wire_of = [&](const std::string& backend, const std::string& hosts) {
     const auto row = [&](int bytes) {
       return str(R"({"collective": "all_reduce", "algorithm": "auto", "symmetric": false,
@@ -85,6 +86,7 @@ TEST(Network, KnowsItsWire) {
     folder.write("rows.json", str("[", row(4), ",", row(8), "]"));
     const Network network = read_network(folder / "rows.json");
     EXPECT_EQ(network.measured->backend, backend);
+    shares_processor = network.shares_processor;
     return network.wire;
   };
   EXPECT_EQ(wire_of("shm", R"(, "hosts": 1)"), Wire::kSharedMemory);
@@ -92,6 +94,13 @@ TEST(Network, KnowsItsWire) {
   EXPECT_EQ(wire_of("gloo", ""), Wire::kOneHost);
   EXPECT_EQ(wire_of("gloo", R"(, "hosts": 2)"), Wire::kNetwork);
   EXPECT_EQ(wire_of("nccl", R"(, "hosts": 1)"), Wire::kNetwork);
+  EXPECT_FALSE(shares_processor) << "not known";
+  wire_of("gloo", R"(, "hosts": 2, "processors": 1)");
+  EXPECT_TRUE(shares_processor);
+  wire_of("gloo", R"(, "hosts": 2, "processors": 2)");
+  EXPECT_FALSE(shares_processor);
+  wire_of("shm", R"(, "processors": 1)");
+  EXPECT_FALSE(shares_processor) << "the rank itself moves the data";
   EXPECT_EQ(named_network("--network", "10gbit").wire, Wire::kNetwork);
 }
 

@@ -72,6 +72,19 @@ TEST(Simulation, HasTheIntervalOfItsWire) {
       << "four buckets of 52 kB";
 }
 
+TEST(Simulation, HasAnIntervalWithRoomForTheWaitForASharedProcessor) {
+  const StepProfile run = profile_of_a_run();
+  Network network = measured_network(0);
+  const PredictedStep apart = predict_step(run, network, 2, {});
+  network.shares_processor = true;
+  const PredictedStep shared = predict_step(run, network, 2, {});
+  EXPECT_DOUBLE_EQ(shared.step_seconds, apart.step_seconds);
+  EXPECT_DOUBLE_EQ(shared.interval.low, apart.interval.low);
+  EXPECT_DOUBLE_EQ(shared.interval.high, apart.interval.high + kSchedulerTickSeconds);
+  const PredictedStep silent = predict_step(run, network, 2, {.communicates = false});
+  EXPECT_DOUBLE_EQ(silent.interval.high, interval_around(silent.step_seconds, 0.15).high);
+}
+
 TEST(Simulation, ExposesTheLastBucket) {
   const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0), 2, {});
   EXPECT_NEAR(step.exposed_seconds, 0.010, 1e-9);

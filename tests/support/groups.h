@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/network.h>
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/store/network.h>
+#include <lockstep/comm/group/process_group.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::testing_support {

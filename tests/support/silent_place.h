@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep::testing_support {

@@ -3,7 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 
 namespace lockstep::testing_support {
 

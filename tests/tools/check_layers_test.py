@@ -5,31 +5,35 @@ from small_tree import run_tool
 
 GOOD = {
     "lockstep/core/error.h": "#pragma once\n#include <string>\n",
-    "lockstep/comm/group.h": "#pragma once\n#include <lockstep/core/error.h>\n",
+    "lockstep/comm/group/group.h": "#pragma once\n#include <lockstep/core/error.h>\n",
     "lockstep/comm/backends/nccl/nccl.cpp": "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n",
-    "lockstep/data/gather.cu": "#include <cuda_runtime.h>\n",
-    "lockstep/data/gather_cuda.cpp": "#include <c10/cuda/CUDAStream.h>\n",
-    "lockstep/cli/main.cpp": "#include <lockstep/comm/group.h>\n",
-    "tests/comm/group_test.cpp": "#include <lockstep/comm/group.h>\n",
-    "examples/01_first/main.cpp": "#include <lockstep/comm/group.h>\n",
+    "lockstep/data/augment/gather.cu": "#include <cuda_runtime.h>\n",
+    "lockstep/data/augment/gather_cuda.cpp": "#include <c10/cuda/CUDAStream.h>\n",
+    "lockstep/cli/main.cpp": "#include <lockstep/comm/group/group.h>\n",
+    "tests/comm/group_test.cpp": "#include <lockstep/comm/group/group.h>\n",
+    "examples/01_first/main.cpp": "#include <lockstep/comm/group/group.h>\n",
 }
 # (file, its content, what the tool must say)
 BAD = [
-    ("lockstep/core/log.cpp", "#include <lockstep/comm/group.h>\n",
+    ("lockstep/core/log.cpp", "#include <lockstep/comm/group/group.h>\n",
      "lockstep/core/log.cpp:1: core must not include comm"),
-    ("lockstep/data/loader.cpp", "#include <vector>\n#include <lockstep/comm/group.h>\n",
-     "lockstep/data/loader.cpp:2: data must not include comm"),
-    ("tests/core/log_test.cpp", "#include <lockstep/comm/group.h>\n",
+    ("lockstep/data/loader/loader.cpp", "#include <vector>\n#include <lockstep/comm/group/group.h>\n",
+     "lockstep/data/loader/loader.cpp:2: data must not include comm"),
+    ("tests/core/log_test.cpp", "#include <lockstep/comm/group/group.h>\n",
      "tests/core/log_test.cpp:1: core must not include comm"),
     ("lockstep/core/strings.h", "#include <string>\n", "a header needs #pragma once"),
-    ("lockstep/comm/group.cpp", "#include <cuda_runtime.h>\n", "<cuda_runtime.h> belongs in"),
-    ("lockstep/comm/group.cpp", "#include <c10/cuda/CUDAStream.h>\n", "belongs in"),
-    ("lockstep/comm/group.cpp", "  #  include <nccl.h>\n", "<nccl.h> belongs in"),
-    ("lockstep/comm/group.cpp", "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n",
+    ("lockstep/comm/group/group.cpp", "#include <cuda_runtime.h>\n", "<cuda_runtime.h> belongs in"),
+    ("lockstep/comm/group/group.cpp", "#include <c10/cuda/CUDAStream.h>\n", "belongs in"),
+    ("lockstep/comm/group/group.cpp", "  #  include <nccl.h>\n", "<nccl.h> belongs in"),
+    ("lockstep/comm/group/group.cpp", "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n",
      "belongs in"),
-    ("lockstep/comm/group.cpp", "#include <lockstep/core/absent.h>\n", "does not exist"),
-    ("lockstep/comm/group.cpp", '#include "lockstep/core/error.h"\n', "write <lockstep/core/error.h>"),
-    ("lockstep/comm/group.cpp", '#include "group.h"\n', "are spelled <lockstep/room/file.h>"),
+    ("lockstep/comm/group/group.cpp", "#include <lockstep/core/absent.h>\n", "does not exist"),
+    ("lockstep/comm/group/group.cpp", '#include "lockstep/core/error.h"\n', "write <lockstep/core/error.h>"),
+    ("lockstep/comm/group/group.cpp", '#include "group.h"\n', "are spelled <lockstep/room/file.h>"),
+    ("lockstep/comm/call/work.cpp", "#include <lockstep/comm/group/group.h>\n",
+     "lockstep/comm/call/work.cpp:1: call of comm must not include group"),
+    ("lockstep/comm/work.cpp", "#include <string>\n", "lockstep/comm is not a folder"),
+    ("lockstep/comm/attic/old.cpp", "#include <string>\n", "lockstep/comm/attic is not a folder"),
     ("lockstep/attic/old.h", "#pragma once\n#include <string>\n", "is not a room"),
 ]
 
@@ -48,6 +52,14 @@ class CheckLayersTest(unittest.TestCase):
                 code, output = run({**GOOD, name: content})
                 self.assertEqual(code, 1)
                 self.assertIn(message, output)
+
+    def test_a_folder_holds_at_most_25_sources(self):
+        files = {f"lockstep/core/file_{number}{suffix}": "#pragma once\n" for number in range(25) for suffix in (".h", ".cpp")}
+        code, output = run({**GOOD, **files})
+        self.assertEqual(code, 1)
+        self.assertIn("lockstep/core: 26 sources, of at most 25", output)
+        del files["lockstep/core/file_0.h"], files["lockstep/core/file_0.cpp"]
+        self.assertEqual(run({**GOOD, **files})[0], 0)
 
     def test_rejects_a_tree_without_sources(self):
         code, output = run({"README.md": ""})

@@ -1,4 +1,4 @@
-#include <lockstep/train/background_job.h>
+#include <lockstep/train/measuring/background_job.h>
 
 #include <algorithm>
 #include <atomic>

@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/far_device.h>
 #include <tests/support/groups.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep {
 namespace {

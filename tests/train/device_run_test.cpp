@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/train/captured_step.h>
-#include <lockstep/train/phase_timer.h>
+#include <lockstep/train/measuring/phase_timer.h>
 #include <tests/support/far_device.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep {
 namespace {

@@ -16,8 +16,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/train/model_ema.h>
-#include <lockstep/train/schedule.h>
+#include <lockstep/train/checkpoints/model_ema.h>
+#include <lockstep/train/optimization/schedule.h>
 
 namespace lockstep {
 namespace {

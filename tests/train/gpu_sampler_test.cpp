@@ -1,4 +1,4 @@
-#include <lockstep/train/gpu_sampler.h>
+#include <lockstep/train/measuring/gpu_sampler.h>
 
 #include <cstdlib>
 #include <thread>

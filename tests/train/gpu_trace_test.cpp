@@ -1,5 +1,5 @@
 // GpuTrace on events that a double of LibTorch's interface to CUDA gives: no GPU is needed.
-#include <lockstep/train/gpu_trace.h>
+#include <lockstep/train/measuring/gpu_trace.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

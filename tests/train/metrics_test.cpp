@@ -1,4 +1,4 @@
-#include <lockstep/train/metrics.h>
+#include <lockstep/train/task/metrics.h>
 
 #include <cmath>
 
@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/train/precision.h>
-#include <lockstep/train/standard_metrics.h>
-#include <lockstep/train/step_seed.h>
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/task/standard_metrics.h>
+#include <lockstep/train/optimization/step_seed.h>
+#include <lockstep/train/strategies/strategy.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 

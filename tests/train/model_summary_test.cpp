@@ -1,5 +1,5 @@
 // What a model is made of: counts of known nets, shapes that are seen from outside.
-#include <lockstep/train/summarize.h>
+#include <lockstep/train/task/summarize.h>
 
 #include <map>
 #include <string>
@@ -14,7 +14,7 @@
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <tests/support/messages.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep {
 namespace {

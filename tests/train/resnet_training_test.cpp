@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/data/sampler.h>
+#include <lockstep/data/samplers/sampler.h>
 #include <lockstep/models/resnet.h>
-#include <lockstep/train/memory_format.h>
+#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include <lockstep/train/schedule.h>
+#include <lockstep/train/optimization/schedule.h>
 
 #include <gtest/gtest.h>
 

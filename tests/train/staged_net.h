@@ -10,8 +10,8 @@
 #include <torch/nn.h>
 
 #include <lockstep/parallel/pipeline/balance.h>
-#include <lockstep/train/checkpoint.h>
-#include <tests/train/trainer_runs.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep {
 

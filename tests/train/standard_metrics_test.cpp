@@ -1,5 +1,5 @@
 // The metrics that come with Lockstep, alone and through a Trainer.
-#include <lockstep/train/standard_metrics.h>
+#include <lockstep/train/task/standard_metrics.h>
 
 #include <cmath>
 #include <limits>
@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/train/sum_metric.h>
+#include <lockstep/train/task/sum_metric.h>
 #include <tests/support/messages.h>
 #include <tests/train/staged_net.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep {
 namespace {

@@ -23,8 +23,8 @@
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/saved_buffers.h>
-#include <tests/parallel/data_parallel_nets.h>
-#include <tests/train/trainer_runs.h>
+#include <tests/parallel/data_parallel/data_parallel_nets.h>
+#include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::testing_support {
 

@@ -13,7 +13,7 @@
 #include <torch/utils.h>
 
 #include <lockstep/cli/explain/waiting_stage.h>
-#include <lockstep/cli/quantile.h>
+#include <lockstep/bench/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>

@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/bench_sizes.h>
-#include <lockstep/cli/json_text.h>
+#include <lockstep/bench/sizes.h>
+#include <lockstep/bench/json_text.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/parallel/pipeline/bubble_formula.h>
-#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/schedule/bubble_formula.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <lockstep/cli/explain/pipeline_settings.h>
-#include <lockstep/parallel/pipeline/replay.h>
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep {
 

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/cli/bench_options.h>
+#include <lockstep/bench/options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
-#include <lockstep/parallel/pipeline/check.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <sstream>
 
-#include <lockstep/cli/bench_sizes.h>
+#include <lockstep/bench/sizes.h>
 #include <lockstep/report/svg.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>

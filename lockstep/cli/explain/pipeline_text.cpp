@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <lockstep/cli/bench_sizes.h>
+#include <lockstep/bench/sizes.h>
 #include <lockstep/report/svg.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>

@@ -12,7 +12,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 
-#include <lockstep/cli/quantile.h>
+#include <lockstep/bench/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 

@@ -2,9 +2,9 @@
 
 #include <charconv>
 
-#include <lockstep/cli/bench_options.h>
+#include <lockstep/bench/options.h>
 #include <lockstep/cli/output_file.h>
-#include <lockstep/cli/word_list.h>
+#include <lockstep/bench/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/simulate/trace_profile.h>

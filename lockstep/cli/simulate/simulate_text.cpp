@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/json_text.h>
+#include <lockstep/bench/json_text.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 #include <lockstep/simulate/extrapolation.h>
@@ -94,7 +94,11 @@ std::string notes_text(const SimulateSettings& settings, const SimulateResult& r
   std::string text =
       str(bullet,
           "Interval: nineteen in twenty of the predictions that were checked, on 2 ranks over a "
-          "wire of this kind, were as near (docs/simulate.md).\n");
+          "wire of this kind, were as near (docs/simulate.md)",
+          settings.network.shares_processor
+              ? ", and 4 ms more, for which the threads of Gloo wait for the rank's one processor"
+              : "",
+          ".\n");
   for (const std::string& note : result.extrapolations) {
     text += str(bullet, "Extrapolated: ", note, ".\n");
   }

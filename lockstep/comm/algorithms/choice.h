@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <string>
 
-#include <lockstep/comm/algorithm.h>
-#include <lockstep/comm/data_type.h>
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/data_type.h>
+#include <lockstep/comm/call/reduce_op.h>
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/call/reduce_op.h>
 
 namespace lockstep {
 

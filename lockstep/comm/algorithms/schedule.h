@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <lockstep/comm/algorithm.h>
+#include <lockstep/comm/call/algorithm.h>
 
 namespace lockstep {
 

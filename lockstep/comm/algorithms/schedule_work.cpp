@@ -7,9 +7,9 @@
 
 #include <lockstep/comm/algorithms/combine.h>
 #include <lockstep/comm/algorithms/schedule.h>
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/description.h>
-#include <lockstep/comm/tensor_type.h>
+#include <lockstep/comm/call/description.h>
+#include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
@@ -61,7 +61,7 @@ class ScheduleWork final : public Work,
         tag_(MessageTag::of_collective(operation, fingerprint(describe(description())))),
         arithmetic_(arithmetic_of(algorithm, flat_, size, op)),
         backend_(std::move(backend)),
-        watchdog_(c10d_adapter::watchdog_of(*backend_)),
+        watchdog_(backend_->watchdog()),
         trace_(trace) {
     working_ = arithmetic_.widen ? flat_.to(torch::kFloat32) : flat_;
     if (arithmetic_.before != 1) scale_tensor(working_, arithmetic_.before);

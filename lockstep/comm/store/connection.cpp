@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include <lockstep/comm/network.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::tcp_store {

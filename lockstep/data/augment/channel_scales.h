@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/write_image.h>
 
 namespace lockstep {

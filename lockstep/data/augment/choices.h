@@ -8,8 +8,8 @@
 #include <optional>
 
 #include <lockstep/core/philox.h>
-#include <lockstep/data/augment.h>
-#include <lockstep/data/image.h>
+#include <lockstep/data/augment/augment.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <variant>
 
-#include <lockstep/data/image.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

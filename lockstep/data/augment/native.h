@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <vector>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/sample_key.h>
 #include <lockstep/data/augment/write_image.h>
-#include <lockstep/data/image.h>
-#include <lockstep/data/image_reader.h>
+#include <lockstep/data/images/image.h>
+#include <lockstep/data/images/image_reader.h>
 
 namespace lockstep {
 

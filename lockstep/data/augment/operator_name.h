@@ -5,7 +5,7 @@
 #include <string>
 #include <variant>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <lockstep/data/image.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/data/augment/byte_rows.h>
-#include <lockstep/data/image.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <lockstep/data/augment.h>
-#include <lockstep/data/image.h>
+#include <lockstep/data/augment/augment.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/data/augment/rotate.h>
-#include <lockstep/data/image.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

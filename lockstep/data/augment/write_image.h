@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/data/augment/axis.h>
-#include <lockstep/data/image.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

@@ -4,10 +4,10 @@
 #include <map>
 #include <utility>
 
-#include <lockstep/comm/reduce.h>
-#include <lockstep/comm/tensor_type.h>
+#include <lockstep/comm/kernels/reduce.h>
+#include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/phased_work.h>
+#include <lockstep/parallel/ddp/phased_work.h>
 
 namespace lockstep {
 namespace {

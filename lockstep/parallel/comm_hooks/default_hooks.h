@@ -5,8 +5,8 @@
 // Names and results are those of torch.distributed.algorithms.ddp_comm_hooks.default_hooks.
 #pragma once
 
-#include <lockstep/comm/process_group.h>
-#include <lockstep/parallel/grad_bucket.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
 

@@ -16,8 +16,8 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/comm/process_group.h>
-#include <lockstep/parallel/grad_bucket.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
 

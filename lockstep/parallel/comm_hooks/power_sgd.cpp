@@ -9,7 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/comm_hooks/power_sgd_bucket.h>
 #include <lockstep/parallel/comm_hooks/step_counter.h>
-#include <lockstep/parallel/phased_work.h>
+#include <lockstep/parallel/ddp/phased_work.h>
 
 namespace lockstep {
 namespace {

@@ -19,8 +19,8 @@
 
 #include <torch/nn/module.h>
 
-#include <lockstep/comm/process_group.h>
-#include <lockstep/parallel/grad_bucket.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
 

@@ -15,9 +15,9 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/caller_state.h>
+#include <lockstep/parallel/base/caller_state.h>
 #include <lockstep/parallel/data_parallel/gradient_sum.h>
-#include <lockstep/parallel/thread_share.h>
+#include <lockstep/parallel/base/thread_share.h>
 
 namespace lockstep::data_parallel {
 namespace {

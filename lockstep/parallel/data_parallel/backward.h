@@ -10,7 +10,7 @@
 #include <torch/types.h>
 
 #include <lockstep/parallel/data_parallel/gather.h>
-#include <lockstep/parallel/thread_team.h>
+#include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep::data_parallel {
 

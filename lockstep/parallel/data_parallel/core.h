@@ -11,7 +11,7 @@
 
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/step.h>
-#include <lockstep/parallel/thread_team.h>
+#include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep {
 

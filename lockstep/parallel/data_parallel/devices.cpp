@@ -5,7 +5,7 @@
 #include <string>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/existing_device.h>
+#include <lockstep/parallel/base/existing_device.h>
 
 namespace lockstep::data_parallel {
 

@@ -10,7 +10,7 @@
 #include <torch/types.h>
 
 #include <lockstep/core/strings.h>
-#include <lockstep/data/batch_structure.h>
+#include <lockstep/data/datasets/batch_structure.h>
 
 namespace lockstep::data_parallel {
 

@@ -7,10 +7,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/caller_state.h>
+#include <lockstep/parallel/base/caller_state.h>
 #include <lockstep/parallel/data_parallel/backward.h>
 #include <lockstep/parallel/data_parallel/graph_check.h>
-#include <lockstep/parallel/thread_share.h>
+#include <lockstep/parallel/base/thread_share.h>
 
 namespace lockstep::data_parallel {
 namespace {

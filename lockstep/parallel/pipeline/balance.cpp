@@ -10,7 +10,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
-#include <lockstep/parallel/pipeline/partition.h>
+#include <lockstep/parallel/pipeline/schedule/partition.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
 #include <lockstep/parallel/pipeline/saved_buffers.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>

@@ -24,7 +24,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/clip_grad_of_ranks.h>
 #include <lockstep/parallel/pipeline/pipeline.h>

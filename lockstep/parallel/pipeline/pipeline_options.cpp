@@ -5,8 +5,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/parallel/pipeline/check.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep {
 

@@ -11,8 +11,8 @@
 #include <numeric>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/existing_device.h>
-#include <lockstep/parallel/require_on_device.h>
+#include <lockstep/parallel/base/existing_device.h>
+#include <lockstep/parallel/base/require_on_device.h>
 
 namespace lockstep::pipeline {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/parallel/pipeline/replay.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
 #include <lockstep/trace/span.h>
 
 namespace lockstep::pipeline {

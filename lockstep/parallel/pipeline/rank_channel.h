@@ -13,7 +13,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/parallel/pipeline/stage_message.h>
 
 namespace lockstep::pipeline {

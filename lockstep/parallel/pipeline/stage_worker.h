@@ -12,7 +12,7 @@
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/parallel/pipeline/stage.h>
 #include <lockstep/parallel/pipeline/stage_message.h>
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep::pipeline {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <lockstep/parallel/pipeline/pipeline_options.h>
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep::pipeline {
 

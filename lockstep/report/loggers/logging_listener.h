@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/report/loggers/logger.h>
-#include <lockstep/train/listener.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

@@ -13,8 +13,8 @@
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
-#include <lockstep/train/phase_scope.h>
-#include <lockstep/train/step_seed.h>
+#include <lockstep/train/measuring/phase_scope.h>
+#include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/refuse_options_of_ddp.h>
 #include <lockstep/train/strategies/stage_optimizers.h>

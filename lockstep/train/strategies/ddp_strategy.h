@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 

@@ -7,8 +7,8 @@
 
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
-#include <lockstep/train/strategy.h>
-#include <lockstep/train/task.h>
+#include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include <lockstep/core/error.h>
-#include <lockstep/train/task.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 

@@ -1,8 +1,8 @@
 // The time that a pipeline's step took, by phases.
 #pragma once
 
-#include <lockstep/parallel/pipeline/replay.h>
-#include <lockstep/train/listener.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
+#include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 

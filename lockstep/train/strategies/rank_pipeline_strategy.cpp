@@ -16,10 +16,10 @@
 #include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/parallel/module_buffers.h>
+#include <lockstep/parallel/ddp/module_buffers.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
-#include <lockstep/train/phase_scope.h>
+#include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/strategies/end_all.h>
 #include <lockstep/train/strategies/named_exchange.h>
 #include <lockstep/train/strategies/named_stages.h>

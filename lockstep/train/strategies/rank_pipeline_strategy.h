@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 

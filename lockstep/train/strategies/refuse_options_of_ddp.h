@@ -4,7 +4,7 @@
 #include <string>
 
 #include <lockstep/core/error.h>
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 

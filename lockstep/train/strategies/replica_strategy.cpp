@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include <lockstep/train/phase_scope.h>
+#include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 

@@ -7,10 +7,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/types.h>
 
-#include <lockstep/train/precision.h>
+#include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/strategies/weighted_loss.h>
-#include <lockstep/train/strategy.h>
-#include <lockstep/train/task.h>
+#include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/process_group.h>
-#include <lockstep/train/run_optimizer.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/train/optimization/run_optimizer.h>
 #include <lockstep/train/strategies/end_all.h>
 
 namespace lockstep {

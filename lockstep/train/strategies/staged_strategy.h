@@ -11,7 +11,7 @@
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/output_task_of.h>
 #include <lockstep/train/strategies/refuse_options_of_ddp.h>
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/group/process_group.h>
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/train/strategies/named_stages.h>
 

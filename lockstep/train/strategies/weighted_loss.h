@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include <lockstep/optim/grad_scaler.h>
-#include <lockstep/train/strategy.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // A user's program, for which nobody answers: to find that out it needs the installed downloader.
 #include <cstdio>
 
-#include <lockstep/data/data_source.h>
+#include <lockstep/data/files/data_source.h>
 
 int main() {
   try {

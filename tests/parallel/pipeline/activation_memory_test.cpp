@@ -17,7 +17,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 

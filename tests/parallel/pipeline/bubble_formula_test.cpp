@@ -1,10 +1,10 @@
-#include <lockstep/parallel/pipeline/bubble_formula.h>
+#include <lockstep/parallel/pipeline/schedule/bubble_formula.h>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/replay.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 
 namespace lockstep::pipeline {
 namespace {

@@ -1,5 +1,5 @@
 // The checker on tables with one defect each.
-#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/replay.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 
 namespace lockstep::pipeline {
 namespace {

@@ -1,6 +1,6 @@
 // The executor with toy stages: numbers go through, and every result depends on the order of the
 // micro-batches.
-#include <lockstep/parallel/pipeline/executor.h>
+#include <lockstep/parallel/pipeline/schedule/executor.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@
 #include <thread>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/check.h>
-#include <lockstep/parallel/pipeline/mailboxes.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
+#include <lockstep/parallel/pipeline/schedule/mailboxes.h>
 #include <lockstep/parallel/pipeline/run_workers.h>
-#include <lockstep/parallel/pipeline/schedules.h>
-#include <lockstep/parallel/thread_team.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
+#include <lockstep/parallel/base/thread_team.h>
 #include <tests/parallel/pipeline/random_table.h>
 #include <tests/support/messages.h>
 

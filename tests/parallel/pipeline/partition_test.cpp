@@ -1,4 +1,4 @@
-#include <lockstep/parallel/pipeline/partition.h>
+#include <lockstep/parallel/pipeline/schedule/partition.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -17,8 +17,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
-#include <lockstep/parallel/pipeline/check.h>
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/parallel/pipeline/random_table.h>
 #include <tests/support/messages.h>

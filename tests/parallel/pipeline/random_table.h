@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/core/strings.h>
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep::testing_support {
 

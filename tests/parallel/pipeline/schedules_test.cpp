@@ -1,4 +1,4 @@
-#include <lockstep/parallel/pipeline/schedules.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/check.h>
-#include <lockstep/parallel/pipeline/replay.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
 
 namespace lockstep::pipeline {
 namespace {

@@ -1,10 +1,10 @@
-#include <lockstep/parallel/pipeline/table.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::pipeline {

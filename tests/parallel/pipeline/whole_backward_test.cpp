@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/parallel/pipeline/check.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <tests/parallel/pipeline/nets.h>

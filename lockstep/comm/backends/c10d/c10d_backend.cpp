@@ -10,8 +10,8 @@
 #include <lockstep/comm/backends/c10d/pairwise_work.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
 #include <lockstep/comm/backends/c10d/stream_work.h>
-#include <lockstep/comm/plain_memory.h>
-#include <lockstep/comm/tensor_type.h>
+#include <lockstep/comm/kernels/plain_memory.h>
+#include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -81,7 +81,7 @@ class NothingToDo final : public Work {
   std::exception_ptr error() const override { return nullptr; }
 };
 
-class C10dBackend final : public Backend, public Watched, public OverLibrary {
+class C10dBackend final : public Backend {
  public:
   explicit C10dBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
@@ -485,16 +485,6 @@ std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options) {
   return std::make_shared<C10dBackend>(
       std::make_shared<Context>(std::move(backend), std::move(store), std::move(options)));
-}
-
-c10d::Backend* library_of(Backend& backend) {
-  auto* const over_library = dynamic_cast<OverLibrary*>(&backend);
-  return over_library == nullptr ? nullptr : &over_library->library();
-}
-
-Watchdog* watchdog_of(Backend& backend) {
-  auto* const watched = dynamic_cast<Watched*>(&backend);
-  return watched == nullptr ? nullptr : watched->watchdog();
 }
 
 }  // namespace lockstep::c10d_adapter

@@ -10,11 +10,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <lockstep/comm/backend.h>
+#include <lockstep/comm/backends/backend.h>
 #include <lockstep/comm/backends/c10d/device_queries.h>
-#include <lockstep/comm/progress.h>
-#include <lockstep/comm/watchdog.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/waiting/progress.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 
 namespace lockstep::c10d_adapter {
 
@@ -49,27 +49,5 @@ int world_rank(const WorkerEnvironment& environment, const std::vector<int>& wor
 /// `store` is this group's alone; see Watchdog for what it is used for.
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
-
-/// A backend that make() made.
-class OverLibrary {
- public:
-  virtual ~OverLibrary() = default;
-  /// As long as the backend.
-  virtual c10d::Backend& library() = 0;
-};
-
-/// Null where the backend is not OverLibrary.
-c10d::Backend* library_of(Backend& backend);
-
-/// A backend whose members a watchdog watches.
-class Watched {
- public:
-  virtual ~Watched() = default;
-  /// As long as the backend; may be null.
-  virtual Watchdog* watchdog() = 0;
-};
-
-/// Null where the backend is not Watched.
-Watchdog* watchdog_of(Backend& backend);
 
 }  // namespace lockstep::c10d_adapter

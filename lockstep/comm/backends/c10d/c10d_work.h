@@ -8,7 +8,7 @@
 #include <string>
 
 #include <lockstep/comm/backends/c10d/context.h>
-#include <lockstep/comm/work.h>
+#include <lockstep/comm/call/work.h>
 
 namespace lockstep::c10d_adapter {
 

@@ -12,8 +12,8 @@
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/c10d/waiters.h>
-#include <lockstep/comm/progress.h>
-#include <lockstep/comm/watchdog.h>
+#include <lockstep/comm/waiting/progress.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
 

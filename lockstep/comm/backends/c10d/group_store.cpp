@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <lockstep/comm/store_waits.h>
+#include <lockstep/comm/waiting/store_waits.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 

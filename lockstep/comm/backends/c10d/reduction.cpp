@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {

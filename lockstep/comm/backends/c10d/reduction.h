@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/description.h>
+#include <lockstep/comm/call/description.h>
 
 namespace lockstep::c10d_adapter {
 

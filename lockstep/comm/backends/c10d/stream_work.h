@@ -8,8 +8,8 @@
 
 #include <lockstep/comm/backends/c10d/context.h>
 #include <lockstep/comm/backends/c10d/stream_operation.h>
-#include <lockstep/comm/stream_ordered.h>
-#include <lockstep/comm/work.h>
+#include <lockstep/comm/call/stream_ordered.h>
+#include <lockstep/comm/call/work.h>
 
 namespace lockstep::c10d_adapter {
 

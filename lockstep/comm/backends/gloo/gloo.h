@@ -9,9 +9,9 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <lockstep/comm/backend.h>
-#include <lockstep/comm/progress.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/backends/backend.h>
+#include <lockstep/comm/waiting/progress.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 
 namespace lockstep::gloo {
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/hierarchical/pipeline.h>
 #include <lockstep/comm/backends/hierarchical/stages.h>
 #include <lockstep/core/error.h>
@@ -24,7 +23,7 @@ class LocalMessage final : public Work {
   const int source_;
 };
 
-class HierarchicalBackend final : public Backend, public c10d_adapter::Watched {
+class HierarchicalBackend final : public Backend {
  public:
   explicit HierarchicalBackend(Parts parts)
       : parts_(std::move(parts)),
@@ -38,7 +37,7 @@ class HierarchicalBackend final : public Backend, public c10d_adapter::Watched {
     return name;
   }
 
-  Watchdog* watchdog() override { return c10d_adapter::watchdog_of(*parts_.flat); }
+  Watchdog* watchdog() override { return parts_.flat->watchdog(); }
 
   std::shared_ptr<Work> start(const Collective& call) override {
     if (!Stages::has(call)) return parts_.flat->start(call);

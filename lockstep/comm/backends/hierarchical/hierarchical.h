@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/comm/backend.h>
-#include <lockstep/comm/progress.h>
+#include <lockstep/comm/backends/backend.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep::hierarchical {
 

@@ -4,7 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::hierarchical {
@@ -60,7 +59,7 @@ Pipeline::Pipeline(const Parts& parts)
       leaders_(parts.leaders),
       flat_(parts.flat),
       progress_(parts.progress),
-      watchdog_(c10d_adapter::watchdog_of(*parts.flat)),
+      watchdog_(parts.flat->watchdog()),
       rank_(parts.rank),
       timeout_(parts.timeout) {}
 

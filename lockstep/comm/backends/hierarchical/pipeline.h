@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/hierarchical/hierarchical.h>
-#include <lockstep/comm/watchdog.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/core/clock.h>
 
 namespace lockstep::hierarchical {

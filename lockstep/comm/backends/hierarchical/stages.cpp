@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <lockstep/comm/tensor_type.h>
+#include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::hierarchical {

@@ -61,7 +61,7 @@ class Group final : public c10d::ProcessGroupNCCL {
 
 c10d::ProcessGroupNCCL& group_of(Backend& backend) {
   auto* const group =
-      dynamic_cast<c10d::ProcessGroupNCCL*>(c10d_adapter::library_of(backend));
+      dynamic_cast<c10d::ProcessGroupNCCL*>(backend.library());
   LOCKSTEP_CHECK(group != nullptr, backend.name(), " is not over NCCL");
   return *group;
 }

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <lockstep/comm/backend.h>
-#include <lockstep/comm/worker_environment.h>
+#include <lockstep/comm/backends/backend.h>
+#include <lockstep/comm/rendezvous/worker_environment.h>
 
 namespace lockstep::nccl {
 

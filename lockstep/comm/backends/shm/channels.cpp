@@ -4,7 +4,7 @@
 #include <cstring>
 #include <new>
 
-#include <lockstep/comm/copy.h>
+#include <lockstep/comm/kernels/copy.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep::shm {

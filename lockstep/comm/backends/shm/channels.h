@@ -15,7 +15,7 @@
 
 #include <lockstep/comm/backends/shm/control.h>
 #include <lockstep/comm/backends/shm/sharing_cost.h>
-#include <lockstep/comm/progress.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep::shm {
 

@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <new>
 
-#include <lockstep/comm/backends/shm/futex.h>
-#include <lockstep/comm/description.h>
+#include <lockstep/comm/waiting/futex.h>
+#include <lockstep/comm/call/description.h>
 
 namespace lockstep::shm {
 

@@ -24,11 +24,11 @@
 #include <lockstep/comm/backends/shm/liveness.h>
 #include <lockstep/comm/backends/shm/operation.h>
 #include <lockstep/comm/backends/shm/operation_queue.h>
-#include <lockstep/comm/backends/shm/patience.h>
+#include <lockstep/comm/waiting/patience.h>
 #include <lockstep/comm/backends/shm/segment.h>
 #include <lockstep/comm/backends/shm/sharing_cost.h>
 #include <lockstep/comm/backends/shm/symmetric.h>
-#include <lockstep/comm/progress.h>
+#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/core/clock.h>
 
 namespace lockstep::shm {

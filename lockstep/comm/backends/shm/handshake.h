@@ -5,7 +5,7 @@
 #include <string>
 
 #include <lockstep/comm/backends/shm/engine.h>
-#include <lockstep/comm/text_exchange.h>
+#include <lockstep/comm/rendezvous/text_exchange.h>
 
 namespace lockstep::shm {
 

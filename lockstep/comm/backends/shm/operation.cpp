@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
-#include <lockstep/comm/copy.h>
-#include <lockstep/comm/reduce.h>
+#include <lockstep/comm/kernels/copy.h>
+#include <lockstep/comm/kernels/reduce.h>
 
 namespace lockstep::shm {
 namespace {

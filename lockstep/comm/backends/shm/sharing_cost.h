@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <lockstep/comm/backends/shm/futex.h>
+#include <lockstep/comm/waiting/futex.h>
 #include <lockstep/core/clock.h>
 
 namespace lockstep::shm {

@@ -11,8 +11,8 @@
 #include <ATen/EmptyTensor.h>
 
 #include <lockstep/comm/backends/shm/engine.h>
-#include <lockstep/comm/plain_memory.h>
-#include <lockstep/comm/tensor_type.h>
+#include <lockstep/comm/kernels/plain_memory.h>
+#include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::shm {

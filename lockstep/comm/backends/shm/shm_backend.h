@@ -4,7 +4,7 @@
 #include <chrono>
 #include <memory>
 
-#include <lockstep/comm/backend.h>
+#include <lockstep/comm/backends/backend.h>
 #include <lockstep/comm/backends/shm/engine.h>
 
 namespace lockstep::shm {

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <utility>
 
-#include <lockstep/comm/plain_memory.h>
+#include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::single {

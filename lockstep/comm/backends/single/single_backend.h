@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <lockstep/comm/backend.h>
+#include <lockstep/comm/backends/backend.h>
 
 namespace lockstep::single {
 

@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/backend.h>
+#include <lockstep/comm/backends/backend.h>
 
 namespace lockstep::through_device {
 

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/cuda/gather.h>
 #include <lockstep/data/augment/native.h>
-#include <lockstep/data/image.h>
+#include <lockstep/data/images/image.h>
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include <lockstep/data/augment.h>
+#include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/native.h>
 
 namespace lockstep {

@@ -1,0 +1,13 @@
+// `lockstep bench comm --explain`: an all-reduce that shows what it does.
+#pragma once
+
+#include <lockstep/bench/collectives/settings.h>
+#include <lockstep/comm/group/process_group.h>
+
+namespace lockstep {
+
+/// Collective. Measures latency and bandwidth between two ranks of the group, runs the algorithm
+/// with tracing, and on rank 0 prints the median run and writes it as a picture.
+void explain_rank(const BenchCommSettings& settings, ProcessGroup group);
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+#include <lockstep/bench/collectives/settings.h>
+
+#include <algorithm>
+
+#include <lockstep/bench/options.h>
+#include <lockstep/bench/sizes.h>
+#include <lockstep/bench/word_list.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kBenchComm = "bench comm";
+constexpr double kDefaultSeconds = 0.5;
+constexpr const char* kDefaultBytes = "1MiB";  // of --explain
+// Sums of ones, by which results are checked, are exact in every type up to here.
+constexpr int kMostCommRanks = 127;
+
+std::vector<BenchCollective> resolve_collectives(const std::string& text) {
+  if (text == "all") return all_bench_collectives();
+  std::vector<std::string> names;
+  for (const auto each : all_bench_collectives()) names.emplace_back(bench_collective_name(each));
+  names.emplace_back("all");
+  std::vector<BenchCollective> collectives;
+  for (const std::string& word : words_of(text)) {
+    OptionCheck(kBenchComm).one_of("--collective", word, names);
+    if (word == "all") return all_bench_collectives();
+    collectives.push_back(*bench_collective_from_name(word));
+  }
+  return collectives;
+}
+
+std::vector<Algorithm> resolve_algorithms(const std::string& text) {
+  std::vector<std::string> names;
+  for (const Algorithm each : all_algorithms()) names.emplace_back(algorithm_name(each));
+  names.emplace_back("all");
+  std::vector<Algorithm> algorithms;
+  for (const std::string& word : words_of(text)) {
+    OptionCheck(kBenchComm).one_of("--algorithm", word, names);
+    // What kAuto stands for is among the others.
+    if (word == "all") return {all_algorithms().begin() + 1, all_algorithms().end()};
+    algorithms.push_back(*algorithm_from_name(word));
+  }
+  return algorithms;
+}
+
+DataType resolve_type(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto type = DataType::kFloat32; type < DataType::kByte;
+       type = static_cast<DataType>(static_cast<int>(type) + 1)) {
+    if (name == data_type_name(type)) return type;
+    names.emplace_back(data_type_name(type));
+  }
+  OptionCheck(kBenchComm).one_of("--dtype", name, names);
+  return DataType::kFloat32;
+}
+
+std::vector<std::int64_t> resolve_sizes(const std::string& text) {
+  if (!text.empty()) return parse_sizes("bench comm: --sizes", text);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = 4; bytes <= std::int64_t{256} << 20; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
+  ExplainSettings explain;
+  std::vector<std::string> names;
+  for (const Algorithm each : all_algorithms()) {
+    if (each != Algorithm::kAuto && each != Algorithm::kNative)
+      names.emplace_back(algorithm_name(each));
+  }
+  const std::string& name = arguments.algorithm == "auto" ? "ring" : arguments.algorithm;
+  OptionCheck(kBenchComm).one_of("--algorithm of --explain", name, names);
+  explain.algorithm = *algorithm_from_name(name);
+  explain.bytes = parse_bytes("bench comm: --bytes", arguments.bytes.value_or(kDefaultBytes));
+  if (arguments.out) explain.svg = *arguments.out;
+  return explain;
+}
+
+// What would be ignored is refused: who gives it expects something else than what will be done.
+void check_combination(const BenchCommArguments& arguments,
+                       const std::vector<BenchCollective>& collectives) {
+  const auto refuse = [](bool given, const char* text) {
+    if (given) throw ConfigError(str(kBenchComm, ": ", text));
+  };
+  if (arguments.explain) {
+    refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
+    refuse(arguments.trace.has_value(), "--explain is a trace itself; leave --trace out");
+    refuse(collectives != std::vector{BenchCollective::kAllReduce},
+           "--explain shows an all_reduce; leave --collective out");
+    refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
+    refuse(arguments.symmetric || arguments.private_memory,
+           "--explain uses memory of each process; leave --symmetric and --private out");
+    refuse(arguments.beside_computing,
+           "--explain waits for its runs; leave --beside-computing out");
+    refuse(arguments.repetitions || arguments.seconds,
+           "--explain makes as many runs as it needs; leave --repetitions and --seconds out");
+    return;
+  }
+  refuse(arguments.out.has_value(), "--out belongs to --explain; use --json FILE");
+  refuse(arguments.bytes.has_value(), "--bytes belongs to --explain; use --sizes");
+  const bool reduces = std::find(collectives.begin(), collectives.end(),
+                                 BenchCollective::kAllReduce) != collectives.end();
+  refuse(arguments.algorithm != "auto" && !reduces,
+         "--algorithm is that of all_reduce, which --collective leaves out");
+  refuse(arguments.repetitions && arguments.seconds,
+         "--repetitions and --seconds both say how many calls are made; give one");
+}
+
+}  // namespace
+
+BenchCommSettings resolve(const BenchCommArguments& arguments) {
+  BenchCommSettings settings;
+  const OptionCheck check(kBenchComm);
+  settings.collectives = resolve_collectives(arguments.collective);
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
+  settings.backend = arguments.backend;
+  settings.worker = worker_environment();
+  settings.world_size =
+      resolve_world_size(kBenchComm, arguments.nproc_per_node, settings.worker, kMostCommRanks);
+  settings.processors = static_cast<int>(available_cpus().size());
+  settings.sizes = resolve_sizes(arguments.sizes);
+  settings.type = resolve_type(arguments.dtype);
+  settings.beside_computing = arguments.beside_computing;
+  if (arguments.backend == "gloo" && arguments.symmetric && !arguments.private_memory) {
+    throw ConfigError("bench comm: --symmetric: backend gloo has no symmetric memory");
+  }
+  if (arguments.symmetric != arguments.private_memory) {
+    settings.symmetric = arguments.symmetric;
+    settings.private_memory = arguments.private_memory;
+  }
+  if (arguments.repetitions) {
+    check.in_range("--repetitions", *arguments.repetitions, 1, 1e6);
+    settings.repetitions = *arguments.repetitions;
+  }
+  settings.seconds = arguments.seconds.value_or(kDefaultSeconds);
+  check.in_range("--seconds", settings.seconds, 0.001, 1e5);
+  settings.timeout = resolve_timeout(kBenchComm, arguments.timeout_seconds);
+  if (arguments.explain) {
+    settings.explain = resolve_explain(arguments);
+  } else {
+    settings.algorithms = resolve_algorithms(arguments.algorithm);
+  }
+  check_combination(arguments, settings.collectives);
+  if (arguments.json) settings.json = *arguments.json;
+  if (arguments.trace) settings.trace = *arguments.trace;
+  if (settings.speaks()) {
+    check_output_file(kBenchComm, "--json", settings.json);
+    if (settings.explain) check_output_file(kBenchComm, "--out", settings.explain->svg);
+  }
+  return settings;
+}
+
+}  // namespace lockstep

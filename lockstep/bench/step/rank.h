@@ -1,0 +1,22 @@
+// What each rank of `lockstep bench step` does.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <lockstep/bench/step/settings.h>
+#include <lockstep/bench/step/trainer.h>
+#include <lockstep/comm/group/process_group.h>
+
+namespace lockstep {
+
+/// Makes the trainer of a variant. Collective.
+using MakeTrainer =
+    std::function<std::unique_ptr<StepTrainer>(const StepWork&, const StepVariant&, ProcessGroup)>;
+
+/// Joins the group and times the variants, in short rounds in turn with what they are compared
+/// with; rank 0 prints and writes files. Throws what goes wrong.
+void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make = make_trainer);
+
+}  // namespace lockstep

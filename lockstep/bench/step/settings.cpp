@@ -1,0 +1,120 @@
+#include <lockstep/bench/step/settings.h>
+
+#include <charconv>
+
+#include <lockstep/bench/options.h>
+#include <lockstep/bench/word_list.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kWhole = "whole";
+constexpr int kMostStepRanks = 1024;
+constexpr int kRoundsOfRanks = 21;
+
+double parse_mebibytes(const std::string& word) {
+  double value = 0;
+  const char* const end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || stop != end || !(value > 0) || value > 1e6) {
+    throw ConfigError(str(kBenchStep,
+                          ": --bucket-cap-mb must be MiB above 0, as in 25 or 1,5,25, or ", kWhole,
+                          ", got '", word, "'"));
+  }
+  return value;
+}
+
+// With an optimizer on each rank, all of them would step the one shared copy.
+void check_memory(const std::string& strategy, const std::string& memory) {
+  OptionCheck(kBenchStep).one_of("--parameter-memory", memory, {"auto", "as-is", "flat", "shared"});
+  const char* const wrong = strategy == "zero1" ? "as-is" : "shared";
+  if (memory == wrong) {
+    throw ConfigError(str(kBenchStep, ": --parameter-memory ", wrong, " is not for --strategy ",
+                          strategy, "; give auto, flat or ",
+                          strategy == "zero1" ? "shared" : "as-is"));
+  }
+}
+
+std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
+  std::vector<StepVariant> variants;
+  const std::string bucket_cap_mb = arguments.bucket_cap_mb.value_or("25");
+  const std::string parameter_memory = arguments.parameter_memory.value_or("auto");
+  for (const std::string& strategy : words_of(arguments.strategy)) {
+    OptionCheck(kBenchStep).one_of("--strategy", strategy, {"ddp", "zero1"});
+    for (const std::string& word : words_of(bucket_cap_mb)) {
+      for (const std::string& memory : words_of(parameter_memory)) {
+        check_memory(strategy, memory);
+        StepVariant variant;
+        variant.strategy = strategy;
+        if (word != kWhole) variant.bucket_cap_mb = parse_mebibytes(word);
+        variant.parameter_memory = memory;
+        variants.push_back(variant);
+        if (!arguments.find_unused_parameters) continue;
+        variant.find_unused_parameters = true;
+        variants.push_back(variant);
+      }
+    }
+  }
+  return variants;
+}
+
+void refuse_options_of_strategies(const BenchStepArguments& arguments) {
+  refuse_step_option(arguments.batch.has_value(),
+                     "--batch belongs to --strategy all; use --batch-per-rank");
+  refuse_step_option(arguments.micro_batches.has_value(),
+                     "--micro-batches belongs to --strategy all, which has pipelines");
+  refuse_step_option(arguments.recompute,
+                     "--recompute belongs to --strategy all, which has pipelines");
+  refuse_step_option(arguments.image_size.has_value(), "--image-size belongs to --strategy all");
+  refuse_step_option(arguments.cut.has_value(), "--cut belongs to --strategy all");
+  refuse_step_option(arguments.only.has_value(), "--only belongs to --strategy all");
+}
+
+}  // namespace
+
+void refuse_step_option(bool given, const std::string& text) {
+  if (given) throw ConfigError(str(kBenchStep, ": ", text));
+}
+
+void resolve_common(const BenchStepArguments& arguments, int default_rounds,
+                    CommonStepSettings& settings) {
+  const OptionCheck check(kBenchStep);
+  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});
+  settings.backend = arguments.backend;
+  check.one_of("--precision", arguments.precision, {"32", "bf16"});
+  settings.precision = arguments.precision;
+  check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
+  settings.optimizer = arguments.optimizer;
+  settings.rounds = arguments.rounds.value_or(default_rounds);
+  check.in_range("--rounds", settings.rounds, 1, 1e6);
+  if (arguments.steps) check.in_range("--steps", *arguments.steps, 1, 1e6);
+  settings.steps = arguments.steps.value_or(0);
+  settings.timeout = resolve_timeout(kBenchStep, arguments.timeout_seconds);
+  if (arguments.json) settings.json = *arguments.json;
+  if (arguments.trace) settings.trace = *arguments.trace;
+}
+
+BenchStepSettings resolve(const BenchStepArguments& arguments) {
+  const OptionCheck check(kBenchStep);
+  refuse_options_of_strategies(arguments);
+  BenchStepSettings settings;
+  check.one_of("--model", arguments.model, {"mnist", "resnet18"});
+  settings.model = arguments.model;
+  settings.variants = resolve_variants(arguments);
+  resolve_common(arguments, kRoundsOfRanks, settings);
+  settings.worker = worker_environment();
+  settings.world_size =
+      resolve_world_size(kBenchStep, arguments.nproc_per_node, settings.worker, kMostStepRanks);
+  settings.batch_per_rank = arguments.batch_per_rank.value_or(arguments.model == "mnist" ? 64 : 8);
+  check.in_range("--batch-per-rank", static_cast<double>(settings.batch_per_rank), 1, 1e6);
+  settings.threads = arguments.threads.value_or(1);
+  check.in_range("--threads", settings.threads, 1, 1024);
+  settings.set_to_none = arguments.set_to_none;
+  settings.alone = arguments.alone;
+  if (settings.speaks()) check_output_file(kBenchStep, "--json", settings.json);
+  return settings;
+}
+
+}  // namespace lockstep

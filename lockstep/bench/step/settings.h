@@ -1,0 +1,100 @@
+// The options of `lockstep bench step`, checked: what the launcher hands to each rank.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/rendezvous/worker_environment.h>
+
+namespace lockstep {
+
+inline constexpr const char* kBenchStep = "bench step";  ///< begins messages of both modes
+
+/// The options as the user gave them, for both modes. bench_strategies/strategy_settings.h resolves
+/// those of --strategy all.
+struct BenchStepArguments {
+  std::string model = "mnist";
+  std::string strategy = "ddp";
+  std::string backend = "auto";
+  std::optional<int> nproc_per_node;
+  std::optional<int> batch_per_rank;  ///< absent: 64 of mnist, 8 of resnet18
+  std::optional<int> threads;         ///< absent: 1 for each rank
+  std::string precision = "32";
+  std::string optimizer = "sgd";
+  std::optional<std::string> bucket_cap_mb;     ///< absent: 25
+  std::optional<std::string> parameter_memory;  ///< absent: auto
+  bool find_unused_parameters = false;
+  bool set_to_none = false;
+  bool alone = false;
+  std::optional<int> rounds;  ///< absent: 21
+  std::optional<int> steps;
+  std::optional<std::string> json;
+  std::optional<std::string> trace;
+  double timeout_seconds = 60;
+
+  // Only for --strategy all:
+  std::optional<int> batch;
+  std::optional<int> micro_batches;
+  bool recompute = false;
+  std::optional<int> image_size;
+  std::optional<std::string> cut;
+  std::optional<std::string> only;
+};
+
+/// What both modes have, with the same values allowed.
+struct CommonStepSettings {
+  std::string backend;    ///< between ranks
+  std::string precision;  ///< "32" or "bf16"
+  std::string optimizer;  ///< "sgd", "adam" or "adamw"
+  int rounds = 0;
+  /// Timed steps of a way in a round. 0: as many as take a fifth of a second; with --strategy all
+  /// what takes a second, at least 3.
+  std::int64_t steps = 0;
+  std::filesystem::path json;
+  std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
+  std::chrono::milliseconds timeout{};
+};
+
+/// One way to train on all ranks together, a row of the result.
+struct StepVariant {
+  std::string strategy;
+  /// Absent: one bucket for all gradients, which travels when backward has ended.
+  std::optional<double> bucket_cap_mb;
+  /// "as-is", "flat", "shared", or "auto": as-is of ddp; of zero1 shared on one host, else flat.
+  std::string parameter_memory;
+  bool find_unused_parameters = false;
+};
+
+struct BenchStepSettings : CommonStepSettings {
+  std::string model;
+  std::vector<StepVariant> variants;
+  /// The environment of the launcher that started this process; absent: we start the ranks.
+  std::optional<WorkerEnvironment> worker;
+  int world_size = 2;
+  std::int64_t batch_per_rank = 0;
+  int threads = 1;           ///< of each rank
+  bool set_to_none = false;  ///< gradients before a step are undefined, not zero
+  bool alone = false;        ///< only the variants: nothing that they are compared with
+
+  /// Whether this process writes what the run has to say.
+  bool speaks() const { return !worker || worker->rank == 0; }
+};
+
+/// Checks everything that can be checked before a rank exists. ConfigError names the option, also
+/// one that only the other mode has.
+BenchStepSettings resolve(const BenchStepArguments& arguments);
+
+/// Checks the options that both modes have and puts them into `settings`. Without --rounds there
+/// are `default_rounds`. ConfigError names the option. The process that writes --json checks
+/// whether it can (check_output_file()).
+void resolve_common(const BenchStepArguments& arguments, int default_rounds,
+                    CommonStepSettings& settings);
+
+/// Throws a ConfigError with `text`, in the name of the command, if `given`.
+void refuse_step_option(bool given, const std::string& text);
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// The work that `lockstep bench step` times: a net that is trained on one batch again and again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/bench/step/settings.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/trace/span.h>
+#include <lockstep/train/optimization/precision.h>
+
+namespace lockstep {
+
+/// A net of any type, in channels-last as the recipes train it.
+class StepNet : public torch::nn::Module {
+ public:
+  virtual torch::Tensor forward(const torch::Tensor& images) = 0;
+  /// float32 [batch, C, H, W] and int64 [batch], random.
+  virtual torch::Tensor make_images(std::int64_t batch) const = 0;
+  virtual torch::Tensor make_labels(std::int64_t batch) const = 0;
+  virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
+};
+
+/// "mnist", or "resnet18" with the stem for 32x32 images; ConfigError for another.
+std::shared_ptr<StepNet> make_step_net(const std::string& model);
+
+/// A replica in training; a step ends with the optimizer's. Not thread-safe.
+class StepTrainer {
+ public:
+  virtual ~StepTrainer() = default;
+  /// Collective where the ranks are coupled.
+  virtual void step() = 0;
+  /// That backward waited for communication at its end, since the beginning; nothing where that is
+  /// not known.
+  virtual std::optional<double> exposed_seconds() const { return std::nullopt; }
+  /// What is known of the last steps beside what SpanScope records.
+  virtual std::vector<Span> spans() { return {}; }
+};
+
+struct StepWork {
+  std::string model;
+  std::int64_t batch_per_rank = 0;
+  Precision precision = Precision::k32;
+  std::string optimizer = "sgd";
+  bool set_to_none = false;
+};
+
+/// What all trainers have: a replica and its batch.
+class Replica {
+ public:
+  explicit Replica(const StepWork& work);
+
+  /// `optimizer` makes the gradients zero, unless they become undefined.
+  template <class Optimizer>
+  void zero_grad(Optimizer& optimizer) {
+    if (!set_to_none_) return optimizer.zero_grad();
+    for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
+  }
+  /// `forward` maps images to the net's output.
+  void backward(const std::function<torch::Tensor(const torch::Tensor&)>& forward);
+
+  const std::shared_ptr<StepNet>& net() const { return net_; }
+
+ private:
+  std::shared_ptr<StepNet> net_;
+  Precision precision_;
+  bool set_to_none_;
+  std::vector<torch::Tensor> parameters_;
+  torch::Tensor images_, labels_;
+};
+
+/// With momentum where the optimizer has it as an option.
+OptimizerOptions optimizer_options(const std::string& name);
+
+/// A process by itself; with a group its ranks wait for each other once a step, by one number,
+/// after backward: what ranks that are not equally fast lose however little they communicate.
+std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work);
+std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup group);
+/// Collective.
+std::unique_ptr<StepTrainer> make_trainer(const StepWork& work, const StepVariant& variant,
+                                          ProcessGroup group);
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// lockstep bench MEASUREMENT
+#include <lockstep/cli/bench/bench.h>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/commands.h>
+
+namespace lockstep {
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure what this machine does");
+  bench->require_subcommand(1);
+  add_bench_comm_command(*bench);
+  add_bench_loader_command(*bench);
+  add_bench_step_command(*bench);
+  add_bench_table_command(*bench);
+  // Global options are understood after the measurement, too.
+  for (CLI::App* measurement : bench->get_subcommands([](const CLI::App*) { return true; })) {
+    measurement->fallthrough();
+  }
+}
+
+}  // namespace lockstep

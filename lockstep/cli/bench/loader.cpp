@@ -1,0 +1,308 @@
+// lockstep bench loader
+#include <torch/types.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/bench/bench.h>
+#include <lockstep/bench/options.h>
+#include <lockstep/bench/trace_folder.h>
+#include <lockstep/bench/copy_bandwidth.h>
+#include <lockstep/cli/image_options.h>
+#include <lockstep/bench/json_text.h>
+#include <lockstep/cli/loader_data.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/bench/other_programs_note.h>
+#include <lockstep/bench/quantile.h>
+#include <lockstep/bench/word_list.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/core/file.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
+#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/trace/span_recorder.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kBenchLoader = "bench loader";
+
+struct BenchLoaderArguments {
+  std::string dataset = "cifar10";
+  std::optional<std::string> operators;
+  std::string engines = "native";
+  int size = 128;
+  std::string threads = "1,2";
+  int batch_size = 256;
+  std::string precision = "32";
+  std::string layout = "nchw";
+  int rounds = 7;
+  double seconds = 0.5;
+  std::int64_t max_image_pixels = kMaxImagePixels;
+  std::string decoding = "exact";
+  std::string on_corrupt_image = "stop";
+  std::optional<std::string> data;
+  std::string json;
+  std::string trace;
+};
+
+// Of each round; images a second.
+struct BenchLoaderRow {
+  LoaderEngineKind engine;
+  int threads = 0;
+  std::vector<double> rounds;
+  std::vector<double>
+      floors;  // of images in memory: those that a copy of the same bytes would give
+  std::int64_t skipped = 0;    // images, in all rounds
+};
+
+std::vector<LoaderEngineKind> engines_of(const std::string& text) {
+  std::vector<LoaderEngineKind> engines;
+  for (const std::string& word : words_of(text)) {
+    OptionCheck(kBenchLoader).one_of("--loader", word, {"native", "cuda", "dali"});
+    engines.push_back(parse_loader_engine(word));
+  }
+  return engines;
+}
+
+std::vector<int> threads_of(const std::string& text) {
+  std::vector<int> threads;
+  for (const std::string& word : words_of(text)) {
+    std::istringstream stream(word);
+    int number = -1;
+    if (!(stream >> number) || !stream.eof() || number < 0 || number > 1024) {
+      throw ConfigError(
+          str(kBenchLoader, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
+    }
+    threads.push_back(number);
+  }
+  return threads;
+}
+
+torch::ScalarType dtype_of(const std::string& precision) {
+  static const std::map<std::string, torch::ScalarType> types = {
+      {"32", torch::kFloat32}, {"bf16", torch::kBFloat16}, {"16", torch::kFloat16}};
+  return types.at(precision);
+}
+
+// Takes batches as a trainer would that needs no time, epoch after epoch.
+double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
+  Batch batch;
+  std::int64_t images = 0;
+  const Clock::time_point begin = Clock::now();
+  while (seconds_since(begin) < seconds) {
+    if (loader.next(batch)) {
+      images += batch.size;
+    } else {
+      loader.set_epoch(++epoch);
+    }
+  }
+  return static_cast<double>(images) / seconds_since(begin);
+}
+
+// Bytes that an image costs at least: its pixels are read once and its numbers written once. 0
+// where images have to be decoded.
+double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
+  if (dataset.is_file(0)) return 0;
+  ImageReader reader;
+  dataset.read(0, reader);
+  const torch::Tensor image = batch.images[0];
+  return static_cast<double>(reader.shape().elements()) +
+         static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
+}
+
+// Takes some batches while the loader's threads are recorded.
+void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::path& file) {
+  constexpr int kTracedBatches = 20;
+  name_thread_track("takes batches");
+  start_recording();
+  const Clock::time_point from = Clock::now();
+  loader.set_epoch(epoch);
+  Batch batch;
+  for (int i = 0; i < kTracedBatches; ++i) {
+    const SpanScope scope("wait for data", "phase", i);
+    if (!loader.next(batch)) break;
+  }
+  write_chrome_trace(file, {{.rank = 0, .host = host_name(), .spans = stop_recording(from)}});
+}
+
+std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
+                                    const std::vector<LoaderEngineKind>& engines,
+                                    const std::vector<int>& thread_counts,
+                                    const LoaderData& data) {
+  struct Contestant {
+    Loader loader;
+    std::int64_t epoch = 0;
+  };
+  std::vector<BenchLoaderRow> rows;
+  std::vector<Contestant> contestants;
+  for (const LoaderEngineKind engine : engines) {
+    for (const int threads : thread_counts) {
+      rows.push_back({engine, threads, {}, {}, 0});
+      contestants.push_back(
+          {Loader(data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
+                  {.batch_size = arguments.batch_size,
+                   .threads = threads,
+                   .channels_last = arguments.layout == "nhwc",
+                   .dtype = dtype_of(arguments.precision),
+                   .engine = engine,
+                   .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
+                   .on_corrupt_image =
+                       parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
+                   .cpus = {}})});
+    }
+  }
+  double bytes = 0;
+  for (int round = -1; round < arguments.rounds; ++round) {  // the first fills the page cache
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      auto& [loader, epoch] = contestants[i];
+      loader.set_epoch(++epoch);
+      if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
+      const double rate = images_per_second(loader, epoch, arguments.seconds);
+      loader.set_epoch(epoch,
+                       loader.steps_per_epoch());  // no threads that work ahead of their turn
+      rows[i].skipped = loader.skipped_images();
+      if (round < 0) continue;
+      rows[i].rounds.push_back(rate);
+      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // or another memory's
+      rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
+    }
+  }
+  for (std::size_t i = 0; i < rows.size() && !arguments.trace.empty(); ++i) {
+    auto& [loader, epoch] = contestants[i];
+    trace_batches(loader, ++epoch,
+                  trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
+                                                     amount_of(rows[i].threads, "thread"))));
+    loader.set_epoch(epoch, loader.steps_per_epoch());
+  }
+  return rows;
+}
+
+void write_json(const BenchLoaderArguments& arguments, const std::string& operators,
+                const std::vector<BenchLoaderRow>& rows) {
+  auto json = nlohmann::ordered_json::array();
+  for (const BenchLoaderRow& row : rows) {
+    json.push_back({{"engine", to_string(row.engine)},
+                    {"dataset", arguments.dataset},
+                    {"operators", operators},
+                    {"decoding", arguments.decoding},
+                    {"threads", row.threads},
+                    {"batch_size", arguments.batch_size},
+                    {"images_per_second", median(row.rounds)},
+                    {"skipped_images", row.skipped},
+                    {"precision", arguments.precision},
+                    {"layout", arguments.layout},
+                    {"rounds", row.rounds}});
+    if (!row.floors.empty()) {
+      json.back()["copy_images_per_second"] = median(row.floors);
+    }
+  }
+  write_json_file(arguments.json, json_text(json));
+}
+
+void run(const BenchLoaderArguments& arguments) {
+  const OptionCheck check(kBenchLoader);
+  check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
+  check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
+  parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image);
+  const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
+  const ImageReader::Decoding decoding = parse_decoding_option(kBenchLoader, arguments.decoding);
+  for (const LoaderEngineKind engine : engines) check_decoding(kBenchLoader, decoding, engine);
+  const std::vector<int> threads = threads_of(arguments.threads);
+  check.at_least("--batch-size", arguments.batch_size, 1);
+  check.at_least("--rounds", arguments.rounds, 1);
+  check.in_range("--seconds", arguments.seconds, 0.001, 3600);
+  if (!arguments.json.empty()) check_output_file(kBenchLoader, "--json", arguments.json);
+  check_trace_folder(kBenchLoader, arguments.trace);
+  const LoaderData data = open_loader_data(kBenchLoader, {.source = arguments.dataset,
+                                                      .source_option = "--dataset",
+                                                      .operators = arguments.operators,
+                                                      .size = arguments.size,
+                                                      .directory = arguments.data,
+                                                      .max_image_pixels =
+                                                          arguments.max_image_pixels,
+                                                      .decoding = decoding});
+  const OtherPrograms others;
+  const auto rows = measure(arguments, engines, threads, data);
+  std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
+            << arguments.batch_size << ", precision " << arguments.precision << ", "
+            << arguments.layout << "\nengine  threads  images/s (median, slowest and fastest of "
+            << arguments.rounds << " rounds)\n";
+  for (const BenchLoaderRow& row : rows) {
+    const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
+    const double rate = median(row.rounds);
+    std::cout << std::fixed << std::setprecision(0) << std::setw(6) << to_string(row.engine)
+              << std::setw(9) << row.threads << std::setw(10) << rate << "  (" << *slowest << " to "
+              << *fastest << ")";
+    if (!row.floors.empty()) {
+      const double floor = median(row.floors);
+      std::cout << ", " << 100 * rate / floor << "% of a copy of its bytes (" << floor << ")";
+    }
+    if (row.skipped > 0) std::cout << ", " << row.skipped << " times a damaged image was left out";
+    std::cout << '\n';
+  }
+  flush_output(std::cout);
+  warn_of_other_programs(others);
+  if (!arguments.json.empty()) write_json(arguments, data.operators, rows);
+}
+
+}  // namespace
+
+void add_bench_loader_command(CLI::App& bench) {
+  CLI::App* command =
+      bench.add_subcommand("loader", "Count the images a second that a loader gives");
+  const auto to = std::make_shared<BenchLoaderArguments>();
+  command
+      ->add_option("--dataset", to->dataset,
+                   "mnist, cifar10, cifar100, a folder with a subfolder of images for each "
+                   "class, or a file of `lockstep data pack`")
+      ->capture_default_str();
+  command->add_option(
+      "--operators", to->operators,
+      "recipe (what `train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, for "
+      "cifar100 crop-flip, for others random-resized-crop");
+  command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command->add_option("--loader,--engine", to->engines, "native, cuda or dali, several with commas")
+      ->capture_default_str();
+  command->add_option("--threads", to->threads, "Of the loader, several with commas for a row each")
+      ->capture_default_str();
+  command->add_option("--batch-size", to->batch_size, "Images in a batch")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command->add_option("--precision", to->precision, "32, bf16 or 16")->capture_default_str();
+  command->add_option("--layout", to->layout, "nchw or nhwc (channels last)")
+      ->capture_default_str();
+  command->add_option("--rounds", to->rounds, "In each, every row takes its turn")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command->add_option("--seconds", to->seconds, "Of a row in a round")->capture_default_str();
+  command->add_option("--data", to->data, "Folder with the data set's files");
+  add_max_image_pixels_option(*command, to->max_image_pixels);
+  add_decoding_option(*command, to->decoding);
+  add_corrupt_image_option(*command, to->on_corrupt_image);
+  command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
+      ->type_name("FILE");
+  command
+      ->add_option(
+          "--trace", to->trace,
+          "Also take twenty batches of each row, after those that are timed, and write what "
+          "the loader's threads did, a file for each, for https://ui.perfetto.dev")
+      ->type_name("FOLDER");
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
+  command->callback([to] { run(*to); });
+}
+
+}  // namespace lockstep

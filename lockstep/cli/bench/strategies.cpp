@@ -1,0 +1,125 @@
+#include <lockstep/cli/bench/strategies.h>
+
+#include <unistd.h>
+
+#include <iostream>
+#include <set>
+#include <vector>
+
+#include <lockstep/bench/strategies/cuts.h>
+#include <lockstep/bench/strategies/rank.h>
+#include <lockstep/bench/strategies/rows.h>
+#include <lockstep/bench/trace_folder.h>
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/bench/other_programs_note.h>
+#include <lockstep/core/other_programs.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/output.h>
+#include <lockstep/report/terminal.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+// Says on a terminal what is being measured, because a comparison takes minutes.
+class RoundNotes {
+ public:
+  explicit RoundNotes(int rounds)
+      : rounds_(rounds), shows_(detect_terminal(STDERR_FILENO).interactive) {}
+  ~RoundNotes() {
+    if (shows_) std::cerr << kClearLine << std::flush;
+  }
+  RoundNotes(const RoundNotes&) = delete;
+  RoundNotes& operator=(const RoundNotes&) = delete;
+
+  void show(int round, const std::string& way) const {
+    if (!shows_) return;
+    std::cerr << kClearLine << "round " << round + 1 << " of " << rounds_ << ": " << way
+              << std::flush;
+  }
+
+ private:
+  const int rounds_;
+  const bool shows_;
+};
+
+// Measures the cuts in another process, so that this one has no threads of LibTorch when it forks.
+BenchStrategiesSettings with_cuts(BenchStrategiesSettings settings) {
+  std::set<int> stages;
+  for (const StrategyWay& way : settings.ways) {
+    if (way.has_pipeline()) stages.insert(way.stages);
+  }
+  if (settings.cut != "balance" || stages.empty()) return settings;
+  const std::vector<int> counts(stages.begin(), stages.end());
+  SharedPlaces<SharedNote> notes(static_cast<int>(counts.size()));
+  require_success(launch_ranks({.nproc_per_node = 1, .rank_output = RankOutput::kInherited},
+                               [&] { balance_strategy_stages(settings, counts, notes); }));
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    settings.cuts.push_back(
+        parse_stage_cuts(counts[i], notes.at(static_cast<int>(i)).text()));
+  }
+  return settings;
+}
+
+void measure_round(const BenchStrategiesSettings& settings, StrategyRounds& rounds) {
+  SharedFigures figures(rounds.way.ranks);
+  const LaunchResult result =
+      launch_ranks({.nproc_per_node = rounds.way.ranks,
+                    .rank_output = RankOutput::kInherited,
+                    .join_timeout = settings.timeout},
+                   [&] { bench_strategy_rank(settings, rounds.way, figures); });
+  if (result.exit_code == exit_code(ConfigError("")) && result.failed_rank >= 0) {
+    rounds.why_not = result.message;
+    return;
+  }
+  require_success(result);
+  rounds.figures.push_back(figures.all());
+}
+
+std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings) {
+  std::vector<StrategyRounds> ways;
+  for (const StrategyWay& way : settings.ways) {
+    ways.push_back({.way = way, .figures = {}, .why_not = {}});
+  }
+  const RoundNotes notes(settings.rounds);
+  for (int round = 0; round < settings.rounds; ++round) {
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      StrategyRounds& way = ways[(static_cast<std::size_t>(round) + i) % ways.size()];
+      if (!way.why_not.empty()) continue;
+      notes.show(round, way.way.name);
+      measure_round(settings, way);
+    }
+  }
+  return ways;
+}
+
+// The rounds of the way "single"; null where it was not measured.
+const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
+  for (const StrategyRounds& way : ways) {
+    if (way.way.name == "single" && way.why_not.empty()) return &way;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void bench_strategies(const BenchStrategiesSettings& asked) {
+  check_trace_folder(kBenchStep, asked.trace);
+  const BenchStrategiesSettings settings = with_cuts(asked);
+  const OtherPrograms others;
+  const std::vector<StrategyRounds> ways = measure_ways(settings);
+  std::vector<StrategyRow> rows;
+  bool measured = false;
+  for (const StrategyRounds& way : ways) {
+    rows.push_back(summarize(settings, way, single_among(ways)));
+    measured = measured || way.why_not.empty();
+  }
+  if (!measured) throw CommandFailure(exit_code(ConfigError("")), rows.front().why_not);
+  std::cout << strategies_text(settings, rows);
+  flush_output(std::cout);
+  warn_of_other_programs(others);
+  if (!settings.json.empty()) write_json_file(settings.json, to_json(settings, rows));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,313 @@
+// lockstep bench table RECIPE
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include <ATen/Context.h>
+
+#include <torch/version.h>
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/bench/table_peers.h>
+#include <lockstep/bench/table/rows.h>
+#include <lockstep/cli/bench/table_ways.h>
+#include <lockstep/bench/trace_folder.h>
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/bench/other_programs_note.h>
+#include <lockstep/core/other_programs.h>
+#include <lockstep/cli/run_executable.h>
+#include <lockstep/cli/train/train_data.h>
+#include <lockstep/cli/train/train_rank.h>
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/gpu_usage.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/terminal.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+constexpr int kInterrupted = 128;  // exit codes from here on tell of a signal
+
+// A file of our own, which is gone when its guard is.
+class ReportFile {
+ public:
+  ReportFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep-table-XXXXXX").string();
+    const int file = mkstemp(name.data());
+    if (file < 0) throw Error(str("bench table: cannot create ", name, ": ", errno_text(errno)));
+    close(file);
+    path_ = name;
+  }
+  ~ReportFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  ReportFile(const ReportFile&) = delete;
+  ReportFile& operator=(const ReportFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string content() const {
+    std::ifstream file(path_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A row while it is measured.
+struct MeasuredWay {
+  TableWay way;
+  TrainSettings settings;         // what ours trains, or what the peer trains as well
+  std::vector<std::string> runs;  // the records of the rounds
+  std::string error;              // of the first round that failed
+};
+
+class TableRun {
+ public:
+  TableRun(const BenchTableArguments& arguments, BenchTableSettings table)
+      : arguments_(arguments), table_(std::move(table)) {
+    if (arguments_.with_peers) {
+      peers_ = find_peers(arguments_);
+      find_executable(arguments_.peer_python, "bench table: --peer-python");
+    }
+    // All options are refused before the first measurement.
+    for (const TableWay& way : table_.ways) {
+      ways_.push_back({.way = way, .settings = settings_of(way), .runs = {}, .error = {}});
+      if (way.peer) peer_command(arguments_, way, ways_.back().settings, peers_, "");
+    }
+  }
+
+  std::vector<BenchTableRow> measure() {
+    // Each round begins with another row, because the speed of a machine drifts.
+    for (std::int64_t round = 0; round < table_.rounds; ++round) {
+      for (std::size_t i = 0; i < ways_.size(); ++i) {
+        const std::size_t at = (static_cast<std::size_t>(round) + i) % ways_.size();
+        tell_progress(round, i, ways_[at].way);
+        measure_once(ways_[at]);
+      }
+    }
+    std::vector<BenchTableRow> rows;
+    for (const MeasuredWay& way : ways_) rows.push_back(row_of(way));
+    set_efficiencies(rows);
+    return rows;
+  }
+
+ private:
+  TrainSettings settings_of(const TableWay& way) const {
+    TrainSettings settings = resolve(arguments_of(arguments_, way));
+    settings.quiet = true;
+    if (!arguments_.trace.empty()) {
+      settings.trainer.trace.file = trace_file_of(arguments_.trace, name_of(way));
+    }
+    return settings;
+  }
+
+  void tell_progress(std::int64_t round, std::size_t row, const TableWay& way) const {
+    if (!detect_terminal(STDERR_FILENO).interactive) return;
+    std::cerr << "bench table: ";
+    if (table_.rounds > 1) std::cerr << "round " << round + 1 << " of " << table_.rounds << ", ";
+    std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << name_of(way) << std::endl;
+  }
+
+  // A row that fails leaves the others theirs. An interruption ends the command, and so do data
+  // that no row could have.
+  void measure_once(MeasuredWay& way) {
+    if (!way.error.empty()) return;
+    try {
+      const ReportFile report;
+      if (way.way.peer) {
+        const ReportFile log;
+        run_peer(peer_command(arguments_, way.way, way.settings, peers_, report.path()), log.path(),
+                 arguments_.peer_timeout_seconds);
+      } else {
+        train(way.settings, report.path());
+      }
+      way.runs.push_back(report.content());
+    } catch (const ConfigError&) {
+      throw;
+    } catch (const CommandFailure& failure) {
+      if (failure.exit_code() >= kInterrupted) throw;
+      way.error = first_line(failure);
+    } catch (const Error& error) {
+      way.error = first_line(error);
+    }
+  }
+
+  // A training of a row's own, which starts with processes of its own, and so with an empty cache.
+  // It begins here, and not with the command.
+  void train(TrainSettings settings, const std::filesystem::path& report) {
+    settings.json = report;
+    settings.started = Clock::now();
+    settings.quiet = told_of_data_;
+    const RecipeData data = load_recipe_data(settings, {});
+    settings.quiet = true;
+    told_of_data_ = true;
+    require_success(
+        launch_ranks({.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
+                     [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); }));
+  }
+
+  static BenchTableRow row_of(const MeasuredWay& way) {
+    if (way.error.empty()) {
+      return table_row_of(way.way, way.runs, static_cast<std::int64_t>(available_cpus().size()));
+    }
+    BenchTableRow row;
+    row.way = way.way;
+    row.recipe = way.settings.recipe->name;
+    row.ranks = static_cast<int>(way.way.ranks);
+    row.threads_per_rank = static_cast<int>(way.way.threads_per_rank);
+    row.batch_per_rank = way.way.batch_per_rank;
+    row.error = way.error;
+    return row;
+  }
+
+  const BenchTableArguments& arguments_;
+  const BenchTableSettings table_;
+  std::filesystem::path peers_;
+  std::vector<MeasuredWay> ways_;
+  bool told_of_data_ = false;
+};
+
+// What readers must know beside the rows.
+BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableSettings& table,
+                         const std::vector<BenchTableRow>& rows, std::optional<double> others) {
+  BenchTableNotes notes{
+      .epochs = arguments.epochs, .max_steps = arguments.max_steps, .more = table.notes};
+  std::string programs = "Lockstep with LibTorch " TORCH_VERSION;
+  std::vector<std::string> peers;
+  for (const BenchTableRow& row : rows) {
+    if (row.peer.empty() || std::ranges::find(peers, row.peer) != peers.end()) continue;
+    peers.push_back(row.peer);
+  }
+  for (const std::string& peer : peers) programs += "; " + peer;
+  notes.more.push_back(programs + ".");
+  notes.more.push_back(
+      str(amount_of(static_cast<std::int64_t>(available_cpus().size()), "processor"), " (",
+          cpu_model_name(), "), ", amount_of(count_visible_gpus(), "GPU"), "; ",
+          amount_of(table.rounds, "round"), " of ", arguments.epochs,
+          arguments.epochs == 1 ? " epoch" : " epochs", " a row."));
+  const std::string note = other_programs_note(others);
+  if (!note.empty()) notes.more.push_back(note);
+  return notes;
+}
+
+void run_table(const BenchTableArguments& arguments) {
+  if (worker_environment()) {
+    throw ConfigError("bench table: it starts its ranks itself; run it without a launcher");
+  }
+  // NVML knows of GPUs without a CUDA context, which ranks could not be forked beside. A CPU build
+  // of LibTorch cannot use them.
+  const int gpus = at::globalContext().hasCUDART() ? count_visible_gpus() : 0;
+  const BenchTableSettings table = resolve_table(
+      arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()), .gpus = gpus});
+  check_trace_folder("bench table", arguments.trace);
+  const OtherPrograms others;
+  TableRun run(arguments, table);
+  const std::vector<BenchTableRow> rows = run.measure();
+  const BenchTableNotes notes = notes_of(arguments, table, rows, others.share());
+  std::cout << bench_table_text(rows, notes, arguments.format) << std::flush;
+  if (!arguments.json.empty()) {
+    write_json_file(arguments.json, bench_table_text(rows, notes, "json"));
+  }
+  const auto failed =
+      std::ranges::find_if(rows, [](const BenchTableRow& row) { return !row.error.empty(); });
+  if (failed != rows.end()) {
+    throw Error(str("bench table: ", name_of(failed->way), " failed: ", failed->error));
+  }
+}
+
+std::string recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes()) names.push_back(recipe.name);
+  return join(names);
+}
+
+}  // namespace
+
+void add_bench_table_command(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "table", "Time epochs of a recipe: strategies x loaders x batches x ranks");
+  const auto to = std::make_shared<BenchTableArguments>();
+  command->add_option("RECIPE", to->train.recipe, "What to train: " + recipe_names())
+      ->required()
+      ->type_name("RECIPE");
+  command->add_option("--ranks", to->ranks,
+                      "Numbers of ranks, with commas (default: 1,2,4,... up to the processors, or "
+                      "GPUs, of this machine)");
+  command
+      ->add_option("--strategies", to->strategies,
+                   "Strategies of several ranks, with commas: " + join(strategy_names()) +
+                       "; of dp a rank is a replica, of single a share of the threads")
+      ->capture_default_str();
+  command->add_option("--loaders", to->loaders, "native, cuda, dali, with commas")
+      ->capture_default_str();
+  command->add_option("--kernels", to->kernels,
+                      "fused,libtorch for rows with and without our own kernels (default: fused)");
+  command->add_option("--batch-per-rank", to->batch_per_rank,
+                      "Images of a rank's step, several with commas for rows each (default: the "
+                      "recipe's batch)");
+  command
+      ->add_option(
+          "--epochs", to->epochs,
+          "Epochs of each run: the seconds are those without the first, which warms up and "
+          "fills the cache of decoded images; with 1 they include it")
+      ->transform(whole_number<std::int64_t>())
+      ->capture_default_str();
+  command
+      ->add_option("--rounds", to->rounds,
+                   "Runs of each row; all rows take turns, and medians are over all runs")
+      ->transform(whole_number<std::int64_t>())
+      ->capture_default_str();
+  command->add_option("--max-steps", to->max_steps, "Steps of an epoch, at most (default: all)")
+      ->transform(whole_number<std::int64_t>());
+  command->add_flag("--with-peers", to->with_peers,
+                    "Also measure PyTorch's programs with the same work, in turn with ours");
+  command->add_option("--peer-python", to->peer_python, "Python with torch and torchvision")
+      ->type_name("PROGRAM")
+      ->capture_default_str();
+  command->add_option("--peer-workers", to->peer_workers,
+                      "Workers of each DataLoader, several with commas for rows each (default: 0)");
+  command->add_option("--peer-timeout", to->peer_timeout_seconds, "Seconds that a peer may take")
+      ->capture_default_str();
+  command->add_option("--peers", to->peers, "Folder of PyTorch's programs (default: installed)")
+      ->type_name("DIR");
+  add_recipe_options(*command, to->train.of_recipe);
+  command->add_option("--data", to->train.data, "Folder of the data")->type_name("DIR");
+  command->add_option("--accelerator", to->train.accelerator, "auto, cpu or cuda")
+      ->capture_default_str();
+  command->add_option("--backend", to->train.backend, "auto, shm, gloo, hierarchical or nccl")
+      ->capture_default_str();
+  command->add_option("--precision", to->train.precision, "32, bf16 or 16")->capture_default_str();
+  command
+      ->add_option("--threads", to->train.threads,
+                   "Compute threads per rank, the same in all rows (default: a rank's share of the "
+                   "processors among the most ranks)")
+      ->transform(whole_number<int>());
+  command->add_option("--timeout", to->train.timeout_seconds, "Deadline of every wait, in seconds")
+      ->capture_default_str();
+  command->add_option("--format", to->format, join(bench_table_formats()))->capture_default_str();
+  command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
+      ->type_name("FILE");
+  command
+      ->add_option("--trace", to->trace,
+                   "Write what all threads of all ranks did in the last ten steps of each row of "
+                   "ours, a file for each, for https://ui.perfetto.dev; costs less than a percent")
+      ->type_name("FOLDER");
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
+  command->callback([to] { run_table(*to); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// The options of `lockstep bench table`, checked: which rows it has.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/bench/table/way.h>
+#include <lockstep/cli/train/train_settings.h>
+
+namespace lockstep {
+
+/// As the user gave them; absent where the recipe or the machine decides.
+struct BenchTableArguments {
+  TrainArguments train;  ///< what all rows have in common
+  std::optional<std::string> ranks;
+  std::string strategies = "ddp";
+  std::string loaders = "native";
+  std::optional<std::string> kernels;
+  std::optional<std::string> batch_per_rank;
+  std::int64_t epochs = 3;
+  std::int64_t rounds = 1;
+  std::optional<std::int64_t> max_steps;
+  bool with_peers = false;
+  std::string peer_python = "python3";
+  std::optional<std::string> peer_workers;
+  std::optional<std::string> peers;
+  double peer_timeout_seconds = 1200;
+  std::string format = "table";
+  std::string json;
+  std::string trace;  ///< folder of a trace for each row of ours; empty: none
+};
+
+struct BenchTableSettings {
+  std::vector<TableWay> ways;
+  std::vector<std::string> notes;  ///< combinations that have no row, and why
+  std::int64_t rounds = 1;
+  std::string format;
+  std::string json;
+};
+
+/// The processors and GPUs that decide what is measured by default.
+struct TableMachine {
+  std::int64_t processors = 1;
+  std::int64_t gpus = 0;
+};
+
+/// Checks everything but what `train` checks of each row (arguments_of()). ConfigError names the
+/// option.
+BenchTableSettings resolve_table(const BenchTableArguments& arguments, const TableMachine& machine);
+
+/// What `lockstep train` is given for a row of ours.
+TrainArguments arguments_of(const BenchTableArguments& arguments, const TableWay& way);
+
+}  // namespace lockstep

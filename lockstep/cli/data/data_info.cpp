@@ -1,0 +1,106 @@
+// lockstep data info FILE.pack
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/data/data.h>
+#include <lockstep/bench/json_text.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/formats/pack.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/text.h>
+
+namespace lockstep {
+namespace {
+
+struct InfoArguments {
+  std::string file;
+  bool verify = false;
+  std::string json;
+};
+
+struct Sides {
+  std::int64_t least = kMaximumPackSide;
+  std::int64_t most = 0;
+
+  void add(std::int64_t side) {
+    least = std::min(least, side);
+    most = std::max(most, side);
+  }
+  std::string text() const { return least == most ? str(least) : str(least, " to ", most); }
+};
+
+// All are looked at, so that one knows how bad it is.
+void verify(const PackReader& pack) {
+  std::int64_t damaged = 0;
+  std::string first;
+  for (std::int64_t i = 0; i < pack.size(); ++i) {
+    try {
+      pack.verify(i);
+    } catch (const DataError& error) {
+      if (damaged++ == 0) first = error.what();
+    }
+  }
+  if (damaged != 0) throw DataError(str(damaged, " of ", pack.size(), " images: ", first));
+}
+
+void run(const InfoArguments& arguments) {
+  const MappedFile file(arguments.file);
+  const PackReader pack(file.bytes(), arguments.file);
+  const PackInfo& info = pack.info();
+  const bool files = info.kind == PackKind::kFiles;
+  Sides heights;
+  Sides widths;
+  for (std::int64_t i = 0; i < pack.size(); ++i) {
+    heights.add(pack.record(i).height);
+    widths.add(pack.record(i).width);
+  }
+  if (arguments.verify) verify(pack);
+  const auto bytes = static_cast<double>(file.bytes().size());
+  std::cout << "name       " << info.name << "\nimages     "
+            << count_text(static_cast<double>(pack.size())) << ", "
+            << (files ? "JPEG and PNG files" : "pixels") << " of " << info.channels
+            << (info.channels == 1 ? " channel" : " channels") << ", " << heights.text()
+            << " pixels high, " << widths.text() << " wide\nclasses    " << info.num_classes
+            << (info.class_names.empty() ? "" : ": " + join(info.class_names)) << "\nbytes      "
+            << bytes_text(bytes) << ", " << bytes_text(bytes / static_cast<double>(pack.size()))
+            << " an image\nchecksums  "
+            << (arguments.verify ? "right" : "of the index right; --verify checks the images")
+            << '\n';
+  if (arguments.json.empty()) return;
+  const nlohmann::ordered_json json{{"name", info.name},
+                                    {"images", pack.size()},
+                                    {"kind", files ? "files" : "pixels"},
+                                    {"channels", info.channels},
+                                    {"height", {heights.least, heights.most}},
+                                    {"width", {widths.least, widths.most}},
+                                    {"num_classes", info.num_classes},
+                                    {"class_names", info.class_names},
+                                    {"bytes", file.bytes().size()},
+                                    {"verified", arguments.verify}};
+  write_json_file(arguments.json, json_text(json));
+}
+
+}  // namespace
+
+void add_data_info_command(CLI::App& data) {
+  CLI::App* command = data.add_subcommand("info", "Show what a packed image file holds");
+  const auto to = std::make_shared<InfoArguments>();
+  command->add_option("FILE", to->file, "Made by `lockstep data pack`")->required();
+  CLI::Option* const verify =
+      command->add_flag("--verify", to->verify, "Read all images and check their checksums");
+  command->add_option("--json", to->json, "Also write what is shown to this file")
+      ->type_name("FILE");
+  for (CLI::Option* option : command->get_options()) {
+    if (option != verify) option->check(not_empty());
+  }
+  command->callback([to] { run(*to); });
+}
+
+}  // namespace lockstep

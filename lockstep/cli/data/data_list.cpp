@@ -1,0 +1,78 @@
+// lockstep data list
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/data/data.h>
+#include <lockstep/bench/json_text.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/files/data_source.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+struct Place {
+  std::string name;
+  std::optional<std::string> folder;
+  std::string problem;  // why there is no folder; empty where the files are nowhere
+};
+
+Place find(const std::string& name) {
+  try {
+    const auto folder = find_data({.name = name, .may_download = false});
+    return {name, folder ? std::optional(folder->string()) : std::nullopt, ""};
+  } catch (const Error& error) {
+    return {name, std::nullopt, first_line(error)};
+  }
+}
+
+// Where `data get` would put it; nothing where there is no place.
+std::optional<std::string> cache_of(const std::string& name) {
+  try {
+    return data_cache_directory(name).string();
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+std::string text_of(const Place& place) {
+  if (place.folder) return *place.folder;
+  if (!place.problem.empty()) return place.problem;
+  const auto cache = cache_of(place.name);
+  return str("not here; `lockstep data get ", place.name, "` downloads it",
+             cache ? " to " + *cache : "");
+}
+
+void list_data(const std::string& json_file) {
+  auto json = nlohmann::ordered_json::array();
+  for (const std::string& name : known_data_names()) {
+    const Place place = find(name);
+    std::cout << name << std::string(10 - name.size(), ' ') << text_of(place) << '\n';
+    const auto cache = cache_of(name);
+    json.push_back({{"name", name}, {"present", place.folder.has_value()}});
+    json.back()["folder"] = place.folder ? nlohmann::ordered_json(*place.folder) : nullptr;
+    json.back()["cache"] = cache ? nlohmann::ordered_json(*cache) : nullptr;
+    if (!place.problem.empty()) json.back()["problem"] = place.problem;
+  }
+  if (!json_file.empty()) write_json_file(json_file, json_text(json));
+}
+
+}  // namespace
+
+void add_data_list_command(CLI::App& data) {
+  CLI::App* command = data.add_subcommand("list", "Show the known data sets and where they are");
+  const auto json_file = std::make_shared<std::string>();
+  command->add_option("--json", *json_file, "Also write the list to this file")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command->callback([json_file] { list_data(*json_file); });
+}
+
+}  // namespace lockstep

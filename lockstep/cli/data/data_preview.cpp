@@ -1,0 +1,155 @@
+// lockstep data preview SOURCE --out sheet.png
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/cli/data/data.h>
+#include <lockstep/cli/image_options.h>
+#include <lockstep/bench/json_text.h>
+#include <lockstep/cli/loader_data.h>
+#include <lockstep/cli/mix_option.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
+#include <lockstep/cli/data/preview.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/data/augment/operator_name.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDataPreview = "data preview";
+
+struct PreviewArguments {
+  LoaderDataChoice choice{.source_option = "SOURCE"};
+  PreviewOptions options;
+  std::string engine = "native";
+  std::string mix = "none";
+  std::string on_corrupt_image = "stop";
+  std::string decoding = "exact";
+  std::string out;
+  std::string json;
+};
+
+std::filesystem::path check_files(const PreviewArguments& arguments) {
+  if (!arguments.out.ends_with(".png")) {
+    throw ConfigError(str(kDataPreview, ": --out must end in .png, got '", arguments.out, "'"));
+  }
+  return check_output_files(kDataPreview, "--out", arguments.out, arguments.json);
+}
+
+void write_json(const PreviewArguments& arguments, const LoaderData& data, const Preview& preview) {
+  using Json = nlohmann::ordered_json;
+  Json json{{"file", arguments.out},
+            {"source", arguments.choice.source},
+            {"dataset", data.dataset.name()},
+            {"class_names", data.dataset.class_names()},
+            {"operators", Json::array()},
+            {"engine", arguments.engine},
+            {"mix", arguments.mix},
+            {"seed", arguments.options.seed},
+            {"height", preview.sheet.height()},
+            {"width", preview.sheet.width()},
+            {"skipped_images", preview.skipped.size()},
+            {"rows", Json::array()}};
+  for (const Operator& op : data.augmentation) json["operators"].push_back(operator_name(op));
+  for (const PreviewRow& row : preview.rows) {
+    Json versions = Json::array();
+    for (const PreviewVersion& version : row.versions) {
+      Json labels = Json::array();
+      for (const auto& [label, share] : version.shares) {
+        labels.push_back({{"label", label}, {"share", share}});
+      }
+      versions.push_back({{"epoch", version.epoch}, {"labels", std::move(labels)}});
+    }
+    json["rows"].push_back(
+        {{"index", row.index}, {"label", row.label}, {"versions", std::move(versions)}});
+  }
+  write_json_file(arguments.json, json_text(json));
+}
+
+void run(PreviewArguments& arguments) {
+  OptionCheck(kDataPreview).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
+  arguments.options.engine = parse_loader_engine(arguments.engine);
+  arguments.choice.decoding = parse_decoding_option(kDataPreview, arguments.decoding);
+  check_decoding(kDataPreview, arguments.choice.decoding, arguments.options.engine);
+  arguments.options.mix = parse_mix_option(kDataPreview, arguments.mix);
+  arguments.options.on_corrupt_image =
+      parse_corrupt_image_option(kDataPreview, arguments.on_corrupt_image);
+  const auto out = check_files(arguments);
+  const LoaderData data = open_loader_data(kDataPreview, arguments.choice);
+  const Preview preview = make_preview(data.dataset, data.augmentation, arguments.options);
+  write_file_atomically(out, preview.sheet.png());
+  std::cout << arguments.out << ": "
+            << amount_of(static_cast<std::int64_t>(preview.rows.size()), "image") << " of "
+            << data.dataset.name() << ", " << amount_of(arguments.options.versions, "version")
+            << " of each, " << preview.sheet.width() << "x" << preview.sheet.height()
+            << " pixels\n";
+  for (const CorruptImage& image : preview.skipped)
+    std::cout << "left out " << image.reason << '\n';
+  if (!arguments.json.empty()) write_json(arguments, data, preview);
+}
+
+template <class Value>
+void add_number(CLI::App& command, const char* name, Value& to, const char* help) {
+  command.add_option(name, to, help)->transform(whole_number<Value>())->capture_default_str();
+}
+
+void add_data_options(CLI::App& command, PreviewArguments& to) {
+  command
+      .add_option("SOURCE", to.choice.source,
+                  "mnist, cifar10, cifar100, a folder with a folder of images for each class, or a "
+                  "file of `lockstep data pack`")
+      ->required();
+  command.add_option("--out", to.out, "Image to write, FILE.png in a folder that exists")
+      ->required()
+      ->type_name("FILE");
+  command.add_option("--operators", to.choice.operators,
+                     "recipe (what `train` does to these images), normalize, crop-flip, "
+                     "crop-flip-cutout or random-resized-crop (with a flip); default: the "
+                     "recipe's, for cifar100 crop-flip, for others random-resized-crop");
+  add_number(command, "--size", to.choice.size, "Of random-resized-crop, in pixels");
+  command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
+  add_max_image_pixels_option(command, to.choice.max_image_pixels);
+  add_decoding_option(command, to.decoding);
+  add_corrupt_image_option(command, to.on_corrupt_image);
+}
+
+}  // namespace
+
+void add_data_preview_command(CLI::App& data) {
+  CLI::App* command = data.add_subcommand(
+      "preview", "Draw a sheet of training images as a net sees them, with their labels");
+  const auto to = std::make_shared<PreviewArguments>();
+  add_data_options(*command, *to);
+  add_number(*command, "--images", to->options.images,
+             "Rows: images of as many classes as there are");
+  add_number(*command, "--versions", to->options.versions, "Columns: epochs that each is shown of");
+  command
+      ->add_option("--scale", to->options.scale,
+                   "Side of an image's pixel (default: cells of 96 pixels or more)")
+      ->transform(whole_number<std::int64_t>());
+  add_number(*command, "--seed", to->options.seed, "Of the augmentation and the choice of images");
+  add_number(*command, "--epoch", to->options.epoch, "The first, from 0");
+  command->add_option("--loader", to->engine, "native, cuda or dali")->capture_default_str();
+  command
+      ->add_option("--mix", to->mix,
+                   "Mixes the images of the sheet: none, mixup, cutmix, or random for either")
+      ->capture_default_str();
+  command->add_option("--json", to->json, "Also write what the sheet shows to this file")
+      ->type_name("FILE");
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
+  command->callback([to] { run(*to); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include <lockstep/cli/train/interrupt_line.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#include <string>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/report/terminal.h>
+
+namespace lockstep {
+namespace {
+
+// Made before a signal comes, because the handler may not allocate.
+std::string& line_of(int signal) {
+  static std::string of_interrupt, of_termination;
+  return signal == SIGINT ? of_interrupt : of_termination;
+}
+
+// The default action comes back with SA_RESETHAND, and raise() takes it when this has returned.
+void print_and_end(int signal) {
+  const std::string& line = line_of(signal);
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
+  raise(signal);
+}
+
+}  // namespace
+
+// A signal that the caller has had ignored, as nohup does, stays ignored.
+InterruptLine::InterruptLine() {
+  const char* const clear = detect_terminal(STDERR_FILENO).interactive ? kClearLine : "";
+  for (int i = 0; i < 2; ++i) {
+    const int number = kSignals[i];
+    line_of(number) = lockstep::str(clear, "error: interrupted by signal ", number, " (",
+                                    strsignal(number), ")\n");
+    sigaction(number, nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_DFL) continue;
+    struct sigaction action = {};
+    action.sa_handler = print_and_end;
+    action.sa_flags = SA_RESETHAND;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+InterruptLine::~InterruptLine() {
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+// lockstep train RECIPE
+#include <unistd.h>
+
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/commands.h>
+#include <lockstep/cli/image_options.h>
+#include <lockstep/cli/train/interrupt_line.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/train/train_data.h>
+#include <lockstep/cli/train/train_rank.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/report/terminal.h>
+
+namespace lockstep {
+namespace {
+
+std::string recipe_help() {
+  std::string text = "What to train:";
+  for (const Recipe& recipe : recipes()) text += "\n  " + recipe.name + ": " + recipe.summary;
+  return text;
+}
+
+template <class Integer>
+CLI::Option* add_integer(CLI::App& command, const char* name, Integer& to, const char* help) {
+  return command.add_option(name, to, help)->transform(whole_number<Integer>());
+}
+template <class Integer>
+CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Integer>& to,
+                         const char* help) {
+  return command.add_option(name, to, help)->transform(whole_number<Integer>());
+}
+
+void add_world_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--strategy", to.strategy,
+                     join(strategy_names()) + " (default: ddp with several ranks, else single)");
+  add_integer(command, "--devices", to.devices,
+              "Replicas of the model in one process (dp only; default: one on each GPU, or one for "
+              "each processor, at most 8)");
+  command.add_option(
+      "--device-weights", to.device_weights,
+      "How much of a batch each device gets, in proportion, with commas, such as 3,1 "
+      "(dp only; default: equal parts)");
+  command.add_option("--dp-loss", to.dp_loss,
+                     "Where the loss is computed: gathered (on the first device) or on-each (dp "
+                     "only, default gathered)");
+  add_integer(command, "--stages", to.stages,
+              "Stages that the model is cut into (pipeline and hybrid only, default 2, or 4 "
+              "by the schedules interleaved and zbv, which have two on each worker)");
+  add_integer(command, "--micro-batches", to.micro_batches,
+              "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
+              "default 4)");
+  command.add_flag("--recompute", to.recompute,
+                   "Stages keep their inputs only, and compute the rest again before the backward: "
+                   "less memory, one more forward (pipeline and hybrid only)");
+  command.add_flag("--shard-optimizer", to.shard_optimizer,
+                   "Ranks with the same stages share out their optimizer's state (hybrid only)");
+  command.add_flag("--sync-batchnorm", to.sync_batchnorm,
+                   "Batch normalisation takes the statistics of all ranks' batches together (ddp "
+                   "and zero1 only)");
+  command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
+                     "MiB of gradients that are reduced together (ddp and zero1 only, default 25)");
+  add_integer(command, "--nproc-per-node", to.nproc_per_node,
+              "Processes to start on this host (default 1)");
+  command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
+  command.add_option("--backend", to.backend, "auto, shm, gloo, hierarchical or nccl")
+      ->capture_default_str();
+  command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
+      ->capture_default_str();
+  add_integer(command, "--threads", to.threads,
+              "Compute threads per rank (default: its share of the processors)");
+}
+
+void add_optimizer_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--optimizer", to.optimizer,
+                     "sgd, adam or adamw (default: the recipe's; another begins with PyTorch's "
+                     "values)");
+  command.add_option("--lr", to.lr, "Learning rate");
+  command.add_option("--weight-decay", to.weight_decay,
+                     "L2 penalty (adamw: decoupled weight decay)");
+  command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
+  command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
+  command.add_option("--betas", to.betas, "Decay rates of the two averages (adam and adamw only)")
+      ->expected(2);
+  command.add_option("--eps", to.eps, "Number added to the denominator (adam and adamw only)");
+  command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
+}
+
+void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
+  command
+      .add_option("--schedule", to.schedules,
+                  "Schedule of the learning rate (" + join(learning_rate_schedule_names()) +
+                      "), or of a pipeline (" + join(schedule_names()) +
+                      "; default 1f1b); give the option twice for both")
+      ->allow_extra_args(false);
+  command.add_option("--step-epochs", to.step_epochs,
+                     "Epochs after which the learning rate falls (--schedule step only, default "
+                     "1)");
+  command.add_option("--milestones", to.milestones,
+                     "Epochs at which the learning rate falls, with commas, such as 30,60 "
+                     "(--schedule multi-step only)");
+  command.add_option("--gamma", to.gamma,
+                     "Factor applied to the learning rate at each fall (--schedule step, "
+                     "multi-step and plateau only, default 0.1)");
+  command.add_option("--pct-start", to.pct_start,
+                     "Share of the run in which the learning rate rises (--schedule one-cycle "
+                     "only, default 0.3)");
+  command.add_option("--div-factor", to.div_factor,
+                     "The learning rate begins with --lr divided by this (--schedule one-cycle "
+                     "only, default 25)");
+  command.add_option("--final-div-factor", to.final_div_factor,
+                     "The learning rate ends at its first value divided by this "
+                     "(--schedule one-cycle only, default 1e4)");
+  command.add_flag(
+      "--cycle-momentum", to.cycle_momentum,
+      "The momentum, of adam and adamw beta1, falls while the learning rate rises, and "
+      "rises again (--schedule one-cycle only)");
+  command.add_option("--base-momentum", to.base_momentum,
+                     "Smallest momentum of --cycle-momentum (default 0.85)");
+  command.add_option("--max-momentum", to.max_momentum,
+                     "Largest momentum of --cycle-momentum (default 0.95)");
+  command.add_option("--plateau", to.plateau,
+                     "When the learning rate falls: METRIC:PATIENCE[:GOAL], after more than "
+                     "PATIENCE evaluations without improvement (--schedule plateau only, default "
+                     "loss:10)");
+  command.add_option("--warmup-epochs", to.warmup_epochs,
+                     "Epochs during which the learning rate first rises, with any schedule");
+}
+
+void add_optimization_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--precision", to.precision, "32, bf16 or 16, which scales the loss")
+      ->capture_default_str();
+  command.add_option("--matmul-precision", to.matmul_precision,
+                     "How float32 matrices are multiplied: highest, high (on GPUs in TF32) or medium "
+                     "(on CPUs in bfloat16, too); default: LibTorch's, highest");
+  command.add_flag("--cudnn-benchmark", to.cudnn_benchmark,
+                   "cuDNN tries its algorithms for each shape and takes the fastest (GPUs only)");
+  command.add_option("--memory-format", to.memory_format,
+                     "Order of images and weights in memory: channels-last or contiguous (recipes "
+                     "with coloured images only, default channels-last)");
+  command.add_flag("--cuda-graph", to.cuda_graph,
+                   "Record a training step in a CUDA graph and replay it for all later ones (GPUs, "
+                   "strategies single and ddp)");
+  command.add_flag("--no-fused-kernels", to.no_fused_kernels,
+                   "Compute with LibTorch's operations alone (mnist only; default: convolution, "
+                   "max-pool and ReLU run as one kernel on CPUs)");
+  add_integer(command, "--batch-size", to.batch_size, "Images per batch, of all ranks together");
+  add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
+  add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
+              "Batches whose gradients accumulate before an optimizer step (default 1)");
+  add_limit_options(command, to.limits);
+  add_optimizer_options(command, to);
+  add_schedule_options(command, to.schedule);
+  add_integer(command, "--seed", to.seed, "Seed of weights, order and augmentation")
+      ->capture_default_str();
+}
+
+void add_file_options(CLI::App& command, TrainArguments& to) {
+  command.add_option("--loader", to.loader, "What prepares the images: native, cuda or dali")
+      ->capture_default_str();
+  add_integer(
+      command, "--workers", to.workers,
+      "Loader threads of all ranks together (default: one for each); 0 loads between the steps");
+  command.add_option("--on-corrupt-image", to.on_corrupt_image,
+                     "stop: the run ends and names the file; skip: it is left out and counted")
+      ->capture_default_str();
+  add_max_image_pixels_option(command, to.max_image_pixels);
+  add_decoding_option(command, to.decoding);
+  command.add_option("--mix", to.mix,
+                     "Mixes the images of a batch: none, mixup, cutmix, or random for either")
+      ->capture_default_str();
+  command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
+      ->type_name("DIR");
+  command.add_option("--out", to.out, "Keep checkpoints in this folder")->type_name("DIR");
+  command.add_flag("--resume", to.resume, "Go on from the newest whole checkpoint in --out");
+  command.add_flag("--overwrite", to.overwrite,
+                   "Begin anew in an --out that holds checkpoints, which are replaced");
+  add_checkpoint_options(command, to.checkpoints);
+  command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
+  command
+      .add_option("--logger", to.logger,
+                  "Where the run's values are logged, any of these with commas between them: " +
+                      join(logger_names()))
+      ->type_name("NAMES");
+  command
+      .add_option("--log-dir", to.log_dir,
+                  "Folder of the logs, in which each run gets its own (default: --out)")
+      ->type_name("DIR");
+  command
+      .add_option("--mlflow-uri", to.mlflow_uri,
+                  "Address of the MLflow server, http://HOST:PORT (--logger mlflow only, default: "
+                  "$MLFLOW_TRACKING_URI)")
+      ->type_name("URI");
+}
+
+void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
+  const LaunchResult result = launch_ranks(
+      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
+  // A rank that was killed leaves its progress bar where the error will stand.
+  if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
+  require_success(result);
+}
+
+void run(const TrainArguments& arguments) {
+  const TrainSettings settings = resolve(arguments);
+  if (settings.worker) {
+    return train_rank(settings,
+                      [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
+  }
+  // Read before the ranks exist: they share the pages.
+  const RecipeData data = load_recipe_data(settings, {});
+  const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
+  if (settings.world_size == 1) {
+    const InterruptLine line;
+    return rank_main();
+  }
+  start_ranks(settings, rank_main);
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a network, in one process or in several");
+  const auto arguments = std::make_shared<TrainArguments>();
+  command->add_option("RECIPE", arguments->recipe, recipe_help())->required()->type_name("RECIPE");
+  add_recipe_options(*command, arguments->of_recipe);
+  add_world_options(*command, *arguments);
+  add_optimization_options(*command, *arguments);
+  add_file_options(*command, *arguments);
+  for (CLI::Option* option : command->get_options()) option->check(not_empty());
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lockstep

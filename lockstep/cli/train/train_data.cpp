@@ -1,0 +1,52 @@
+#include <lockstep/cli/train/train_data.h>
+
+#include <unistd.h>
+
+#include <iostream>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/report/download_bar.h>
+#include <lockstep/report/terminal.h>
+
+namespace lockstep {
+namespace {
+
+// A cache that nobody asked for is for the native loader alone.
+std::optional<std::int64_t> cache_bytes(const TrainSettings& settings) {
+  if (settings.loader != LoaderEngineKind::kNative) return 0;
+  return settings.of_recipe.cache_bytes;
+}
+
+}  // namespace
+
+RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request) {
+  const bool speaks = settings.speaks() && !settings.quiet;
+  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {
+    if (request.stop.stop_requested()) throw DataError(file + ": the download was given up");
+    if (speaks) bar(file, done, total);
+  };
+  const auto message = [speaks](const std::string& text) {
+    if (speaks) std::cerr << "note: " << text << std::endl;
+  };
+  double seconds = 0;
+  RecipeData data = [&] {
+    const SecondsScope scope(seconds);
+    return settings.recipe->load_data(
+        {.directory = settings.data,
+         .may_download = request.may_download,
+         .max_image_pixels = settings.max_image_pixels,
+         .decoding = settings.decoding,
+         .seed = settings.seed,
+         .validation_fraction = settings.of_recipe.validation_fraction,
+         .cache_bytes = cache_bytes(settings),
+         .local_processes = settings.worker ? settings.worker->local_world_size : 1,
+         .progress = progress,
+         .message = message});
+  }();
+  data.seconds_to_open = seconds;
+  return data;
+}
+
+}  // namespace lockstep

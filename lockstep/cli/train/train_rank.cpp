@@ -1,0 +1,247 @@
+#include <lockstep/cli/train/train_rank.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include <c10/util/Logging.h>
+#include <ATen/Parallel.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include <lockstep/cli/build_commit.h>
+#include <lockstep/cli/device_choice.h>
+#include <lockstep/cli/train/train_loggers.h>
+#include <lockstep/cli/train/weights_file.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/data/samplers/sampler.h>
+#include <lockstep/launch/launcher.h>
+#include <lockstep/launch/process_clock.h>
+#include <lockstep/launch/rank_setup.h>
+#include <lockstep/report/console.h>
+#include <lockstep/report/json_report.h>
+#include <lockstep/report/picture_file.h>
+#include <lockstep/report/run_record.h>
+#include <lockstep/report/terminal.h>
+#include <lockstep/train/optimization/memory_format.h>
+#include <lockstep/train/checkpoints/pretrained.h>
+#include <lockstep/train/trainer.h>
+
+namespace lockstep {
+namespace {
+
+// LibTorch's store warns on the terminal, with a backtrace, of what reaches the user as an error
+// line.
+void silence_libtorch() {
+  constexpr int kErrors = 2;
+  if (log_enabled(LogLevel::kDebug)) return;
+  FLAGS_caffe2_log_level = kErrors;
+  setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);  // above all levels: its profiler is silent
+}
+
+torch::Device choose_device(const std::string& accelerator, const WorkerEnvironment& worker) {
+  const auto gpu = choose_gpu(accelerator, static_cast<int>(torch::cuda::device_count()),
+                              worker.local_rank, worker.local_world_size);
+  if (!gpu) return torch::kCPU;
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
+}
+
+// The devices of a process that computes on several. On CPUs without --devices the strategy knows
+// how many are useful.
+std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
+  const int gpu_count = static_cast<int>(torch::cuda::device_count());
+  std::vector<torch::Device> devices;
+  for (const int gpu : choose_gpus(settings.accelerator, gpu_count, settings.devices)) {
+    devices.emplace_back(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu));
+  }
+  if (!devices.empty()) return devices;
+  return std::vector<torch::Device>(static_cast<std::size_t>(settings.devices.value_or(0)),
+                                    torch::Device(torch::kCPU));
+}
+
+// The device that the batches go to.
+torch::Device choose_first_device(const TrainSettings& settings,
+                                  const std::vector<torch::Device>& devices,
+                                  const WorkerEnvironment& worker) {
+  if (!settings.on_several_devices) return choose_device(settings.accelerator, worker);
+  return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
+}
+
+// Tells the user of a strategy for several devices that these are no GPUs.
+void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
+  if (settings.quiet) return;
+  const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
+  if (!wants_gpus || rank != 0 || settings.accelerator != "auto" || !device.is_cpu()) return;
+  const int gpu_count = static_cast<int>(torch::cuda::device_count());
+  std::cerr << "note: --strategy " << settings.strategy
+            << " computes on the CPU: this process sees "
+            << (gpu_count == 0 ? "no GPU" : str("too few GPUs, ", gpu_count)) << std::endl;
+}
+
+void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
+  if (rank != 0 || precision != Precision::kFp16 || !device.is_cpu()) return;
+  log_warning("float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would compute");
+}
+
+// Autocast would round the images to this type anyway.
+torch::ScalarType image_type(Precision precision, LoaderEngineKind loader) {
+  switch (precision) {
+    case Precision::kBf16:  // which DALI does not make
+      return loader == LoaderEngineKind::kDali ? torch::kFloat32 : torch::kBFloat16;
+    case Precision::kFp16:
+      return torch::kFloat16;
+    case Precision::k32:
+      break;
+  }
+  return torch::kFloat32;
+}
+
+LoaderOptions loader_options(const TrainSettings& settings, torch::Device device) {
+  return {.batch_size = settings.batch_per_rank,
+          .threads = settings.workers_per_rank,
+          .channels_last = settings.channels_last,
+          .dtype = image_type(settings.precision, settings.loader),
+          .seed = settings.seed,
+          .engine = settings.loader,
+          .device = device,
+          .on_corrupt_image = settings.on_corrupt_image,
+          .mix = {},
+          .cpus = {}};
+}
+
+// Our kernels compute in float32 on CPUs. A net that is told of them elsewhere would not be wrong,
+// but stages that have one are stages whose backward a schedule cannot split.
+bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
+  return settings.recipe->has_fused_kernels && settings.fused_kernels && device.is_cpu() &&
+         settings.precision == Precision::k32;
+}
+
+// Loads the file of --weights, if there is one, and says what it has left out.
+void load_weights(const TrainSettings& settings, torch::nn::Module& module, int rank) {
+  const std::filesystem::path& file = settings.of_recipe.weights;
+  if (file.empty()) return;
+  const PretrainedWeights loaded =
+      load_pretrained(module, load_weights_file(file).state, file.string());
+  const std::string summary = loaded.summary();
+  if (rank == 0 && !summary.empty()) std::cerr << "note: " << summary << std::endl;
+}
+
+TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
+                               torch::Device device, int threads) {
+  TrainerOptions options = settings.trainer;
+  options.precision = settings.precision;
+  options.device = device;
+  options.seed = settings.seed;
+  options.resume = settings.resume;
+  options.info = {.recipe = settings.recipe->name,
+                  .strategy = {},
+                  .backend = {},
+                  .loader = to_string(settings.loader),
+                  .precision = {},
+                  .device = {},
+                  .dataset = data.description,
+                  .split = data.is_split_at_random ? data.fingerprint : std::string(),
+                  .fused_kernels = uses_fused_kernels(settings, device),
+                  .threads_per_rank = threads,
+                  .global_batch = settings.global_batch,
+                  .recipe_options = settings.recipe->choices};
+  options.command_seconds = seconds_since_command_start;
+  if (settings.started) {
+    options.command_seconds = [start = *settings.started] { return seconds_since(start); };
+  }
+  return options;
+}
+
+// The recipe's task, with the weights that the user gives.
+std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device device,
+                                 std::int64_t num_classes, int rank) {
+  std::unique_ptr<Task> task = settings.recipe->make_task(
+      {.fused_kernels = uses_fused_kernels(settings, device), .num_classes = num_classes});
+  load_weights(settings, task->module(), rank);
+  if (settings.channels_last) to_channels_last(task->module());
+  return task;
+}
+
+}  // namespace
+
+void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
+  silence_libtorch();
+  const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
+  const int processors = processors_of_host(worker);
+  const int threads = prepare_rank(worker, settings.threads);
+  at::set_num_threads(threads);
+  StrategyOptions strategy_options = settings.strategy_options;
+  if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
+  const torch::Device device = choose_first_device(settings, strategy_options.devices, worker);
+  SetupSeconds setup;
+  ProcessGroup group = [&] {
+    const SecondsScope scope(setup.group);
+    return init_process_group(
+        {.backend = settings.backend, .timeout = settings.timeout, .device = device});
+  }();
+  joined_group();
+  tell_of_cpu(settings, device, group.rank());
+  warn_of_slow_precision(settings.precision, device, group.rank());
+  std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
+  const DataShare share = strategy->data_share();
+  const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
+
+  setup.loader = data.seconds_to_open;
+
+  torch::manual_seed(settings.seed);
+  const std::unique_ptr<Task> task = [&] {
+    const SecondsScope scope(setup.model);
+    return make_model(settings, device, data.train.num_classes(), group.rank());
+  }();
+
+  const LoaderOptions options = loader_options(settings, device);
+  LoaderOptions train_options = options;
+  train_options.mix = settings.mix;
+  Loader train_loader = [&] {
+    const SecondsScope scope(setup.loader);
+    return Loader(data.train,
+                  DistributedSampler(data.train.size(), {.rank = share.rank,
+                                                         .world_size = share.size,
+                                                         .shuffle = true,
+                                                         .seed = settings.seed}),
+                  settings.recipe->train_augmentation, train_options);
+  }();
+  const auto test_loader = [&] {
+    const ImageDataset test = data.load_test();
+    return std::make_unique<Loader>(test,
+                                    EvaluationSampler(test.size(), share.rank, share.size),
+                                    settings.recipe->test_augmentation, options);
+  };
+
+  TrainerOptions trainer = trainer_options(settings, data, device, threads);
+  trainer.info.setup = setup;
+  if (group.rank() == 0) {
+    if (!settings.quiet) {
+      trainer.listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
+    }
+    if (!settings.json.empty()) {
+      trainer.listeners.push_back(std::make_unique<JsonReport>(settings.json));
+    }
+    if (!settings.out.empty() && trainer.fast_dev_run == 0) {
+      trainer.listeners.push_back(std::make_unique<RunRecord>(
+          settings.out,
+          RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
+                                {"commit", build_commit()},
+                                {"libtorch", TORCH_VERSION}},
+                    .command = command_line(),
+                    .local_ranks = worker.local_world_size,
+                    .processors = processors},
+          settings.resume));
+      trainer.listeners.push_back(std::make_unique<PictureFile>(settings.out));
+    }
+    if (!settings.loggers.empty()) trainer.listeners.push_back(make_logging_listener(settings));
+  }
+  Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// What one rank of `lockstep train` does.
+#pragma once
+
+#include <lockstep/cli/train/load_in_turn.h>
+#include <lockstep/cli/train/train_settings.h>
+
+namespace lockstep {
+
+/// Joins the group, trains, reports on rank 0. Collective over the ranks of the run.
+void train_rank(const TrainSettings& settings, const DataSupplier& data);
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#include <lockstep/cli/train/train_recipe.h>
+
+#include <system_error>
+#include <vector>
+
+#include <lockstep/bench/sizes.h>
+#include <lockstep/cli/option_checks.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+namespace {
+
+// Names of the recipes of which `has` is true.
+template <class Predicate>
+std::string recipes_with(const Predicate& has) {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes()) {
+    if (has(recipe)) names.push_back(recipe.name);
+  }
+  return join(names);
+}
+
+// ConfigError where `recipe` does not have what `option` chooses.
+template <class Predicate>
+void require_of_recipe(const char* option, bool is_given, const Recipe& recipe,
+                       const Predicate& has) {
+  if (!is_given || has(recipe)) return;
+  throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
+                                  "; it belongs to ", recipes_with(has), "; leave it out"));
+}
+
+bool has_models(const Recipe& recipe) { return !recipe.models.empty(); }
+bool has_sizes(const Recipe& recipe) { return static_cast<bool>(recipe.choose); }
+bool has_folder_split(const Recipe& recipe) { return recipe.splits_folder; }
+
+std::int64_t parse_cache(const std::string& text) {
+  if (text == "none") return 0;
+  try {
+    return parse_bytes("train: --cache", text);
+  } catch (const ConfigError&) {
+    throw ConfigError(lockstep::str(
+        "train: --cache must be a size such as 2GB, up to 1TiB, or none, got '", text, "'"));
+  }
+}
+
+std::filesystem::path existing_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) return path;
+  throw ConfigError(lockstep::str(
+      "train: --weights ", path, ": there is no such file; give a .safetensors, .pt or .pth file"));
+}
+
+}  // namespace
+
+void add_recipe_options(CLI::App& command, RecipeArguments& to) {
+  command.add_option(
+      "--model", to.model,
+      "Network: " + join(find_recipe("classify").models) + " (classify only, default resnet18)");
+  command
+      .add_option(
+          "--image-size", to.image_size,
+          "Pixels of a side of the images that the network takes (classify, default 224, and "
+          "autoencoder, default 160)")
+      ->transform(whole_number<std::int64_t>());
+  command
+      .add_option("--weights", to.weights,
+                  "Begin with the weights in this file, .safetensors, .pt or .pth, under the "
+                  "network's names; a last layer with another number of outputs begins anew")
+      ->type_name("FILE");
+  command.add_option("--val-fraction", to.val_fraction,
+                     lockstep::str("Share of a folder's images that are validated on and not "
+                                   "trained on (classify and autoencoder only, default ",
+                                   kValidationFraction, ")"));
+  command
+      .add_option(
+          "--cache", to.cache,
+          "Memory for decoded images, such as 2GB or 500MB, or none: one for the ranks of this "
+          "program, one for each rank that another launcher starts (classify, default none, "
+          "and autoencoder, default 1GiB or a quarter of the free memory; only with "
+          "--loader native)")
+      ->type_name("SIZE");
+}
+
+RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments) {
+  const Recipe& recipe = find_recipe(name);
+  require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
+  require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_sizes);
+  require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe, has_folder_split);
+  require_of_recipe("--cache", arguments.cache.has_value(), recipe, has_folder_split);
+  if (arguments.val_fraction) {
+    OptionCheck("train").in_range("--val-fraction", *arguments.val_fraction, 0, 1);
+  }
+  RecipeSettings settings;
+  settings.recipe = std::make_shared<const Recipe>(
+      chosen_recipe(name, {.model = arguments.model, .image_size = arguments.image_size}));
+  settings.validation_fraction = arguments.val_fraction;
+  if (arguments.cache) settings.cache_bytes = parse_cache(*arguments.cache);
+  if (arguments.weights) settings.weights = existing_file(*arguments.weights);
+  return settings;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// One collective call after all checks: what every backend is given.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/description.h>
+
+namespace lockstep {
+
+/// Tensors are one-dimensional and contiguous, of one type and on the group's device; n is
+/// description.count, N the number of ranks. What a rank does not need is undefined.
+///
+///   kind             input            output
+///   barrier          -                -
+///   broadcast        -                [n], in place: the root's is read, the others' written
+///   reduce           [n]              [n] on the root (may be the input); undefined elsewhere
+///   all_reduce       -                [n], in place
+///   gather           [n]              [N n] on the root
+///   all_gather       [n]              [N n]; input may be its own place in output
+///   scatter          [N n] on the root  [n]
+///   reduce_scatter   [N n]            [n]; output may be its own place in input
+///   all_to_all       [N n]            [N n], not overlapping; with splits: [sum of them]
+struct Collective {
+  CallDescription description;
+  torch::Tensor input;
+  torch::Tensor output;
+  /// Of an uneven all_to_all: elements for, and from, each rank. Both empty: n each.
+  std::vector<std::int64_t> input_splits;
+  std::vector<std::int64_t> output_splits;
+  Algorithm algorithm = Algorithm::kAuto;  ///< of all_reduce
+  std::uint64_t number = 0;                ///< among the collectives of this group, from 0
+
+  bool uneven() const { return !input_splits.empty(); }
+};
+
+}  // namespace lockstep

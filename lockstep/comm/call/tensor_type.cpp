@@ -1,0 +1,54 @@
+#include <lockstep/comm/call/tensor_type.h>
+
+#include <lockstep/core/strings.h>
+
+namespace lockstep {
+
+DataType data_type_of(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return DataType::kFloat32;
+    case torch::kFloat64:
+      return DataType::kFloat64;
+    case torch::kFloat16:
+      return DataType::kFloat16;
+    case torch::kBFloat16:
+      return DataType::kBFloat16;
+    case torch::kInt8:
+      return DataType::kInt8;
+    case torch::kInt16:
+      return DataType::kInt16;
+    case torch::kInt32:
+      return DataType::kInt32;
+    case torch::kInt64:
+      return DataType::kInt64;
+    case torch::kUInt8:
+      return DataType::kUInt8;
+    case torch::kBool:
+      return DataType::kBool;
+    default:
+      return DataType::kByte;
+  }
+}
+
+std::int64_t units_per_element(torch::ScalarType type) {
+  return data_type_of(type) == DataType::kByte ? static_cast<std::int64_t>(c10::elementSize(type))
+                                               : 1;
+}
+
+std::string type_name(torch::ScalarType type) {
+  const DataType ours = data_type_of(type);
+  if (ours != DataType::kByte) return data_type_name(ours);
+  switch (type) {
+    case torch::kComplexHalf:
+      return "complex32";
+    case torch::kComplexFloat:
+      return "complex64";
+    case torch::kComplexDouble:
+      return "complex128";
+    default:
+      return c10::toString(type);
+  }
+}
+
+}  // namespace lockstep

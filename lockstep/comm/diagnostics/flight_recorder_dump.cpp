@@ -1,0 +1,282 @@
+// The form in which PyTorch's analyser (torch.distributed.flight_recorder) reads a rank's
+// operations: the dictionary that torch._C._distributed_c10d._dump_fr_trace() gives, version 2.10.
+//
+// Two things of it are ours. The analyser pairs operations of a group by their collective_seq_id
+// and expects every member of the group in each. A message has two members, so messages between two
+// ranks are written as operations of a group of those two ("world, ranks 1 and 4"), numbered 2 k or
+// 2 k + 1, by direction, for the k-th. A receive from any source whose sender is not known yet
+// stands in a group of its rank alone. And entries have keys that the analyser ignores: "call" (the
+// call as in our error messages), "number" (the number there), "failed".
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <lockstep/comm/diagnostics/flight_recorder_parts.h>
+#include <lockstep/core/pickle_writer.h>
+#include <lockstep/core/strings.h>
+
+namespace lockstep {
+namespace {
+
+const char* scalar_type_name(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return "Float";
+    case DataType::kFloat64:
+      return "Double";
+    case DataType::kFloat16:
+      return "Half";
+    case DataType::kBFloat16:
+      return "BFloat16";
+    case DataType::kInt8:
+      return "Char";
+    case DataType::kInt16:
+      return "Short";
+    case DataType::kInt32:
+      return "Int";
+    case DataType::kInt64:
+      return "Long";
+    case DataType::kUInt8:
+      return "Byte";
+    case DataType::kBool:
+      return "Bool";
+    case DataType::kByte:
+      return "Byte";
+  }
+  return "?";
+}
+
+using Sizes = std::vector<std::int64_t>;
+
+/// Of one rank's piece; flat where the description does not hold all of its sizes.
+Sizes piece_sizes(const CallDescription& call) {
+  if (call.shape.dimensions == 0 || call.shape.dimensions > Shape::kPlaces) {
+    return {static_cast<std::int64_t>(call.count)};
+  }
+  return {call.shape.sizes.begin(), call.shape.sizes.begin() + call.shape.dimensions};
+}
+
+/// What a rank gives and gets. The analyser wants a tensor in both, also where there is none.
+std::pair<Sizes, Sizes> sizes(const CallDescription& call, std::size_t ranks, bool is_root) {
+  if (call.kind == CallKind::kBarrier) return {{0}, {0}};
+  const Sizes piece = piece_sizes(call);
+  Sizes all = piece;
+  all.insert(all.begin(), static_cast<std::int64_t>(ranks));
+  switch (call.kind) {
+    case CallKind::kGather:
+      return {piece, is_root ? all : Sizes{0}};
+    case CallKind::kAllGather:
+      return {piece, all};
+    case CallKind::kScatter:
+      return {is_root ? all : Sizes{0}, piece};
+    case CallKind::kReduceScatter:
+      return {all, piece};
+    case CallKind::kAllToAll:
+      return {all, all};
+    default:
+      return {piece, piece};
+  }
+}
+
+const char* state_name(std::uint64_t state, std::uint64_t started) {
+  if (state == flight::kCompleted) return "completed";
+  return state == flight::kStarted || started != 0 ? "started" : "scheduled";
+}
+
+/// A group as the analyser sees it.
+struct Team {
+  std::string name, description;
+  std::vector<int> ranks;
+};
+
+}  // namespace
+
+class FlightRecorderDump {
+ public:
+  explicit FlightRecorderDump(const FlightRecorder& recorder)
+      : recorder_(recorder),
+        lock_(recorder.groups_mutex_),
+        operations_(recorder.snapshot()),
+        end_ticks_(flight::ticks()),
+        end_ns_(flight::wall_clock_ns()) {
+    // A thread that records for a group that was removed meanwhile leaves an operation of none.
+    std::erase_if(operations_, [&](const auto& each) {
+      return !recorder_.groups_.contains(each.record.group_id);
+    });
+  }
+
+  std::string write() {
+    out_.begin_dict();
+    key("version"), out_.text("2.10");
+    key("comm_lib_version"), out_.text("lockstep");
+    write_groups();
+    write_status();
+    key("entries"), out_.begin_list();
+    for (const auto& each : operations_) write_entry(each);
+    out_.end_list();
+    out_.end_dict();
+    return out_.finish();
+  }
+
+ private:
+  using Operation = FlightRecorder::Snapshot;
+  using Group = FlightRecorder::Group;
+
+  void key(std::string_view name) { out_.text(name); }
+
+  const Group& group_of(const Operation& operation) const {
+    return *recorder_.groups_.at(operation.record.group_id);
+  }
+
+  Team team_of(const Operation& operation) const {
+    const Group& group = group_of(operation);
+    const CallDescription& call = operation.record.call;
+    if (!is_message(call)) return {group.name, group.description, group.world_ranks};
+    if (call.root < 0) {
+      return {
+          str(group.name, ", rank ", recorder_.rank_, " from any"), "undefined", {recorder_.rank_}};
+    }
+    const int peer = group.world_ranks[static_cast<std::size_t>(call.root)];
+    const auto [low, high] = std::minmax(recorder_.rank_, peer);
+    return {str(group.name, ", ranks ", low, " and ", high), "undefined", {low, high}};
+  }
+
+  /// The number by which the analyser pairs an operation with those of other ranks.
+  std::int64_t pairing_number(const Operation& operation) const {
+    const CallDescription& call = operation.record.call;
+    if (!is_message(call)) return static_cast<std::int64_t>(operation.record.sequence);
+    if (call.root < 0) return static_cast<std::int64_t>(operation.id);
+    const bool upwards = (recorder_.rank_ < peer_of(operation)) == (call.kind == CallKind::kSend);
+    return static_cast<std::int64_t>(2 * operation.record.message + (upwards ? 0 : 1));
+  }
+
+  int peer_of(const Operation& operation) const {
+    return group_of(operation).world_ranks[static_cast<std::size_t>(operation.record.call.root)];
+  }
+
+  /// "gloo:" because the analyser knows only the names of PyTorch's own backends. Of messages with
+  /// the places in the group of two.
+  std::string profiling_name(const Operation& operation) const {
+    const CallDescription& call = operation.record.call;
+    std::string name = str("gloo:", call_name(call.kind));
+    if (!is_message(call)) return name;
+    const bool sends = call.kind == CallKind::kSend;
+    const int own = call.root >= 0 && recorder_.rank_ > peer_of(operation) ? 1 : 0;
+    const int other = call.root >= 0 ? 1 - own : 0;
+    return str(name, ' ', own, sends ? "->" : "<-", other);
+  }
+
+  void write_groups() {
+    std::map<std::string, Team> teams;
+    for (const auto& [id, group] : recorder_.groups_) {
+      teams[group->name] = {group->name, group->description, group->world_ranks};
+    }
+    for (const auto& each : operations_) {
+      Team team = team_of(each);
+      teams[team.name] = team;
+    }
+    key("pg_config"), out_.begin_dict();
+    for (const auto& [name, team] : teams) {
+      std::string ranks;
+      for (const int rank : team.ranks) ranks += str(ranks.empty() ? "" : ", ", rank);
+      key(name), out_.begin_dict();
+      key("name"), out_.text(name);
+      key("desc"), out_.text(team.description);
+      key("ranks"), out_.text(str('[', ranks, ']'));
+      out_.end_dict();
+    }
+    out_.end_dict();
+  }
+
+  void write_status() {
+    struct Status {
+      std::int64_t enqueued = -1, started = -1, completed = -1;
+    };
+    std::map<std::uint64_t, Status> groups;
+    for (const auto& [id, group] : recorder_.groups_) groups[id];
+    for (const auto& each : operations_) {
+      if (is_message(each.record.call)) continue;
+      Status& status = groups[each.record.group_id];
+      const auto number = static_cast<std::int64_t>(each.record.sequence);
+      status.enqueued = std::max(status.enqueued, number);
+      if (each.started != 0) status.started = std::max(status.started, number);
+      if (each.state == flight::kCompleted) status.completed = std::max(status.completed, number);
+    }
+    key("pg_status"), out_.begin_dict();
+    for (const auto& [id, status] : groups) {
+      key(str(id)), out_.begin_dict();
+      key("last_enqueued_collective"), out_.integer(status.enqueued);
+      key("last_started_collective"), out_.integer(status.started);
+      key("last_completed_collective"), out_.integer(status.completed);
+      out_.end_dict();
+    }
+    out_.end_dict();
+  }
+
+  void write_entry(const Operation& operation) {
+    const CallDescription& call = operation.record.call;
+    const Team team = team_of(operation);
+    const auto number = static_cast<std::int64_t>(operation.record.sequence);
+    out_.begin_dict();
+    key("frames"), out_.begin_list(), out_.end_list();
+    key("record_id"), out_.integer(static_cast<std::int64_t>(operation.id));
+    key("pg_id"), out_.integer(static_cast<std::int64_t>(operation.record.group_id));
+    key("process_group"), out_.text(team.name), out_.text(team.description), out_.pair();
+    key("collective_seq_id"), out_.integer(pairing_number(operation));
+    key("p2p_seq_id"), out_.integer(is_message(call) ? pairing_number(operation) : 0);
+    key("op_id"), out_.integer(static_cast<std::int64_t>(operation.id));
+    key("profiling_name"), out_.text(profiling_name(operation));
+    write_tensors(operation);
+    key("state"), out_.text(state_name(operation.state, operation.started));
+    key("time_created_ns"), out_.integer(wall_clock(operation.created));
+    write_time("time_discovered_started_ns", operation.started);
+    write_time("time_discovered_completed_ns",
+               operation.state == flight::kCompleted ? operation.ended : 0);
+    key("retired"), out_.boolean(operation.state == flight::kCompleted);
+    key("is_p2p"), out_.boolean(is_message(call));
+    key("call"), out_.text(describe(call));
+    key("number"), out_.integer(number);
+    key("failed"), out_.boolean(operation.state == flight::kFailed);
+    out_.end_dict();
+  }
+
+  void write_tensors(const Operation& operation) {
+    const CallDescription& call = operation.record.call;
+    const auto& ranks = group_of(operation).world_ranks;
+    const bool is_root =
+        call.root >= 0 && ranks[static_cast<std::size_t>(call.root)] == recorder_.rank_;
+    const auto [input, output] = sizes(call, ranks.size(), is_root);
+    for (const auto& [name, tensor] : {std::pair("input", input), std::pair("output", output)}) {
+      key(str(name, "_sizes")), out_.begin_list(), out_.begin_list();
+      for (const std::int64_t size : tensor) out_.integer(size);
+      out_.end_list(), out_.end_list();
+      key(str(name, "_dtypes")), out_.begin_list(), out_.text(scalar_type_name(call.type)),
+          out_.end_list();
+    }
+  }
+
+  void write_time(std::string_view name, std::uint64_t ticks) {
+    key(name);
+    ticks == 0 ? out_.none() : out_.integer(wall_clock(ticks));
+  }
+
+  /// Nanoseconds since 1970: on the line through the recorder's beginning and now.
+  std::int64_t wall_clock(std::uint64_t ticks) const {
+    const double span = static_cast<double>(end_ticks_ - recorder_.first_.ticks);
+    const double part = span > 0 ? static_cast<double>(ticks - recorder_.first_.ticks) / span : 0;
+    return recorder_.first_ns_ +
+           static_cast<std::int64_t>(part * static_cast<double>(end_ns_ - recorder_.first_ns_));
+  }
+
+  const FlightRecorder& recorder_;
+  const std::scoped_lock<std::mutex> lock_;
+  std::vector<Operation> operations_;
+  const std::uint64_t end_ticks_;
+  const std::int64_t end_ns_;
+  PickleWriter out_;
+};
+
+std::string FlightRecorder::pickle() const { return FlightRecorderDump(*this).write(); }
+
+}  // namespace lockstep

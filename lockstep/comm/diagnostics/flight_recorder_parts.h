@@ -1,0 +1,86 @@
+// The inside of FlightRecorder, shared by what records and what dumps.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/diagnostics/flight_recorder.h>
+
+namespace lockstep {
+
+/// Messages between two ranks are matched by counting them at both ends: the k-th that one sent is
+/// the k-th that the other received. Receives from any source are counted once it is known.
+struct FlightRecorder::Group {
+  Group(std::uint64_t number, std::string name, std::vector<int> ranks, std::string description)
+      : id(number),
+        name(std::move(name)),
+        description(std::move(description)),
+        world_ranks(std::move(ranks)),
+        sent(world_ranks.size()),
+        received(world_ranks.size()) {}
+
+  const std::uint64_t id;
+  const std::string name;
+  const std::string description;
+  const std::vector<int> world_ranks;
+  std::vector<std::atomic<std::uint64_t>> sent;  ///< by rank in the group
+  std::vector<std::atomic<std::uint64_t>> received;
+  Id first_id = 0;  ///< when it was added: no earlier operation is of this group
+  bool removed = false;
+  Id last_id = 0;  ///< when it was removed: no later operation is of this group
+};
+
+/// What is known of an operation when it is created. Copied in and out of atomic words.
+struct FlightRecorder::Record {
+  static constexpr std::uint64_t kNoMessage = ~std::uint64_t{0};
+
+  Group* group = nullptr;
+  std::uint64_t group_id = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t message = kNoMessage;  ///< number of a point-to-point message between its two ranks
+  CallDescription call;
+};
+
+namespace flight {
+// The states of a slot, in the low bits of its tag; the operation's number plus one is above them.
+inline constexpr std::uint64_t kWriting = 0, kScheduled = 1, kStarted = 2, kCompleted = 3,
+                               kFailed = 4;
+inline constexpr unsigned kStateBits = 3;
+inline constexpr std::uint64_t kStateMask = (1u << kStateBits) - 1;
+inline constexpr std::uint64_t tag(std::uint64_t id, std::uint64_t state) {
+  return ((id + 1) << kStateBits) | state;
+}
+
+/// A counter of the processor where there is one that user code may read (7 to 10 ns), else a clock
+/// (24 ns): an operation of 300 ns asks three times.
+std::uint64_t ticks() noexcept;
+std::int64_t wall_clock_ns() noexcept;
+/// Now. Reads both clocks some times and takes the two readings that are closest together, because
+/// a thread may lose its processor between them.
+Moment now() noexcept;
+}  // namespace flight
+
+/// A sequence lock: readers look at the tag before and after.
+struct alignas(64) FlightRecorder::Slot {
+  static constexpr std::size_t kWords = (sizeof(Record) + 7) / 8;
+
+  std::atomic<std::uint64_t> tag{0};
+  std::atomic<std::uint64_t> created{0};
+  std::atomic<std::uint64_t> started{0};
+  std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> source{0};   ///< of a receive from any: rank and number once known,
+  std::atomic<std::uint64_t> message{0};  ///< both plus one
+  std::array<std::atomic<std::uint64_t>, kWords> record{};
+};
+
+/// A copy of a slot that was not written meanwhile.
+struct FlightRecorder::Snapshot {
+  Id id;
+  std::uint64_t state, created, started, ended;
+  Record record;
+};
+
+}  // namespace lockstep

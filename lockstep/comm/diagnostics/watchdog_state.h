@@ -1,0 +1,193 @@
+// What a Watchdog and its thread share. Internal to watchdog.cpp and watchdog_thread.cpp.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/diagnostics/doorbell.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/strings.h>
+
+namespace lockstep {
+namespace watching {
+
+inline constexpr int kSilentLooks = 3;
+inline constexpr std::chrono::milliseconds kDepartureGrace{1000};
+/// More than a rank has under way while another waits in the first of them.
+inline constexpr std::size_t kRecentCalls = 256;
+
+// What a rank says of itself.
+struct Status {
+  std::uint64_t beat = 0;
+  std::int64_t number = -1;  ///< of the last collective that it called
+  bool knows_end = false;    ///< it has read why the group ended
+  bool left = false;
+  std::int64_t oldest = -1;  ///< the number of the first collective that is under way,
+  std::string oldest_call;   ///< and what was called
+  std::string words = "has called nothing yet";
+  std::string doorbell;  ///< where its host can be asked for an answer (doorbell.h); may be empty
+
+  std::string to_text() const {
+    return lockstep::str(beat, ' ', number, ' ', knows_end ? 1 : 0, ' ', left ? 1 : 0, ' ', oldest,
+                         ' ', words, '\n', oldest_call, '\n', doorbell);
+  }
+  static Status from_text(const std::string& text) {
+    Status status;
+    std::istringstream in(text);
+    in >> status.beat >> status.number >> status.knows_end >> status.left >> status.oldest;
+    in.ignore(1);
+    std::getline(in, status.words);
+    std::getline(in, status.oldest_call);
+    std::getline(in, status.doorbell);
+    return status;
+  }
+};
+
+// Why the group ended, as it stands in the store.
+struct End {
+  int rank = -1;
+  bool late = false;
+  std::string reason;
+
+  std::string to_text() const { return lockstep::str(rank, ' ', late ? 1 : 0, ' ', reason); }
+  /// Nothing when no rank of a group of `size` has written that.
+  static std::optional<End> from_text(const std::string& text, int size) {
+    End end;
+    std::istringstream in(text);
+    in >> end.rank >> end.late;
+    in.ignore(1);
+    std::getline(in, end.reason);
+    if (!in || end.reason.empty() || end.rank < 0 || end.rank >= size) return std::nullopt;
+    return end;
+  }
+};
+
+struct Peer {
+  Status status;
+  bool reported = false;
+  Clock::time_point seen = Clock::now();  ///< when its beat was new
+  int silent_looks = 0;
+  Clock::time_point asked{};  ///< when its host was asked for an answer, last
+  std::optional<Clock::time_point> gone_since;  ///< its connection is closed, and it or the store left
+};
+
+}  // namespace watching
+
+class Watchdog::State {
+  using End = watching::End;
+  using Peer = watching::Peer;
+  using Status = watching::Status;
+
+ public:
+  State(c10::intrusive_ptr<c10d::Store> store, int rank, int size, WatchdogOptions options)
+      : store_(std::move(store)),
+        rank_(rank),
+        options_(std::move(options)),
+        peers_(static_cast<std::size_t>(size)) {}
+
+  void run();
+  void stop(std::thread& thread);
+
+  Ticket started(const CallDescription& call, std::optional<std::uint64_t> number);
+  void completed(Ticket ticket);
+  void note(const CallDescription& call, std::uint64_t number);
+  void abort(End end);
+  void throw_if_ended() const;
+  std::string explanation(std::optional<int> peer);
+  std::string store_trouble() const;
+  std::string departed(std::uint64_t number) const;
+  std::string lost_store(std::chrono::milliseconds limit) const;
+  void hurry();
+  void wait_for_news(std::chrono::milliseconds timeout);
+  std::string missing(std::optional<std::uint64_t> number) const;
+  std::string whereabouts() const;
+  int rank() const { return rank_; }
+  int world_rank(int rank) const {
+    return options_.world_ranks.empty() ? rank
+                                        : options_.world_ranks[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  struct Call {
+    CallDescription description;
+    std::optional<std::uint64_t> number;
+    std::string text() const { return describe_numbered(description, number); }
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  template <class Function>
+  bool with_store(Lock& lock, Function&& function);
+  template <class Function>
+  void outside(Lock& lock, Function&& function);
+  void connect_anew(Lock& lock);
+  void look(Lock& lock);
+  void publish(Lock& lock, bool leaves = false);
+  void read(Lock& lock);
+  void note(int rank, const std::string& text);
+  void judge(Lock& lock);
+  void judge_silent(Lock& lock, int rank);
+  void judge_departed(Lock& lock, int rank);
+  bool is_cut_off(Lock& lock, int rank);
+  bool asks_for_all(int rank) const;
+  void end_without(Lock& lock, const std::string& reason);
+  void compare_calls(Lock& lock);
+  void hurry_locked();
+  void remember(Call call);
+  void end_if_alone();
+  void let_peers_read(Lock& lock);
+  void say_farewell(Lock& lock);
+  bool is_silent(const Peer& peer) const;
+  std::string words() const;
+  std::string name(int rank) const { return str("rank ", world_rank(rank)); }
+  std::string names(const std::vector<int>& ranks) const;
+  std::string death() const;
+  std::string departure(int rank) const;
+  std::string absence() const;
+  bool is_absent(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].gone_since.has_value();
+  }
+  std::string status_key(int rank) const { return lockstep::str("status/", rank); }
+
+  c10::intrusive_ptr<c10d::Store> store_;  // of the thread
+  std::unique_ptr<Doorbell> doorbell_;     // of the thread; may be null
+  const int rank_;
+  const WatchdogOptions options_;
+
+  mutable std::mutex mutex_;      // guards what follows
+  std::condition_variable wake_;  // the thread
+  std::condition_variable news_;  // those who wait for it
+  bool stop_ = false;
+  bool finished_ = false;
+  bool in_store_ = false;
+  Clock::time_point asked_{};  ///< the store, last
+  bool store_gone_ = false;     ///< the connection to it is lost
+  Clock::time_point store_gone_since_{};
+  bool store_cut_off_ = false;  ///< because its host does not answer
+  std::string store_error_;     ///< of the last call, if it failed
+  bool hurry_ = false;
+  bool end_published_ = false;
+  bool end_announced_ = false;
+  std::optional<End> end_;
+  std::atomic<bool> ended_ = false;  // end_ is there: so that waits take no lock
+  std::vector<Peer> peers_;
+  std::uint64_t beat_ = 0;
+  std::uint64_t looks_ = 0;
+  Clock::time_point looked_ = Clock::now();
+  Clock::time_point urgent_until_{};
+  std::map<Ticket, Call> calls_;  // those under way
+  std::deque<Call> recent_;       // collectives, the last that were called
+  std::optional<Call> last_completed_;
+  std::int64_t last_number_ = -1;
+  Ticket next_ticket_ = 0;
+};
+
+}  // namespace lockstep

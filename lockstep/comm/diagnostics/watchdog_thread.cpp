@@ -1,0 +1,390 @@
+// The watchdog's thread: it writes, reads, and judges what it read.
+#include <lockstep/comm/diagnostics/watchdog_state.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+
+#include <c10/util/Exception.h>
+
+#include <lockstep/comm/waiting/store_waits.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+namespace {
+
+using watching::kDepartureGrace;
+using watching::kSilentLooks;
+
+constexpr const char* kAbortKey = "abort";
+constexpr const char* kLeftKey = "left";  // counts the ranks that left
+constexpr const char* kNoReason = "-";     // under kAbortKey, until a reason stands there
+constexpr std::chrono::milliseconds kUrgentBeat{50};
+constexpr std::chrono::milliseconds kFarewellLimit{300};
+constexpr std::chrono::milliseconds kAnnouncementLimit{600};
+constexpr std::chrono::milliseconds kTellPause{20};
+constexpr std::chrono::milliseconds kHostAnswerTime{1500};  // a lost packet is sent again after a second
+
+// The process that served the store has ended, or has not answered before the deadline. Anything
+// else may be better the next time.
+bool is_lost_connection(const std::exception& error) {
+  return dynamic_cast<const c10::DistNetworkError*>(&error) != nullptr ||
+         dynamic_cast<const TimeoutError*>(&error) != nullptr ||
+         dynamic_cast<const std::system_error*>(&error) != nullptr;
+}
+
+bool is_cut_off_store(const std::exception& error) {
+  const auto* const lost = dynamic_cast<const std::system_error*>(&error);
+  return lost != nullptr && (lost->code() == std::errc::timed_out ||
+                             lost->code() == std::errc::host_unreachable ||
+                             lost->code() == std::errc::network_unreachable);
+}
+
+std::unique_ptr<Doorbell> hang_doorbell(const std::string& address) {
+  if (address.empty()) return nullptr;
+  try {
+    return std::make_unique<Doorbell>(address);
+  } catch (const CommError& error) {
+    log_info("peers cannot tell a stopped rank from a host that is cut off: ", error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+void Watchdog::State::run() {
+  if (options_.host_timeout.count() > 0) doorbell_ = hang_doorbell(options_.own_address);
+  Lock lock(mutex_);
+  while (!stop_) {
+    if (looks_ == 1) connect_anew(lock);
+    if (stop_) break;
+    look(lock);
+    if (stop_) break;
+    const auto pause =
+        Clock::now() < urgent_until_ ? std::min(kUrgentBeat, options_.beat) : options_.beat;
+    wake_.wait_for(lock, pause, [&] { return stop_ || hurry_ || (end_ && !end_announced_); });
+    hurry_ = false;
+  }
+  say_farewell(lock);
+  finished_ = true;
+  news_.notify_all();
+}
+
+// `function` without the lock. What it touches stays: stop() waits for it.
+template <class Function>
+void Watchdog::State::outside(Lock& lock, Function&& function) {
+  lock.unlock();
+  function();
+  lock.lock();
+}
+
+// The same for a call of the store, which may not answer: then stop() does not wait. False when it
+// failed.
+template <class Function>
+bool Watchdog::State::with_store(Lock& lock, Function&& function) {
+  if (store_gone_) return false;
+  in_store_ = true;
+  asked_ = Clock::now();
+  bool gone = false;
+  bool cut_off = false;
+  std::string error;
+  outside(lock, [&] {
+    try {
+      function();
+    } catch (const std::exception& caught) {
+      error = first_line(caught);
+      gone = is_lost_connection(caught);
+      cut_off = is_cut_off_store(caught);
+    }
+  });
+  in_store_ = false;
+  store_gone_ = gone;
+  if (gone) store_gone_since_ = Clock::now();
+  store_cut_off_ = cut_off;
+  store_error_ = error;
+  return error.empty();
+}
+
+void Watchdog::State::connect_anew(Lock& lock) {
+  c10::intrusive_ptr<c10d::Store> own;
+  with_store(lock, [&] {
+    store_->check({kAbortKey});  // throws where it is gone; a connection would be tried for minutes
+    try {
+      own = store_->clone();
+    } catch (const std::exception&) {
+      // It cannot be cloned.
+    }
+  });
+  if (own) store_ = std::move(own);
+}
+
+void Watchdog::State::look(Lock& lock) {
+  publish(lock);
+  if (!stop_) read(lock);
+  if (!stop_) judge(lock);
+  if (end_ && !end_announced_ && !stop_) {
+    end_announced_ = true;
+    if (options_.ended) outside(lock, options_.ended);
+  }
+  if (options_.looked && !stop_) outside(lock, options_.looked);
+  ++looks_;
+  news_.notify_all();
+}
+
+void Watchdog::State::publish(Lock& lock, bool leaves) {
+  Status own{++beat_, last_number_, end_.has_value(), leaves, -1, "", words()};
+  const auto oldest = std::find_if(calls_.begin(), calls_.end(),
+                                   [](const auto& each) { return each.second.number.has_value(); });
+  if (oldest != calls_.end()) {
+    own.oldest = static_cast<std::int64_t>(*oldest->second.number);
+    own.oldest_call = describe(oldest->second.description);
+  }
+  if (doorbell_) own.doorbell = doorbell_->place();
+  const std::string status = own.to_text();
+  const std::string end = end_ && !end_published_ ? end_->to_text() : "";
+  const bool first = looks_ == 0;
+  if (with_store(lock, [&] {
+        if (first) store_->compareSet(kAbortKey, "", kNoReason);
+        if (!end.empty()) store_->compareSet(kAbortKey, kNoReason, end);
+        store_->set(status_key(rank_), store_bytes(status));
+      })) {
+    end_published_ = end_published_ || !end.empty();
+  }
+}
+
+void Watchdog::State::read(Lock& lock) {
+  std::vector<int> ranks;
+  std::vector<std::string> keys;
+  bool all_reported = true;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    ranks.push_back(static_cast<int>(rank));
+    keys.push_back(status_key(ranks.back()));
+    all_reported = all_reported && peers_[rank].reported;
+  }
+  // The last one: who left because it ended the group wrote that first.
+  keys.push_back(kAbortKey);
+  std::vector<std::string> texts(keys.size());
+  const bool found = with_store(lock, [&] {
+    if (all_reported) {
+      const auto values = store_->multiGet(keys);
+      std::transform(values.begin(), values.end(), texts.begin(), store_text);
+      return;
+    }
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      // Never a get of what may not be there: it would block, and everybody else with it.
+      if (store_->check({keys[i]})) texts[i] = store_text(store_->get(keys[i]));
+    }
+  });
+  if (!found) return;
+  looked_ = Clock::now();
+  if (!texts.back().empty() && texts.back() != kNoReason) {
+    const auto told = End::from_text(texts.back(), static_cast<int>(peers_.size()));
+    // The store holds the reason that was written first; another rank may have written it.
+    end_ = told.value_or(End{rank_, false,
+                             "the group ended, and what its store gives as the reason is none: "
+                             "another program seems to have written into the store"});
+    end_published_ = true;
+    ended_ = true;
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) note(ranks[i], texts[i]);
+}
+
+void Watchdog::State::note(int rank, const std::string& text) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (!text.empty()) {
+    Status status = Status::from_text(text);
+    const bool is_new = !peer.reported || status.beat != peer.status.beat || status.left;
+    peer.reported = true;
+    peer.status = std::move(status);
+    if (is_new) {
+      peer.seen = looked_;
+      peer.silent_looks = 0;
+      return;
+    }
+  }
+  ++peer.silent_looks;
+}
+
+bool Watchdog::State::is_silent(const Peer& peer) const {
+  return !peer.status.left && peer.silent_looks >= kSilentLooks &&
+         looked_ - peer.seen >= kSilentLooks * options_.beat;
+}
+
+// A silent peer may be stopped; one whose connection is closed, too, is dead, and one whose host does
+// not answer is as good as dead.
+void Watchdog::State::judge(Lock& lock) {
+  for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
+    const int rank = static_cast<int>(i);
+    if (rank == rank_) continue;
+    if (peers_[i].status.left || store_gone_) {
+      judge_departed(lock, rank);
+    } else if (is_silent(peers_[i])) {
+      judge_silent(lock, rank);
+    }
+    if (!end_ && !stop_ && is_cut_off(lock, rank) && !end_) {
+      const auto silence = std::chrono::duration<double>(Clock::now() - peers_[i].seen).count();
+      end_without(lock, str(name(rank), " died or is cut off (no sign of life for ",
+                            static_cast<int>(silence), " s, and ",
+                            peers_[i].reported ? "its host" : "the store's host",
+                            " does not answer)"));
+    }
+  }
+  compare_calls(lock);
+  end_if_alone();
+}
+
+// Without connections that could be asked only the time tells the dead from the stopped.
+void Watchdog::State::judge_silent(Lock& lock, int rank) {
+  if (options_.disconnected) {
+    bool disconnected = false;
+    outside(lock, [&] { disconnected = options_.disconnected(rank); });
+    if (disconnected && !end_) end_without(lock, death());
+    return;
+  }
+  const auto silence = looked_ - peers_[static_cast<std::size_t>(rank)].seen;
+  if (options_.silence_limit.count() == 0 || silence < options_.silence_limit) return;
+  end_without(lock, str(name(rank), " died or is stopped (no sign of life for ",
+                        std::chrono::duration_cast<std::chrono::seconds>(silence).count(), " s)"));
+}
+
+void Watchdog::State::end_without(Lock& lock, const std::string& reason) {
+  const std::string mine =
+      calls_.empty() ? "" : str(" while ", name(rank_), " was in ", calls_.begin()->second.text());
+  end_ = End{rank_, false, reason + mine};
+  ended_ = true;
+  publish(lock);
+  read(lock);
+}
+
+// A few ranks ask for all. If every rank of a large group asked, one of them would sooner or later
+// lose both its packets and end the group, although the host is there.
+bool Watchdog::State::asks_for_all(int rank) const {
+  constexpr int kAskers = 4;
+  const int size = static_cast<int>(peers_.size());
+  int asking = 0;
+  for (int next = (rank + 1) % size; next != rank_ && asking < kAskers; next = (next + 1) % size) {
+    const Peer& peer = peers_[static_cast<std::size_t>(next)];
+    if (!peer.status.left && !is_silent(peer)) ++asking;
+  }
+  return asking < kAskers;
+}
+
+// Asks the host of a peer that has been silent for so long that it may not be there any more. A host
+// that answers is asked again after as long. Cut off from the store, this rank asks at once; then it
+// can no longer learn where a peer's host is.
+bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const auto now = Clock::now();
+  const auto limit = options_.host_timeout;
+  if (limit.count() == 0 || peer.status.left || peer.gone_since) return false;
+  if (!peer.reported) return store_cut_off_;
+  if (peer.status.doorbell.empty() || now - peer.asked < limit) return false;
+  if (!store_cut_off_ && (store_gone_ || now - peer.seen < limit || !asks_for_all(rank))) return false;
+  peer.asked = now;
+  const std::string place = peer.status.doorbell;
+  bool answers = true;
+  outside(lock, [&] { answers = host_answers(place, kHostAnswerTime); });
+  return !answers;
+}
+
+// A peer that is in a collective waits for those who have called something else under its number.
+void Watchdog::State::compare_calls(Lock& lock) {
+  for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
+    const Status& status = peers_[i].status;
+    const int rank = static_cast<int>(i);
+    if (rank == rank_ || status.oldest < 0) continue;
+    const auto own = std::find_if(recent_.begin(), recent_.end(), [&](const Call& call) {
+      return static_cast<std::int64_t>(*call.number) == status.oldest;
+    });
+    if (own == recent_.end()) continue;
+    const std::string mine = describe(own->description);
+    if (mine == status.oldest_call) continue;
+    const bool first = rank < rank_;
+    end_ = End{rank_, false,
+               str("the ranks do not call the same: ", name(first ? rank_ : rank), " called ",
+                   first ? mine : status.oldest_call, " as number ", status.oldest, ", ",
+                   name(first ? rank : rank_), " called ", first ? status.oldest_call : mine)};
+    ended_ = true;
+    publish(lock);
+    read(lock);
+  }
+}
+
+void Watchdog::State::judge_departed(Lock& lock, int rank) {
+  if (peers_[static_cast<std::size_t>(rank)].gone_since) return;
+  bool disconnected = peers_[static_cast<std::size_t>(rank)].status.left;
+  if (options_.disconnected) outside(lock, [&] { disconnected = options_.disconnected(rank); });
+  if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
+}
+
+// A receive from any rank fails with no connection: it ends when there is none left. Whatever else is
+// under way fails by itself, or its messages have come before the peers went.
+void Watchdog::State::end_if_alone() {
+  const auto receive = std::find_if(calls_.begin(), calls_.end(), [](const auto& each) {
+    const CallDescription& call = each.second.description;
+    return call.kind == CallKind::kRecv && call.root < 0;
+  });
+  if (end_ || receive == calls_.end()) return;
+  int last = -1;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    const auto since = peers_[rank].gone_since;
+    if (!since || Clock::now() - *since < kDepartureGrace) return;
+    last = static_cast<int>(rank);
+  }
+  if (last < 0) return;
+  end_ = End{rank_, false,
+             str(departure(last), " while ", name(rank_), " was in ", receive->second.text())};
+  ended_ = true;
+}
+
+// Whoever serves the store takes it along: not before the others have read why the group ended, or
+// are not there to read.
+void Watchdog::State::let_peers_read(Lock& lock) {
+  for (const Deadline limit(kAnnouncementLimit); !limit.expired() && !store_gone_;) {
+    read(lock);
+    bool all = true;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const Status& status = peers_[rank].status;
+      all = all && (static_cast<int>(rank) == rank_ || status.knows_end || status.left);
+    }
+    if (all) return;
+    news_.wait_for(lock, kTellPause);
+  }
+}
+
+// The last one to leave takes the group's keys along.
+void Watchdog::State::say_farewell(Lock& lock) {
+  const auto size = static_cast<int>(peers_.size());
+  publish(lock, /*leaves=*/true);
+  if (end_ && rank_ == options_.store_rank) let_peers_read(lock);
+  with_store(lock, [&] {
+    if (options_.farewell) options_.farewell();
+    if (store_->add(kLeftKey, 1) != size) return;
+    for (int rank = 0; rank < size; ++rank) store_->deleteKey(status_key(rank));
+    store_->deleteKey(kAbortKey);
+    store_->deleteKey(kLeftKey);
+  });
+}
+
+void Watchdog::State::stop(std::thread& thread) {
+  {
+    Lock lock(mutex_);
+    stop_ = true;
+    wake_.notify_all();
+    const auto asked_to_stop = Clock::now();
+    const auto is_mute = [&] {
+      return in_store_ && Clock::now() - std::max(asked_, asked_to_stop) >= kFarewellLimit;
+    };
+    while (!finished_ && !is_mute()) news_.wait_for(lock, std::chrono::milliseconds(10));
+    if (!finished_) {
+      thread.detach();
+      return;
+    }
+  }
+  thread.join();
+}
+
+}  // namespace lockstep

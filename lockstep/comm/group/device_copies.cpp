@@ -1,0 +1,81 @@
+#include <lockstep/comm/group/device_copies.h>
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// One stream for each device is enough: what is copied there is in the order of the calls anyway.
+c10::Stream copy_stream_of(torch::Device device) {
+  static std::mutex mutex;
+  static std::map<std::pair<torch::DeviceType, torch::DeviceIndex>, c10::Stream> streams;
+  const std::scoped_lock lock(mutex);
+  const auto found = streams.find({device.type(), device.index()});
+  if (found != streams.end()) return found->second;
+  const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  streams.emplace(std::pair(device.type(), device.index()), stream);
+  return stream;
+}
+
+c10::Stream current_stream_of(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+void set_current_device(torch::Device device) {
+  if (device.is_cpu() || !device.has_index()) return;
+  const bool is_known = c10::impl::hasDeviceGuardImpl(device.type());
+  const int count = is_known ? c10::impl::VirtualGuardImpl(device.type()).deviceCount() : 0;
+  if (device.index() >= count) {
+    throw ConfigError(lockstep::str("device ", device, " is not there: this process sees ", count,
+                                    " of its type; choose one of them, or the CPU"));
+  }
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
+c10::Event start_copies_to_host(const TensorPairs& copies) {
+  const torch::NoGradGuard no_grad;
+  const torch::Device device = copies.front().second.device();
+  const c10::Stream own = copy_stream_of(device);
+  c10::Event computed(device.type());
+  computed.record(current_stream_of(device));
+  computed.block(own);
+  const c10::StreamGuard guard(own);
+  for (const auto& [host, source] : copies) {
+    // Tensors of one call nearly always are on one device. Another one's stream knows nothing of
+    // this event, so its copy is over when it returns.
+    torch::Tensor(host).copy_(source.detach(), /*non_blocking=*/source.device() == device);
+  }
+  c10::Event arrived(device.type());
+  arrived.record(own);
+  return arrived;
+}
+
+std::optional<c10::Event> copy_results(const TensorPairs& copies) {
+  const torch::NoGradGuard no_grad;
+  std::optional<torch::Device> device;
+  for (const auto& [target, source] : copies) {
+    const bool queues = !target.is_cpu() && source.is_cpu() && source.is_pinned() &&
+                        (!device || *device == target.device());
+    if (queues) device = target.device();
+    torch::Tensor(target).copy_(source, /*non_blocking=*/queues);
+  }
+  if (!device) return std::nullopt;
+  c10::Event arrived(device->type());
+  arrived.record(current_stream_of(*device));
+  return arrived;
+}
+
+void let_stream_wait(const c10::Event& event) {
+  event.block(current_stream_of(event.device()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#include <lockstep/comm/group/group_work.h>
+
+#include <lockstep/comm/call/stream_ordered.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// Lets the log hear how a Work ends that goes on after its wait. False where it does not.
+bool tell_later(Work& work, const std::shared_ptr<CallLog>& log, FlightRecorder::Id id) {
+  auto* const stream_ordered = dynamic_cast<StreamOrdered*>(&work);
+  if (stream_ordered == nullptr) return false;
+  stream_ordered->on_end([log, id](const std::exception_ptr& error) {
+    error ? log->failed_unseen(id, error) : log->completed(id, -1);
+  });
+  return true;
+}
+
+}  // namespace
+
+GroupWork::GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
+                     FlightRecorder::Id id, bool runs_on_stream)
+    : work_(std::move(work)),
+      copies_(std::move(copies)),
+      log_(std::move(log)),
+      id_(id),
+      log_hears_later_(runs_on_stream && tell_later(*work_, log_, id_)) {}
+
+void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
+  // What goes on in a stream has not ended by its first wait, and each caller's stream must wait.
+  const auto wait_again = [&] {
+    if (log_hears_later_) work_->wait(timeout);
+  };
+  if (has_ended()) return wait_again();
+  std::unique_lock turn(work_mutex_, std::defer_lock);
+  if (!timeout) turn.lock();
+  if (timeout && !turn.try_lock_for(Deadline(*timeout).remaining())) {
+    throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
+                                     " s while another thread waits for the same operation"));
+  }
+  if (has_ended()) return wait_again();  // another thread may have waited meanwhile
+  try {
+    work_->wait(timeout);
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  if (const auto failure = finish()) std::rethrow_exception(failure);
+}
+
+// Throws the error of an operation that has failed.
+bool GroupWork::has_ended() {
+  const std::scoped_lock lock(mutex_);
+  if (state_ == State::kFailed) std::rethrow_exception(error_);
+  if (arrived_) let_stream_wait(*arrived_);
+  return state_ == State::kDone;
+}
+
+bool GroupWork::is_completed() {
+  if (is_known()) return true;
+  const std::unique_lock turn(work_mutex_, std::try_to_lock);
+  if (!turn) return false;  // somebody waits for it just now
+  if (is_known()) return true;
+  if (!work_->is_completed()) return false;
+  if (auto failure = work_->error()) fail(std::move(failure));
+  finish();
+  return true;
+}
+
+std::exception_ptr GroupWork::error() const {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::kDone || !log_hears_later_) return error_;
+  }
+  return work_->error();
+}
+
+// The first wait of what goes on in a stream of a device does not tell how it ends.
+bool GroupWork::is_known() const {
+  const std::scoped_lock lock(mutex_);
+  return state_ == State::kFailed || (state_ == State::kDone && !log_hears_later_);
+}
+
+// A second thread that waits returns after the copies of the first.
+std::exception_ptr GroupWork::finish() {
+  const std::scoped_lock lock(mutex_);
+  if (state_ != State::kRunning) return error_;
+  if (!copies_.empty()) {
+    try {
+      arrived_ = copy_results(copies_);
+    } catch (...) {
+      error_ = log_->failed(id_, std::current_exception());
+      state_ = State::kFailed;
+      return error_;
+    }
+    copies_.clear();
+  }
+  if (!log_hears_later_) log_->completed(id_, work_->source_rank());
+  state_ = State::kDone;
+  return nullptr;
+}
+
+void GroupWork::fail(std::exception_ptr error) {
+  const std::scoped_lock lock(mutex_);
+  if (state_ != State::kRunning) return;
+  error_ = log_->failed(id_, std::move(error));
+  state_ = State::kFailed;
+}
+
+void WorkList::wait(std::optional<std::chrono::milliseconds> timeout) {
+  if (!timeout) {
+    for (const auto& work : works_) work->wait();
+    return;
+  }
+  const Deadline deadline(*timeout);
+  for (const auto& work : works_) {
+    work->wait(std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
+  }
+}
+
+bool WorkList::is_completed() {
+  bool all = true;
+  for (const auto& work : works_) all = work->is_completed() && all;
+  return all;
+}
+
+std::exception_ptr WorkList::error() const {
+  for (const auto& work : works_) {
+    if (auto failure = work->error()) return failure;
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep

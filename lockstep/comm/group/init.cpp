@@ -1,0 +1,95 @@
+#include <atomic>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <lockstep/comm/group/call_log.h>
+#include <lockstep/comm/group/connect.h>
+#include <lockstep/comm/group/device_copies.h>
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/comm/rendezvous/rendezvous.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/open_files.h>
+
+namespace lockstep {
+namespace {
+
+// A group of two ranks needs at most 24 open files on each rank. Rank 0's store has a connection to
+// each rank, and so has Gloo.
+constexpr int kOpenFiles = 32;
+constexpr int kOpenFilesPerRank = 2;
+
+// A process has one environment, and one place in it. It can be tried again after a failure, unless
+// a launcher's store keeps what the failed attempt left there.
+class Claim {
+ public:
+  explicit Claim(const WorkerEnvironment& environment) : lasts_(environment.agent_store) {
+    State free = State::kFree;
+    if (state().compare_exchange_strong(free, State::kJoined)) return;
+    if (free == State::kFailed) {
+      throw ConfigError(
+          "init_process_group: this process has failed to join its group, and the launcher's store "
+          "keeps what it left there; end all ranks and let the launcher start them again");
+    }
+    throw ConfigError(
+        "init_process_group: this process has joined its group already; keep a copy of that "
+        "ProcessGroup, copies share it");
+  }
+  ~Claim() {
+    if (!joined_) state() = lasts_ ? State::kFailed : State::kFree;
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  void joined() { joined_ = true; }
+
+ private:
+  enum class State { kFree, kJoined, kFailed };
+  static std::atomic<State>& state() {
+    static std::atomic<State> state = State::kFree;
+    return state;
+  }
+
+  const bool lasts_;
+  bool joined_ = false;
+};
+
+}  // namespace
+
+ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  check_options(options);
+  set_current_device(options.device);
+  const auto found = options.environment ? options.environment : worker_environment();
+  const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
+  const Profile own = own_profile(options, environment.rank, "world");
+  Membership membership{.name = own.label,
+                        .rank = environment.rank,
+                        .size = environment.world_size,
+                        .local_rank = environment.local_rank,
+                        .local_size = environment.local_world_size,
+                        .profiles = {own},
+                        .options = options,
+                        .progress = std::make_shared<Progress>()};
+  membership.world_ranks.resize(static_cast<std::size_t>(environment.world_size));
+  std::iota(membership.world_ranks.begin(), membership.world_ranks.end(), 0);
+  membership.recorder = std::make_shared<FlightRecorder>(environment.rank, environment.world_size);
+  membership.foreign_store = environment.agent_store;
+  std::optional<Claim> claim;
+  if (!options.environment) claim.emplace(environment);
+  if (environment.world_size > 1) {
+    require_open_files(kOpenFiles + kOpenFilesPerRank * environment.world_size,
+                       lockstep::str("init_process_group: a group of ", environment.world_size, " ranks"));
+    Meeting meeting = rendezvous(environment, options.timeout, host_timeout(options));
+    membership.exchange = std::move(meeting.exchange);
+    membership.own_address = std::move(meeting.own_address);
+    membership.profiles = exchange_profiles(*membership.exchange, own);
+    tell_of_shared_devices(membership.profiles, environment.rank);
+  }
+  membership.options.flight_recorder_directory =
+      flight_recorder_directory(options.flight_recorder_directory, job_name(membership.profiles));
+  ProcessGroup group = connect(std::move(membership));
+  if (claim) claim->joined();
+  return group;
+}
+
+}  // namespace lockstep

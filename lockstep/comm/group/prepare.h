@@ -1,0 +1,110 @@
+// From the tensors of a call to what a backend is given: checked, flat, and with what is left to do
+// at its end.
+//
+// Tensors that a backend can use where they lie are used there. A call that keeps the shape of its
+// one tensor (all_reduce, broadcast, reduce) takes a contiguous or channels_last tensor as the
+// memory it is; the shape that ranks compare then has the sizes in the order of memory, so that
+// [2, 3, 4, 5] in channels_last is "2x4x5x3", on all ranks. Every other call and tensor means
+// elements in their logical order. What has gaps or another order, is in pieces that do not follow
+// each other, or is on a GPU that the backend cannot reach, goes through a copy.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/comm/call/collective.h>
+#include <lockstep/comm/group/device_copies.h>
+
+namespace lockstep {
+
+/// A checked call. Of send and recv: `input`, or `output`, and the peer in description.root.
+struct Prepared {
+  Collective call;
+  /// Before the operation starts each first, in pinned host memory, is filled from its second, on a
+  /// device. Left to the caller, which need not block for it.
+  TensorPairs loads;
+  /// At the end of the operation each first is filled from its second.
+  TensorPairs copies;
+};
+
+/// Which tensors a group takes, and as whom it complains.
+struct PrepareOptions {
+  enum class Memory {
+    kAny,   ///< a group of one: wherever they are
+    kHost,  ///< CPU; those of a GPU, or of the type of `device`, are copied through pinned memory
+    kCuda,  ///< on `device`
+  };
+  int rank = 0;
+  int size = 1;
+  int world_rank = 0;  ///< for messages
+  Memory memory = Memory::kHost;
+  torch::Device device = torch::kCPU;
+};
+
+/// Wrong arguments are a ConfigError: "rank 1: all_gather: outputs[2] has shape [3], expected [4]
+/// like the input". Immutable; safe to use from several threads.
+class Prepare {
+ public:
+  using Tensor = torch::Tensor;
+  using Tensors = std::vector<Tensor>;
+  using Splits = std::vector<std::int64_t>;
+
+  explicit Prepare(const PrepareOptions& options) : options_(options) {}
+
+  Prepared barrier() const;
+  Prepared all_reduce(const Tensor& tensor, ReduceOp op, Algorithm algorithm) const;
+  Prepared broadcast(const Tensor& tensor, int root) const;
+  Prepared reduce(const Tensor& tensor, int root, ReduceOp op) const;
+  Prepared all_gather(const Tensors& outputs, const Tensor& input) const;
+  Prepared all_gather_into_tensor(const Tensor& output, const Tensor& input) const;
+  Prepared gather(const Tensor& input, const Tensors& outputs, int root) const;
+  Prepared scatter(const Tensor& output, const Tensors& inputs, int root) const;
+  Prepared reduce_scatter(const Tensor& output, const Tensors& inputs, ReduceOp op) const;
+  Prepared reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op) const;
+  Prepared all_to_all(const Tensors& outputs, const Tensors& inputs) const;
+  Prepared all_to_all_single(const Tensor& output, const Tensor& input, const Splits& output_splits,
+                             const Splits& input_splits) const;
+  /// One call for each type of tensor.
+  std::vector<Prepared> all_reduce_coalesced(const Tensors& tensors, ReduceOp op) const;
+  std::vector<Prepared> broadcast_coalesced(const Tensors& tensors, int root) const;
+  Prepared send(const Tensor& tensor, int destination, int tag) const;
+  Prepared recv(const Tensor& tensor, std::optional<int> source, int tag) const;
+
+  void check_root(const char* call, int root) const;
+
+ private:
+  template <class... Values>
+  [[noreturn]] void fail(const char* call, const Values&... values) const;
+  void check_tensor(const char* call, const char* name, const Tensor& tensor, int index = -1) const;
+  void check_written(const char* call, const char* name, const Tensor& tensor,
+                     int index = -1) const;
+  void check_reducible(const char* call, torch::ScalarType type, ReduceOp op) const;
+  void check_list(const char* call, const char* name, const Tensors& list, const Tensor& like,
+                  const char* like_name) const;
+  void check_types(const char* call, const Tensor& output, const Tensor& input) const;
+  void check_peer(const char* call, int peer, int tag) const;
+  void describe_splits(const char* call, Collective& collective) const;
+  std::int64_t check_splits(const char* call, const char* name, const Tensor& tensor,
+                            const Splits& splits, Splits& elements) const;
+
+  bool staged(const Tensor& tensor) const {
+    return options_.memory == PrepareOptions::Memory::kHost && !tensor.is_cpu();
+  }
+  torch::TensorOptions scratch_options(const Tensor& tensor) const;
+  Prepared in_place(CallKind kind, const Tensor& tensor) const;
+  void fill(const Tensor& scratch, const Tensor& tensor, Prepared& prepared) const;
+  Tensor read(const Tensor& tensor, Prepared& prepared) const;
+  Tensor read_list(const Tensors& list, Prepared& prepared) const;
+  void only_root_gives(Prepared& prepared, int root) const;
+  Tensor write(const Tensor& tensor, Prepared& prepared) const;
+  Tensor write_list(const Tensors& list, Prepared& prepared) const;
+  std::vector<Prepared> coalesced(CallKind kind, const char* call, const Tensors& tensors) const;
+
+  PrepareOptions options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// Private to prepare*.cpp: how a wrong argument is reported.
+#pragma once
+
+#include <lockstep/comm/group/prepare.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+template <class... Values>
+void Prepare::fail(const char* call, const Values&... values) const {
+  throw ConfigError(lockstep::str("rank ", options_.world_rank, ": ", call, ": ", values...));
+}
+
+}  // namespace lockstep

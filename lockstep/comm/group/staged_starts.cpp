@@ -1,0 +1,198 @@
+#include <lockstep/comm/group/staged_starts.h>
+
+#include <thread>
+#include <utility>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// A copy takes tens of microseconds at least. While a device computes for longer, the processor
+// belongs to others.
+constexpr std::chrono::microseconds kBusyWait{100};
+constexpr std::chrono::microseconds kStagingPause{50};
+
+std::string entry_failure(const StagedStarts::Call& call, const std::exception& error) {
+  return lockstep::str(call.name, " cannot be copied to the host: ", first_line(error));
+}
+
+}  // namespace
+
+// A call that has started is its transport's Work.
+class StagedStarts::Handle final : public Work {
+ public:
+  Handle(std::shared_ptr<StagedStarts> queue, const Call& call)
+      : queue_(std::move(queue)),
+        timeout_(call.timeout),
+        name_(call.name),
+        check_(call.check),
+        abort_(call.abort),
+        owner_(call.owner) {}
+
+  void started(std::shared_ptr<Work> work, std::exception_ptr error) {
+    const std::scoped_lock lock(mutex_);
+    if (has_started_) return;
+    has_started_ = true;
+    work_ = std::move(work);
+    error_ = std::move(error);
+  }
+
+  void wait(std::optional<std::chrono::milliseconds> timeout) override {
+    const Deadline deadline(timeout.value_or(timeout_));
+    wait_for_start(deadline, timeout.value_or(timeout_));
+    const auto [work, error] = state();
+    if (error) std::rethrow_exception(error);
+    using std::chrono::milliseconds;
+    work->wait(timeout ? std::optional(std::chrono::ceil<milliseconds>(deadline.remaining()))
+                       : std::nullopt);
+    release();
+  }
+
+  bool is_completed() override {
+    queue_->advance();
+    if (!has_started()) return false;
+    const auto [work, error] = state();
+    if (work && !work->is_completed()) return false;
+    release();
+    return true;
+  }
+
+  std::exception_ptr error() const override {
+    const auto [work, error] = state();
+    return work ? work->error() : error;
+  }
+
+  int source_rank() const override {
+    const auto work = state().first;
+    return work ? work->source_rank() : -1;
+  }
+
+ private:
+  bool has_started() const {
+    const std::scoped_lock lock(mutex_);
+    return has_started_;
+  }
+
+  std::pair<std::shared_ptr<Work>, std::exception_ptr> state() const {
+    const std::scoped_lock lock(mutex_);
+    return {work_, error_};
+  }
+
+  void wait_for_start(const Deadline& deadline, std::chrono::milliseconds timeout) {
+    auto last_moved = Clock::now();
+    while (!has_started()) {
+      bool moved = queue_->advance();
+      if (has_started()) return;
+      if (queue_->progress_) moved = queue_->progress_->advance(queue_.get()) || moved;
+      if (moved) {
+        last_moved = Clock::now();
+      } else if (deadline.expired()) {
+        const std::string reason =
+            lockstep::str(name_, " has not reached the host after ", static_cast<double>(timeout.count()) / 1e3,
+                          " s: earlier work of the device has not ended");
+        abort_(reason);
+        started(nullptr, std::make_exception_ptr(TimeoutError(reason)));
+      } else if (Clock::now() - last_moved < kBusyWait) {
+        std::this_thread::yield();
+      } else {
+        end_with_group();
+        std::this_thread::sleep_for(kStagingPause);
+      }
+    }
+  }
+
+  void end_with_group() {
+    try {
+      if (check_) check_();
+    } catch (...) {
+      started(nullptr, std::current_exception());
+    }
+  }
+
+  void release() {
+    const std::scoped_lock lock(mutex_);
+    owner_.reset();
+    abort_ = nullptr;
+  }
+
+  const std::shared_ptr<StagedStarts> queue_;
+  const std::chrono::milliseconds timeout_;
+  const std::string name_;
+  const std::function<void()> check_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::function<void(const std::string&)> abort_;
+  std::shared_ptr<const void> owner_;
+  bool has_started_ = false;
+  std::shared_ptr<Work> work_;
+  std::exception_ptr error_;
+};
+
+std::shared_ptr<Work> StagedStarts::push(Call call) {
+  std::call_once(joins_progress_, [&] {
+    if (progress_) progress_->add(weak_from_this());
+  });
+  auto handle = std::make_shared<Handle>(shared_from_this(), call);
+  auto entry = std::make_shared<Entry>();
+  try {
+    if (!call.loads.empty()) entry->arrived = start_copies_to_host(call.loads);
+  } catch (const std::exception& error) {
+    const std::string reason = entry_failure(call, error);
+    call.abort(reason);
+    throw CommError(reason);
+  }
+  call.owner.reset();  // the handle has it
+  entry->call = std::move(call);
+  entry->handle = handle;
+  {
+    const std::scoped_lock lock(mutex_);
+    entries_.push_back(std::move(entry));
+    waiting_.fetch_add(1, std::memory_order_release);
+  }
+  advance();
+  return handle;
+}
+
+bool StagedStarts::advance() noexcept {
+  if (empty() || is_starting_.exchange(true, std::memory_order_acquire)) return false;
+  bool moved = false;
+  while (const auto entry = take_first_ready()) {
+    moved = true;
+    std::shared_ptr<Work> work;
+    std::exception_ptr error;
+    try {
+      work = entry->call.start();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // The caller may have dropped the handle: the operation goes on, for the sake of the peers.
+    if (const auto handle = entry->handle.lock()) handle->started(std::move(work), error);
+    waiting_.fetch_sub(1, std::memory_order_release);
+  }
+  is_starting_.store(false, std::memory_order_release);
+  return moved;
+}
+
+std::shared_ptr<StagedStarts::Entry> StagedStarts::take_first_ready() {
+  const std::scoped_lock lock(mutex_);
+  if (entries_.empty()) return nullptr;
+  const auto& arrived = entries_.front()->arrived;
+  std::string failure;
+  try {
+    if (arrived && !arrived->query()) return nullptr;
+  } catch (const std::exception& error) {
+    failure = entry_failure(entries_.front()->call, error);
+  }
+  auto entry = std::move(entries_.front());
+  if (!failure.empty()) {
+    entry->call.start = [failure, abort = entry->call.abort]() -> std::shared_ptr<Work> {
+      abort(failure);
+      throw CommError(failure);
+    };
+  }
+  entries_.pop_front();
+  return entry;
+}
+
+}  // namespace lockstep

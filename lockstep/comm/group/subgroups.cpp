@@ -1,0 +1,119 @@
+#include <lockstep/comm/group/process_group.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/group/choose_backend.h>
+#include <lockstep/comm/group/connect.h>
+#include <lockstep/comm/group/group_impl.h>
+#include <lockstep/core/environment.h>
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const {
+  const std::string& backend_wanted = wanted ? *wanted : membership.options.backend;
+  return backend->name() == "nccl" && (backend_wanted == "nccl" || backend_wanted == "auto") &&
+         !environment_flag("LOCKSTEP_NCCL_NO_SPLIT");
+}
+
+ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
+                                            const std::vector<int>& members, int color,
+                                            const std::optional<std::string>& wanted) {
+  Membership child;
+  child.name = membership.name + "/" + name;
+  child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) -
+                                members.begin());
+  child.size = static_cast<int>(members.size());
+  child.world_ranks = membership.named(members);
+  for (const int member : members) {
+    child.profiles.push_back(membership.profiles[static_cast<std::size_t>(member)]);
+  }
+  child.find_local_place();
+  child.own_address = membership.own_address;
+  child.foreign_store = membership.foreign_store;
+  child.options = membership.options;
+  if (wanted) {
+    child.options.backend = *wanted;
+  } else if (child.options.backend == "hierarchical") {
+    child.options.backend = "auto";  // its members may be on one host, or each on its own
+  }
+  child.progress = membership.progress;
+  child.recorder = membership.recorder;
+  child.check = [parent = backend] { parent->throw_if_ended(); };
+  if (splits(wanted)) {
+    if (becomes_nccl(child.options.backend, child.profiles)) {
+      child.parent = backend;
+      child.color = color;
+    } else {
+      nccl::leave_split(*backend, membership.options.device);
+    }
+  }
+  if (child.size > 1) {
+    auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
+                                                        membership.exchange->store_pointer());
+    child.exchange.emplace(std::move(store), child.rank, child.size, child.options.timeout,
+                           child.world_ranks);
+  }
+  return connect(std::move(child));
+}
+
+std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
+                                                    const std::optional<std::string>& backend) {
+  const int own = impl_->membership.world_rank();
+  ProcessGroupOptions wanted = impl_->membership.options;
+  if (backend) wanted.backend = *backend;
+  check_options(wanted, lockstep::str("rank ", own, ": new_group"));
+  if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size() || !seen.insert(rank).second) {
+      throw ConfigError(lockstep::str("rank ", own,
+                                      ": new_group: ranks must be different and from 0 to ",
+                                      size() - 1, ", got ", join(ranks)));
+    }
+  }
+  const auto told = impl_->tell("new_group", join(ranks) + (backend ? " over " + *backend : ""));
+  for (std::size_t rank = 1; rank < told.size(); ++rank) {
+    if (told[rank] == told[0]) continue;
+    throw ConfigError(lockstep::str("new_group: rank ", world_ranks()[rank], " gave ranks ",
+                                    told[rank], ", rank ", world_ranks()[0], " gave ", told[0],
+                                    "; give all the same"));
+  }
+  const std::string name = lockstep::str(impl_->next_child());
+  const bool splits = impl_->splits(backend);
+  if (splits) barrier();  // none of our operations may be under way meanwhile
+  if (seen.contains(rank())) return impl_->make_child(name, ranks, /*color=*/0, backend);
+  if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
+  return std::nullopt;
+}
+
+std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
+  const auto told = impl_->tell("split", lockstep::str(color, ' ', key));
+  std::vector<std::tuple<int, int>> places;  // (key, rank) of those of our color
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    int its_color = 0;
+    int its_key = 0;
+    std::istringstream(told[rank]) >> its_color >> its_key;
+    if (its_color == color) places.emplace_back(its_key, static_cast<int>(rank));
+  }
+  std::sort(places.begin(), places.end());
+  const std::string name = lockstep::str(impl_->next_child(), '.', color);
+  const bool splits = impl_->splits(std::nullopt);
+  if (splits) barrier();
+  if (color < 0) {
+    if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
+    return std::nullopt;
+  }
+  std::vector<int> members;
+  for (const auto& [its_key, rank] : places) members.push_back(rank);
+  return impl_->make_child(name, members, color);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include <lockstep/comm/rendezvous/rendezvous.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include <lockstep/comm/store/network.h>
+#include <lockstep/comm/rendezvous/secret.h>
+#include <lockstep/comm/rendezvous/secret_store.h>
+#include <lockstep/comm/store/server.h>
+#include <lockstep/comm/rendezvous/store_client.h>
+#include <lockstep/comm/waiting/wait_notice.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kRollCall = "roll call";
+
+// Writing to the connection of a dead peer raises SIGPIPE, whose default is to end the process
+// without a word; ignored, the write fails and becomes a CommError. Python does the same at its
+// start.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
+bool on_several_hosts(const WorkerEnvironment& environment) {
+  return environment.local_world_size < environment.world_size;
+}
+
+// The server closes the descriptor it gets, so it gets a copy. The original stays open for another
+// attempt.
+int duplicate(int listen_fd) {
+  const int copy = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) throw CommError(str("cannot duplicate a socket: ", errno_text(errno)));
+  return copy;
+}
+
+// One rank of each host says which store it waits for. Rank 1 says it, too, in case rank 0 is
+// missing on its host.
+std::function<void()> notice_of(const WorkerEnvironment& environment,
+                                std::chrono::milliseconds timeout) {
+  if (environment.local_rank != 0 && environment.rank != 1) return {};
+  return [environment, timeout, notice = std::make_shared<WaitNotice>()] {
+    notice->look(timeout, [&] {
+      return str("rank ", environment.rank, " waits for the store at ", environment.master_addr, ":",
+                 environment.master_port,
+                 environment.agent_store ? ", which the launcher serves" : ", which rank 0 serves");
+    });
+  };
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environment,
+                                              std::chrono::milliseconds timeout,
+                                              std::chrono::milliseconds host_timeout) {
+  tcp_store::ConnectionOptions options{.who = str("rank ", environment.rank),
+                                       .host = environment.master_addr,
+                                       .port = environment.master_port,
+                                       .timeout = timeout,
+                                       .host_timeout = host_timeout,
+                                       .meanwhile = notice_of(environment, timeout)};
+  std::shared_ptr<tcp_store::Server> server;
+  if (environment.rank == 0 && !environment.agent_store) {
+    int listen_fd = -1;
+    if (environment.listen_fd) {
+      listen_fd = duplicate(*environment.listen_fd);
+    } else {
+      const std::string address = meeting_address(options.host, on_several_hosts(environment));
+      listen_fd = listen_on(address, environment.master_port);
+      options.host = address == kAnyAddress ? "127.0.0.1" : address;
+    }
+    options.port = bound_port(listen_fd);
+    server = std::make_shared<tcp_store::Server>(listen_fd);
+  }
+  return c10::make_intrusive<StoreClient>(std::move(options), std::move(server));
+}
+
+// Without a secret the port asks nobody who he is. A launcher's own store is as open to strangers
+// as the launcher made it: there we can only warn.
+void require_secret(const WorkerEnvironment& environment) {
+  if (job_secret() ||
+      !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {
+    return;
+  }
+  const std::string reason =
+      str("whoever reaches the meeting point ", environment.master_addr, ":",
+          environment.master_port, " could join this job; start all ranks with the same "
+          "LOCKSTEP_SECRET in their environment (made once, by: openssl rand -hex 32)");
+  if (!environment.agent_store) throw ConfigError(reason);
+  if (environment.rank == 0) log_warning(reason);
+}
+
+// "7 greeting": the rank of the first group, which the others may not know, goes before. Not proven
+// by the secret: it only serves messages.
+std::vector<int> take_names(std::vector<std::string>& greetings) {
+  std::vector<int> names;
+  for (std::string& greeting : greetings) {
+    int name = static_cast<int>(names.size());
+    const char* const end = greeting.data() + greeting.size();
+    const char* const rest = std::from_chars(greeting.data(), end, name).ptr;
+    greeting.erase(0, static_cast<std::size_t>(rest - greeting.data()) + (rest == end ? 0 : 1));
+    names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                           std::chrono::milliseconds timeout, int world_rank,
+                           TextExchange::Check meanwhile) {
+  ignore_broken_pipes();
+  const auto secret = job_secret();
+  TextExchange open(store, rank, size, timeout);
+  if (world_rank != rank) open.call_me(world_rank);
+  open.meanwhile(meanwhile);
+  open.announce_waits(true);
+  const std::string mine = str(size);
+  const std::string agreed = open.store().compareSet("world_size", "", mine);
+  if (agreed != mine) {
+    open.refuse(kRollCall,
+                str("rank ", world_rank, " was started with a world of ", mine,
+                    " ranks, the others with ", agreed, " (WORLD_SIZE)"));
+  }
+  if (open.store().add(str("rank/", rank), 1) != 1) {
+    open.refuse(kRollCall,
+                str("rank ", world_rank, " is there twice: two processes have the same RANK"));
+  }
+  auto greetings = open.exchange(kRollCall, str(world_rank, ' ', secret_greeting(secret)));
+  open.rename(take_names(greetings));
+  const auto key = prove_secret(open, greetings, secret);
+  if (!key) return open;
+  TextExchange hidden(c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout,
+                      open.world_ranks());
+  hidden.meanwhile(std::move(meanwhile));
+  hidden.announce_waits(true);
+  return hidden;
+}
+
+c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
+                                                 int restart_count) {
+  return c10::make_intrusive<c10d::PrefixStore>(str("lockstep/", restart_count), std::move(store));
+}
+
+std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
+                              bool several_hosts) {
+  const std::string route = local_address_towards(meeting_host, port);
+  // On rank 0's host the way to a name that means loopback there is loopback.
+  const std::string address =
+      resolve_address(meeting_host) == route ? meeting_address(meeting_host, several_hosts) : route;
+  if (address == kAnyAddress) {
+    throw ConfigError(str("this host has several addresses, and none leads to MASTER_ADDR=",
+                          meeting_host, "; give an address instead of a name"));
+  }
+  return address;
+}
+
+Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds host_timeout) {
+  ignore_broken_pipes();
+  require_secret(environment);
+  try {
+    auto ours = store_of_attempt(connect_store(environment, timeout, host_timeout),
+                                 environment.restart_count);
+    TextExchange exchange = call_the_roll(std::move(ours), environment.rank,
+                                          environment.world_size, timeout, environment.rank);
+    if (environment.listen_fd && environment.rank == 0) close(*environment.listen_fd);
+    return {std::move(exchange), address_for_peers(environment.master_addr, environment.master_port,
+                                                   on_several_hosts(environment))};
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CommError(str("rank ", environment.rank, " lost the store at ", environment.master_addr,
+                        ":", environment.master_port, " (did rank 0 end?): ", first_line(error)));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,304 @@
+#include <lockstep/comm/store/network.h>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+namespace {
+
+// A connection that is half open for longer is given up and tried again.
+constexpr std::chrono::seconds kConnectAttempt{5};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Address resolve(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* results = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &results);
+  if (code != 0) throw CommError(str("cannot resolve the host '", host, "': ", gai_strerror(code)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(results, &freeaddrinfo);
+  // PyTorch prefers IPv4 where a name has both, and its store must meet ours.
+  const addrinfo* chosen = results;
+  for (const addrinfo* each = results; each != nullptr; each = each->ai_next) {
+    if (each->ai_family == AF_INET) {
+      chosen = each;
+      break;
+    }
+  }
+  Address address;
+  std::memcpy(&address.storage, chosen->ai_addr, chosen->ai_addrlen);
+  address.length = static_cast<socklen_t>(chosen->ai_addrlen);
+  return address;
+}
+
+std::string to_text(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+class Socket {
+ public:
+  Socket(int family, int type) : fd_(socket(family, type | SOCK_CLOEXEC, 0)) {
+    if (fd_ < 0) throw CommError(str("cannot make a socket: ", errno_text(errno)));
+  }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// 0, ETIMEDOUT at the deadline, or why this process cannot wait. A signal does not end the wait.
+int wait_until_writable(int fd, const Deadline& deadline) {
+  for (;;) {
+    pollfd polled{fd, POLLOUT, 0};
+    const auto left = std::min(std::chrono::ceil<Milliseconds>(deadline.remaining()),
+                               Milliseconds(std::chrono::hours(1)));
+    const int count = poll(&polled, 1, static_cast<int>(left.count()));
+    if (count > 0) return 0;
+    if (count < 0 && errno != EINTR) return errno;
+    if (deadline.expired()) return ETIMEDOUT;
+  }
+}
+
+// One attempt; 0 with a connected socket, or why it failed.
+int try_connect(const Address& address, const Deadline& deadline, int& connected) {
+  Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
+  int error = 0;
+  if (connect(connection.get(), address.get(), address.length) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    if ((error = wait_until_writable(connection.get(), deadline)) != 0) return error;
+    socklen_t length = sizeof(error);
+    getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+  if (error == 0 && is_own_end(connection.get())) return ECONNREFUSED;
+  if (error == 0) connected = connection.release();
+  return error;
+}
+
+}  // namespace
+
+std::string resolve_address(const std::string& host) {
+  const Address address = resolve(host, 0);
+  return to_text(address.get(), address.length);
+}
+
+namespace {
+
+struct Interfaces {
+  bool has_address = false;          // whether the address asked for is among them
+  std::vector<std::string> others;   // IPv4 addresses beside loopback
+};
+
+Interfaces own_interfaces(const std::string& address) {
+  Interfaces found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::string text = to_text(
+        each->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    found.has_address = found.has_address || text == address;
+    if (family == AF_INET && (each->ifa_flags & IFF_LOOPBACK) == 0) found.others.push_back(text);
+  }
+  return found;
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string own_loopback() {
+  const auto can_bind = [](const char* host) {
+    try {
+      const Address address = resolve(host, 0);
+      const Socket probe(address.family(), SOCK_STREAM);
+      return bind(probe.get(), address.get(), address.length) == 0;
+    } catch (const CommError&) {
+      return false;  // a kernel without this family
+    }
+  };
+  return !can_bind("127.0.0.1") && can_bind("::1") ? "::1" : "127.0.0.1";
+}
+
+std::string meeting_address(const std::string& host, bool several_hosts) {
+  const std::string address = resolve_address(host);
+  const bool loopback_on_purpose = is_loopback(host) || !several_hosts;
+  if (is_loopback(address) && loopback_on_purpose) return address;
+  const Interfaces interfaces = own_interfaces(address);
+  if (is_loopback(address)) {
+    if (interfaces.others.size() == 1) return interfaces.others[0];
+  } else if (interfaces.has_address) {
+    return address;
+  }
+  log_warning("the meeting point ", host, " (", address,
+              ") is not an address of this host that others can reach; listening on all interfaces");
+  return kAnyAddress;
+}
+
+bool is_reached_from_outside(const std::string& host, bool several_hosts) {
+  if (is_loopback(host)) return false;
+  if (several_hosts) return true;
+  try {
+    return !is_loopback(resolve_address(host));
+  } catch (const CommError&) {
+    return true;
+  }
+}
+
+int listen_on(const std::string& host, std::uint16_t port) {
+  const Address address = resolve(host, port);
+  Socket listener(address.family(), SOCK_STREAM);
+  const int on = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), 1024) != 0) {
+    throw CommError(str("cannot listen on ", host, ":", port, ": ", errno_text(errno),
+                        errno == EADDRINUSE ? "; choose another port (MASTER_PORT)" : ""));
+  }
+  return listener.release();
+}
+
+int hold_port(const std::string& host) {
+  const Address address = resolve(host, 0);
+  Socket holder(address.family(), SOCK_STREAM);
+  if (bind(holder.get(), address.get(), address.length) != 0) {
+    throw CommError(str("cannot hold a port of ", host, ": ", errno_text(errno)));
+  }
+  return holder.release();
+}
+
+std::uint16_t bound_port(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    throw CommError(str("cannot tell the port of a socket: ", errno_text(errno)));
+  }
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+}
+
+bool is_own_end(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof(own);
+  socklen_t peer_length = sizeof(peer);
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+         own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+}
+
+std::string local_address_towards(const std::string& host, std::uint16_t port) {
+  const Address address = resolve(host, port);
+  // Connecting a datagram socket sends nothing; the kernel only chooses the route.
+  const Socket probe(address.family(), SOCK_DGRAM);
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (connect(probe.get(), address.get(), address.length) != 0 ||
+      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    throw CommError(str("no route to ", host, ": ", errno_text(errno)));
+  }
+  return to_text(reinterpret_cast<sockaddr*>(&storage), length);
+}
+
+int connect_to_listener(const std::string& host, std::uint16_t port,
+                        std::chrono::milliseconds timeout,
+                        const std::function<void()>& meanwhile) {
+  const Deadline deadline(timeout);
+  std::string reason;
+  do {
+    try {
+      // Again each time: the name of a host that just starts may not be known yet.
+      int connected = -1;
+      const Deadline attempt(std::min<Milliseconds>(
+          kConnectAttempt, std::chrono::ceil<Milliseconds>(deadline.remaining())));
+      const int error = try_connect(resolve(host, port), attempt, connected);
+      if (error == 0) {
+        const int on = 1;
+        setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        return connected;
+      }
+      reason = errno_text(error);
+    } catch (const CommError& error) {
+      reason = error.what();
+    }
+    if (meanwhile) meanwhile();
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(Milliseconds(20), deadline.remaining()));
+  } while (!deadline.expired());
+  throw TimeoutError(str("nobody listens at ", host, ":", port, " after ",
+                         static_cast<double>(timeout.count()) / 1e3, " s: ", reason,
+                         "; rank 0 must be started there (MASTER_ADDR, MASTER_PORT)"));
+}
+
+void limit_unacknowledged(int fd, std::chrono::milliseconds timeout) {
+  const int number = static_cast<int>(std::clamp<std::int64_t>(timeout.count(), 0, 1 << 30));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &number, sizeof(number));
+}
+
+void give_up_silent_host(int fd, std::chrono::milliseconds timeout) {
+  if (timeout.count() == 0) return;
+  const auto set = [fd](int level, int option, std::int64_t value) {
+    const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
+    setsockopt(fd, level, option, &number, sizeof(number));
+  };
+  // The first option covers data that is not acknowledged. Keepalive probes cover an idle
+  // connection.
+  limit_unacknowledged(fd, timeout);
+  const std::int64_t seconds = std::min<std::int64_t>(timeout.count() / 1000, 30'000);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout) {
+  try {
+    int connected = -1;
+    const int error = try_connect(resolve(host, port), Deadline(timeout), connected);
+    if (connected >= 0) close(connected);
+    // Any other error is local, as when no port is left, and says nothing about the other host.
+    return error != ETIMEDOUT && error != EHOSTUNREACH && error != ENETUNREACH;
+  } catch (const CommError&) {
+    // The error is local (no descriptor, or an unknown name); it says nothing about the other host.
+    return true;
+  }
+}
+
+}  // namespace lockstep

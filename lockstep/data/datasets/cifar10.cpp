@@ -1,0 +1,74 @@
+#include <lockstep/data/datasets/cifar10.h>
+
+#include <string>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/files/data_file.h>
+#include <lockstep/formats/cifar.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kSubfolder = "cifar-10-batches-bin";
+constexpr std::int64_t kRecordsPerFile = 10'000;
+// Twice a right file: what is only a little too large is for the parser to explain.
+constexpr std::size_t kMaximumCifarBytes = kRecordsPerFile * kCifarRecordBytes * 2;
+
+struct Description {
+  const char* name;
+  std::vector<std::string> files;
+};
+
+Description describe(Cifar10Split split) {
+  const auto batch = [](int number) { return str("data_batch_", number, ".bin"); };
+  switch (split) {
+    case Cifar10Split::kTrain:
+      return {"CIFAR-10 train", {batch(1), batch(2), batch(3), batch(4), batch(5)}};
+    case Cifar10Split::kTest:
+      return {"CIFAR-10 test", {"test_batch.bin"}};
+    case Cifar10Split::kTrainWithoutHeldOut:
+      return {"CIFAR-10 train without batch 5", {batch(1), batch(2), batch(3), batch(4)}};
+    case Cifar10Split::kHeldOut:
+      return {"CIFAR-10 held-out batch 5", {batch(5)}};
+  }
+  throw ConfigError("load_cifar10: unknown split");
+}
+
+}  // namespace
+
+ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
+  const Description description = describe(split);
+  const std::filesystem::path folder = folder_with(directory, kSubfolder, description.files.front());
+  std::vector<ImageShard> shards;
+  for (const std::string& name : description.files) {
+    const DataFile file = open_data_file(folder, name, kMaximumCifarBytes);
+    const CifarRecords records = parse_cifar10(file.bytes, kRecordsPerFile, file.path);
+    ImageShard shard;
+    shard.images = records.records + 1;
+    shard.image_stride = kCifarRecordBytes;
+    shard.labels = records.records;
+    shard.label_stride = kCifarRecordBytes;
+    shard.count = records.count;
+    shard.keep_alive = file.keep_alive;
+    shards.push_back(std::move(shard));
+  }
+  return ImageDataset(description.name, {3, kCifarSide, kCifarSide}, kCifar10Classes,
+                      std::move(shards),
+                      {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
+                       "ship", "truck"});
+}
+
+void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
+  const Description description = describe(split);
+  constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
+  for (const std::string& name : description.files) {
+    const DataSize file = data_file_size(folder_with(directory, kSubfolder, description.files.front()), name);
+    if (file.bytes != kExpectedBytes) {
+      throw DataError(str(file.path, ": holds ", file.bytes, " bytes, expected ", kExpectedBytes,
+                          " of ", kRecordsPerFile, " records; it is truncated or another's"));
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// CIFAR-10 in its binary version.
+#pragma once
+
+#include <filesystem>
+
+#include <lockstep/data/datasets/dataset.h>
+
+namespace lockstep {
+
+/// Which batches to read. Where the test images at hand are not the official ones, honest accuracy
+/// comes from training without batch 5 and evaluating on it.
+enum class Cifar10Split {
+  kTrain,                ///< data_batch_1 to 5, 50,000 images
+  kTest,                 ///< test_batch, 10,000 images
+  kTrainWithoutHeldOut,  ///< data_batch_1 to 4, 40,000 images
+  kHeldOut,              ///< data_batch_5, 10,000 images
+};
+
+/// Reads data_batch_N.bin or test_batch.bin from `directory` or its subfolder cifar-10-batches-bin,
+/// plain (mapped, not copied) or with .gz: 3x32x32, ten classes. DataError, naming the file, when
+/// one is missing, is not exactly 10,000 records, or holds a label above 9.
+ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split);
+
+/// Whether load_cifar10() is likely to succeed, without unpacking anything: DataError, naming the
+/// file, when one is missing or not the size of 10,000 records.
+void check_cifar10(const std::filesystem::path& directory, Cifar10Split split);
+
+}  // namespace lockstep

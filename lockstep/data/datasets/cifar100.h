@@ -1,0 +1,21 @@
+// CIFAR-100 in its binary version.
+#pragma once
+
+#include <filesystem>
+
+#include <lockstep/data/datasets/dataset.h>
+
+namespace lockstep {
+
+enum class Cifar100Labels {
+  kFine,    ///< 100 classes, as torchvision's CIFAR100 has
+  kCoarse,  ///< 20 superclasses of five each
+};
+
+/// Reads train.bin (50,000 images) or test.bin (10,000) from `directory` or its subfolder
+/// cifar-100-binary, plain (mapped, not copied) or with .gz: 3x32x32. DataError, naming the file,
+/// when it is missing, is not exactly that many records, or holds a label that does not exist.
+ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
+                           Cifar100Labels labels = Cifar100Labels::kFine);
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+#include <lockstep/data/datasets/image_folder.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/directory.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/formats/checksum.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 3> kReadable = {".jpg", ".jpeg", ".png"};
+constexpr std::array<std::string_view, 7> kUnreadable = {".bmp", ".gif",  ".pgm", ".ppm",
+                                                         ".tif", ".tiff", ".webp"};
+
+// A folder that holds images of a class itself.
+struct ImagesOfFolder {
+  std::string path;
+  std::int64_t label = 0;
+  std::vector<std::string> names;
+};
+
+// The checksum of the paths below a folder whose own path has `prefix` characters, with or without
+// a slash at its end.
+std::uint64_t fingerprint_of(std::size_t prefix, const std::vector<ImagesOfFolder>& folders) {
+  Checksum sum;
+  const auto add = [&sum](const std::string& text) {
+    sum.add(std::as_bytes(std::span(text)));
+    sum.add(std::as_bytes(std::span("", 1)));  // ends the text
+  };
+  for (const ImagesOfFolder& folder : folders) {
+    const std::size_t begin = folder.path.find_first_not_of('/', prefix);
+    add(folder.path.substr(std::min(begin, folder.path.size())));
+    for (const std::string& name : folder.names) add(name);
+  }
+  return sum.value();
+}
+
+// Names rather than paths: most fit into a string without memory of its own.
+class FolderSource final : public ImageSource {
+ public:
+  FolderSource(const fs::path& directory, std::vector<ImagesOfFolder> folders,
+               const ImageFolderOptions& options)
+      : options_(options), fingerprint_(fingerprint_of(directory.string().size(), folders)) {
+    for (ImagesOfFolder& folder : folders) {
+      for (std::string& name : folder.names) files_.push_back({std::move(name), folders_.size()});
+      folders_.push_back({std::move(folder.path), folder.label});
+    }
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    const File& file = files_[static_cast<std::size_t>(index)];
+    reader.open(str(folders_[file.folder].path, '/', file.name), options_.decoding,
+                options_.max_image_pixels);
+  }
+  std::int64_t label(std::int64_t index) const override {
+    return folders_[files_[static_cast<std::size_t>(index)].folder].label;
+  }
+  bool is_file(std::int64_t) const override { return true; }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  struct File {
+    std::string name;
+    std::size_t folder = 0;
+  };
+  struct Folder {
+    std::string path;
+    std::int64_t label = 0;
+  };
+
+  std::vector<File> files_;
+  std::vector<Folder> folders_;
+  ImageFolderOptions options_;
+  std::uint64_t fingerprint_;
+};
+
+// ".jpg" of "a.JPG"; none of a name that only begins with a dot.
+std::string_view extension_of(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos || dot == 0 ? std::string_view() : name.substr(dot);
+}
+
+bool equals_ignoring_case(std::string_view text, std::string_view lower) {
+  const auto to_lower = [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
+                    [&](char a, char b) { return to_lower(a) == b; });
+}
+
+template <class Extensions>
+bool has_extension(std::string_view name, const Extensions& extensions) {
+  const std::string_view extension = extension_of(name);
+  return std::any_of(
+      extensions.begin(), extensions.end(),
+      [&](std::string_view wanted) { return equals_ignoring_case(extension, wanted); });
+}
+
+// Appends the images of `folder` and of all folders below it.
+void collect(const std::string& folder, std::int64_t label, std::vector<ImagesOfFolder>& found) {
+  DirectoryNames names = list_directory(folder);
+  ImagesOfFolder images{folder, label, std::move(names.files)};
+  for (const std::string& name : images.names) {
+    if (has_extension(name, kUnreadable)) {
+      throw DataError(str(folder, '/', name, ": ", extension_of(name),
+                          " files are not read; convert it to PNG or JPEG, or move it away"));
+    }
+  }
+  std::erase_if(images.names,
+                [](const std::string& name) { return !has_extension(name, kReadable); });
+  if (!images.names.empty()) found.push_back(std::move(images));
+  for (const std::string& name : names.folders) collect(str(folder, '/', name), label, found);
+}
+
+// In the order of the folders' paths, as torchvision sorts what os.walk() gives.
+std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label) {
+  std::vector<ImagesOfFolder> found;
+  collect(folder, label, found);
+  if (found.empty()) throw DataError(str(folder, ": holds no .jpg, .jpeg or .png file"));
+  std::sort(found.begin(), found.end(), [](const ImagesOfFolder& a, const ImagesOfFolder& b) {
+    return a.path < b.path;
+  });
+  return found;
+}
+
+}  // namespace
+
+ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptions& options) {
+  OptionCheck("load_image_folder")
+      .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
+                static_cast<double>(kMaxImagePixelsLimit));
+  const std::vector<std::string> classes = list_directory(directory).folders;
+  if (classes.empty()) {
+    throw DataError(str(directory.string(), ": has no subfolders, of which each would be a class"));
+  }
+  std::vector<ImagesOfFolder> folders;
+  for (const std::string& name : classes) {
+    const std::int64_t label = &name - classes.data();
+    for (ImagesOfFolder& folder : images_of_class((directory / name).string(), label)) {
+      folders.push_back(std::move(folder));
+    }
+  }
+  const fs::path shown = directory.filename().empty() ? directory.parent_path() : directory;
+  return ImageDataset(str("images of ", shown.filename().string()), {3, 0, 0},
+                      static_cast<std::int64_t>(classes.size()),
+                      std::make_shared<const FolderSource>(directory, std::move(folders), options),
+                      classes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+#include <lockstep/data/datasets/packed_images.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/options.h>
+#include <lockstep/formats/pack.h>
+
+namespace lockstep {
+namespace {
+
+// One request for all of a record, where a disk has to be asked, rather than one for each page
+// that is met. Advice only: failure changes nothing.
+void read_ahead(std::span<const std::byte> bytes) {
+  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t first = begin / page * page;
+  madvise(reinterpret_cast<void*>(first), begin + bytes.size() - first, MADV_WILLNEED);
+}
+
+class PackSource final : public ImageSource {
+ public:
+  PackSource(const std::filesystem::path& path, const PackedImagesOptions& options)
+      : options_(options),
+        path_(path.string()),
+        file_(path),
+        reader_(file_.bytes(), path_),
+        seen_((static_cast<std::size_t>(reader_.size()) + 63) / 64) {}
+
+  const PackInfo& info() const { return reader_.info(); }
+  std::int64_t size() const override { return reader_.size(); }
+  std::int64_t label(std::int64_t index) const override { return reader_.label(index); }
+  bool is_file(std::int64_t) const override { return info().kind == PackKind::kFiles; }
+
+  void read(std::int64_t index, ImageReader& reader) const override {
+    check_length();
+    const PackRecord record = reader_.record(index);
+    reading_of_thread().bytes += record.bytes.size();
+    if (info().kind == PackKind::kFiles) {
+      open_file(index, record, reader);
+    } else {
+      if (is_first_read(index)) read_ahead(record.bytes);
+      verify(index, record.bytes);
+      reader.show(ImageView::planar(reinterpret_cast<const std::uint8_t*>(record.bytes.data()),
+                                    {info().channels, record.height, record.width}));
+    }
+  }
+
+ private:
+  // Decoding takes long enough for the file to be cut short meanwhile, so the file's content is copied
+  // without the map: 10 KB take a microsecond, and their decoding some hundred.
+  void open_file(std::int64_t index, const PackRecord& record, ImageReader& reader) const {
+    const std::span<std::byte> content = reader.memory(record.bytes.size());
+    if (!file_.read_at(reader_.offset(index), content)) refuse_length();
+    verify(index, content);
+    const std::string name = reader_.record_name(index);
+    reader.open(content, name, options_.decoding, options_.max_image_pixels);
+    // Where all records have one shape, the loader does not look at that of each.
+    if (reader.shape() != ImageShape{3, record.height, record.width}) {
+      throw DataError(str(name, ": got an image of ", reader.shape().height, "x",
+                          reader.shape().width, ", expected ", record.height, "x", record.width,
+                          " by the index"));
+    }
+  }
+
+  // What the calling thread has read since it last asked for the length of a file.
+  struct Reading {
+    const PackSource* source = nullptr;
+    std::size_t bytes = 0;
+  };
+  static Reading& reading_of_thread() {
+    thread_local Reading reading;
+    return reading;
+  }
+
+  // A page behind the end of a file that was cut short would end the process with SIGBUS. The kernel
+  // takes as long to answer as a small image does to be augmented, so a thread asks once for many of
+  // them, and whenever it comes from another pack.
+  void check_length() const {
+    constexpr std::size_t kBytesBetweenChecks = 64 << 10;
+    Reading& reading = reading_of_thread();
+    if (reading.source == this && reading.bytes < kBytesBetweenChecks) return;
+    reading = {};
+    if (!file_.is_whole()) refuse_length();
+    reading.source = this;
+  }
+
+  [[noreturn]] void refuse_length() const {
+    throw DataError(str(path_, ": was cut short while it is in use, expected ",
+                        file_.bytes().size(), " bytes; put the file back, or make it again with "
+                        "`lockstep data pack`"));
+  }
+
+  bool is_first_read(std::int64_t index) const {
+    const auto place = static_cast<std::size_t>(index);
+    return (seen_[place / 64].load(std::memory_order_relaxed) >> (place % 64) & 1) == 0;
+  }
+
+  void verify(std::int64_t index, std::span<const std::byte> bytes) const {
+    const bool first = is_first_read(index);
+    if (options_.verification == PackVerification::kEveryRead ||
+        (first && options_.verification == PackVerification::kFirstRead)) {
+      reader_.verify(index, bytes);
+    }
+    // After the check: what failed is looked at again.
+    if (!first) return;
+    const auto place = static_cast<std::size_t>(index);
+    seen_[place / 64].fetch_or(std::uint64_t{1} << (place % 64), std::memory_order_relaxed);
+  }
+
+  const PackedImagesOptions options_;
+  const std::string path_;
+  const MappedFile file_;
+  const PackReader reader_;
+  mutable std::vector<std::atomic<std::uint64_t>> seen_;  // a bit for each record
+};
+
+}  // namespace
+
+ImageDataset load_packed_images(const std::filesystem::path& path,
+                                const PackedImagesOptions& options) {
+  OptionCheck("load_packed_images")
+      .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
+                static_cast<double>(kMaxImagePixelsLimit));
+  auto source = std::make_shared<const PackSource>(path, options);
+  const PackInfo& info = source->info();
+  return ImageDataset(info.name, {info.channels, info.height, info.width}, info.num_classes, source,
+                      info.class_names);
+}
+
+}  // namespace lockstep

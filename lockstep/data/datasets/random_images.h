@@ -1,0 +1,23 @@
+// Images and labels made of random numbers, to measure speed with. There is nothing to learn in
+// them.
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/data/datasets/dataset.h>
+
+namespace lockstep {
+
+struct RandomImagesOptions {
+  std::int64_t count = 0;  ///< Images; 0: 360 for training, 120 for testing.
+  ImageShape shape = {3, 128, 128};
+  std::int64_t num_classes = 1000;
+  std::uint64_t seed = 0;
+};
+
+/// Every byte of an image, and every label, is equally likely. Image i is a function of (seed,
+/// split, i) alone. The defaults are the batches of PyTorch's tutorial on model parallelism.
+/// ConfigError for invalid options.
+ImageDataset make_random_images(Split split, const RandomImagesOptions& options = {});
+
+}  // namespace lockstep

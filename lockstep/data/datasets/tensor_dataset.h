@@ -1,0 +1,24 @@
+// Images that a program has in tensors already.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/data/datasets/dataset.h>
+
+namespace lockstep {
+
+/// The images of a uint8 tensor [N, C, H, W], contiguous or in channels_last, with N int64 labels.
+/// Nothing is copied: the data set keeps both tensors' memory alive, and whoever writes into them
+/// changes what it holds. Both on the CPU.
+///
+/// ConfigError, with what was got, for another type, shape, device or layout, or a label outside of
+/// 0 to num_classes - 1.
+ImageDataset image_dataset(const torch::Tensor& images, const torch::Tensor& labels,
+                           std::int64_t num_classes, std::string name = "tensors",
+                           std::vector<std::string> class_names = {});
+
+}  // namespace lockstep

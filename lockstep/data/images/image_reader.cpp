@@ -1,0 +1,109 @@
+#include <lockstep/data/images/image_reader.h>
+
+#include <array>
+#include <atomic>
+
+#include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+namespace {
+
+// Far more than the file of the largest image that a decoder accepts by default.
+constexpr std::size_t kLargestFile = std::size_t{1} << 30;
+
+// Warns only once: a data set may have a million such files, and each epoch reads them again.
+void warn_once(std::string_view remark) {
+  static std::atomic_flag warned;
+  if (warned.test_and_set()) return;
+  log_warning(remark, "; its pixels are complete and used. Other such files are not named: "
+              "`lockstep data check` lists them");
+}
+
+// A scale of eighths/8, and how many of its pixels must be left for ten wanted ones.
+struct Reduction {
+  int eighths;
+  int for_ten;
+};
+
+// A triangle that spans too few reduced pixels cannot be told from them. With these gaps bytes
+// differ from those of an exact decode by 0.83, 0.82 and 0.72 levels of 255 in the mean, and 99.98,
+// 99.95 and 99.94% of them by at most 12: on TrashNet's photographs, shrunk as little as each scale
+// allows. The weights that fit these photographs best, over seven reduced pixels, come only a tenth
+// closer. Pillow recommends a gap of 2 (`reducing_gap`), because its weights follow the full size
+// less closely.
+constexpr std::array kReductions{Reduction{1, 15}, Reduction{2, 13}, Reduction{4, 12}};
+
+int to_int(std::int64_t pixels) { return static_cast<int>(pixels); }
+
+int with_gap(std::int64_t pixels, int for_ten) { return to_int((pixels * for_ten + 9) / 10); }
+
+ImageRegion region_of(const Box& box) {
+  return {to_int(box.left), to_int(box.top), to_int(box.width), to_int(box.height)};
+}
+
+}  // namespace
+
+void ImageReader::show(const ImageView& image) {
+  view_ = image;
+  shape_ = image.shape;
+  file_ = {};
+}
+
+void ImageReader::open(const std::filesystem::path& path, Decoding decoding,
+                       std::int64_t max_image_pixels) {
+  read_file(path, kLargestFile, content_);
+  open(content_, path.string(), decoding, max_image_pixels);
+}
+
+void ImageReader::open(std::span<const std::byte> file, std::string_view name, Decoding decoding,
+                       std::int64_t max_image_pixels) {
+  clear();
+  decoding_ = decoding;
+  file_ = file;
+  if (!decoder_ || decoder_pixels_ != max_image_pixels) {
+    decoder_.emplace(ImageDecoderOptions{.max_image_pixels = max_image_pixels});
+    decoder_pixels_ = max_image_pixels;
+  }
+  const ImageHeader& header = decoder_->open(file, name);
+  shape_ = {3, header.height, header.width};
+}
+
+ImageView ImageReader::pixels(const Box& part) {
+  if (is_decoded()) return view_.part(part);
+  return decode(region_of(part), 8);
+}
+
+ReducedView ImageReader::reduced(const Box& part, std::int64_t height, std::int64_t width) {
+  const int eighths = eighths_for(part, height, width);
+  if (eighths == 8) return ReducedView::full_size(pixels(part));
+  const std::int64_t factor = 8 / eighths;
+  return {decode(jpeg_region(region_of(part), eighths), eighths),
+          factor,
+          {part.top % factor, part.left % factor, part.height, part.width}};
+}
+
+// The smallest scale that leaves enough pixels.
+int ImageReader::eighths_for(const Box& part, std::int64_t height, std::int64_t width) const {
+  if (is_decoded() || decoding_ == Decoding::kExact) return 8;
+  const ImageRegion region = region_of(part);
+  for (const auto [eighths, for_ten] : kReductions) {
+    const int smallest =
+        decoder_->eighths(region, with_gap(width, for_ten), with_gap(height, for_ten));
+    if (smallest <= eighths) return eighths;
+  }
+  return 8;
+}
+
+std::string_view ImageReader::remark() const {
+  return decoder_ && !is_decoded() ? decoder_->remark() : std::string_view();
+}
+
+ImageView ImageReader::decode(const ImageRegion& region, int eighths) {
+  decoded_.resize(rgb_bytes(region));
+  decoder_->decode(region, eighths, decoded_);
+  if (remarks_ == Remarks::kLog && !decoder_->remark().empty()) warn_once(decoder_->remark());
+  return ImageView::interleaved(decoded_.data(), {3, region.height, region.width});
+}
+
+}  // namespace lockstep

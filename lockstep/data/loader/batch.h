@@ -1,0 +1,16 @@
+// A batch of images with labels, as the loader gives it.
+#pragma once
+
+#include <cstdint>
+
+#include <torch/types.h>
+
+namespace lockstep {
+
+struct Batch {
+  torch::Tensor images{};  ///< LoaderOptions::dtype [size, channels, height, width], normalised
+  torch::Tensor labels{};  ///< int64 [size]; with a mix float32 [size, classes], see mix_labels()
+  std::int64_t size = 0;
+};
+
+}  // namespace lockstep

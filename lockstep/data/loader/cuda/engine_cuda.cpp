@@ -1,0 +1,23 @@
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/data/loader/cuda/gather_engine.h>
+#include <lockstep/data/augment/cuda/gather_kernel.h>
+
+namespace lockstep {
+
+std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
+                                               const Augmentation& augmentation,
+                                               const LoaderOptions& options) {
+  if (!options.device.is_cuda()) {
+    throw ConfigError("Loader: the cuda engine makes batches on a GPU, and this run is on the CPU; "
+                      "use --loader native, or --accelerator cuda");
+  }
+  return make_gather_engine(dataset, augmentation, options, [](const GatherLaunch& launch) {
+    C10_CUDA_CHECK(static_cast<cudaError_t>(
+        launch_gather(launch, c10::cuda::getCurrentCUDAStream().stream())));
+  });
+}
+
+}  // namespace lockstep

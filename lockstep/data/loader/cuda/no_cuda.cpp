@@ -1,0 +1,13 @@
+// In place of engine_cuda.cpp where LibTorch is a CPU build.
+#include <lockstep/core/error.h>
+#include <lockstep/data/loader/loader_engine.h>
+
+namespace lockstep {
+
+std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset&, const Augmentation&,
+                                               const LoaderOptions&) {
+  throw ConfigError(
+      "Loader: the cuda engine needs the CUDA build of LibTorch, and this one is for CPUs; use --loader native");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// Memory for one batch of images, as a LoaderOptions wants it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/data/augment/write_image.h>
+#include <lockstep/data/images/image.h>
+#include <lockstep/data/loader/batch.h>
+#include <lockstep/data/loader/loader_options.h>
+
+namespace lockstep {
+
+/// batch_size images of `shape` and labels, in host memory; pinned when they go on to a GPU.
+Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape);
+
+/// Strides of a batch of such images, as the options' layout has them.
+std::vector<std::int64_t> image_strides(const LoaderOptions& options, const ImageShape& shape);
+
+/// The first `count` images of a buffer.
+Batch first_images(const Batch& buffer, std::int64_t count);
+
+/// ConfigError for a dtype that no engine writes.
+PixelType pixel_type(torch::ScalarType dtype);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// A batch on its way from an engine to the program, whatever its type.
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/data/datasets/batch_structure.h>
+#include <lockstep/data/images/corrupt_image.h>
+
+namespace lockstep {
+
+/// A batch taken apart: engines and devices work on its tensors and need not know its type.
+struct LoadedBatch {
+  std::vector<torch::Tensor> tensors{};  ///< In the order of for_each_tensor().
+  std::any frame{};                      ///< The batch without them.
+  std::vector<CorruptImage> skipped{};   ///< Images left out, see OnCorruptImage::kSkip.
+
+  template <BatchOfTensors B>
+  void store(B batch) {
+    tensors.clear();
+    for_each_tensor(batch, [&](torch::Tensor& tensor) {
+      tensors.push_back(std::exchange(tensor, torch::Tensor()));
+    });
+    if (B* const place = std::any_cast<B>(&frame)) {
+      *place = std::move(batch);
+    } else {
+      frame = std::move(batch);
+    }
+  }
+
+  /// The batch, put together again; a new one where nothing was stored. std::bad_any_cast where the
+  /// stored one is of another type.
+  template <BatchOfTensors B>
+  B batch() const {
+    if (!frame.has_value()) return B{};
+    B batch = std::any_cast<const B&>(frame);
+    std::size_t next = 0;
+    for_each_tensor(batch, [&](torch::Tensor& tensor) { tensor = tensors.at(next++); });
+    return batch;
+  }
+};
+
+}  // namespace lockstep

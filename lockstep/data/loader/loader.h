@@ -1,0 +1,108 @@
+// From a data set to batches of tensors.
+//
+//   Loader loader(dataset, DistributedSampler(dataset.size(), {.rank = 0, .world_size = 2}),
+//                 {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{mean, deviation}},
+//                 {.batch_size = 64, .threads = 1});
+//   for (std::int64_t epoch = 0; epoch < 10; ++epoch) {
+//     loader.set_epoch(epoch);
+//     for (const Batch& batch : loader) train(batch.images, batch.labels);
+//   }
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <lockstep/data/augment/augment.h>
+#include <lockstep/data/datasets/batch_dataset.h>
+#include <lockstep/data/datasets/dataset.h>
+#include <lockstep/data/loader/batch.h>
+#include <lockstep/data/loader/loaded_batch.h>
+#include <lockstep/data/loader/loader_base.h>
+#include <lockstep/data/loader/loader_options.h>
+#include <lockstep/data/samplers/sampler.h>
+
+namespace lockstep {
+
+/// Loads the epochs of one rank in batches of type B. What a batch holds depends on the data set,
+/// the sampler, the seed, the epoch and the step, never on threads, so a run can go on at any step of
+/// any epoch.
+///
+/// Batches live in buffers that the loader owns and reuses: the tensors of a batch are valid until
+/// the next call of next(), set_epoch() or restore(); clone() what must live longer. For a batch on a
+/// GPU, next() counts from the stream that is current at that call: work on other streams must have
+/// ended. Not thread-safe: one thread calls.
+template <BatchOfTensors B>
+class BatchLoader : public LoaderBase {
+ public:
+  /// Batches of images. ConfigError when an option or the augmentation does not fit the data set,
+  /// or the engine cannot execute it.
+  BatchLoader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
+              Augmentation augmentation, const LoaderOptions& options)
+    requires std::same_as<B, Batch>
+      : LoaderBase(std::move(dataset), std::move(sampler), std::move(augmentation), options) {}
+  template <std::derived_from<Sampler> S>
+  BatchLoader(ImageDataset dataset, S sampler, Augmentation augmentation,
+              const LoaderOptions& options)
+    requires std::same_as<B, Batch>
+      : LoaderBase(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
+                   std::move(augmentation), options) {}
+
+  /// Batches of one's own data set. ConfigError for an option that is about images.
+  BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset,
+              std::shared_ptr<const Sampler> sampler, const LoaderOptions& options)
+      : LoaderBase(dataset ? dataset->size() : kNoDataset, make_batch_with(dataset),
+                   std::move(sampler), options) {}
+  template <std::derived_from<Sampler> S>
+  BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset, S sampler,
+              const LoaderOptions& options)
+      : BatchLoader(std::move(dataset), std::make_shared<const S>(std::move(sampler)), options) {}
+
+  /// Gives the next batch; false at the end of the epoch. Without set_epoch() it begins with epoch
+  /// 0. Throws what preparing the batch threw.
+  bool next(B& batch) {
+    const LoadedBatch* const loaded = next_loaded();
+    if (loaded != nullptr) batch = loaded->batch<B>();
+    return loaded != nullptr;
+  }
+
+  /// `for (const B& batch : loader)`: what is left of the epoch, once.
+  class Iterator {
+   public:
+    explicit Iterator(BatchLoader* loader) : loader_(loader) { ++*this; }
+    Iterator() = default;
+    const B& operator*() const { return batch_; }
+    Iterator& operator++() {
+      if (!loader_->next(batch_)) loader_ = nullptr;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return loader_ != other.loader_; }
+
+   private:
+    BatchLoader* loader_ = nullptr;
+    B batch_{};
+  };
+  Iterator begin() { return Iterator(this); }
+  Iterator end() { return {}; }
+
+ private:
+  static MakeBatch make_batch_with(std::shared_ptr<const BatchDataset<B>> dataset) {
+    return [dataset = std::move(dataset)](const BatchRequest& request, LoadedBatch& buffer) {
+      B batch = buffer.batch<B>();
+      dataset->get(request, batch);
+      if constexpr (std::same_as<B, Batch>) check_size(batch, request.size());
+      buffer.store(std::move(batch));
+    };
+  }
+};
+
+template <class D, class S>
+BatchLoader(std::shared_ptr<D>, S, const LoaderOptions&) -> BatchLoader<typename D::BatchType>;
+template <class S>
+BatchLoader(ImageDataset, S, Augmentation, const LoaderOptions&) -> BatchLoader<Batch>;
+
+/// Batches of images with labels.
+using Loader = BatchLoader<Batch>;
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Engines that fill reused buffers in host memory on threads of their own.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <lockstep/data/loader/batch_ring.h>
+#include <lockstep/data/loader/loader_engine.h>
+
+namespace lockstep {
+
+/// The epoch's batch number `batch`; the last one ends with the epoch.
+BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size,
+                        std::uint64_t seed);
+
+/// Turns a function that fills one buffer into a LoaderEngine. Buffers are as many as batches are
+/// prepared ahead, and one that the trainer holds.
+class RingEngine final : public LoaderEngine {
+ public:
+  /// Makes the batch in buffer number `slot`, which holds what the last call for that slot left. Runs
+  /// on several threads at once, for different slots.
+  using Fill = std::function<void(int slot, const BatchRequest& request, LoadedBatch& buffer)>;
+
+  RingEngine(const LoaderOptions& options, Fill fill);
+
+  void start(const LoaderEpoch& epoch) override;
+  void stop() override { ring_.stop(); }
+  bool next(LoadedBatch& loaded) override;
+
+  /// How many buffers that makes.
+  static int slots(const LoaderOptions& options) {
+    return options.threads > 0 ? options.prefetch + 1 : 1;
+  }
+
+ private:
+  const std::int64_t batch_size_;
+  const std::uint64_t seed_;
+  const Fill fill_;
+  LoaderEpoch epoch_;  // changes only while the ring stands still
+  std::vector<LoadedBatch> buffers_;
+  BatchRing ring_;  // last: its threads end before what they use
+};
+
+}  // namespace lockstep

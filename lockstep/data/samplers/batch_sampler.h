@@ -1,0 +1,67 @@
+// A sampler's indices in groups.
+//
+//   BatchCursor batches(BatchSampler(RandomSampler(dataset.size()), {.batch_size = 32}));
+//   for (auto batch = batches.next(); !batch.empty(); batch = batches.next()) train(batch);
+//
+// A Loader groups by itself and takes the sampler as it is; this is for one's own loop.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/data/samplers/sampler.h>
+#include <lockstep/data/samplers/sampler_cursor.h>
+
+namespace lockstep {
+
+struct BatchSamplerOptions {
+  std::int64_t batch_size = 1;
+  bool drop_last = false;  ///< Drop a last batch that is smaller than batch_size.
+};
+
+/// torch.utils.data.BatchSampler. Immutable: the batches are a function of the epoch, and any
+/// thread may ask.
+class BatchSampler {
+ public:
+  /// ConfigError without a sampler or when batch_size is not positive.
+  BatchSampler(std::shared_ptr<const Sampler> sampler, const BatchSamplerOptions& options);
+  template <std::derived_from<Sampler> S>
+  BatchSampler(S sampler, const BatchSamplerOptions& options)
+      : BatchSampler(std::make_shared<const S>(std::move(sampler)), options) {}
+
+  std::vector<std::vector<std::int64_t>> batches(std::int64_t epoch) const;
+  /// Batches in every epoch.
+  std::int64_t size() const;
+
+  const std::shared_ptr<const Sampler>& sampler() const { return sampler_; }
+  const BatchSamplerOptions& options() const { return options_; }
+
+ private:
+  std::shared_ptr<const Sampler> sampler_;
+  BatchSamplerOptions options_;
+};
+
+/// SamplerCursor, a batch at a time. The position counts indices, so that batches of another size
+/// may go on there, as those of a rank do when the number of ranks changes. Not thread-safe.
+class BatchCursor {
+ public:
+  explicit BatchCursor(const BatchSampler& sampler)
+      : cursor_(sampler.sampler()), options_(sampler.options()) {}
+
+  /// The next batch of the epoch; an empty one at its end.
+  std::vector<std::int64_t> next();
+
+  void set_epoch(std::int64_t epoch) { cursor_.set_epoch(epoch); }
+  SamplerPosition position() const { return cursor_.position(); }
+  void restore(const SamplerPosition& position) { cursor_.restore(position); }
+
+ private:
+  SamplerCursor cursor_;
+  BatchSamplerOptions options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Indices drawn by weight, against classes of unequal size.
+//
+//   // Every class equally often: an image's weight is one over its class's number of images.
+//   WeightedRandomSampler sampler(weights, {.num_samples = dataset.size(), .seed = 1});
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/data/samplers/sampler.h>
+
+namespace lockstep {
+
+struct WeightedRandomSamplerOptions {
+  std::optional<std::int64_t> num_samples{};  ///< By default as many as there are weights.
+  bool replacement = true;                    ///< Otherwise no index comes twice in an epoch.
+  std::uint64_t seed = 0;
+};
+
+/// torch.utils.data.WeightedRandomSampler index for index, with a generator seeded seed + epoch:
+/// index i with a probability of weights[i] over their sum, by torch.multinomial in float64. A
+/// Loader augments an image anew each time that it is drawn.
+class WeightedRandomSampler : public Sampler {
+ public:
+  /// ConfigError when there are no weights or more than 2^24 (multinomial's limit), one is negative
+  /// or not finite, all are zero, their sum is not finite, num_samples is not positive, or, without
+  /// replacement, more than the weights above zero.
+  explicit WeightedRandomSampler(std::vector<double> weights,
+                                 const WeightedRandomSamplerOptions& options = {});
+
+  std::vector<std::int64_t> indices(std::int64_t epoch) const override;
+  std::int64_t size() const override { return num_samples_; }
+  std::string describe() const override;
+  bool may_repeat() const override { return replacement_; }
+
+ private:
+  std::vector<double> weights_;
+  std::int64_t num_samples_;
+  bool replacement_;
+  std::uint64_t seed_;
+};
+
+}  // namespace lockstep

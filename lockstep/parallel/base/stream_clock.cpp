@@ -1,0 +1,30 @@
+#include <lockstep/parallel/base/stream_clock.h>
+
+#include <utility>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace lockstep {
+
+StreamClock::StreamClock(torch::Device device)
+    : device_(device.has_index() ? device
+                                 : c10::impl::VirtualGuardImpl(device.type()).getDevice()) {}
+
+// An event is of the device in whose stream it was recorded first, which here is always the same.
+StreamClock::Moment StreamClock::record() {
+  Moment moment = [this] {
+    // BACKEND_DEFAULT is the kind of event that knows the time.
+    if (spare_.empty()) return Moment(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
+    Moment spare = std::move(spare_.back());
+    spare_.pop_back();
+    return spare;
+  }();
+  moment.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  return moment;
+}
+
+double StreamClock::seconds_between(const Moment& earlier, const Moment& later) {
+  return earlier.elapsedTime(later) / 1000;  // devices tell milliseconds
+}
+
+}  // namespace lockstep

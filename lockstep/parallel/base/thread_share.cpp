@@ -1,0 +1,72 @@
+#include <lockstep/parallel/base/thread_share.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include <dlfcn.h>
+
+#include <ATen/Parallel.h>
+
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+
+namespace lockstep {
+
+std::vector<int> divided_threads(int threads, std::size_t members) {
+  const int count = static_cast<int>(members);
+  std::vector<int> shares;
+  for (int member = 0; member < count; ++member) {
+    shares.push_back(std::max(1, threads / count + (member < threads % count ? 1 : 0)));
+  }
+  return shares;
+}
+
+// LibTorch gives a thread the process's number of threads at its first parallel operation. The
+// library and its inline functions, which are compiled here, each do so. Both must have happened
+// before the thread's own number is set.
+void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
+  LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
+                 counts.size(), " numbers of threads");
+  const int threads = at::get_num_threads();
+  std::mutex mutex;  // the members write the process's number, too
+  team.run([&](std::size_t member) {
+    const std::scoped_lock lock(mutex);
+    static_cast<void>(at::get_num_threads());
+    at::internal::lazy_init_num_threads();
+    at::set_num_threads(std::max(1, counts[member]));
+  });
+  at::set_num_threads(threads);
+}
+
+void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts) {
+  LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
+                 counts.size(), " numbers of threads");
+  const std::vector<int> cpus = available_cpus();
+  const int members = static_cast<int>(team.size());
+  if (cpus.size() < team.size()) return;
+  for (int member = 0; member < members; ++member) {
+    const std::size_t share = cpus_of_rank(cpus, member, members).size();
+    if (counts[static_cast<std::size_t>(member)] > static_cast<int>(share)) return;
+  }
+  team.run([&](std::size_t member) {
+    const std::vector<int> share = cpus_of_rank(cpus, static_cast<int>(member), members);
+    if (!pin_to_cpus(share)) log_debug("cannot keep a thread on processors ", join(share));
+  });
+}
+
+SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) { at::set_num_threads(1); }
+
+SingleThreadScope::~SingleThreadScope() { at::set_num_threads(before_); }
+
+void release_helping_threads() {
+  // Looked up because LibTorch brings its own OpenMP library, for which g++'s header may be too
+  // old.
+  using PauseResourceAll = int (*)(int);
+  static const auto pause =
+      reinterpret_cast<PauseResourceAll>(dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
+  constexpr int kPauseSoft = 1;  // omp_pause_soft: what the program has set stays
+  if (pause) pause(kPauseSoft);
+}
+
+}  // namespace lockstep

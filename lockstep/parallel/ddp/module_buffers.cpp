@@ -1,0 +1,64 @@
+#include <lockstep/parallel/ddp/module_buffers.h>
+
+#include <map>
+#include <set>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+
+ModuleBuffers::ModuleBuffers(const torch::nn::Module& module, ProcessGroup group)
+    : group_(std::move(group)) {
+  const torch::NoGradGuard no_grad;
+  std::map<torch::ScalarType, Block> by_type;
+  std::set<const torch::TensorImpl*> seen;  // a module that is used twice has its buffers twice
+  for (const auto& item : module.named_buffers()) {
+    const torch::Tensor& buffer = item.value();
+    if (!seen.insert(buffer.unsafeGetTensorImpl()).second || buffer.numel() == 0) continue;
+    Block& block = by_type[buffer.scalar_type()];
+    block.names.push_back(item.key());
+    block.buffers.push_back(buffer);
+  }
+  for (auto& [dtype, block] : by_type) {
+    std::int64_t count = 0;
+    for (const auto& buffer : block.buffers) count += buffer.numel();
+    block.flat = group_.allocate({count}, dtype);
+    std::int64_t offset = 0;
+    for (const auto& buffer : block.buffers) {
+      block.views.push_back(block.flat.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
+      offset += buffer.numel();
+    }
+    move_into_block(block);
+    blocks_.push_back(std::move(block));
+  }
+}
+
+void ModuleBuffers::move_into_block(Block& block) {
+  for (std::size_t i = 0; i < block.buffers.size(); ++i) {
+    if (block.buffers[i].data_ptr() == block.views[i].data_ptr()) continue;
+    const torch::Tensor &buffer = block.buffers[i], &view = block.views[i];
+    if (buffer.scalar_type() != view.scalar_type() || buffer.device() != view.device() ||
+        buffer.sizes() != view.sizes()) {
+      const ConfigError error(lockstep::str(
+          "rank ", group_.rank(), ": buffer '", block.names[i], "' was ", view.scalar_type(), ' ', view.sizes(), " on ",
+          view.device(), " when DistributedDataParallel was made and is ", buffer.scalar_type(), ' ', buffer.sizes(),
+          " on ", buffer.device(), " now; change the module first, then wrap it"));
+      group_.abort(error.what());
+      throw error;
+    }
+    block.views[i].copy_(block.buffers[i]);
+    block.buffers[i].set_data(block.views[i]);
+  }
+}
+
+void ModuleBuffers::broadcast(int source) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::shared_ptr<Work>> works;
+  for (Block& block : blocks_) {
+    move_into_block(block);
+    works.push_back(group_.async_broadcast(block.flat, source));
+  }
+  for (const auto& work : works) work->wait();
+}
+
+}  // namespace lockstep

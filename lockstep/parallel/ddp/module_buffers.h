@@ -1,0 +1,41 @@
+// Rank 0's buffers (the running statistics of batch normalisation) for all ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/comm/group/process_group.h>
+
+namespace lockstep {
+
+/// Moves the buffers of a module into symmetric memory, one block for each dtype, so that one
+/// broadcast without copies sends them all. The module keeps its tensor objects; only their storage
+/// changes. A buffer whose storage is replaced later is moved again at the next broadcast; one that
+/// changes its type, shape or device is a ConfigError that ends the group.
+class ModuleBuffers {
+ public:
+  /// Collective.
+  ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);
+
+  /// Collective. Every rank's buffers become those of rank `source`, as PyTorch's DDP does before each
+  /// forward.
+  void broadcast(int source = 0);
+
+  bool empty() const { return blocks_.empty(); }
+
+ private:
+  struct Block {
+    torch::Tensor flat;
+    std::vector<std::string> names;
+    std::vector<torch::Tensor> buffers;
+    std::vector<torch::Tensor> views;  ///< of `flat`, one for each buffer
+  };
+  void move_into_block(Block& block);
+
+  ProcessGroup group_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace lockstep

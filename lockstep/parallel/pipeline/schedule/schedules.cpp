@@ -1,0 +1,185 @@
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+
+namespace lockstep::pipeline {
+namespace {
+
+void check_sizes(const char* name, int workers, int micro_batches) {
+  const OptionCheck check(str("pipeline ", name));
+  check.at_least("workers", workers, 1);
+  check.at_least("micro_batches", micro_batches, 1);
+}
+
+// One worker's actions, made in order: each kind goes through the micro-batches of its stage.
+class Row {
+ public:
+  explicit Row(int micro_batches) : micro_batches_(micro_batches) {}
+
+  /// Nothing where all micro-batches have had it.
+  void next(Kind kind, int stage) {
+    int& count = counts_[{kind, stage}];
+    if (count < micro_batches_) actions_.push_back({kind, stage, count++});
+  }
+  void split_backward(int stage) {
+    next(Kind::kBackwardInput, stage);
+    next(Kind::kBackwardWeight, stage);
+  }
+  void add(const Action& action) { actions_.push_back(action); }
+  bool is_through(Kind kind, int stage) { return counts_[{kind, stage}] == micro_batches_; }
+  std::vector<Action> take() { return std::move(actions_); }
+
+ private:
+  const int micro_batches_;
+  std::map<std::pair<Kind, int>, int> counts_;
+  std::vector<Action> actions_;
+};
+
+Table one_stage_each(const char* name, int workers, int micro_batches) {
+  check_sizes(name, workers, micro_batches);
+  Table table{name, micro_batches, {}, {}};
+  for (int worker = 0; worker < workers; ++worker) table.worker_of.push_back(worker);
+  return table;
+}
+
+// What a table for more micro-batches leaves of a row for fewer. It waits for less than before, in
+// the same order, so it is as free of deadlocks.
+std::vector<Action> first_of(std::vector<Action> actions, int micro_batches) {
+  std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= micro_batches; });
+  return actions;
+}
+
+}  // namespace
+
+Table gpipe(int workers, int micro_batches) {
+  Table table = one_stage_each("gpipe", workers, micro_batches);
+  for (int worker = 0; worker < workers; ++worker) {
+    Row row(micro_batches);
+    for (int i = 0; i < micro_batches; ++i) row.next(Kind::kForward, worker);
+    for (int i = 0; i < micro_batches; ++i) row.next(Kind::kBackward, worker);
+    table.workers.push_back(row.take());
+  }
+  return table;
+}
+
+Table one_forward_one_backward(int workers, int micro_batches) {
+  Table table = one_stage_each("1f1b", workers, micro_batches);
+  for (int worker = 0; worker < workers; ++worker) {
+    Row row(micro_batches);
+    for (int i = 0; i < workers - worker; ++i) row.next(Kind::kForward, worker);
+    for (int i = 0; i < micro_batches; ++i) {
+      row.next(Kind::kBackward, worker);
+      row.next(Kind::kForward, worker);
+    }
+    table.workers.push_back(row.take());
+  }
+  return table;
+}
+
+// The last worker, which is the first to run out of forwards, keeps most gradients of weights for
+// the end.
+Table zero_bubble_h1(int workers, int micro_batches) {
+  Table table = one_stage_each("zb-h1", workers, micro_batches);
+  for (int worker = 0; worker < workers; ++worker) {
+    Row row(micro_batches);
+    for (int i = 0; i < workers - worker; ++i) row.next(Kind::kForward, worker);
+    for (int i = 0; i < micro_batches; ++i) {
+      row.next(Kind::kBackwardInput, worker);
+      if (i >= worker) row.next(Kind::kBackwardWeight, worker);
+      row.next(Kind::kForward, worker);
+    }
+    while (!row.is_through(Kind::kBackwardWeight, worker)) row.next(Kind::kBackwardWeight, worker);
+    table.workers.push_back(row.take());
+  }
+  return table;
+}
+
+// The micro-batches go through in groups of as many as there are workers: a group through the
+// worker's first stage, then through its second, and backwards in the reverse order of stages.
+Table interleaved(int workers, int stages_per_worker, int micro_batches) {
+  check_sizes("interleaved", workers, micro_batches);
+  OptionCheck("pipeline interleaved").at_least("stages_per_worker", stages_per_worker, 1);
+  Table table{"interleaved", micro_batches, {}, {}};
+  for (int stage = 0; stage < workers * stages_per_worker; ++stage) {
+    table.worker_of.push_back(stage % workers);
+  }
+  const int rounded = (micro_batches + workers - 1) / workers * workers;
+  for (int worker = 0; worker < workers; ++worker) {
+    std::vector<Action> forwards, backwards;
+    for (int first = 0; first < rounded; first += workers) {
+      for (int turn = 0; turn < stages_per_worker; ++turn) {
+        for (int i = first; i < first + workers; ++i) {
+          const int reverse = stages_per_worker - 1 - turn;
+          forwards.push_back({Kind::kForward, turn * workers + worker, i});
+          backwards.push_back({Kind::kBackward, reverse * workers + worker, i});
+        }
+      }
+    }
+    const auto ahead = static_cast<std::size_t>(2 * (workers - 1 - worker) +
+                                                (stages_per_worker - 1) * workers + 1);
+    Row row(rounded);
+    for (std::size_t i = 0; i < forwards.size() + ahead; ++i) {
+      if (i >= ahead) row.add(backwards[i - ahead]);
+      if (i < forwards.size()) row.add(forwards[i]);
+    }
+    table.workers.push_back(first_of(row.take(), micro_batches));
+  }
+  return table;
+}
+
+Table zero_bubble_v(int workers, int micro_batches) {
+  check_sizes("zbv", workers, micro_batches);
+  Table table{"zbv", micro_batches, {}, {}};
+  for (int stage = 0; stage < 2 * workers; ++stage) {
+    table.worker_of.push_back(std::min(stage, 2 * workers - 1 - stage));
+  }
+  const int enough = std::max(micro_batches, 2 * workers - 1);  // to fill the pipeline
+  for (int worker = 0; worker < workers; ++worker) {
+    const int down = worker, up = 2 * workers - 1 - worker;  // the two stages, as in the letter V
+    Row row(enough);
+    // Until the first backward comes.
+    for (int i = 0; i < 2 * (workers - worker) - 1; ++i) row.next(Kind::kForward, down);
+    for (int i = 0; i < worker; ++i) {
+      row.next(Kind::kForward, up);
+      row.next(Kind::kForward, down);
+    }
+    for (int i = 0; i < workers - worker; ++i) {
+      row.next(Kind::kForward, up);
+      row.split_backward(up);
+    }
+    while (!row.is_through(Kind::kForward, up)) {
+      row.next(Kind::kForward, down);
+      row.split_backward(down);
+      row.next(Kind::kForward, up);
+      row.split_backward(up);
+    }
+    // What is left: others wait for the gradients of inputs only.
+    for (int i = 0; i < worker; ++i) {
+      row.next(Kind::kBackwardInput, down);
+      row.next(Kind::kBackwardInput, up);
+    }
+    while (!row.is_through(Kind::kBackwardInput, down)) row.split_backward(down);
+    while (!row.is_through(Kind::kBackwardWeight, up)) row.next(Kind::kBackwardWeight, up);
+    while (!row.is_through(Kind::kBackwardWeight, down)) row.next(Kind::kBackwardWeight, down);
+    table.workers.push_back(first_of(row.take(), micro_batches));
+  }
+  return table;
+}
+
+Table schedule_of(std::string_view name, int workers, int micro_batches, int stages_per_worker) {
+  if (name == "gpipe") return gpipe(workers, micro_batches);
+  if (name == "1f1b") return one_forward_one_backward(workers, micro_batches);
+  if (name == "interleaved") return interleaved(workers, stages_per_worker, micro_batches);
+  if (name == "zb-h1") return zero_bubble_h1(workers, micro_batches);
+  if (name == "zbv") return zero_bubble_v(workers, micro_batches);
+  throw ConfigError(str("there is no schedule \"", name,
+                        "\" of a pipeline; expected gpipe, 1f1b, interleaved, zb-h1 or zbv"));
+}
+
+}  // namespace lockstep::pipeline

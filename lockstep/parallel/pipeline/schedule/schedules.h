@@ -1,0 +1,41 @@
+// The schedules that the field knows, as tables of compute alone (with_messages() adds what
+// travels).
+//
+// Every stage takes the micro-batches in order, forwards and backwards, whatever the schedule: all
+// of them, and one process that accumulates the same micro-batches, give the same bits.
+#pragma once
+
+#include <string_view>
+
+#include <lockstep/parallel/pipeline/schedule/table.h>
+
+namespace lockstep::pipeline {
+
+/// GPipe (Huang et al., arXiv 1811.06965), also "fill-drain": all forwards, then all backwards. A
+/// worker holds the activations of all micro-batches.
+Table gpipe(int workers, int micro_batches);
+
+/// One forward, one backward (PipeDream-flush, Narayanan et al., arXiv 2006.09503): the same
+/// bubble, and worker w of p holds the activations of at most p - w micro-batches.
+Table one_forward_one_backward(int workers, int micro_batches);
+
+/// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473): worker w of p holds the stages w, p + w,
+/// 2p + w and so on, which divides the bubble by their number, and multiplies the messages by it.
+Table interleaved(int workers, int stages_per_worker, int micro_batches);
+
+/// ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with its backward split. The gradients of weights,
+/// which nobody waits for, fill what was the bubble's end; each worker holds the activations of at
+/// most p micro-batches.
+Table zero_bubble_h1(int workers, int micro_batches);
+
+/// ZB-V (the same paper): worker w of p holds the stages w and 2p - 1 - w, so that the last stage
+/// is beside the first. The bubble is that of ZB-H1 with stages of half the size; each worker holds
+/// the activations of at most 2p of these halves.
+Table zero_bubble_v(int workers, int micro_batches);
+
+/// By its name: gpipe, 1f1b, interleaved, zb-h1 or zbv. `stages_per_worker` is what
+/// interleaved needs; the others have their own number. ConfigError for another name, and for
+/// numbers below 1.
+Table schedule_of(std::string_view name, int workers, int micro_batches, int stages_per_worker = 2);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,152 @@
+#include <lockstep/parallel/zero/sharded_state.h>
+
+#include <map>
+#include <set>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/ddp/bucket_slices.h>
+
+namespace lockstep {
+namespace {
+
+std::string step_key(const std::string& name) { return "step." + name; }
+
+std::string type_and_shape(torch::ScalarType type, at::IntArrayRef sizes) {
+  return lockstep::str(type, ' ', sizes);
+}
+
+}  // namespace
+
+ShardedState::ShardedState(const std::vector<GradBucket>& buckets,
+                           const std::vector<NamedParameter>& names, const UpdateRule& rule,
+                           ProcessGroup group)
+    : state_names_(rule.state_names()),
+      counts_steps_(rule.counts_steps()),
+      group_(std::move(group)) {
+  std::map<const torch::TensorImpl*, const std::string*> name_of;
+  for (const auto& [name, tensor] : names) name_of.emplace(tensor.unsafeGetTensorImpl(), &name);
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const GradBucket& bucket = buckets[b];
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const auto found = name_of.find(bucket.parameters[i].unsafeGetTensorImpl());
+      LOCKSTEP_CHECK(found != name_of.end(), "parameter ", i, " of bucket ", b, " has no name");
+      const torch::Tensor& like = bucket.gradients[i];
+      places_.push_back(
+          {*found->second, b, i, offset_of(bucket, i), like.sizes().vec(), like.strides().vec()});
+    }
+    steps_.emplace_back(bucket.parameters.size());
+    options_.push_back(bucket.buffer.options());
+    Tensors shards;
+    for (std::size_t s = 0; s < state_names_.size(); ++s) {
+      shards.push_back(torch::zeros({bucket.buffer.numel() / group_.size()}, options_.back()));
+    }
+    shards_.push_back(std::move(shards));
+  }
+}
+
+torch::Tensor ShardedState::whole_bucket(std::size_t bucket) const {
+  return torch::zeros({shards_[bucket][0].numel() * group_.size()}, options_[bucket]);
+}
+
+torch::Tensor ShardedState::view_in(const Tensors& flats, const Place& place) {
+  return flats[place.bucket].as_strided(place.sizes, place.strides, place.offset);
+}
+
+std::string ShardedState::key(std::size_t state, const Place& place) const {
+  return state_names_[state] + '.' + place.name;
+}
+
+NamedTensors ShardedState::gather(int root) {
+  const torch::NoGradGuard no_grad;
+  const bool is_root = group_.rank() == root;
+  NamedTensors whole;
+  for (std::size_t s = 0; s < state_names_.size(); ++s) {
+    Tensors flats;
+    for (std::size_t b = 0; b < shards_.size(); ++b) {
+      if (is_root) flats.push_back(whole_bucket(b));
+      group_.gather(shards_[b][s], is_root ? flats[b].chunk(group_.size()) : Tensors{}, root);
+    }
+    if (!is_root) continue;
+    for (const Place& place : places_) whole.emplace_back(key(s, place), view_in(flats, place));
+  }
+  if (!is_root || !counts_steps_) return whole;
+  for (const Place& place : places_) {
+    whole.emplace_back(step_key(place.name),
+                       torch::scalar_tensor(steps_[place.bucket][place.index], torch::kInt64));
+  }
+  return whole;
+}
+
+void ShardedState::scatter(const NamedTensors& whole, int root) {
+  const torch::NoGradGuard no_grad;
+  const bool is_root = group_.rank() == root;
+  const ByName by_name = is_root ? ByName(whole.begin(), whole.end()) : ByName();
+  // The others must not wait for data that does not come.
+  const std::string error = group_.broadcast_object(is_root ? why_not(by_name) : "", root);
+  if (!error.empty()) throw CheckpointError(error);
+  for (std::size_t s = 0; s < state_names_.size(); ++s) {
+    Tensors flats;
+    if (is_root) {
+      for (std::size_t b = 0; b < shards_.size(); ++b) flats.push_back(whole_bucket(b));
+      for (const Place& place : places_) view_in(flats, place).copy_(by_name.at(key(s, place)));
+    }
+    for (std::size_t b = 0; b < shards_.size(); ++b) {
+      group_.scatter(shards_[b][s], is_root ? flats[b].chunk(group_.size()) : Tensors{}, root);
+    }
+  }
+  if (counts_steps_) scatter_steps(by_name, root);
+}
+
+void ShardedState::scatter_steps(const ByName& whole, int root) {
+  auto steps = torch::zeros({static_cast<std::int64_t>(places_.size())}, torch::kInt64);
+  auto* const data = steps.data_ptr<std::int64_t>();
+  for (std::size_t p = 0; group_.rank() == root && p < places_.size(); ++p) {
+    data[p] = whole.at(step_key(places_[p].name)).item<std::int64_t>();
+  }
+  auto on_device = steps.to(options_.front().device());
+  group_.broadcast(on_device, root);
+  steps.copy_(on_device);
+  for (std::size_t p = 0; p < places_.size(); ++p) {
+    steps_[places_[p].bucket][places_[p].index] = data[p];
+  }
+}
+
+// Empty where `whole` is what this optimizer has.
+std::string ShardedState::why_not(const ByName& whole) const {
+  std::set<std::string> expected;
+  std::string error;
+  const auto expect = [&](const std::string& name, torch::ScalarType type, at::IntArrayRef sizes) {
+    expected.insert(name);
+    const auto found = whole.find(name);
+    if (found == whole.end()) {
+      error = lockstep::str("optimizer state: '", name, "' is missing");
+    } else if (!found->second.defined()) {
+      error = lockstep::str("optimizer state: '", name, "' is undefined, expected ",
+                            type_and_shape(type, sizes));
+    } else if (found->second.sizes() != sizes || found->second.scalar_type() != type) {
+      error = lockstep::str("optimizer state: '", name, "' is ",
+                            type_and_shape(found->second.scalar_type(), found->second.sizes()),
+                            ", expected ", type_and_shape(type, sizes));
+    }
+  };
+  for (const Place& place : places_) {
+    const auto type = c10::typeMetaToScalarType(options_[place.bucket].dtype());
+    for (std::size_t s = 0; s < state_names_.size(); ++s) expect(key(s, place), type, place.sizes);
+    if (counts_steps_) expect(step_key(place.name), torch::kInt64, {});
+  }
+  for (const auto& [name, tensor] : whole) {
+    if (!expected.contains(name))
+      error = lockstep::str("optimizer state: '", name, "' is unexpected");
+  }
+  return error;
+}
+
+std::int64_t ShardedState::bytes() const {
+  std::int64_t sum = 0;
+  for (const Tensors& shards : shards_) {
+    for (const torch::Tensor& shard : shards) sum += static_cast<std::int64_t>(shard.nbytes());
+  }
+  return sum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// What an optimizer remembers of one rank's slices of the buckets, and how it is saved whole.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/ddp/bucket_memory.h>
+#include <lockstep/parallel/ddp/grad_bucket.h>
+
+namespace lockstep {
+
+/// Zero at first. Each rank holds 1 / group.size() of it, and the count of steps of every
+/// parameter. Remembers where the parameters lay in the buckets that it was made for, not the
+/// buckets. Not thread-safe.
+class ShardedState {
+ public:
+  /// `names` are those of all parameters in `buckets`, of `rule` what it remembers.
+  ShardedState(const std::vector<GradBucket>& buckets, const std::vector<NamedParameter>& names,
+               const UpdateRule& rule, ProcessGroup group);
+
+  /// Of this rank's slice of that bucket: one flat tensor for each of the rule's state names.
+  const Tensors& of_bucket(std::size_t bucket) const { return shards_[bucket]; }
+  /// Steps that each parameter of that bucket has made.
+  std::vector<std::int64_t>& steps_of_bucket(std::size_t bucket) { return steps_[bucket]; }
+  const std::vector<std::int64_t>& steps_of_bucket(std::size_t bucket) const {
+    return steps_[bucket];
+  }
+
+  /// Collective. On rank `root` the state of all parameters as Optimizer::state() has it, in memory
+  /// of its own; elsewhere nothing.
+  NamedTensors gather(int root);
+
+  /// Collective. Takes over what rank `root` gives, in any order. CheckpointError on every rank,
+  /// and nothing changed, when a tensor is missing, unexpected or of another shape or type.
+  void scatter(const NamedTensors& whole, int root);
+
+  std::int64_t bytes() const;
+
+ private:
+  struct Place {
+    std::string name;
+    std::size_t bucket;
+    std::size_t index;  ///< in the bucket
+    std::int64_t offset;
+    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> strides;
+  };
+  using ByName = std::map<std::string, torch::Tensor>;
+  torch::Tensor whole_bucket(std::size_t bucket) const;
+  static torch::Tensor view_in(const Tensors& flats, const Place& place);
+  std::string key(std::size_t state, const Place& place) const;
+  std::string why_not(const ByName& whole) const;
+  void scatter_steps(const ByName& whole, int root);
+
+  std::vector<std::string> state_names_;
+  bool counts_steps_;
+  ProcessGroup group_;
+  std::vector<Place> places_;                     // of all parameters
+  std::vector<Tensors> shards_;                   // by bucket, by state name
+  std::vector<std::vector<std::int64_t>> steps_;  // by bucket, by parameter
+  std::vector<torch::TensorOptions> options_;     // by bucket
+};
+
+}  // namespace lockstep

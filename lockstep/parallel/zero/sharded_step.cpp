@@ -1,0 +1,232 @@
+#include <lockstep/parallel/zero/sharded_step.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/ddp/phased_work.h>
+
+namespace lockstep {
+namespace {
+
+// Adam with eps = 0 makes 0 / 0 of the padding between parameters.
+bool keeps_zeros(UpdateRule& rule) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor parameter = torch::zeros({1});
+  const std::vector<Tensors> states(rule.state_names().size(), Tensors{torch::zeros({1})});
+  rule.update({parameter}, {torch::zeros({1})}, states, /*step=*/1);
+  return parameter.item<double>() == 0;
+}
+
+bool all_keep_zeros(const GroupRules& rules) {
+  for (std::size_t g = 0; g < rules.size(); ++g) {
+    if (!keeps_zeros(rules[g])) return false;
+  }
+  return true;
+}
+
+std::vector<NamedParameter> names_in(const std::vector<ParameterGroup>& groups) {
+  std::vector<NamedParameter> names;
+  for (const ParameterGroup& group : groups) {
+    for (const auto& [name, tensor] : group.parameters) names.push_back({name, tensor});
+  }
+  return names;
+}
+
+std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_parameters(
+    const std::vector<ParameterGroup>& groups) {
+  std::unordered_map<const torch::TensorImpl*, std::size_t> group_of;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const auto& [name, tensor] : groups[g].parameters) {
+      group_of.emplace(tensor.unsafeGetTensorImpl(), g);
+    }
+  }
+  return group_of;
+}
+
+}  // namespace
+
+ShardedStep::ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup group,
+                         ParameterMemory memory)
+    : names_(names_in(groups)),
+      group_of_(group_of_parameters(groups)),
+      rules_(groups),
+      group_(std::move(group)),
+      shared_(memory == ParameterMemory::kShared),
+      keeps_zeros_(all_keep_zeros(rules_)),
+      reduced_(names_) {
+  for (std::size_t g = 1; g < rules_.size(); ++g) {
+    if (rules_[g].state_names() == rules_[0].state_names()) continue;
+    throw ConfigError(lockstep::str("ZeroRedundancyOptimizer: parameter group ", g, " remembers [",
+                                    join(rules_[g].state_names()), "], group 0 [",
+                                    join(rules_[0].state_names()),
+                                    "]; give all groups a momentum, or amsgrad, or none"));
+  }
+}
+
+std::vector<SliceRun> ShardedStep::runs_of(const GradBucket& bucket) const {
+  return runs_with_gradients(bucket, shards_[bucket.index].slice,
+                             state_->steps_of_bucket(bucket.index),
+                             groups_of_buckets_[bucket.index], keeps_zeros_);
+}
+
+// A rank that moved a parameter would silently train a copy.
+void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
+  for (const GradBucket& bucket : buckets) {
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const torch::Tensor& parameter = bucket.parameters[i];
+      if (parameter.numel() == 0 || parameter.const_data_ptr() == place_of(bucket, i)) continue;
+      const auto named = std::find_if(names_.begin(), names_.end(), [&](const auto& candidate) {
+        return candidate.tensor.is_same(parameter);
+      });
+      const std::string error = lockstep::str("ZeroRedundancyOptimizer: rank ", group_.rank(),
+                                              ": parameter '", named->name,
+                                              "' was moved after DistributedDataParallel was made, "
+                                              "so that no step would reach it; load "
+                                              "with copy_() or before wrapping");
+      group_.abort(error);
+      throw ConfigError(error);
+    }
+  }
+}
+
+// Slices and state for the buckets as they lie now.
+void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
+  if (state_ && layout_ == buckets.front().layout) return;
+  const NamedTensors before = used_ ? state_->gather(0) : NamedTensors();
+  state_.emplace(buckets, names_, rules_[0], group_);
+  if (used_) state_->scatter(before, 0);
+  layout_ = buckets.front().layout;
+  shards_.clear();
+  groups_of_buckets_.clear();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const GradBucket& bucket = buckets[b];
+    const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
+    Shard shard{slice,
+                narrowed(bucket.flat_parameters, slice),
+                narrowed(bucket.buffer, slice),
+                state_->of_bucket(b),
+                {}};
+    std::vector<std::size_t> groups;
+    for (const torch::Tensor& parameter : bucket.parameters) {
+      groups.push_back(group_of_.at(parameter.unsafeGetTensorImpl()));
+    }
+    groups_of_buckets_.push_back(std::move(groups));
+    if (shared_) shard.peer_gradients = group_.peer_views(shard.gradients);
+    shards_.push_back(std::move(shard));
+  }
+}
+
+// --- Backward
+
+std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket, bool layout_is_final) {
+  if (const std::string name = reduced_.erase(bucket); !name.empty()) {
+    throw ConfigError(lockstep::str(
+        "ZeroRedundancyOptimizer: rank ", group_.rank(), ": backward() added to the gradient of '",
+        name,
+        "', which an earlier one had reduced; call zero_grad() after each step(), and of "
+        "gradients that belong to one step accumulate them under no_sync(), all but the last"));
+  }
+  if (shared_) return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
+  reduced_.insert(bucket);
+  // Other buckets would have other slices.
+  if (!layout_is_final) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
+  const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
+  return group_.async_reduce_scatter_tensor(narrowed(bucket.buffer, slice), bucket.buffer,
+                                            ReduceOp::kAverage);
+}
+
+// A barrier, which counts as communication: ranks wait in it for later ones.
+void ShardedStep::meet() {
+  const SecondsScope scope(communication_seconds_);
+  group_.barrier();
+}
+
+// A rank's slice of its own buffer is read by nobody else, and the others' slices of it are read
+// until the second barrier.
+void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
+  meet();
+  for (const GradBucket& bucket : buckets) reduce_shard(shards_[bucket.index], runs_of(bucket));
+  meet();
+  for (const GradBucket& bucket : buckets) reduced_.insert(bucket);
+}
+
+Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {
+  const torch::NoGradGuard no_grad;
+  follow_layout(buckets);
+  if (shared_ && reduced_.empty()) reduce_shared(buckets);
+  Tensors gradients;
+  for (const GradBucket& bucket : buckets) {
+    for (const SliceRun& run : runs_of(bucket)) {
+      gradients.push_back(narrowed(shards_[bucket.index].gradients, run.elements));
+    }
+  }
+  return gradients;
+}
+
+// --- The step
+
+void ShardedStep::step(const std::vector<GradBucket>& buckets) {
+  const torch::NoGradGuard no_grad;
+  require_in_place(buckets);
+  follow_layout(buckets);
+  shared_ ? step_shared(buckets) : step_flat(buckets);
+  count_step(buckets);
+  used_ = true;
+}
+
+// The last buckets hold the first layers, which the next forward needs first. A bucket travels
+// while the next one is updated.
+void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
+  std::vector<WorkPtr> gathers;
+  for (std::size_t b = buckets.size(); b-- > 0;) {
+    update_shard(rules_, shards_[b], runs_of(buckets[b]));
+    gathers.push_back(
+        group_.async_all_gather_into_tensor(buckets[b].flat_parameters, shards_[b].parameters));
+  }
+  const SecondsScope scope(communication_seconds_);
+  for (const auto& gather : gathers) gather->wait();
+}
+
+// The barriers: all gradients are there and nobody computes with the parameters any more; all
+// parameters are new and nobody reads gradients any more.
+void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
+  const bool reduced = !reduced_.empty();
+  meet();
+  for (const GradBucket& bucket : buckets) {
+    const Shard& shard = shards_[bucket.index];
+    const auto runs = runs_of(bucket);
+    reduced ? update_shard(rules_, shard, runs) : reduce_and_update_shard(rules_, shard, runs);
+  }
+  meet();
+}
+
+// Of all parameters, on every rank.
+void ShardedStep::count_step(const std::vector<GradBucket>& buckets) {
+  for (const GradBucket& bucket : buckets) {
+    auto& steps = state_->steps_of_bucket(bucket.index);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!bucket.parameters[i].grad().defined()) continue;
+      if (rules_[0].counts_steps()) ++steps[i];
+      // Autograd must know that what it saved is no more: it saw nobody write these.
+      bucket.parameters[i].unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+// --- The state
+
+NamedTensors ShardedStep::gather_state(const std::vector<GradBucket>& buckets, int root) {
+  follow_layout(buckets);
+  return state_->gather(root);
+}
+
+void ShardedStep::scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole,
+                                int root) {
+  follow_layout(buckets);
+  state_->scatter(whole, root);
+  used_ = true;
+}
+
+}  // namespace lockstep

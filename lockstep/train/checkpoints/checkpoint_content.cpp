@@ -1,0 +1,121 @@
+#include <lockstep/train/checkpoints/checkpoint_content.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <torch/utils.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/checkpoints/tensor_types.h>
+
+namespace lockstep {
+namespace {
+
+// LibTorch computes with fewer elements in the calling thread.
+constexpr std::int64_t kSerialElements = 1 << 14;
+
+std::string dtype_name(torch::ScalarType type, const std::string& tensor) {
+  const std::string_view dtype = dtype_of(type);
+  if (!dtype.empty()) return std::string(dtype);
+  throw CheckpointError(
+      lockstep::str("checkpoint: cannot store ", tensor, " of type ", c10::toString(type)));
+}
+
+// In pieces: a thread that writes in the background would else start a team of OpenMP's threads of
+// its own, against those that train.
+void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
+  if (to.numel() <= kSerialElements || to.dim() == 0) {
+    to.copy_(from);
+    return;
+  }
+  const std::int64_t row = to.numel() / to.size(0);
+  if (row > kSerialElements) {
+    for (std::int64_t i = 0; i < to.size(0); ++i) copy_in_this_thread(to[i], from[i]);
+    return;
+  }
+  const std::int64_t rows = kSerialElements / row;
+  for (std::int64_t at = 0; at < to.size(0); at += rows) {
+    const std::int64_t size = std::min(rows, to.size(0) - at);
+    to.narrow(0, at, size).copy_(from.narrow(0, at, size));
+  }
+}
+
+torch::Tensor in_rows(const torch::Tensor& tensor) {
+  const torch::Tensor here = tensor.detach().cpu();
+  if (here.is_contiguous()) return here;
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor rows = torch::empty(here.sizes(), here.options());
+  copy_in_this_thread(rows, here);
+  return rows;
+}
+
+BytePieces pieces_of(const SafetensorsPieces& pieces) {
+  BytePieces all = {std::as_bytes(std::span(pieces.head.data(), pieces.head.size()))};
+  all.insert(all.end(), pieces.data.begin(), pieces.data.end());
+  return all;
+}
+
+StateDict checked_names(const StateDict& model, const StateDict& training) {
+  StateDict named = named_for_file(training);
+  StateDict all = model;
+  all.insert(all.end(), named.begin(), named.end());
+  require_distinct_names(all, "cannot write the checkpoint");
+  return named;
+}
+
+}  // namespace
+
+StateDict named_for_file(const StateDict& training) {
+  StateDict state;
+  for (const auto& [name, tensor] : training) {
+    state.emplace_back(std::string(kTrainingPrefix) + name, tensor);
+  }
+  return state;
+}
+
+void require_distinct_names(const StateDict& state, const std::string& what_fails) {
+  std::set<std::string_view> names;
+  for (const auto& [name, tensor] : state) {
+    if (names.insert(name).second) continue;
+    throw CheckpointError(lockstep::str(
+        what_fails, ": two tensors have the name '", name,
+        "'; give each its own name; for two nets, register both in one module and make each "
+        "optimizer from that module's parameter names"));
+  }
+}
+
+FileTensors::FileTensors(const StateDict& state) {
+  for (const auto& [name, tensor] : state) {
+    kept_.push_back(in_rows(tensor));
+    const torch::Tensor& plain = kept_.back();
+    views_[name] = {
+        .dtype = dtype_name(plain.scalar_type(), name),
+        .shape = plain.sizes().vec(),
+        .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
+  }
+}
+
+SafetensorsMetadata metadata_of(const CheckpointInfo& info) {
+  SafetensorsMetadata metadata = info.settings;
+  metadata["format"] = kCheckpointFormat;
+  metadata["recipe"] = info.recipe;
+  metadata["epoch"] = std::to_string(info.epoch);
+  metadata["step"] = std::to_string(info.step);
+  return metadata;
+}
+
+CheckpointContent::CheckpointContent(const StateDict& model, const StateDict& training,
+                                     const CheckpointInfo& info)
+    : model_tensors_(model),
+      training_tensors_(checked_names(model, training)),
+      model_(safetensors_pieces(model_tensors_.views(), metadata_of(info))),
+      training_(safetensors_pieces(training_tensors_.views(), metadata_of(info))) {}
+
+std::vector<CheckpointFile> CheckpointContent::files() const {
+  return {{kModelFile, pieces_of(model_)}, {kTrainingFile, pieces_of(training_)}};
+}
+
+}  // namespace lockstep

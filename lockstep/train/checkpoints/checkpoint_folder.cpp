@@ -1,0 +1,226 @@
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/core/log.h>
+#include <lockstep/formats/checksum.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::size_t kStepDigits = 8;
+// Far more than a manifest has, whatever the task measures.
+constexpr std::size_t kMaximumManifestBytes = 16 << 20;
+
+// Whether there is something at `path`. DataError when that cannot be known.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none) {
+    throw DataError(str("cannot read ", path.string(), ": ", error.message()));
+  }
+  return type != fs::file_type::not_found;
+}
+
+std::uint64_t checksum_of_file(const MappedFile& file, const fs::path& path) {
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  Checksum sum;
+  // Not through the map: a file that is cut short meanwhile would end the process.
+  for (std::size_t at = 0; at < file.bytes().size();) {
+    const std::span<std::byte> part(piece.data(), std::min(piece.size(), file.bytes().size() - at));
+    if (!file.read_at(at, part)) {
+      if (file.is_whole()) throw DataError(str("cannot read ", path.string(), " at byte ", at));
+      throw CheckpointError(
+          str(path.string(), " is damaged: it was cut short at byte ", at, " or before"));
+    }
+    sum.add(part);
+    at += part.size();
+  }
+  return sum.value();
+}
+
+void verify_file(const fs::path& path, const ManifestFile& expected) {
+  if (!is_there(path)) {
+    throw CheckpointError(str(path.string(), " is missing; the manifest expects a file of ",
+                              expected.bytes, " bytes"));
+  }
+  const MappedFile file(path);
+  if (file.bytes().size() != expected.bytes) {
+    throw CheckpointError(str(path.string(), " is damaged: it has ", file.bytes().size(),
+                              " bytes, expected ", expected.bytes));
+  }
+  const std::uint64_t found = checksum_of_file(file, path);
+  if (found == expected.checksum) return;
+  throw CheckpointError(str(path.string(), " is damaged: its checksum is ", checksum_digits(found),
+                            ", expected ", checksum_digits(expected.checksum)));
+}
+
+// A checkpoint whose place in the order is unknown comes before the others: what may be the newest
+// one is looked at, and named, before one is taken that may be older.
+constexpr std::int64_t kNewerThanAll = std::numeric_limits<std::int64_t>::max() - 1;
+constexpr std::int64_t kFirstOfAll = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t order_of(const fs::path& folder, const fs::path& latest) {
+  if (folder == latest) return kFirstOfAll;
+  try {
+    return read_manifest(folder).sequence;
+  } catch (const Error&) {
+    return kNewerThanAll;
+  }
+}
+
+// The one of `folders` that `link` leads to, by whatever path; empty where it is no link.
+fs::path target_of(const fs::path& link, const std::vector<fs::path>& folders) {
+  std::error_code error;
+  if (folders.empty() || !fs::is_symlink(link, error)) return {};
+  for (const fs::path& folder : folders) {
+    if (fs::equivalent(link, folder, error)) return folder;
+  }
+  log_warning(link.string(), " leads to ", fs::read_symlink(link, error).string(),
+              ", which is no checkpoint in this folder; the newest one is taken");
+  return {};
+}
+
+// In the order in which they are to be tried.
+std::vector<fs::path> in_order(const fs::path& directory, const std::vector<fs::path>& folders) {
+  const fs::path latest = target_of(directory / kLatestLink, folders);
+  std::vector<std::pair<std::int64_t, fs::path>> ordered;
+  for (const fs::path& folder : folders) ordered.emplace_back(order_of(folder, latest), folder);
+  std::sort(ordered.begin(), ordered.end(), std::greater<>());
+  std::vector<fs::path> candidates;
+  for (auto& [order, folder] : ordered) candidates.push_back(std::move(folder));
+  return candidates;
+}
+
+// Says why `folder` is damaged; empty where it is whole, and then its manifest is in `manifest`.
+// CheckpointError where neither can be known.
+std::string damage_of(const fs::path& folder, CheckpointManifest& manifest) {
+  std::string reason;
+  try {
+    manifest = verify_checkpoint(folder);
+    return {};
+  } catch (const UnknownManifestError& error) {
+    reason = error.what();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  } catch (const DataError& error) {
+    reason = error.what();
+  }
+  throw CheckpointError(str(reason, "; ", folder.string(),
+                            " may be whole: resume when it can be read, or remove it to go on from "
+                            "the checkpoint before it"));
+}
+
+// The first one of `folders` that is whole. `reason` says what is wrong with the last damaged one.
+// Folders that a run has removed meanwhile do not count.
+FoundCheckpoint first_whole(const fs::path& directory, const std::vector<fs::path>& folders,
+                            std::string& reason) {
+  FoundCheckpoint found;
+  std::string damage;
+  for (const fs::path& folder : in_order(directory, folders)) {
+    if (!damage.empty()) log_warning(damage, "; the checkpoint before it is tried");
+    damage.clear();
+    try {
+      damage = damage_of(folder, found.manifest);
+    } catch (const CheckpointError&) {
+      if (is_there(folder)) throw;
+      continue;
+    }
+    if (damage.empty()) {
+      found.folder = folder;
+      return found;
+    }
+    if (!is_there(folder)) {
+      damage.clear();
+      continue;
+    }
+    reason = damage;
+    found.damaged.push_back(folder);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "step-%08lld", static_cast<long long>(step));
+  return text;
+}
+
+bool is_checkpoint_name(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) return false;
+  const std::string digits = name.substr(kStepPrefix.size());
+  return digits.size() >= kStepDigits &&
+         std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::vector<fs::path> checkpoint_folders(const fs::path& directory) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (is_checkpoint_name(entry->path().filename().string()) && entry->is_directory(ignored)) {
+      folders.push_back(entry->path());
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw DataError(str("cannot read ", directory.string(), ": ", error.message()));
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+bool is_checkpoint(const fs::path& path) {
+  std::error_code error;
+  return is_checkpoint_name(fs::weakly_canonical(path, error).filename().string()) ||
+         fs::exists(path / kManifestFile, error);
+}
+
+CheckpointManifest read_manifest(const fs::path& folder) {
+  const fs::path path = folder / kManifestFile;
+  if (!is_there(path)) throw CheckpointError(path.string() + " is missing");
+  std::vector<std::byte> bytes;
+  read_file(path, kMaximumManifestBytes, bytes);
+  return parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+}
+
+CheckpointManifest verify_checkpoint(const fs::path& folder) {
+  CheckpointManifest manifest = read_manifest(folder);
+  for (const char* name : {kModelFile, kTrainingFile}) {
+    if (manifest.files.contains(name)) continue;
+    throw CheckpointError(str((folder / kManifestFile).string(), " does not list ", name));
+  }
+  for (const auto& [name, file] : manifest.files) verify_file(folder / name, file);
+  return manifest;
+}
+
+FoundCheckpoint find_checkpoint(const fs::path& directory) {
+  std::vector<fs::path> folders = checkpoint_folders(directory);
+  std::string reason;
+  FoundCheckpoint found = first_whole(directory, folders, reason);
+  // A run may have replaced all of them since they were listed.
+  if (found.folder.empty() && checkpoint_folders(directory) != folders) {
+    folders = checkpoint_folders(directory);
+    reason.clear();
+    found = first_whole(directory, folders, reason);
+  }
+  if (!found.folder.empty() || found.damaged.empty()) return found;
+  throw CheckpointError(str(reason, "; ", directory.string(), " holds no other checkpoint",
+                            found.damaged.size() > 1 ? " that is whole" : "",
+                            "; begin anew with --overwrite, or in another folder"));
+}
+
+}  // namespace lockstep

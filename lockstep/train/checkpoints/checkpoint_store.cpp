@@ -1,0 +1,295 @@
+#include <lockstep/train/checkpoints/checkpoint_store.h>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/formats/checksum.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+ManifestFile sum_of(const BytePieces& pieces) {
+  ManifestFile file;
+  Checksum sum;
+  for (const auto& piece : pieces) {
+    sum.add(piece);
+    file.bytes += piece.size();
+  }
+  file.checksum = sum.value();
+  return file;
+}
+
+// Lets the system forget its copy of a file that was flushed, so that what is read next comes from
+// the disk. Where it does not follow the advice, the copy is read.
+void forget_cached(const fs::path& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  close(fd);
+}
+
+bool is_plain_file(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() == fs::file_type::regular;
+}
+
+bool contains(const std::vector<fs::path>& paths, const fs::path& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
+// Whether `folder` holds a checkpoint, whole or damaged, that may be removed. One that cannot be
+// read now, or that another version has written, may be whole and newer than all others; a folder
+// without a manifest may be anybody's.
+bool may_remove(const fs::path& folder) {
+  try {
+    read_manifest(folder);
+    return true;
+  } catch (const UnknownManifestError&) {
+    return false;
+  } catch (const CheckpointError&) {
+    std::error_code error;
+    return fs::exists(folder / kManifestFile, error);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A "nice" value: beside a thread of a usual one (0) it gets a tenth of a busy processor.
+constexpr int kPriorityOfWriting = 10;
+
+bool leads_to(const fs::path& link, const fs::path& target) {
+  std::error_code error;
+  return fs::read_symlink(link, error) == target && !error;
+}
+
+}  // namespace
+
+struct CheckpointStore::Stored {
+  fs::path folder{};
+  CheckpointManifest manifest{};
+};
+
+CheckpointStore::CheckpointStore(CheckpointOptions options) : options_(std::move(options)) {}
+
+std::optional<fs::path> CheckpointStore::resume() {
+  recover_folders(options_.directory, is_checkpoint_name);
+  FoundCheckpoint found = find_checkpoint(options_.directory);
+  left_behind_ = std::move(found.damaged);
+  if (!found.folder.empty()) {
+    begin_run();
+    first_sequence_ = found.manifest.first_sequence;
+    parent_ = found.manifest.sequence;
+    leave_behind(found.manifest);
+    return found.folder;
+  }
+  if (!options_.link.empty() && is_plain_file(options_.link)) return options_.link;
+  return std::nullopt;
+}
+
+// Newer ones are there when the run was killed before `latest` led to them, or when its user has
+// gone back. Those between one of the run's line and its parent were left behind by an earlier
+// resume, and the run was killed before they had gone.
+void CheckpointStore::leave_behind(const CheckpointManifest& goes_on_from) {
+  std::int64_t newest_in_line = goes_on_from.sequence;
+  for (const Stored& each : of_this_run()) {
+    const CheckpointManifest& manifest = each.manifest;
+    if (manifest.sequence > newest_in_line) {
+      left_behind_.push_back(each.folder);
+    } else {
+      newest_in_line = manifest.parent > 0 ? manifest.parent : manifest.sequence - 1;
+    }
+  }
+}
+
+// Numbers the run's checkpoints behind all that are there.
+void CheckpointStore::begin_run() {
+  next_sequence_ = 1;
+  for (const fs::path& folder : checkpoint_folders(options_.directory)) {
+    try {
+      next_sequence_ = std::max(next_sequence_, read_manifest(folder).sequence + 1);
+    } catch (const Error&) {  // damaged, or not to be read: its number is unknown
+    }
+  }
+  first_sequence_ = next_sequence_;
+}
+
+void CheckpointStore::prepare() const {
+  std::error_code error;
+  const bool is_new = fs::create_directories(options_.directory, error);
+  if (error) {
+    throw CheckpointError(str("cannot make the folder of the checkpoints ",
+                              options_.directory.string(), ": ", error.message()));
+  }
+  try {
+    if (is_new) flush_names(options_.directory / "..");
+  } catch (const DataError&) {  // a folder that may not be read
+  }
+  recover_folders(options_.directory, is_checkpoint_name);
+}
+
+void CheckpointStore::save(const std::vector<CheckpointFile>& files,
+                           const CheckpointMoment& moment) {
+  try {
+    if (first_sequence_ == 0) begin_run();
+    const fs::path folder = options_.directory / checkpoint_name(moment.step);
+    write(files, moment, folder);
+    parent_ = next_sequence_++;
+    std::erase(left_behind_, folder);
+    turn_links(folder);
+    remove_others(folder);
+  } catch (const DataError& error) {
+    throw CheckpointError(
+        str("cannot write the checkpoint: ", error.what(),
+            "; earlier checkpoints are whole; resume the run when this is mended"));
+  }
+}
+
+// Else a team of OpenMP's threads, each of which has its part of the work, waits for the one that
+// shares its processor with this thread: a step takes twice as long. On Linux the priority is that
+// of one thread, and everybody may lower it.
+void CheckpointStore::give_way() {
+  const auto thread = static_cast<id_t>(gettid());
+  if (getpriority(PRIO_PROCESS, thread) >= kPriorityOfWriting) return;
+  static_cast<void>(setpriority(PRIO_PROCESS, thread, kPriorityOfWriting));
+}
+
+void CheckpointStore::write(const std::vector<CheckpointFile>& files,
+                            const CheckpointMoment& moment, const fs::path& folder) {
+  CheckpointManifest manifest{.epoch = moment.epoch,
+                              .step = moment.step,
+                              .sequence = next_sequence_,
+                              .first_sequence = first_sequence_,
+                              .parent = parent_};
+  for (const auto& [name, value] : moment.metrics) {
+    if (std::isfinite(value)) manifest.metrics[name] = value;
+  }
+  AtomicFolder unfinished(folder);
+  for (const CheckpointFile& file : files) {
+    manifest.files[file.name] = sum_of(file.pieces);
+    unfinished.write(file.name, file.pieces);
+    forget_cached(unfinished.temporary() / file.name);
+  }
+  const std::string text = serialize_manifest(manifest);
+  unfinished.write(kManifestFile, {std::as_bytes(std::span(text.data(), text.size()))});
+  try {
+    verify_checkpoint(unfinished.temporary());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(str("cannot write the checkpoint ", folder.string(),
+                              ": what was read back differs from what was written: ", error.what(),
+                              "; check the disk; earlier checkpoints are whole"));
+  }
+  // The first one appears together with its links, which lead nowhere until it has its name:
+  // whoever looks for a link finds a checkpoint if there is one. A file in place of the link is a
+  // checkpoint.
+  std::error_code error;
+  if (!fs::exists(options_.directory / kLatestLink, error) && !is_plain_file(options_.link)) {
+    turn_links(folder);
+  }
+  unfinished.commit();
+}
+
+// From the newest to the oldest.
+std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
+  std::vector<Stored> stored;
+  for (const fs::path& folder : checkpoint_folders(options_.directory)) {
+    if (contains(left_behind_, folder)) continue;
+    try {
+      Stored each{folder, read_manifest(folder)};
+      if (each.manifest.sequence >= first_sequence_) stored.push_back(std::move(each));
+    } catch (const Error&) {  // damaged since, or not to be read: may_remove() tells them apart
+    }
+  }
+  std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
+    return a.manifest.sequence > b.manifest.sequence;
+  });
+  return stored;
+}
+
+// The older of two equal ones is the better: the metric has not improved since.
+std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
+  std::erase_if(stored, [&](const Stored& each) {
+    return !each.manifest.metrics.contains(options_.monitor);
+  });
+  const auto is_better = [&](const Stored& a, const Stored& b) {
+    const double one = a.manifest.metrics.at(options_.monitor);
+    const double other = b.manifest.metrics.at(options_.monitor);
+    if (one == other) return a.manifest.sequence < b.manifest.sequence;
+    return options_.mode == MetricGoal::kMin ? one < other : one > other;
+  };
+  std::sort(stored.begin(), stored.end(), is_better);
+  const auto most = static_cast<std::size_t>(options_.save_top_k);
+  if (stored.size() > most) stored.resize(most);
+  return stored;
+}
+
+// Keeps `written` in any case.
+void CheckpointStore::remove_others(const fs::path& written) {
+  std::vector<Stored> stored = of_this_run();
+  std::vector<fs::path> kept;
+  for (const Stored& best : best_of(stored)) kept.push_back(best.folder);
+  const fs::path best = options_.directory / kBestLink;
+  std::error_code ignored;
+  if (!kept.empty()) {
+    turn_link(best, kept.front().filename());
+  } else if (fs::is_symlink(best, ignored)) {
+    fs::remove(best, ignored);  // it would soon lead to a checkpoint that nobody has judged
+  }
+  kept.push_back(written);
+  const std::size_t newest = std::min(stored.size(), static_cast<std::size_t>(options_.keep_last));
+  for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
+  recover_folders(options_.directory, is_checkpoint_name);  // what could not be removed before
+  std::vector<fs::path> folders = checkpoint_folders(options_.directory);
+  // Checkpoints that were left behind go first: a kill on the way leaves the run's own, whose
+  // parents tell which ones were left behind.
+  std::stable_partition(folders.begin(), folders.end(),
+                        [&](const fs::path& folder) { return contains(left_behind_, folder); });
+  for (const fs::path& folder : folders) {
+    if (contains(kept, folder) || !may_remove(folder)) continue;
+    try {
+      remove_folder(folder);
+    } catch (const DataError& error) {
+      log_warning(error.what(), "; the run goes on, and tries again at its next checkpoint");
+    }
+  }
+}
+
+// A file system without links loses a convenience: what is found goes by the manifests.
+void CheckpointStore::turn_link(const fs::path& link, const fs::path& target) {
+  if (!has_links_ || leads_to(link, target)) return;
+  try {
+    replace_link(link, target);
+  } catch (const DataError& error) {
+    // A link that is there would lead the next run to an old checkpoint. Without one, it takes the
+    // newest.
+    std::error_code ignored;
+    if (fs::is_symlink(link, ignored)) {
+      if (!fs::remove(link, ignored)) throw;
+      log_warning(error.what(), "; the run goes on without it until its next checkpoint");
+      return;
+    }
+    has_links_ = false;
+    log_warning(error.what(), "; the run goes on without links to its checkpoints");
+  }
+}
+
+void CheckpointStore::turn_links(const fs::path& latest) {
+  turn_link(options_.directory / kLatestLink, latest.filename());
+  if (options_.link.empty()) return;
+  const fs::path weights = options_.directory / kLatestLink / kModelFile;
+  std::error_code error;
+  const fs::path folder = fs::absolute(options_.link, error).parent_path();
+  turn_link(options_.link, fs::absolute(weights, error).lexically_relative(folder));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include <lockstep/train/checkpoints/model_ema.h>
+
+#include <unordered_set>
+
+#include <ATen/ops/_foreach_lerp.h>
+
+#include <lockstep/core/options.h>
+
+namespace lockstep {
+
+ModelEma::ModelEma(const torch::nn::Module& module, double decay) : decay_(decay) {
+  OptionCheck("ModelEma").in_range("decay", decay, 0, 1);
+  const torch::NoGradGuard no_grad;
+  std::unordered_set<const torch::TensorImpl*> seen;
+  for (const auto& parameter : module.named_parameters()) {
+    const torch::Tensor& tensor = parameter.value();
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    names_.push_back(parameter.key());
+    parameters_.push_back(tensor);
+    averages_.push_back(tensor.detach().clone());
+  }
+}
+
+// A strategy may have moved a parameter to another device since its average was made.
+void ModelEma::follow_devices() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    averages_[i] = averages_[i].to(parameters_[i].device());
+  }
+}
+
+void ModelEma::update() {
+  const torch::NoGradGuard no_grad;
+  follow_devices();
+  Tensors averages, parameters;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (updates_ == 0 || !parameters_[i].is_floating_point()) {
+      averages_[i].copy_(parameters_[i]);
+    } else {
+      averages.push_back(averages_[i]);
+      parameters.push_back(parameters_[i].detach());
+    }
+  }
+  ++updates_;
+  if (!averages.empty()) at::_foreach_lerp_(averages, parameters, 1 - decay_);
+}
+
+StateDict ModelEma::state() const {
+  StateDict state;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    state.emplace_back(std::string(kAverageState) + names_[i], averages_[i]);
+  }
+  return state;
+}
+
+AveragedWeights::AveragedWeights(ModelEma* ema)
+    : ema_(ema != nullptr && ema->updates() > 0 ? ema : nullptr) {
+  if (ema_ == nullptr) return;
+  const torch::NoGradGuard no_grad;
+  ema_->follow_devices();  // a resumed run evaluates before its first update
+  for (std::size_t i = 0; i < ema_->parameters_.size(); ++i) {
+    own_.push_back(ema_->parameters_[i].detach());
+    ema_->parameters_[i].set_data(ema_->averages_[i]);
+  }
+}
+
+AveragedWeights::~AveragedWeights() {
+  if (ema_ == nullptr) return;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < own_.size(); ++i) ema_->parameters_[i].set_data(own_[i]);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Weights that were trained for other classes.
+//
+//   ResNet net = resnet18(ResNetStem::kImageNet, 6);
+//   const PretrainedWeights loaded =
+//       load_pretrained(*net, load_state_dict_file("resnet18.pth"), "resnet18.pth");
+//   std::cout << loaded.summary() << '\n';
+//   // "fc has 6 outputs here and 1000 in resnet18.pth:
+//   // fc.weight, fc.bias keep their initial values"
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/train/checkpoints/state_dict.h>
+
+namespace lockstep {
+
+/// What load_pretrained() did with the last layer.
+struct PretrainedWeights {
+  std::string origin{};
+  std::string last_layer{};            ///< its name in the module: "fc"
+  std::int64_t outputs = 0;            ///< of the last layer in the module; 0 where it was loaded
+  std::int64_t outputs_in_file = 0;    ///< 0 where the last layer was loaded
+  std::vector<std::string> initial{};  ///< tensors that keep the values that they had
+
+  /// One line for the program's user; empty when every tensor was loaded.
+  std::string summary() const;
+};
+
+/// Copies `state` into `module` by name, as load_state_dict() does, with two exceptions:
+///
+///   * When the layer of the module's last parameter has another number of outputs than in `state`,
+///     all of that layer keeps the values that it has.
+///   * Batch normalisation keeps its "num_batches_tracked" where `state` has none: state dicts
+///   written
+///     before PyTorch 0.4.1 lack it.
+///
+/// `origin` begins the messages. CheckpointError names the first other tensor that is missing,
+/// unexpected or of another shape or type; the module is then unchanged.
+PretrainedWeights load_pretrained(torch::nn::Module& module, const StateDict& state,
+                                  const std::string& origin);
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include <lockstep/train/checkpoints/tensor_snapshot.h>
+
+#include <ATen/TensorIterator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <set>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// A cache line: no two threads write into one, and every type is aligned.
+constexpr std::int64_t kSnapshotAlignment = 64;
+// What a thread copies at least: less is not worth its start.
+constexpr std::int64_t kSnapshotGrain = std::int64_t{1} << 20;
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kSnapshotAlignment - 1) / kSnapshotAlignment * kSnapshotAlignment;
+}
+
+// Bytes that go to `begin` of the snapshot's memory.
+struct SnapshotPiece {
+  std::int64_t begin = 0;
+  std::int64_t bytes = 0;
+  const std::byte* from = nullptr;
+};
+
+// Copies what of `pieces`, which are in their order, falls into [begin, end) of the memory at `to`.
+void copy_range(const std::vector<SnapshotPiece>& pieces, std::byte* to, std::int64_t begin,
+                std::int64_t end) {
+  auto piece = std::upper_bound(
+      pieces.begin(), pieces.end(), begin,
+      [](std::int64_t at, const SnapshotPiece& each) { return at < each.begin + each.bytes; });
+  for (; piece != pieces.end() && piece->begin < end; ++piece) {
+    const std::int64_t first = std::max(begin, piece->begin);
+    const std::int64_t last = std::min(end, piece->begin + piece->bytes);
+    std::memcpy(to + first, piece->from + (first - piece->begin),
+                static_cast<std::size_t>(last - first));
+  }
+}
+
+// LibTorch's threads share the memory out: a TensorIterator starts them inside LibTorch, where
+// at::parallel_for() is serial in files compiled without OpenMP, as ours are.
+void copy_pieces(const std::vector<SnapshotPiece>& pieces, const torch::Tensor& memory) {
+  if (pieces.empty()) return;
+  auto* const to = static_cast<std::byte*>(memory.mutable_data_ptr());
+  auto iterator = at::TensorIterator::borrowing_nullary_op(memory);
+  iterator.for_each(
+      [&](char** data, const std::int64_t* /*strides*/, std::int64_t size, std::int64_t /*rows*/) {
+        const std::int64_t begin = reinterpret_cast<std::byte*>(data[0]) - to;
+        copy_range(pieces, to, begin, begin + size);
+      },
+      kSnapshotGrain);
+}
+
+// The place for a copy of `tensor`, from byte `begin` on.
+torch::Tensor place_for(const torch::Tensor& tensor, const torch::Tensor& memory,
+                        std::int64_t begin) {
+  const torch::Tensor flat = memory.narrow(0, begin, static_cast<std::int64_t>(tensor.nbytes()))
+                                 .view(tensor.scalar_type());
+  return tensor.is_non_overlapping_and_dense() ? flat.as_strided(tensor.sizes(), tensor.strides())
+                                               : flat.view(tensor.sizes());
+}
+
+}  // namespace
+
+std::int64_t TensorSnapshot::bytes_of(const StateDict& state) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : state) {
+    bytes += aligned(static_cast<std::int64_t>(tensor.nbytes()));
+  }
+  return bytes;
+}
+
+void TensorSnapshot::reserve(std::int64_t bytes, bool pinned) {
+  if (memory_.defined() && memory_.numel() >= bytes && memory_.is_pinned() == pinned) return;
+  memory_ = torch::Tensor();  // before the new one: there is one at a time
+  memory_ = torch::empty({bytes}, torch::dtype(torch::kUInt8).pinned_memory(pinned));
+  // By this thread alone, which need not be the one that trains.
+  std::memset(memory_.mutable_data_ptr(), 0, memory_.nbytes());
+}
+
+StateDict TensorSnapshot::take(const StateDict& state) {
+  const bool has_gpu = std::any_of(state.begin(), state.end(),
+                                   [](const auto& entry) { return entry.second.is_cuda(); });
+  reserve(bytes_of(state), has_gpu);
+  const torch::NoGradGuard no_grad;
+  StateDict copies;
+  std::vector<SnapshotPiece> pieces;
+  std::set<torch::DeviceIndex> gpus;
+  std::int64_t begin = 0;
+  for (const auto& [name, tensor] : state) {
+    const torch::Tensor copy = tensor.numel() == 0 ? torch::empty_like(tensor, torch::kCPU)
+                                                   : place_for(tensor, memory_, begin);
+    copies.emplace_back(name, copy);
+    const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+    if (bytes == 0) continue;
+    if (tensor.is_cpu() && tensor.is_non_overlapping_and_dense()) {
+      pieces.push_back({begin, bytes, static_cast<const std::byte*>(tensor.const_data_ptr())});
+    } else {
+      copy.copy_(tensor, /*non_blocking=*/true);
+      if (tensor.is_cuda()) gpus.insert(tensor.device().index());
+    }
+    begin += aligned(bytes);
+  }
+  copy_pieces(pieces, memory_.narrow(0, 0, begin));
+  for (const torch::DeviceIndex gpu : gpus) {
+    const torch::Device device(torch::kCUDA, gpu);
+    c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+  }
+  return copies;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// What the GPUs of a process do while it trains.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/core/gpu_usage.h>
+#include <lockstep/train/measuring/background_job.h>
+
+namespace lockstep {
+
+/// Reads gpu_usage() of some devices again and again on a thread of its own. Thread-safe.
+class GpuSampler {
+ public:
+  /// `devices` are CUDA's indices. Where the driver tells nothing of the first, no thread is
+  /// started.
+  explicit GpuSampler(std::vector<int> devices, Milliseconds interval = Milliseconds(100));
+  ~GpuSampler();
+  GpuSampler(const GpuSampler&) = delete;
+  GpuSampler& operator=(const GpuSampler&) = delete;
+
+  /// While it lives, nothing is read. One at a time.
+  class Pause {
+   public:
+    explicit Pause(GpuSampler* sampler) : sampler_(sampler) {  ///< may be null
+      if (sampler_ != nullptr) sampler_->set_paused(true);
+    }
+    ~Pause() {
+      if (sampler_ != nullptr) sampler_->set_paused(false);
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    GpuSampler* const sampler_;
+  };
+
+  /// Forgets what has been read.
+  void reset();
+  /// The mean over the samples since reset(), and over the devices. Nothing where there are none.
+  std::optional<GpuUsage> mean() const;
+
+ private:
+  void set_paused(bool paused);
+  void sample_until_stopped();
+  void sample();
+
+  const std::vector<int> devices_;
+  const Milliseconds interval_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable stopping_;
+  bool stopped_ = false;
+  bool paused_ = false;
+  GpuUsage sum_{};
+  std::int64_t samples_ = 0;
+  BackgroundJob thread_;  // uses all of the above
+};
+
+}  // namespace lockstep

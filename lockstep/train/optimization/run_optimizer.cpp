@@ -1,0 +1,138 @@
+#include <lockstep/train/optimization/run_optimizer.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/train/checkpoints/state_dict.h>
+
+namespace lockstep {
+namespace {
+
+class ReplicatedOptimizer final : public RunOptimizer {
+ public:
+  /// `parameters` is a module, or some of its parameters by name.
+  template <class Parameters>
+  ReplicatedOptimizer(const Parameters& parameters, const OptimizerOptions& options,
+                      ProcessGroup group)
+      : optimizer_(parameters, options), group_(std::move(group)) {}
+
+  void step() override { optimizer_.step(); }
+  void zero_grad() override { optimizer_.zero_grad(); }
+  Tensors gradients() override { return optimizer_.gradients(); }
+  Tensors gradients_of(const Tensors& parameters) override {
+    Tensors gradients;
+    for (const torch::Tensor& parameter : parameters) {
+      if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+    }
+    return gradients;
+  }
+  void clip_grad_norm(double max_norm) override {
+    clip_grad_norm_(optimizer_.parameters(), max_norm);
+  }
+  void step_unless(const torch::Tensor& found_inf) override { optimizer_.step_unless(found_inf); }
+  void agree_through(GradScaler&) override {}  // all have the same gradients
+  void set_capturable(bool on) override { optimizer_.set_capturable(on); }
+  bool can_skip_on_device() override {
+    if (!optimizer_.is_capturable() && could_be_capturable()) optimizer_.set_capturable(true);
+    return optimizer_.is_capturable();
+  }
+  double lr() const override { return optimizer_.lr(); }
+  void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
+  NamedTensors state() override { return optimizer_.state(); }
+
+  void load_state(const NamedTensors& state) override {
+    const NamedTensors own = optimizer_.state();
+    if (group_.rank() == 0) copy_state(state, own, "optimizer state");
+    if (group_.size() == 1) return;
+    const torch::Device device = optimizer_.parameters().front().device();
+    for (const auto& [name, tensor] : own) {
+      torch::Tensor on_device = tensor.to(device);  // counts of steps are on the CPU
+      group_.broadcast(on_device, 0);
+      if (!on_device.is_same(tensor)) tensor.copy_(on_device);
+    }
+  }
+
+ private:
+  // Its steps would have the same results, but on a CPU, which is not waited for, they cost more.
+  bool could_be_capturable() const {
+    const Tensors gradients = optimizer_.gradients();
+    return !gradients.empty() &&
+           std::all_of(gradients.begin(), gradients.end(), [&](const torch::Tensor& gradient) {
+             return !gradient.is_cpu() && gradient.device() == gradients.front().device() &&
+                    !gradient.is_sparse();
+           });
+  }
+
+  Optimizer optimizer_;
+  ProcessGroup group_;
+};
+
+class ShardedOptimizer final : public RunOptimizer {
+ public:
+  /// `what` is options, or groups of parameters.
+  template <class What>
+  ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const What& what)
+      : optimizer_(core, module, what) {}
+
+  void step() override { optimizer_.step(); }
+  void zero_grad() override { optimizer_.zero_grad(); }
+  Tensors gradients() override { return optimizer_.gradients(); }
+  Tensors gradients_of(const Tensors& parameters) override {
+    return optimizer_.gradients_of(parameters);
+  }
+  void clip_grad_norm(double max_norm) override { optimizer_.clip_grad_norm(max_norm); }
+  void agree_through(GradScaler& scaler) override {
+    scaler.reduce_found_inf_with([this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });
+  }
+  double communication_seconds() const override { return optimizer_.communication_seconds(); }
+  double lr() const override { return optimizer_.lr(); }
+  void set_lr(double lr) override { optimizer_.set_lr(lr); }
+  void set_momentum(double momentum) override { optimizer_.set_momentum(momentum); }
+  NamedTensors state() override { return optimizer_.state_dict(); }
+  void load_state(const NamedTensors& state) override { optimizer_.load_state_dict(state); }
+
+ private:
+  ZeroRedundancyOptimizer optimizer_;
+};
+
+}  // namespace
+
+void RunOptimizer::step_unless(const torch::Tensor&) {
+  throw InternalError("Trainer: an optimizer that cannot skip a step on the device was told to");
+}
+
+void RunOptimizer::set_capturable(bool on) {
+  if (!on) return;
+  throw ConfigError(
+      "Trainer: this optimizer counts its steps on the host, so that no graph can replay them; use "
+      "--strategy ddp or single");
+}
+
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group) {
+  return std::make_unique<ReplicatedOptimizer>(module, options, std::move(group));
+}
+
+std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
+                                                        const OptimizerOptions& options,
+                                                        ProcessGroup group) {
+  return std::make_unique<ReplicatedOptimizer>(parameters, options, std::move(group));
+}
+
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const OptimizerOptions& options) {
+  return std::make_unique<ShardedOptimizer>(core, module, options);
+}
+
+std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
+                                                     const NamedTensors& parameters,
+                                                     const OptimizerOptions& options) {
+  const std::vector<ParameterGroup> groups = {{.parameters = parameters, .options = options}};
+  return std::make_unique<ShardedOptimizer>(core, module, groups);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,245 @@
+#include <lockstep/train/task/output_shapes.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <ATen/record_function.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+namespace lockstep {
+namespace {
+
+// --- What a Sequential calls ---
+
+// Stands for a module of a Sequential and looks at what it returns.
+class WatchedModule final : public torch::nn::Module {
+ public:
+  WatchedModule(torch::nn::AnyModule inner, OutputShapes& shapes)
+      : inner_(std::move(inner)), shapes_(shapes) {}
+
+  // Throws where the module takes or returns something other than a tensor.
+  torch::Tensor forward(torch::Tensor input) {
+    torch::Tensor output = inner_.forward<torch::Tensor>(std::move(input));
+    if (output.defined()) shapes_[inner_.ptr().get()] = output.sizes().vec();
+    return output;
+  }
+
+ private:
+  torch::nn::AnyModule inner_;
+  OutputShapes& shapes_;
+};
+
+// While it lives, the modules that a Sequential calls are watched. Its registered children, and so
+// its parameters, stay as they are.
+class WatchedSequential {
+ public:
+  WatchedSequential(torch::nn::SequentialImpl& sequential, OutputShapes& shapes)
+      : sequential_(sequential), original_(sequential.begin(), sequential.end()) {
+    for (torch::nn::AnyModule& each : sequential_) {
+      each = torch::nn::AnyModule(std::make_shared<WatchedModule>(each, shapes));
+    }
+  }
+  ~WatchedSequential() { std::move(original_.begin(), original_.end(), sequential_.begin()); }
+  WatchedSequential(const WatchedSequential&) = delete;
+  WatchedSequential& operator=(const WatchedSequential&) = delete;
+
+ private:
+  torch::nn::SequentialImpl& sequential_;
+  std::vector<torch::nn::AnyModule> original_;
+};
+
+using Modules = std::vector<torch::nn::Module*>;
+
+// The module and all that is below it, each once. Module::modules() would need a shared pointer.
+void collect_modules(torch::nn::Module& module, Modules& all) {
+  if (std::ranges::find(all, &module) != all.end()) return;
+  all.push_back(&module);
+  for (const auto& child : module.children()) collect_modules(*child, all);
+}
+
+std::vector<torch::nn::SequentialImpl*> sequentials_of(const Modules& modules) {
+  std::vector<torch::nn::SequentialImpl*> found;
+  for (torch::nn::Module* each : modules) {
+    auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(each);
+    if (sequential != nullptr && !sequential->is_empty()) found.push_back(sequential);
+  }
+  return found;
+}
+
+// A Sequential returns what its last module returns.
+void add_sequentials(const std::vector<torch::nn::SequentialImpl*>& sequentials,
+                     OutputShapes& shapes) {
+  // Inner ones come after outer ones.
+  for (auto each = sequentials.rbegin(); each != sequentials.rend(); ++each) {
+    const auto last = shapes.find((*each)->ptr((*each)->size() - 1).get());
+    if (last != shapes.end()) shapes.try_emplace(*each, last->second);
+  }
+}
+
+// --- LibTorch's layers ---
+
+// What LibTorch's layers with parameters or buffers call, the whole layer in one operation.
+constexpr std::array<std::string_view, 22> kLayerOperations = {"aten::bilinear",
+                                                               "aten::conv1d",
+                                                               "aten::conv2d",
+                                                               "aten::conv3d",
+                                                               "aten::conv_transpose1d",
+                                                               "aten::conv_transpose2d",
+                                                               "aten::conv_transpose3d",
+                                                               "aten::batch_norm",
+                                                               "aten::instance_norm",
+                                                               "aten::layer_norm",
+                                                               "aten::group_norm",
+                                                               "aten::embedding",
+                                                               "aten::embedding_bag",
+                                                               "aten::prelu",
+                                                               "aten::lstm",
+                                                               "aten::gru",
+                                                               "aten::rnn_tanh",
+                                                               "aten::rnn_relu",
+                                                               "aten::lstm_cell",
+                                                               "aten::gru_cell",
+                                                               "aten::rnn_tanh_cell",
+                                                               "aten::rnn_relu_cell"};
+
+// What torch::nn::Linear calls: a product with its transposed weight, and a sum with its bias.
+constexpr std::string_view kTransposition = "aten::t";
+constexpr std::array<std::string_view, 3> kLinearOperations = {"aten::addmm", "aten::matmul",
+                                                               "aten::add_"};
+
+template <std::size_t count>
+bool is_among(const std::array<std::string_view, count>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+using Owners = std::unordered_map<const c10::TensorImpl*, const torch::nn::Module*>;
+
+// LibTorch's layers by their parameters and buffers. A module of a program's own may do more than
+// the one operation, and a tensor that two layers have tells of neither.
+Owners owners_of(const Modules& modules) {
+  Owners owners;
+  std::unordered_set<const c10::TensorImpl*> shared;
+  for (const torch::nn::Module* module : modules) {
+    if (!module->children().empty() || !module->name().starts_with("torch::nn::")) continue;
+    auto tensors = module->parameters(/*recurse=*/false);
+    for (auto& buffer : module->buffers(/*recurse=*/false)) tensors.push_back(std::move(buffer));
+    for (const torch::Tensor& tensor : tensors) {
+      if (!tensor.defined()) continue;
+      const auto [place, is_new] = owners.emplace(tensor.unsafeGetTensorImpl(), module);
+      if (!is_new && place->second != module) shared.insert(tensor.unsafeGetTensorImpl());
+    }
+  }
+  for (const c10::TensorImpl* tensor : shared) owners.erase(tensor);
+  return owners;
+}
+
+// What the callbacks of this thread know. They are plain functions. LibTorch hands callbacks on to
+// threads that compute for this one, where there is no watch.
+struct LayerWatch {
+  Owners owners{};
+  std::vector<torch::Tensor> transposed{};  // weights, which `owners` has, too
+  OutputShapes* shapes = nullptr;
+};
+thread_local LayerWatch* layer_watch = nullptr;
+
+struct WatchedLayer final : at::ObserverContext {
+  explicit WatchedLayer(const torch::nn::Module* module_) : module(module_) {}
+  const torch::nn::Module* module;
+};
+
+const torch::nn::Module* owner_of(const c10::IValue& value) {
+  if (layer_watch == nullptr) return nullptr;
+  const auto owner = [](const torch::Tensor& tensor) -> const torch::nn::Module* {
+    const auto found = layer_watch->owners.find(tensor.unsafeGetTensorImpl());
+    return found == layer_watch->owners.end() ? nullptr : found->second;
+  };
+  if (value.isTensor()) return value.toTensor().defined() ? owner(value.toTensor()) : nullptr;
+  if (!value.isTensorList()) return nullptr;
+  for (const torch::Tensor& tensor : value.toTensorVector()) {  // of a recurrent layer
+    if (const auto* const found = owner(tensor)) return found;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> operation_begins(const at::RecordFunction& operation) {
+  const std::string_view name = operation.name();
+  const bool is_linear = name == kTransposition || is_among(kLinearOperations, name);
+  if (!is_linear && !is_among(kLayerOperations, name)) return nullptr;
+  for (const c10::IValue& input : operation.inputs()) {
+    const torch::nn::Module* const module = owner_of(input);
+    if (module == nullptr) continue;
+    const bool is_linear_layer = dynamic_cast<const torch::nn::LinearImpl*>(module) != nullptr;
+    if (is_linear == is_linear_layer) return std::make_unique<WatchedLayer>(module);
+  }
+  return nullptr;
+}
+
+void operation_ends(const at::RecordFunction& operation, at::ObserverContext* context) {
+  const auto* const layer = dynamic_cast<const WatchedLayer*>(context);
+  if (layer == nullptr || operation.outputs().empty()) return;
+  const c10::IValue& output = operation.outputs().front();
+  if (!output.isTensor() || !output.toTensor().defined()) return;
+  if (operation.name() == kTransposition) {
+    layer_watch->transposed.push_back(output.toTensor());
+    layer_watch->owners[output.toTensor().unsafeGetTensorImpl()] = layer->module;
+    return;
+  }
+  (*layer_watch->shapes)[layer->module] = output.toTensor().sizes().vec();
+}
+
+class LayerWatchScope {
+ public:
+  explicit LayerWatchScope(LayerWatch& watch)
+      : handle_(
+            at::addThreadLocalCallback(at::RecordFunctionCallback(operation_begins, operation_ends)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}))) {
+    layer_watch = &watch;
+  }
+  ~LayerWatchScope() {
+    at::removeCallback(handle_);
+    layer_watch = nullptr;
+  }
+  LayerWatchScope(const LayerWatchScope&) = delete;
+  LayerWatchScope& operator=(const LayerWatchScope&) = delete;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+}  // namespace
+
+OutputShapes watch_output_shapes(torch::nn::Module& module, const std::function<void()>& forward) {
+  Modules modules;
+  collect_modules(module, modules);
+  const auto sequentials = sequentials_of(modules);
+  OutputShapes shapes;
+  LayerWatch watch{.owners = owners_of(modules), .shapes = &shapes};
+  const LayerWatchScope scope(watch);
+  try {
+    std::vector<std::unique_ptr<WatchedSequential>> watched;
+    for (torch::nn::SequentialImpl* each : sequentials) {
+      watched.push_back(std::make_unique<WatchedSequential>(*each, shapes));
+    }
+    forward();
+  } catch (const std::exception&) {
+    // Perhaps a Sequential passes on what is no tensor. Any other failure comes again.
+    shapes.clear();
+    forward();
+    return shapes;
+  }
+  add_sequentials(sequentials, shapes);
+  return shapes;
+}
+
+}  // namespace lockstep

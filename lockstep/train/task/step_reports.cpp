@@ -1,0 +1,34 @@
+#include <lockstep/train/task/step_reports.h>
+
+#include <utility>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace lockstep {
+
+// In the stream that computes, not beside it: the next step of a graph writes the same memory.
+void StepReports::add(const StepReport& report, const torch::Tensor& loss_sum,
+                      std::int64_t parts) {
+  const torch::NoGradGuard no_grad;
+  const torch::Device device = loss_sum.device();
+  const auto pinned = loss_sum.options().device(torch::kCPU).pinned_memory(true);
+  torch::Tensor on_host = torch::empty(loss_sum.sizes(), pinned);
+  on_host.copy_(loss_sum, /*non_blocking=*/true);
+  c10::Event arrived(device.type());
+  arrived.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  waiting_.push_back({.report = report,
+                      .loss_sum = std::move(on_host),
+                      .parts = parts,
+                      .arrived = std::move(arrived)});
+}
+
+StepReport StepReports::take() {
+  Waiting& oldest = waiting_.front();
+  oldest.arrived.synchronize();
+  oldest.report.loss = oldest.loss_sum.item<double>() / static_cast<double>(oldest.parts);
+  StepReport report = oldest.report;
+  waiting_.pop_front();
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// Reports of steps whose losses are still on a device. Internal to the room.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include <c10/core/Event.h>
+#include <torch/types.h>
+
+#include <lockstep/train/task/listener.h>
+
+namespace lockstep {
+
+/// A report waits here until its loss has come to the host, which waits for nothing meanwhile. Not
+/// thread-safe.
+class StepReports {
+ public:
+  /// `report` lacks the loss, which is `loss_sum`, a tensor of one element on a device, divided by
+  /// `parts`. Queues a copy behind what the current stream holds.
+  void add(const StepReport& report, const torch::Tensor& loss_sum, std::int64_t parts);
+
+  bool empty() const { return waiting_.empty(); }
+  /// Whether the oldest report has its loss. Does not wait.
+  bool has_one() const { return !waiting_.empty() && waiting_.front().arrived.query(); }
+  /// Removes the oldest report, with its loss; waits for that where has_one() is false.
+  StepReport take();
+
+ private:
+  struct Waiting {
+    StepReport report;
+    torch::Tensor loss_sum;  // in pinned memory
+    std::int64_t parts;
+    c10::Event arrived;
+  };
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace lockstep

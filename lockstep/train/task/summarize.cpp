@@ -1,0 +1,113 @@
+#include <lockstep/train/task/summarize.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
+#include <lockstep/train/task/output_shapes.h>
+
+namespace lockstep {
+namespace {
+
+// "Conv2d" for "torch::nn::Conv2dImpl": module holders are named without the ending.
+std::string short_type(const std::string& type) {
+  std::string_view name = std::string_view(type).substr(0, type.find('<'));
+  const std::size_t colon = name.rfind(':');
+  if (colon != std::string_view::npos) name.remove_prefix(colon + 1);
+  constexpr std::string_view kEnding = "Impl";
+  if (name.size() > kEnding.size() && name.ends_with(kEnding)) name.remove_suffix(kEnding.size());
+  return std::string(name);
+}
+
+struct Scalars {
+  std::int64_t trainable = 0;
+  std::int64_t frozen = 0;
+};
+
+Scalars scalars_of(const torch::nn::Module& module) {
+  Scalars scalars;
+  for (const torch::Tensor& parameter : distinct(module.parameters())) {
+    (parameter.requires_grad() ? scalars.trainable : scalars.frozen) += parameter.numel();
+  }
+  return scalars;
+}
+
+std::int64_t bytes_of(const std::vector<torch::Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const torch::Tensor& tensor : tensors) {
+    if (tensor.defined()) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+void add_modules(const torch::nn::Module& module, const std::string& name, int depth, int max_depth,
+                 const OutputShapes& shapes, std::vector<ModuleSummary>& to) {
+  const Scalars scalars = scalars_of(module);
+  const auto shape = shapes.find(&module);
+  to.push_back({.name = name,
+                .type = short_type(module.name()),
+                .depth = depth,
+                .trainable = scalars.trainable,
+                .frozen = scalars.frozen,
+                .output_shape = shape == shapes.end() ? OutputShape{} : shape->second});
+  if (depth == max_depth) return;
+  for (const auto& child : module.named_children()) {
+    const std::string child_name = name.empty() ? child.key() : name + "." + child.key();
+    add_modules(*child.value(), child_name, depth + 1, max_depth, shapes, to);
+  }
+}
+
+// While it lives, the module and all that is below it are in eval mode.
+class EvalScope {
+ public:
+  explicit EvalScope(torch::nn::Module& module) {
+    keep(module);
+    module.eval();
+  }
+  ~EvalScope() {
+    for (const auto& [module, was_training] : modes_) module->train(was_training);
+  }
+  EvalScope(const EvalScope&) = delete;
+  EvalScope& operator=(const EvalScope&) = delete;
+
+ private:
+  // A module's mode is set again before its children's, which train() sets, too.
+  void keep(torch::nn::Module& module) {
+    modes_.emplace_back(&module, module.is_training());
+    for (const auto& child : module.children()) keep(*child);
+  }
+
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
+};
+
+OutputShapes shapes_of(torch::nn::Module& module, const SummaryForward& forward) {
+  if (!forward) return {};
+  const torch::NoGradGuard no_grad;
+  const EvalScope eval(module);
+  torch::Tensor output;
+  OutputShapes shapes = watch_output_shapes(module, [&] { output = forward(); });
+  if (output.defined()) shapes[&module] = output.sizes().vec();
+  return shapes;
+}
+
+}  // namespace
+
+ModelSummary summarize(torch::nn::Module& module, int max_depth, const SummaryForward& forward) {
+  if (max_depth < -1) {
+    throw ConfigError(
+        lockstep::str("summarize: max_depth must be -1 (all modules) or more, got ", max_depth));
+  }
+  ModelSummary summary;
+  const Scalars scalars = scalars_of(module);
+  summary.trainable = scalars.trainable;
+  summary.frozen = scalars.frozen;
+  summary.parameter_bytes = bytes_of(distinct(module.parameters()));
+  summary.buffer_bytes = bytes_of(distinct(module.buffers()));
+  add_modules(module, "", 0, max_depth, shapes_of(module, forward), summary.modules);
+  return summary;
+}
+
+}  // namespace lockstep

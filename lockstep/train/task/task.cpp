@@ -1,0 +1,54 @@
+#include <lockstep/train/task/task.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// Of classes, or of probabilities of classes as a mixed batch has them.
+torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::Tensor& labels,
+                                      at::Reduction::Reduction reduction) {
+  if (!labels.is_floating_point()) return at::nll_loss(output, labels, {}, reduction);
+  const torch::Tensor losses = -(output * labels).sum(1);
+  return reduction == at::Reduction::Mean ? losses.mean() : losses.sum();
+}
+
+}  // namespace
+
+std::vector<pipeline::StageModule> OutputTask::stages(int) const {
+  throw ConfigError("the task does not say how its model is cut into stages");
+}
+
+torch::Tensor OutputTask::training_step(const Batch& batch) {
+  return loss(forward(module(), batch.images), targets(batch));
+}
+
+void OutputTask::evaluation_step(const Batch& batch, Metrics& metrics) {
+  evaluate(forward(module(), batch.images), targets(batch), metrics);
+}
+
+torch::Tensor ClassificationTask::reduced_loss(const torch::Tensor& output,
+                                               const torch::Tensor& labels,
+                                               at::Reduction::Reduction reduction) const {
+  return loss_ == ClassificationLoss::kCrossEntropy
+             ? at::cross_entropy_loss(output.to(torch::kFloat32), labels, {}, reduction)
+             : negative_log_likelihood(output.to(torch::kFloat32), labels, reduction);
+}
+
+torch::Tensor ClassificationTask::loss(const torch::Tensor& output,
+                                       const torch::Tensor& labels) const {
+  return reduced_loss(output, labels, at::Reduction::Mean);
+}
+
+void ClassificationTask::evaluate(const torch::Tensor& output, const torch::Tensor& labels,
+                                  Metrics& metrics) const {
+  metrics.add(reduced_loss(output, labels, at::Reduction::Sum), output.argmax(1).eq(labels).sum(),
+              labels.size(0));
+  metrics.update(output, labels);
+}
+
+std::vector<pipeline::StageModule> ClassificationTask::stages(int count) const {
+  return cut_ ? cut_(count) : OutputTask::stages(count);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,225 @@
+// The options of `lockstep bench comm`, and the rows that it writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/bench/collectives/rows.h>
+#include <lockstep/bench/collectives/settings.h>
+#include <lockstep/bench/sizes.h>
+#include <lockstep/core/error.h>
+#include <tests/support/scoped_environment.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(BenchSizes, ReadsWhatPeopleWrite) {
+  EXPECT_THAT(parse_sizes("--sizes", "4,4B,4KiB,1.5MiB,2G,64kB,1MB,1TiB"),
+              ElementsAre(4, 4, 4096, 1572864, std::int64_t{2} << 30, 64000, 1000000,
+                          std::int64_t{1} << 40));
+  for (const char* wrong :
+       {"", "0", "-4", "4x", "KiB", "1e3", "0.5", "4,,8", "4 KiB", "1KB", "2TiB", "nan"}) {
+    try {
+      parse_sizes("--sizes", wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("--sizes must be whole bytes"), HasSubstr("(units: B, KiB, ")))
+          << wrong;
+    }
+  }
+}
+
+TEST(BenchSizes, WritesWhatPeopleRead) {
+  EXPECT_EQ(binary_bytes_text(0), "0 B");
+  EXPECT_EQ(binary_bytes_text(1023), "1023 B");
+  EXPECT_EQ(binary_bytes_text(1024), "1 KiB");
+  EXPECT_EQ(binary_bytes_text(1572864), "1.5 MiB");
+  EXPECT_EQ(binary_bytes_text(3e12), "2794 GiB");
+  EXPECT_EQ(short_number(0.123), "0.12");
+  EXPECT_EQ(short_number(12.34), "12.3");
+  EXPECT_EQ(short_number(123.4), "123");
+  EXPECT_EQ(short_number(12345), "12,345");
+}
+
+TEST(BenchCommRows, SumUpTheirCalls) {
+  const auto row = summarize({.collective = BenchCollective::kAllReduce, .ranks = 4, .bytes = 4000},
+                             {4, 1, 2, 3});
+  EXPECT_DOUBLE_EQ(row.median_us, 2.5);
+  EXPECT_DOUBLE_EQ(row.min_us, 1);
+  EXPECT_DOUBLE_EQ(row.max_us, 4);
+  EXPECT_DOUBLE_EQ(row.algbw_gbps(), 1.6);
+  EXPECT_DOUBLE_EQ(row.busbw_gbps(), 2.4);
+  EXPECT_DOUBLE_EQ(summarize(row, {3, 1, 2}).median_us, 2);
+}
+
+TEST(BenchCommRows, KnowHowManyBytesCrossABus) {
+  EXPECT_DOUBLE_EQ(bus_factor(BenchCollective::kAllReduce, 2), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(BenchCollective::kAllGather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(BenchCollective::kBroadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(BenchCollective::kBarrier, 4), 0);
+}
+
+TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
+  BenchCommRow row =
+      summarize({.backend = "gloo", .ranks = 2, .dtype = "float32", .bytes = 4}, {100});
+  EXPECT_FALSE(nlohmann::json::parse(to_json({row}))[0].contains("beside_us"));
+  EXPECT_THAT(table_line(row), ::testing::Not(::testing::HasSubstr("beside")));
+  row.beside_us = 150;
+  row.taken_us = 60;
+  const auto json = nlohmann::json::parse(to_json({row}))[0];
+  EXPECT_EQ(json.at("beside_us"), 150);
+  EXPECT_EQ(json.at("taken_us"), 60);
+  EXPECT_THAT(table_line(row),
+              ::testing::HasSubstr("  beside computing 150 us, of which it takes 60"));
+}
+
+TEST(BenchCommRows, AreJson) {
+  const auto row = summarize(
+      {BenchCollective::kAllGather, "native", "gloo", 2, 2, 1, "bfloat16", 1 << 20, true}, {100});
+  const auto json = nlohmann::json::parse(to_json({row}));
+  ASSERT_EQ(json.size(), 1U);
+  EXPECT_EQ(json[0], nlohmann::json::parse(R"({"collective": "all_gather", "algorithm": "native",
+      "backend": "gloo", "ranks": 2, "hosts": 2, "processors": 1, "dtype": "bfloat16", "bytes": 1048576,
+      "in_place": false, "symmetric": true, "median_us": 100.0, "min_us": 100.0,
+      "max_us": 100.0, "algbw_gbps": 10.48576, "busbw_gbps": 5.24288})"));
+  EXPECT_EQ(table_line(row).size(), bench_comm_heading().size());
+}
+
+// No launcher around the tests.
+class BenchCommSettingsTest : public ::testing::Test {
+ protected:
+  BenchCommSettingsTest() {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+      environment.set(name, std::nullopt);
+    }
+  }
+  testing_support::ScopedEnvironment environment;
+};
+
+TEST_F(BenchCommSettingsTest, HaveDefaults) {
+  const BenchCommSettings settings = resolve(BenchCommArguments{});
+  EXPECT_THAT(settings.collectives, ElementsAre(BenchCollective::kAllReduce));
+  EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kAuto));
+  EXPECT_EQ(settings.world_size, 2);
+  EXPECT_EQ(settings.sizes.size(), 14U);
+  EXPECT_EQ(settings.sizes.back(), 256 << 20);
+  EXPECT_TRUE(settings.symmetric && settings.private_memory);
+  EXPECT_FALSE(settings.explain);
+}
+
+TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
+  BenchCommArguments arguments;
+  arguments.collective = "send_recv,all_reduce";
+  arguments.algorithm = "ring,tree";
+  arguments.private_memory = true;
+  arguments.dtype = "int16";
+  BenchCommSettings settings = resolve(arguments);
+  EXPECT_THAT(settings.collectives,
+              ElementsAre(BenchCollective::kSendRecv, BenchCollective::kAllReduce));
+  EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kRing, Algorithm::kTree));
+  EXPECT_EQ(settings.type, DataType::kInt16);
+  EXPECT_FALSE(settings.symmetric);
+  arguments.collective = arguments.algorithm = "all";
+  settings = resolve(arguments);
+  EXPECT_EQ(settings.collectives.size(), 10U);
+  EXPECT_EQ(settings.algorithms.size(), 6U);
+}
+
+TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
+  struct Case {
+    std::function<void(BenchCommArguments&)> spoil;
+    const char* error;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.collective = "allreduce"; },
+       "bench comm: --collective must be one of all_reduce, "},
+      {[](auto& a) { a.algorithm = "rings"; },
+       "bench comm: --algorithm must be one of auto, native, "},
+      {[](auto& a) { a.backend = "mpi"; }, "bench comm: --backend must be one of "},
+      {[](auto& a) { a.nproc_per_node = 1; },
+       "bench comm: --nproc-per-node must be from 2 to 127, got 1"},
+      {[](auto& a) { a.sizes = "4,x"; }, "bench comm: --sizes must be whole bytes"},
+      {[](auto& a) { a.dtype = "complex64"; }, "bench comm: --dtype must be one of float32, "},
+      {[](auto& a) { a.repetitions = 0; }, "bench comm: --repetitions must be from 1 to "},
+      {[](auto& a) { a.seconds = 0; }, "bench comm: --seconds must be from "},
+      {[](auto& a) { a.timeout_seconds = 0; }, "bench comm: --timeout must be from "},
+      {[](auto& a) { a.out = "x.svg"; }, "bench comm: --out belongs to --explain"},
+      {[](auto& a) { a.explain = true, a.algorithm = "native"; },
+       "--algorithm of --explain must be one of reduce-"},
+      {[](auto& a) { a.explain = true, a.bytes = "much"; },
+       "bench comm: --bytes must be whole bytes"},
+      {[](auto& a) { a.explain = true, a.json = "x.json"; },
+       "bench comm: --explain writes no --json"},
+      {[](auto& a) { a.explain = true, a.collective = "broadcast"; },
+       "bench comm: --explain shows an all_reduce; leave --collective out"},
+      {[](auto& a) { a.explain = true, a.sizes = "4"; },
+       "bench comm: --explain takes one size, as --bytes, not --sizes"},
+      {[](auto& a) { a.explain = true, a.symmetric = true; },
+       "bench comm: --explain uses memory of each process"},
+      {[](auto& a) { a.explain = true, a.repetitions = 9; },
+       "bench comm: --explain makes as many runs as it needs"},
+      {[](auto& a) { a.explain = true, a.seconds = 9; },
+       "bench comm: --explain makes as many runs as it needs"},
+      {[](auto& a) { a.bytes = "1MiB"; }, "bench comm: --bytes belongs to --explain; use --sizes"},
+      {[](auto& a) { a.collective = "broadcast,gather", a.algorithm = "ring"; },
+       "bench comm: --algorithm is that of all_reduce, which --collective leaves out"},
+      {[](auto& a) { a.repetitions = 9, a.seconds = 9; },
+       "bench comm: --repetitions and --seconds both say how many calls are made"},
+      {[](auto& a) { a.json = "none/rows.json"; },
+       "bench comm: --json: the folder none does not exist; create it first"},
+      {[](auto& a) { a.explain = true, a.out = "none/of/these/ring.svg"; },
+       "bench comm: --out: the folder none/of/these does not exist; create it first"},
+      {[](auto& a) { a.json = "/proc/rows.json"; }, "cannot write into /proc"},
+  };
+  for (const Case& each : cases) {
+    BenchCommArguments arguments;
+    each.spoil(arguments);
+    try {
+      resolve(arguments);
+      ADD_FAILURE() << "no error: " << each.error;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(each.error));
+    }
+  }
+}
+
+TEST_F(BenchCommSettingsTest, ExplainOneAlgorithm) {
+  const testing_support::TemporaryDirectory folder;
+  BenchCommArguments arguments;
+  arguments.explain = true;
+  arguments.out = (folder.path() / "ring.svg").string();
+  EXPECT_EQ(resolve(arguments).explain->algorithm, Algorithm::kRing);
+  arguments.algorithm = "tree";
+  arguments.bytes = "64KiB";
+  const BenchCommSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.explain->algorithm, Algorithm::kTree);
+  EXPECT_EQ(settings.explain->bytes, 65536);
+  EXPECT_EQ(settings.explain->svg, *arguments.out);
+}
+
+TEST_F(BenchCommSettingsTest, FollowALauncher) {
+  environment.set("RANK", "1");
+  environment.set("WORLD_SIZE", "3");
+  environment.set("LOCAL_RANK", "1");
+  environment.set("LOCAL_WORLD_SIZE", "3");
+  environment.set("MASTER_ADDR", "127.0.0.1");
+  environment.set("MASTER_PORT", "29500");
+  BenchCommArguments arguments;
+  const BenchCommSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.world_size, 3);
+  EXPECT_FALSE(settings.speaks());
+  arguments.nproc_per_node = 2;
+  EXPECT_THROW(resolve(arguments), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+// The options of `lockstep bench step`, and the rows that it writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/bench/step/rows.h>
+#include <lockstep/bench/step/settings.h>
+#include <lockstep/core/error.h>
+#include <tests/support/scoped_environment.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(BenchStepRows, SpreadsAreQuartiles) {
+  const Spread spread = spread_of({5, 1, 4, 2, 3});
+  EXPECT_DOUBLE_EQ(spread.median, 3);
+  EXPECT_DOUBLE_EQ(spread.low, 2);
+  EXPECT_DOUBLE_EQ(spread.high, 4);
+  EXPECT_DOUBLE_EQ(spread_of({1, 2}).median, 1.5);
+  EXPECT_DOUBLE_EQ(spread_of({7}).high, 7);
+}
+
+// Two ranks, three rounds. The slower rank counts, and differences are those of a round: the median
+// of them is not the difference of the medians.
+TEST(BenchStepRows, CompareWithinRounds) {
+  const StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
+                             {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
+  const StepRounds single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
+                            {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
+  const StepRounds in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
+                             {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
+  const BenchStepRow row = summarize({}, variant, &single, &in_step);
+  EXPECT_DOUBLE_EQ(row.step_ms.median, 20);
+  EXPECT_DOUBLE_EQ(row.step_ms_single->median, 10);
+  EXPECT_DOUBLE_EQ(row.overhead_ms->median, 2);  // of 2, 10 and 1
+  EXPECT_DOUBLE_EQ(row.in_step_overhead_ms->median, 0.5);
+  EXPECT_DOUBLE_EQ(row.over_in_step_ms->median, 1.5);
+  EXPECT_DOUBLE_EQ(row.exposed_ms->median,
+                   0.5);                         // (1 + 0) / 2: in the second step rank 0 came last
+  EXPECT_DOUBLE_EQ(row.waited_ms->median, 3.5);  // (4 + 3) / 2
+  EXPECT_DOUBLE_EQ(row.cpu_ms.median, 3);
+}
+
+TEST(BenchStepRows, AreJson) {
+  BenchStepRow row;
+  row.model = "mnist";
+  row.variant.strategy = "ddp";
+  row.variant.bucket_cap_mb = 25;
+  row.backend = "shm";
+  row.ranks = 2;
+  row.threads_per_rank = 1;
+  row.batch_per_rank = 64;
+  row.precision = "32";
+  const StepRounds times = {{{4, 4, {0.25}}}};
+  const StepRounds single = {{{3, 4, {}}}};
+  auto json = nlohmann::json::parse(to_json({summarize(row, times, &single, &single)}));
+  const auto contract =
+      nlohmann::json::parse(R"({"model": "mnist", "strategy": "ddp", "backend": "shm",
+      "ranks": 2, "threads_per_rank": 1, "batch_per_rank": 64, "precision": "32", "step_ms": 4.0,
+      "step_ms_single": 3.0, "overhead_ms": 1.0, "exposed_ms": 0.25, "bucket_cap_mb": 25.0,
+      "rounds_ms": [4.0], "single_rounds_ms": [3.0]})");
+  for (const auto& [key, value] : contract.items()) EXPECT_EQ(json[0][key], value) << key;
+  row.variant.bucket_cap_mb.reset();
+  json = nlohmann::json::parse(to_json({summarize(row, single, nullptr, nullptr)}));
+  for (const char* absent : {"step_ms_single", "overhead_ms", "over_in_step_ms", "bucket_cap_mb",
+                             "exposed_ms", "waited_ms"})
+    EXPECT_TRUE(json[0].contains(absent) && json[0][absent].is_null()) << absent;
+  EXPECT_EQ(table_line(row).size(), bench_step_heading().size());
+}
+
+class BenchStepSettingsTest : public ::testing::Test {
+ protected:
+  BenchStepSettingsTest() {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+      environment.set(name, std::nullopt);
+    }
+  }
+  testing_support::ScopedEnvironment environment;
+};
+
+TEST_F(BenchStepSettingsTest, HaveDefaultsOfTheModel) {
+  BenchStepArguments arguments;
+  BenchStepSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.world_size, 2);
+  EXPECT_EQ(settings.batch_per_rank, 64);
+  ASSERT_EQ(settings.variants.size(), 1U);
+  EXPECT_EQ(settings.variants[0].bucket_cap_mb, 25);
+  arguments.model = "resnet18";
+  EXPECT_EQ(resolve(arguments).batch_per_rank, 8);
+}
+
+TEST_F(BenchStepSettingsTest, MakeARowOfEachVariant) {
+  BenchStepArguments arguments;
+  arguments.bucket_cap_mb = "1,2.5,whole";
+  arguments.find_unused_parameters = true;
+  arguments.parameter_memory = "flat";
+  const auto variants = resolve(arguments).variants;
+  ASSERT_EQ(variants.size(), 6U);
+  EXPECT_EQ(variants[2].bucket_cap_mb, 2.5);
+  EXPECT_FALSE(variants[4].bucket_cap_mb);
+  EXPECT_FALSE(variants[4].find_unused_parameters);
+  EXPECT_TRUE(variants[5].find_unused_parameters);
+  EXPECT_EQ(variants[5].parameter_memory, "flat");
+  arguments.strategy = "zero1,ddp";
+  arguments.parameter_memory = "flat,auto";
+  EXPECT_EQ(resolve(arguments).variants.size(), 24U);
+}
+
+TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
+  struct Case {
+    std::function<void(BenchStepArguments&)> spoil;
+    const char* error;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.model = "resnet"; }, "bench step: --model must be one of mnist, resnet18"},
+      {[](auto& a) { a.strategy = "dp"; }, "bench step: --strategy must be one of ddp, zero1"},
+      {[](auto& a) { a.optimizer = "lamb"; },
+       "bench step: --optimizer must be one of sgd, adam, adamw"},
+      {[](auto& a) { a.parameter_memory = "flat,round"; },
+       "bench step: --parameter-memory must be one of auto, as-is, flat, shared"},
+      {[](auto& a) { a.parameter_memory = "flat,shared"; },
+       "bench step: --parameter-memory shared is not for --strategy ddp; give auto, flat or as-is"},
+      {[](auto& a) { a.strategy = "zero1", a.parameter_memory = "as-is"; },
+       "bench step: --parameter-memory as-is is not for --strategy zero1; give auto, flat or "
+       "shared"},
+      {[](auto& a) { a.backend = "mpi"; }, "bench step: --backend must be one of "},
+      {[](auto& a) { a.nproc_per_node = 1; }, "bench step: --nproc-per-node must be from 2 to "},
+      {[](auto& a) { a.batch_per_rank = 0; }, "bench step: --batch-per-rank must be from 1 to "},
+      {[](auto& a) { a.threads = 0; }, "bench step: --threads must be from 1 to "},
+      {[](auto& a) { a.precision = "16"; }, "bench step: --precision must be one of 32, bf16"},
+      {[](auto& a) { a.bucket_cap_mb = "1,,2"; },
+       "bench step: --bucket-cap-mb must be MiB above 0"},
+      {[](auto& a) { a.bucket_cap_mb = "0"; }, "bench step: --bucket-cap-mb must be MiB above 0"},
+      {[](auto& a) { a.bucket_cap_mb = "25MiB"; }, "or whole, got '25MiB'"},
+      {[](auto& a) { a.rounds = 0; }, "bench step: --rounds must be from 1 to "},
+      {[](auto& a) { a.steps = 0; }, "bench step: --steps must be from 1 to "},
+      {[](auto& a) { a.timeout_seconds = 0; }, "bench step: --timeout must be from "},
+      {[](auto& a) { a.json = "none/rows.json"; },
+       "bench step: --json: the folder none does not exist; create it first"},
+      {[](auto& a) { a.batch = 8; },
+       "bench step: --batch belongs to --strategy all; use --batch-per-rank"},
+      {[](auto& a) { a.micro_batches = 8; },
+       "bench step: --micro-batches belongs to --strategy all"},
+      {[](auto& a) { a.recompute = true; }, "bench step: --recompute belongs to --strategy all"},
+      {[](auto& a) { a.image_size = 64; }, "bench step: --image-size belongs to --strategy all"},
+      {[](auto& a) { a.only = "ddp"; }, "bench step: --only belongs to --strategy all"},
+  };
+  for (const Case& each : cases) {
+    BenchStepArguments arguments;
+    each.spoil(arguments);
+    try {
+      resolve(arguments);
+      ADD_FAILURE() << "no error: " << each.error;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(each.error));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

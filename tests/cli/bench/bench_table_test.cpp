@@ -1,0 +1,254 @@
+#include <lockstep/bench/table/rows.h>
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// What a training of 2 ranks records whose later epochs take `seconds`.
+json run_of(int ranks, const std::vector<double>& seconds, double group = 0.5) {
+  json run = {{"recipe", "mnist"},
+              {"device", "cpu"},
+              {"backend", ranks > 1 ? "shm" : "none"},
+              {"world_size", ranks},
+              {"threads_per_rank", 1},
+              {"global_batch", 64 * ranks},
+              {"steps_per_epoch", 10},
+              {"setup_seconds",
+               {{"group", group}, {"loader", 0.25}, {"model", 0.125}, {"synchronization", 0.0625}}},
+              {"epochs", json::array()},
+              {"seconds_to_first_step", 1.5},
+              {"peak_rss_bytes", 100 << 20}};
+  for (const double each : seconds) {
+    run["epochs"].push_back({{"seconds", each},
+                             {"images_per_second", 640 * ranks / each},
+                             {"processor_seconds", each * 0.75},
+                             {"gpu", nullptr},
+                             {"phases", {{"data", each / 10}, {"communication", each / 20}}}});
+  }
+  return run;
+}
+
+TableWay way_of(int ranks, const std::string& strategy = "ddp") {
+  return {.strategy = strategy, .loader = "native", .ranks = ranks, .batch_per_rank = 64};
+}
+
+TEST(BenchTable, TakesMediansOfTheEpochsBehindTheFirstOfAllRounds) {
+  const BenchTableRow row = table_row_of(
+      way_of(2), {run_of(2, {9, 2, 4}, 0.5).dump(), run_of(2, {7, 3, 8}, 0.7).dump()}, 2);
+  EXPECT_EQ(row.rounds, 2);
+  EXPECT_EQ(row.ranks, 2);
+  EXPECT_EQ(row.batch_per_rank, 64);
+  EXPECT_EQ(row.iterations_per_epoch, 10);
+  EXPECT_DOUBLE_EQ(row.epoch_s, 3.5);  // of 2, 4, 3, 8
+  EXPECT_DOUBLE_EQ(row.least_epoch_s, 2);
+  EXPECT_DOUBLE_EQ(row.most_epoch_s, 8);
+  EXPECT_DOUBLE_EQ(row.first_epoch_s, 8);  // of 9, 7
+  EXPECT_DOUBLE_EQ(row.setup_group_s, 0.6);
+  EXPECT_DOUBLE_EQ(row.setup_loader_s, 0.25);
+  EXPECT_DOUBLE_EQ(row.setup_model_s, 0.125);
+  EXPECT_DOUBLE_EQ(row.sync_parameters_s, 0.0625);
+  EXPECT_DOUBLE_EQ(row.cpu_utilisation, 0.75);
+  EXPECT_DOUBLE_EQ(row.data_wait_s, 0.35);
+  EXPECT_DOUBLE_EQ(row.exposed_communication_s.value(), 0.175);
+  EXPECT_FALSE(row.gpu_utilisation);
+  EXPECT_FALSE(row.oversubscribed);
+}
+
+TEST(BenchTable, TellsAPipelinesWaitsForAStageFromCommunication) {
+  json run = run_of(1, {5, 4});
+  run["epochs"][1]["phases"]["communication"] = 1.5;
+  run["epochs"][1]["phases"]["stage_waits"] = 1.25;
+  const BenchTableRow row = table_row_of(way_of(1, "pipeline"), {run.dump()}, 2);
+  EXPECT_DOUBLE_EQ(row.stage_waits_s, 1.25);
+  EXPECT_DOUBLE_EQ(row.exposed_communication_s.value(), 0.25);
+  EXPECT_THAT(bench_table_text({row}, {}, "table"), HasSubstr("wait for a stage, s"));
+  EXPECT_THAT(bench_table_text({table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)}, {}, "table"),
+              Not(HasSubstr("wait for a stage")));
+}
+
+TEST(BenchTable, TakesTheOnlyEpochWhereThereIsNoOther) {
+  EXPECT_DOUBLE_EQ(table_row_of(way_of(1), {run_of(1, {5}).dump()}, 1).epoch_s, 5);
+}
+
+TEST(BenchTable, MarksRanksThatShareProcessors) {
+  EXPECT_TRUE(table_row_of(way_of(4), {run_of(4, {5}).dump()}, 2).oversubscribed);
+  json on_gpus = run_of(4, {5});
+  on_gpus["device"] = "cuda";
+  EXPECT_FALSE(table_row_of(way_of(4), {on_gpus.dump()}, 2).oversubscribed);
+}
+
+// The replicas of dp are its ranks, and its threads are theirs.
+TEST(BenchTable, CountsTheReplicasOfDpAsRanks) {
+  json run = run_of(1, {5});
+  run["devices"] = 2;
+  run["threads_per_rank"] = 2;
+  run["global_batch"] = 128;
+  const BenchTableRow row = table_row_of(way_of(2, "dp"), {run.dump()}, 2);
+  EXPECT_EQ(row.ranks, 2);
+  EXPECT_EQ(row.threads_per_rank, 1);
+  EXPECT_EQ(row.batch_per_rank, 64);
+  EXPECT_DOUBLE_EQ(row.cpu_utilisation, 0.375);  // 0.75 of a process of two
+}
+
+TEST(BenchTable, ReadsTheUsageOfGpus) {
+  json run = run_of(1, {5, 5});
+  run["epochs"][1]["gpu"] = {
+      {"utilisation", 0.75}, {"memory_utilisation", 0.25}, {"power_watts", 300.5}};
+  const BenchTableRow row = table_row_of(way_of(1), {run.dump()}, 2);
+  EXPECT_DOUBLE_EQ(row.gpu_utilisation.value(), 0.75);
+  EXPECT_DOUBLE_EQ(row.gpu_memory_utilisation.value(), 0.25);
+  EXPECT_DOUBLE_EQ(row.gpu_power_w.value(), 300.5);
+  const std::string text = bench_table_text({row}, {}, "table");
+  EXPECT_THAT(text, AllOf(HasSubstr("GPU memory busy"), HasSubstr("75%"), HasSubstr("25%"),
+                          HasSubstr("300")));
+}
+
+std::vector<BenchTableRow> rows_of_all_kinds() {
+  TableWay peer = way_of(2);
+  peer.peer = TablePeer{.strategy = "ddp", .loader = "dataloader", .workers = 1};
+  TableWay peer_alone = way_of(1, "single");
+  peer_alone.peer = TablePeer{.strategy = "single", .loader = "dataloader", .workers = 1};
+  json theirs = run_of(2, {8, 8});
+  theirs["torch"] = "2.13.0";
+  theirs["epochs"][1]["phases"].erase("communication");
+  json theirs_alone = run_of(1, {10, 10});
+  theirs_alone["torch"] = "2.13.0";
+  std::vector<BenchTableRow> rows = {
+      table_row_of(way_of(1, "single"), {run_of(1, {4, 4}).dump()}, 2),
+      table_row_of(way_of(2), {run_of(2, {5, 5}).dump()}, 2),
+      table_row_of(peer, {theirs.dump()}, 2), table_row_of(peer_alone, {theirs_alone.dump()}, 2)};
+  set_efficiencies(rows);
+  return rows;
+}
+
+TEST(BenchTable, ComparesEachProgramWithItsOwnRankAlone) {
+  const std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  EXPECT_DOUBLE_EQ(rows[0].efficiency.value(), 1);
+  EXPECT_DOUBLE_EQ(rows[1].efficiency.value(), 0.8);
+  EXPECT_DOUBLE_EQ(rows[2].efficiency.value(), 1.25);
+  EXPECT_DOUBLE_EQ(rows[3].efficiency.value(), 1);
+  EXPECT_EQ(rows[2].peer, "torch 2.13.0, dataloader with 1 worker");
+  EXPECT_FALSE(rows[2].exposed_communication_s);
+}
+
+// Other kernels, batches and loaders are other work.
+TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
+  for (const TableWay& alone :
+       {TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
+        TableWay{
+            .strategy = "single", .loader = "native", .fused_kernels = false, .batch_per_rank = 64},
+        TableWay{.strategy = "single", .loader = "native", .batch_per_rank = 32}}) {
+    std::vector<BenchTableRow> rows = {table_row_of(alone, {run_of(1, {4}).dump()}, 2),
+                                       table_row_of(way_of(2), {run_of(2, {4}).dump()}, 2)};
+    set_efficiencies(rows);
+    EXPECT_FALSE(rows[1].efficiency);
+  }
+}
+
+TEST(BenchTable, PrintsOneTableOfEpochsAndOneOfSetUp) {
+  const std::string text =
+      bench_table_text(rows_of_all_kinds(), {.max_steps = 10, .more = {"A sentence."}}, "table");
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("strategy        loader         ranks  threads  batch per rank"),
+                  HasSubstr("PyTorch ddp     dataloader +1      2"), HasSubstr("5.000 to 5.000"),
+                  HasSubstr("\nSet-up, before the first step:\n"),
+                  HasSubstr("An epoch was cut to 10 steps (--max-steps)."),
+                  HasSubstr("\nA sentence.\n"), Not(HasSubstr("kernels")), Not(HasSubstr("GPU"))));
+}
+
+TEST(BenchTable, TellsKernelsApartWhereThereAreTwo) {
+  TableWay plain = way_of(2);
+  plain.fused_kernels = false;
+  const std::string text = bench_table_text({table_row_of(way_of(2), {run_of(2, {5}).dump()}, 2),
+                                             table_row_of(plain, {run_of(2, {5}).dump()}, 2)},
+                                            {}, "markdown");
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("| strategy | loader | kernels | ranks |"),
+                    HasSubstr("| ddp | native | fused | 2 |"),
+                    HasSubstr("| ddp | native | libtorch | 2 |"), HasSubstr("|---|---|---|---:|")));
+}
+
+TEST(BenchTable, SaysWhatFailedAndKeepsTheOtherRows) {
+  std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  BenchTableRow failed;
+  failed.way = way_of(4);
+  failed.error = "rank 1: out of memory";
+  rows.push_back(failed);
+  EXPECT_THAT(bench_table_text(rows, {}, "table"),
+              HasSubstr("ddp, native, 4 ranks, batch per rank 64 failed: rank 1: out of memory\n"));
+  const json all = json::parse(bench_table_text(rows, {}, "json"));
+  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(all[4]["error"], "rank 1: out of memory");
+  EXPECT_EQ(all[0]["error"], nullptr);
+}
+
+TEST(BenchTable, WritesTheSameValuesAsCsvAndAsJson) {
+  const std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  const std::string csv = bench_table_text(rows, {}, "csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
+  EXPECT_THAT(csv, AllOf(HasSubstr("recipe,strategy,loader,fused_kernels,device,backend,ranks,"),
+                         HasSubstr("\"torch 2.13.0, dataloader with 1 worker\"")));
+  const json all = json::parse(bench_table_text(rows, {}, "json"));
+  EXPECT_EQ(all[1]["epoch_s"], 5.0);
+  EXPECT_EQ(all[1]["efficiency"], 0.8);
+  EXPECT_EQ(all[1]["peer"], nullptr);
+  EXPECT_EQ(all[2]["peer"], "torch 2.13.0, dataloader with 1 worker");
+  EXPECT_EQ(all[2]["exposed_communication_s"], nullptr);
+  EXPECT_EQ(all[1]["gpu_utilisation"], nullptr);
+}
+
+// What was measured, and what readers must know, stays with the rows.
+TEST(BenchTable, HasItsNotesInEachRow) {
+  std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  rows[1].oversubscribed = true;
+  const BenchTableNotes notes{.epochs = 4, .max_steps = 10, .more = {"Others used 5%, \"top\"."}};
+  const json all = json::parse(bench_table_text(rows, notes, "json"));
+  for (const json& row : all) {
+    EXPECT_EQ(row["epochs"], 4);
+    EXPECT_EQ(row["max_steps"], 10);
+    EXPECT_EQ(row["includes_warm_up"], false);
+    EXPECT_THAT(row["notes"].get<std::vector<std::string>>(),
+                AllOf(Contains("An epoch was cut to 10 steps (--max-steps)."),
+                      Contains("* More compute threads than processors: ranks share a processor."),
+                      Contains("Others used 5%, \"top\".")));
+  }
+  const std::string csv = bench_table_text(rows, notes, "csv");
+  EXPECT_THAT(csv,
+              AllOf(HasSubstr(",rounds,epochs,max_steps,includes_warm_up,"), HasSubstr(",notes\n"),
+                    HasSubstr(",1,4,10,false,"), HasSubstr("Others used 5%, \"\"top\"\".\"\n")));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
+  EXPECT_EQ(json::parse(bench_table_text(rows, {}, "json"))[0]["max_steps"], nullptr);
+}
+
+TEST(BenchTable, SaysWhereTheWarmUpIsTimed) {
+  const std::vector<BenchTableRow> rows = {table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)};
+  EXPECT_THAT(bench_table_text(rows, {.epochs = 1}, "table"),
+              AllOf(HasSubstr("the only epoch of each run (--epochs 1), warm-up included"),
+                    Not(HasSubstr("the first warms up"))));
+  EXPECT_EQ(json::parse(bench_table_text(rows, {.epochs = 1}, "json"))[0]["includes_warm_up"],
+            true);
+  EXPECT_THAT(bench_table_text(rows, {.epochs = 2}, "table"),
+              AllOf(HasSubstr("the first warms up"), Not(HasSubstr("warm-up included"))));
+}
+
+TEST(BenchTable, RefusesWhatIsNoRecordOfARun) {
+  for (const std::string& text : {std::string("{"), std::string("{}"), run_of(1, {}).dump()}) {
+    EXPECT_THROW(table_row_of(way_of(1), {text}, 2), DataError) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// The pictures of a traced all-reduce, of a trace that never changes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <lockstep/bench/collectives/trace_svg.h>
+#include <lockstep/bench/collectives/trace_text.h>
+#include <lockstep/bench/collectives/traced_run.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr auto kSend = TraceEvent::Kind::kSend;
+constexpr auto kReceive = TraceEvent::Kind::kReceive;
+constexpr auto kReduce = TraceEvent::Kind::kReduce;
+
+// A ring of two ranks with four float32: each adds one half, then hands it on. Microseconds 0 to
+// 100.
+TracedRun ring_of_two() {
+  constexpr std::int64_t us = 1000;
+  const ScheduledRange lower{0, 2}, upper{2, 2};
+  const auto trace = [&](int peer, ScheduledRange own, ScheduledRange other, std::int64_t late) {
+    const auto at = [&](std::int64_t time) { return 5'000'000 + (time + late) * us; };
+    return Trace{at(0),
+                 at(90),
+                 {{kSend, 0, peer, other, 8, at(0), at(20)},
+                  {kReceive, 0, peer, own, 8, at(0), at(40)},
+                  {kReduce, 0, -1, own, 8, at(40), at(50)},
+                  {kSend, 1, peer, own, 8, at(50), at(60)},
+                  {kReceive, 1, peer, other, 8, at(50), at(90)}}};
+  };
+  return {.algorithm = "ring",
+          .backend = "shm",
+          .dtype = "float32",
+          .bytes = 16,
+          .count = 4,
+          .model = {5e-6, 1e-10, 2e-10},
+          .predicted_seconds = {40e-6, 41e-6},
+          .traces = {trace(1, lower, upper, 0), trace(0, upper, lower, 10)},
+          .repetitions = 21,
+          .processors = 2};
+}
+
+TEST(TracedRun, TellsArrowsAndPieces) {
+  const TracedRun run = ring_of_two();
+  const auto arrows = arrows_of(run);
+  ASSERT_EQ(arrows.size(), 4U);
+  const PieceNames names(run);
+  EXPECT_EQ(names.pieces(), 2U);
+  struct Expected {
+    int step, from, to;
+    const char* piece;
+    bool added;
+  };
+  const Expected expected[] = {
+      {0, 0, 1, "1", true}, {0, 1, 0, "0", true}, {1, 0, 1, "0", false}, {1, 1, 0, "1", false}};
+  for (std::size_t i = 0; i < arrows.size(); ++i) {
+    EXPECT_EQ(arrows[i].step, expected[i].step);
+    EXPECT_EQ(arrows[i].from, expected[i].from);
+    EXPECT_EQ(arrows[i].to, expected[i].to);
+    EXPECT_EQ(names.name(arrows[i].range), expected[i].piece);
+    EXPECT_EQ(arrows[i].added, expected[i].added);
+  }
+  EXPECT_EQ(names.name({0, 4}), "all");
+}
+
+TEST(TracedRun, NamesRangesOfPieces) {
+  TracedRun run = ring_of_two();
+  run.count = 8;
+  run.traces[0].events.push_back({kSend, 2, 1, {4, 4}, 16, 0, 0});
+  run.traces[0].events.push_back({kSend, 2, 1, {6, 2}, 8, 0, 0});
+  const PieceNames names(run);
+  EXPECT_EQ(names.name({4, 4}), "2-3");
+  EXPECT_EQ(names.name({6, 2}), "3");
+  EXPECT_EQ(names.name({0, 4}), "0-1");
+}
+
+TEST(TracedRun, CountsBytesAndTime) {
+  const TracedRun run = ring_of_two();
+  const auto totals = totals_of(run);
+  ASSERT_EQ(totals.size(), 2U);
+  EXPECT_EQ(totals[1].messages_sent, 2U);
+  EXPECT_EQ(totals[1].bytes_sent, 16U);
+  EXPECT_EQ(totals[1].bytes_received, 16U);
+  EXPECT_NEAR(totals[1].seconds, 90e-6, 1e-12);
+  EXPECT_NEAR(totals[1].reduce_seconds, 10e-6, 1e-12);
+  EXPECT_EQ(totals[1].predicted_seconds, 41e-6);
+  EXPECT_EQ(end_ns(run) - begin_ns(run), 100'000);
+  EXPECT_EQ(step_count(run), 2);
+}
+
+TEST(TraceText, ShowsStepsTimesAndTotals) {
+  EXPECT_EQ(
+      trace_text(ring_of_two(), 60, false),
+      "ring all-reduce of 16 B float32 on 2 ranks over shm\n"
+      "\n"
+      "step 1  0 -> 1 +[1]  1 -> 0 +[0]\n"
+      "step 2  0 -> 1  [0]  1 -> 0  [1]\n"
+      "[n]: piece n of 2 of the tensor; +: added to what the receiver has, else it replaces that\n"
+      "\n"
+      "rank 0   xxxxxxxxxxxrrrrrrrrr++++++xxxxxrrrrrrrrrrrrrrr....\n"
+      "rank 1   .....xxxxxxxxxxxrrrrrrrrr++++++xxxxxrrrrrrrrrrrrrr\n"
+      "         0                                           100 us\n"
+      "         s sends  r receives  x both  + adds  . neither\n"
+      "\n"
+      "rank messages       sent   received    time us predicted us\n"
+      "   0        2       16 B       16 B       90.0         40.0\n"
+      "   1        2       16 B       16 B       90.0         41.0\n"
+      "alpha 5.00 us per message, beta 0.10 ns per byte (10.0 GB/s), gamma 0.20 ns per byte "
+      "added\n");
+}
+
+TEST(TraceText, WrapsLongSteps) {
+  TracedRun run = ring_of_two();
+  const std::string text = trace_text(run, 30, false);
+  EXPECT_THAT(text, HasSubstr("step 1  0 -> 1 +[1]\n        1 -> 0 +[0]\n"));
+}
+
+TEST(TraceText, SaysWhenRanksShareProcessors) {
+  TracedRun run = ring_of_two();
+  run.processors = 1;
+  EXPECT_THAT(trace_text(run, 80, true), HasSubstr("here 2 ranks shared 1."));
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(TraceSvg, DrawsEveryMessageAndEveryEvent) {
+  const std::string svg = trace_svg(ring_of_two());
+  EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  EXPECT_EQ(count_of(svg, "marker-end="), 4U);
+  EXPECT_EQ(count_of(svg, "class=\"a k0\" ") + count_of(svg, "class=\"a k1\" "), 2U);  // added
+  EXPECT_EQ(count_of(svg, "class=\"a k0 o\" ") + count_of(svg, "class=\"a k1 o\" "),
+            2U);  // replacing
+  EXPECT_EQ(count_of(svg, "<rect"), 1U + 10U);
+  EXPECT_THAT(svg, HasSubstr("<title>step 1, sends 1 to 1, 20.0 us</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>step 1, adds 0, 10.0 us</title>"));
+  EXPECT_THAT(svg, HasSubstr("prefers-color-scheme:dark"));
+  EXPECT_THAT(svg, HasSubstr(">41.0 us</text>"));
+  // Self-contained: nothing is loaded, and nothing runs.
+  for (const char* part : {"href", "<script", "<image", "@import", "url(http"})
+    EXPECT_THAT(svg, Not(HasSubstr(part)));
+}
+
+TEST(TraceSvg, BalancesItsTags) {
+  const std::string svg = trace_svg(ring_of_two());
+  for (const char* tag : {"svg", "style", "defs", "marker", "text", "title"}) {
+    EXPECT_EQ(
+        count_of(svg, std::string("<") + tag + " ") + count_of(svg, std::string("<") + tag + ">"),
+        count_of(svg, std::string("</") + tag + ">"))
+        << tag;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,472 @@
+// Runs of `lockstep train`: what they train with, report and write, and how they go on.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/strings.h>
+#include <lockstep/formats/png.h>
+#include <tests/cli/program_run.h>
+#include <tests/cli/train_command.h>
+#include <tests/support/dali.h>
+#include <tests/support/mnist_files.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
+  for (const char* split : {"train", "t10k"}) {
+    write_mnist(data, split, 640);
+  }
+  const auto file = in_scratch("memory.json");
+  const auto result = train({"mnist", "--nproc-per-node", "2", "--max-epochs", "20", "--batch-size",
+                             "64", "--workers", "4", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto epochs = nlohmann::json::parse(read_text(file))["epochs"];
+  ASSERT_EQ(epochs.size(), 20U);
+  EXPECT_GT(epochs[1]["rss_bytes"], 10'000'000);
+  EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
+}
+
+// The batches are the native engine's to rounding (tests/data/loader/dali_engine_test.cpp), so the steps
+// are.
+TEST_F(TrainCommand, TrainsWithDali) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const auto loss_of = [&](const std::string& loader) {
+    const std::string file = in_scratch(loader + ".json");
+    const auto result = train({"mnist", "--nproc-per-node", "2", "--loader", loader, "--max-steps",
+                               "3", "--batch-size", "8", "--json", file});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    if (result.exit_code != 0) return -1.0;
+    const auto report = nlohmann::json::parse(read_text(file));
+    EXPECT_EQ(report["loader"], loader);
+    return report["test"]["loss"].get<double>();
+  };
+  EXPECT_NEAR(loss_of("dali"), loss_of("native"), 1e-4);
+}
+
+TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
+  const auto report_of = [&](std::vector<std::string> more) {
+    const std::string file = in_scratch("report.json");
+    std::vector<std::string> arguments = {"mnist", "--max-steps", "3", "--batch-size",
+                                          "8",     "--json",      file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = train(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(read_text(file));
+  };
+  const auto fused = report_of({});
+  const auto plain = report_of({"--no-fused-kernels"});
+  EXPECT_TRUE(fused["fused_kernels"].get<bool>());
+  EXPECT_FALSE(plain["fused_kernels"].get<bool>());
+  // The same network with the same random numbers.
+  EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
+}
+
+TEST_F(TrainCommand, AccumulatesGradients) {
+  const std::string file = in_scratch("accumulated.json");
+  const auto result = train({"mnist", "--accumulate-grad-batches", "3", "--batch-size", "8",
+                             "--max-epochs", "1", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("global batch 8 x 3 = 24, learning rate 0.05"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
+}
+
+// Nothing is learnt, so the second evaluation is no better than the first.
+TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
+  const std::string file = in_scratch("early.json");
+  const auto result =
+      train({"mnist", "--nproc-per-node", "2", "--lr", "0", "--batch-size", "8", "--max-epochs",
+             "9", "--early-stopping", "accuracy:1:max", "--min-epochs", "3",
+             "--limit-train-batches", "4", "--val-check-interval", "2", "--limit-val-batches", "2",
+             "--ema-decay", "0.9", "--num-sanity-val-steps", "1", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("epoch 1/9  step 2 of 4  test "));
+  EXPECT_THAT(result.out, HasSubstr("the run ended early: accuracy has not improved on "));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["epochs"].size(), 3U);
+  EXPECT_THAT(report["stop_reason"].get<std::string>(), HasSubstr("accuracy has not improved"));
+  EXPECT_EQ(report["epochs"][2]["metrics"], report["test"]);
+  EXPECT_TRUE(report["test"].contains("accuracy"));
+  EXPECT_EQ(report["learning_rate"], 0.0);
+}
+
+TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
+  const std::string file = in_scratch("dp.json");
+  const std::vector<std::string> arguments = {
+      "mnist",       "--strategy", "dp",     "--devices", "2",            "--dp-loss", "on-each",
+      "--max-steps", "3",          "--json", file,        "--batch-size", "9"};
+  ProgramResult result = train(arguments, {{"CUDA_VISIBLE_DEVICES", ""}});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "note: --strategy dp computes on the CPU: this process sees no GPU\n");
+  EXPECT_THAT(result.out, HasSubstr("mnist: dp with 2 replicas, 1 process"));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["strategy"], "dp");
+  EXPECT_EQ(report["devices"], 2);
+  EXPECT_EQ(report["dp_loss"], "on-each");
+  EXPECT_GT(report["epochs"][0]["phases"]["forward"], 0.0);
+  EXPECT_GT(report["epochs"][0]["phases"]["backward"], 0.0);
+
+  EXPECT_FALSE(report.contains("device_weights"));
+
+  std::vector<std::string> on_cpu = arguments;
+  on_cpu.insert(on_cpu.end(), {"--accelerator", "cpu", "--device-weights", "2,1"});
+  result = train(on_cpu);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("mnist: dp with 2 replicas (weights 2, 1), 1 process"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(file))["device_weights"],
+            nlohmann::json::array({2.0, 1.0}));
+}
+
+TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
+  const std::string file = in_scratch("pipeline.json");
+  const auto result =
+      train({"resnet50-split", "--strategy", "pipeline", "--micro-batches", "2", "--schedule",
+             "zb-h1", "--schedule", "constant", "--batch-size", "4", "--max-steps", "1",
+             "--limit-test-batches", "1", "--accelerator", "cpu", "--out", in_scratch("split"),
+             "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("resnet50-split: pipeline of 2 stages (zb-h1, 2 "
+                                    "micro-batches), 1 process"));
+  const auto report = nlohmann::json::parse(read_text(file));
+  EXPECT_EQ(report["strategy"], "pipeline");
+  EXPECT_EQ(report["stages"], 2);
+  EXPECT_EQ(report["cuts"], nlohmann::json::array({"layer2"}));
+  EXPECT_THAT(result.out, HasSubstr("\ncut behind layer2\n"));
+  EXPECT_EQ(report["micro_batches"], 2);
+  EXPECT_EQ(report["schedule"], "zb-h1");
+  // The unsplit names.
+  const std::string checkpoint =
+      read_text(scratch / "split/checkpoint.safetensors") +
+      read_text(scratch / "split/checkpoints/latest/training.safetensors");
+  for (const char* name : {R"("layer2.3.bn3.running_var")", R"("layer3.0.downsample.0.weight")",
+                           R"("optimizer.momentum_buffer.fc.weight")"}) {
+    EXPECT_NE(checkpoint.find(name), std::string::npos) << name;
+  }
+}
+
+TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
+  for (const std::string name :
+       {"train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png"}) {
+    scratch.write("photos/" + name, encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+  }
+  const auto train_with = [&](const std::string& limit) {
+    return train({"resnet50-split", "--data", in_scratch("photos"), "--max-image-pixels", limit,
+                  "--batch-size", "2", "--max-steps", "1", "--limit-test-batches", "1",
+                  "--accelerator", "cpu"});
+  };
+  expect_one_error(train_with("479"), 1,
+                   "20x24 has 480 pixels, at most 479 are allowed; raise max_image_pixels "
+                   "(--max-image-pixels)",
+                   "one pixel too many");
+  const ProgramResult result = train_with("480");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+}
+
+// The heading names the stages that zb-h1 cannot split, and they change no result: 1f1b, which
+// splits nothing, ends with the same bits, also where it computes each forward twice.
+TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
+  const auto run_with = [&](const std::string& schedule, bool recompute = false) {
+    const std::string file = in_scratch(schedule + ".json");
+    std::vector<std::string> arguments = {
+        "mnist", "--strategy",    "pipeline", "--stages",     "3", "--micro-batches",
+        "2",     "--schedule",    schedule,   "--batch-size", "8", "--max-steps",
+        "3",     "--accelerator", "cpu",      "--json",       file};
+    if (recompute) arguments.push_back("--recompute");
+    const auto result = train(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return std::pair(result.out, nlohmann::json::parse(read_text(file)));
+  };
+  const auto [split_out, split] = run_with("zb-h1");
+  EXPECT_THAT(split_out, HasSubstr("\ncut behind conv1, conv2; stages 0, 1 compute their backward "
+                                   "as a whole\n"));
+  EXPECT_EQ(split["cuts"], nlohmann::json::array({"conv1", "conv2"}));
+  EXPECT_EQ(split["whole_backward"], nlohmann::json::array({0, 1}));
+  const auto [plain_out, plain] = run_with("1f1b");
+  EXPECT_THAT(plain_out, HasSubstr("\ncut behind conv1, conv2\n"));
+  EXPECT_TRUE(plain["whole_backward"].empty());
+  EXPECT_EQ(split["test"]["loss"], plain["test"]["loss"]);
+  EXPECT_EQ(plain["recompute"], false);
+  const auto [twice_out, twice] = run_with("1f1b", /*recompute=*/true);
+  EXPECT_THAT(twice_out, HasSubstr("(1f1b, 2 micro-batches, recompute)"));
+  EXPECT_EQ(twice["recompute"], true);
+  EXPECT_EQ(twice["test"]["loss"], plain["test"]["loss"]);
+  EXPECT_EQ(twice["epochs"][0]["train_loss"], plain["epochs"][0]["train_loss"]);
+}
+
+// --accelerator auto says that there are no GPUs, cuda refuses to run without them.
+TEST_F(TrainCommand, TellsAPipelineThatThereIsNoGpu) {
+  const auto run_on = [&](const char* accelerator) {
+    return train({"mnist", "--strategy", "pipeline", "--stages", "2", "--batch-size", "8",
+                  "--max-steps", "1", "--limit-test-batches", "1", "--accelerator", accelerator},
+                 {{"CUDA_VISIBLE_DEVICES", ""}});
+  };
+  ProgramResult result = run_on("auto");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err,
+            "note: --strategy pipeline computes on the CPU: this process sees no GPU\n");
+  result = run_on("cpu");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  expect_one_error(run_on("cuda"), 2, "--accelerator cuda needs 2 GPUs, and this process sees 0",
+                   "pipeline on GPUs");
+}
+
+TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {
+  const std::vector<std::string> first = {"mnist", "--max-steps", "1", "--batch-size", "4",
+                                          "--mix", "mixup", "--out", in_scratch("mixed")};
+  ASSERT_EQ(train(first).exit_code, 0);
+  std::vector<std::string> second = first;
+  second[2] = "2";
+  second.push_back("--resume");
+  EXPECT_THAT(train(second).err, ::testing::Not(::testing::HasSubstr("does not repeat")));
+  second[2] = "3";
+  second[6] = "cutmix";
+  EXPECT_THAT(train(second).err, ::testing::HasSubstr("mix MixUp(alpha=1) (now CutMix(alpha=1))"));
+  second[2] = "4";
+  second.push_back("--no-fused-kernels");  // equal to the fused ones only up to rounding
+  EXPECT_THAT(train(second).err, ::testing::HasSubstr("fused_kernels yes (now no)"));
+}
+
+TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
+  const std::vector<std::string> arguments = {"mnist",
+                                              "--optimizer",
+                                              "adamw",
+                                              "--betas",
+                                              "0.8",
+                                              "0.99",
+                                              "--eps",
+                                              "1e-6",
+                                              "--amsgrad",
+                                              "--precision",
+                                              "16",
+                                              "--gradient-clip-norm",
+                                              "0.5",
+                                              "--max-steps",
+                                              "2",
+                                              "--batch-size",
+                                              "8",
+                                              "--out",
+                                              in_scratch("adam"),
+                                              "--json",
+                                              in_scratch("r.json")};
+  const ProgramResult result = train(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("float16 is slower than float32 on a CPU"));
+  EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["precision"], "16");
+  // The header of the checkpoint names what it was trained with.
+  const std::string checkpoint =
+      read_text(scratch / "adam/checkpoints/latest/training.safetensors");
+  for (const char* text : {R"("optimizer":"adamw")", R"("betas":"0.8 0.99")", R"("eps":"1e-06")",
+                           R"("amsgrad":"true")", R"("gradient_clip_norm":"0.5")",
+                           "optimizer.max_exp_avg_sq.conv1.weight", "optimizer.step.fc2.bias",
+                           "optimizer.grad_scaler.scale"}) {
+    EXPECT_NE(checkpoint.find(text), std::string::npos) << text;
+  }
+}
+
+TEST_F(TrainCommand, TrainsReportsAndResumes) {
+  const std::vector<std::string> common = {"mnist",
+                                           "--nproc-per-node",
+                                           "2",
+                                           "--threads",
+                                           "1",
+                                           "--batch-size",
+                                           "16",
+                                           "--schedule",
+                                           "constant",
+                                           "--out",
+                                           in_scratch("run"),
+                                           "--json",
+                                           in_scratch("r.json")};
+  auto first = common;
+  first.insert(first.end(), {"--max-epochs", "1"});
+  ProgramResult result = train(first);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.left_behind, 0);
+  const auto report = nlohmann::json::parse(read_text(scratch / "r.json"));
+  EXPECT_EQ(report["world_size"], 2);
+  EXPECT_EQ(report["strategy"], "ddp");
+  EXPECT_EQ(report["backend"], "shm");
+  EXPECT_EQ(report["global_batch"], 16);
+  EXPECT_EQ(report["epochs"].size(), 1U);
+  EXPECT_GT(report["seconds_to_first_step"], 0.0);
+
+  auto second = common;
+  second.insert(second.end(), {"--max-epochs", "3", "--resume"});
+  result = train(second);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto resumed = nlohmann::json::parse(read_text(scratch / "r.json"));
+  ASSERT_EQ(resumed["epochs"].size(), 2U);
+  EXPECT_EQ(resumed["epochs"][0]["epoch"], 2);
+  EXPECT_THAT(result.out, HasSubstr("\ngoes on from " + in_scratch("run/checkpoints/step-")));
+  EXPECT_THAT(result.out, HasSubstr(" with epoch 2\n"));
+
+  auto sharded = common;
+  sharded.insert(sharded.end(), {"--max-epochs", "4", "--resume", "--strategy", "zero1"});
+  result = train(sharded);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["strategy"], "zero1");
+
+  auto without_momentum = second;
+  without_momentum.insert(without_momentum.end(), {"--momentum", "0"});
+  without_momentum[without_momentum.size() - 4] = "5";  // epochs
+  expect_one_error(train(without_momentum), 1, "whose optimizer remembers momentum_buffer",
+                   "momentum");
+
+  auto foreign = common;
+  foreign[0] = "cifar10";
+  foreign.insert(foreign.end(), {"--resume"});
+  EXPECT_EQ(train(foreign).exit_code, 1);
+}
+
+TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
+  // A port that was free a moment ago.
+  const std::string port = std::to_string(20000 + getpid() % 20000);
+  std::vector<std::unique_ptr<ProgramRun>> ranks;
+  for (const std::string rank : {"0", "1"}) {
+    ranks.push_back(std::make_unique<ProgramRun>(
+        command({"mnist", "--max-steps", "2", "--batch-size", "8", "--threads", "1", "--timeout",
+                 "30", "--out", in_scratch("run" + rank), "--json",
+                 in_scratch("r" + rank + ".json")}),
+        Environment{{"RANK", rank},
+                    {"WORLD_SIZE", "2"},
+                    {"LOCAL_RANK", rank},
+                    {"LOCAL_WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "127.0.0.1"},
+                    {"MASTER_PORT", port},
+                    {"LOCKSTEP_DATA", data.path().string()}}));
+  }
+  // Both have ended before the first is asked: what then still runs is left behind.
+  siginfo_t ended{};
+  for (const auto& rank : ranks) waitid(P_PID, rank->pid(), &ended, WEXITED | WNOWAIT);
+  const ProgramResult zero = ranks[0]->wait();
+  const ProgramResult one = ranks[1]->wait();
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(zero.exit_code, 0) << zero.err;
+  EXPECT_EQ(zero.left_behind, 0);
+  EXPECT_THAT(zero.out, HasSubstr("2 processes"));
+  EXPECT_EQ(one.out, "") << "only rank 0 writes";
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run0" / "checkpoint.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run1"));
+  EXPECT_TRUE(std::filesystem::exists(scratch / "r0.json"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "r1.json"));
+}
+
+// A loop that resumes until the exit code is 0 comes to its end.
+TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
+  const std::vector<std::string> first = {"mnist", "--nproc-per-node", "2", "--threads", "1",
+                                          "--batch-size", "16", "--max-epochs", "1", "--out",
+                                          in_scratch("run"), "--json", in_scratch("first.json")};
+  ASSERT_EQ(train(first).exit_code, 0);
+  const std::string checkpoint = read_text(scratch / "run/checkpoint.safetensors");
+  std::vector<std::string> again = first;
+  again.back() = in_scratch("again.json");
+  again.push_back("--resume");
+  const ProgramResult result = train(again);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("the run is complete"));
+  const auto before = nlohmann::json::parse(read_text(scratch / "first.json"));
+  const auto after = nlohmann::json::parse(read_text(scratch / "again.json"));
+  EXPECT_EQ(before["already_complete"], false);
+  EXPECT_EQ(after["already_complete"], true);
+  EXPECT_EQ(after["epochs"], nlohmann::json::array());
+  EXPECT_EQ(after["test"], before["test"]);
+  EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), checkpoint);
+}
+
+TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
+  std::vector<std::string> words = {"mnist", "--max-steps", "1", "--batch-size", "8", "--seed", "1",
+                                    "--out", in_scratch("run")};
+  ASSERT_EQ(train(words).exit_code, 0);
+  const std::string first = read_text(scratch / "run/checkpoint.safetensors");
+  words[6] = "2";
+  expect_one_error(train(words), 2,
+                   "already holds a checkpoint; give --resume to go on with it, --overwrite",
+                   "a second run");
+  EXPECT_EQ(read_text(scratch / "run/checkpoint.safetensors"), first);
+  words.push_back("--overwrite");
+  const ProgramResult result = train(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(read_text(scratch / "run/checkpoint.safetensors"), first);
+}
+
+// As its options say, and beside them the links.
+TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
+  const std::vector<std::string> words = {
+      "mnist", "--max-epochs", "2", "--limit-train-batches", "5", "--batch-size", "8", "--out",
+      in_scratch("run"), "--every-n-train-steps", "3", "--keep-checkpoints", "2", "--save-top-k",
+      "loss:1", "--background-checkpoints"};
+  const ProgramResult result = train(words);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const std::filesystem::path checkpoints = scratch / "run/checkpoints";
+  // Steps 3, 5, 6, 9, 10, of which 5 and 10 end an epoch, with an evaluation.
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
+    names.insert(entry.path().filename());
+  }
+  const std::string best = std::filesystem::read_symlink(checkpoints / "best");
+  EXPECT_TRUE(best == "step-00000005" || best == "step-00000010") << best;
+  EXPECT_EQ(names,
+            (std::set<std::string>{"best", "latest", "step-00000009", "step-00000010", best}));
+  EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-00000010");
+  const auto manifest =
+      nlohmann::json::parse(read_text(checkpoints / "latest" / "manifest.json"));
+  EXPECT_EQ(manifest["step"], 10);
+  EXPECT_TRUE(manifest["metrics"].contains("accuracy"));
+}
+
+TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
+  const std::vector<std::string> living = {
+      "mnist",        "--nproc-per-node", "2",     "--batch-size",   "4",
+      "--max-epochs", "1000000",          "--out", in_scratch("run")};
+  ProgramRun run(command(living), {{"LOCKSTEP_DATA", data.path().string()}});
+  while (!std::filesystem::exists(scratch / "run" / "checkpoint.safetensors")) {
+    ASSERT_EQ(waitid(P_PID, run.pid(), nullptr, WEXITED | WNOHANG | WNOWAIT), 0);
+    usleep(1000);
+  }
+  const std::vector<pid_t> children = children_of(run.pid());
+  ASSERT_EQ(children.size(), 3U);  // two ranks, and the process that merges their output
+  const std::string holder = str("run is in use by process ", run.pid(), " on ");
+  for (const char* how : {"--resume", "--overwrite"}) {
+    std::vector<std::string> second = {"mnist", "--max-steps",     "1",
+                                       "--out", in_scratch("run"), how};
+    // Not by run_to_end(), which ends what else runs.
+    ProgramRun refused(command(second), {{"LOCKSTEP_DATA", data.path().string()}});
+    siginfo_t ended{};
+    waitid(P_PID, refused.pid(), &ended, WEXITED | WNOWAIT);
+    EXPECT_EQ(ended.si_status, 2) << how;
+    EXPECT_THAT(refused.error_so_far(), HasSubstr(holder)) << how;
+    waitpid(refused.pid(), nullptr, 0);
+  }
+  // The ranks of a launcher that is killed hold the folder for as long as they live. The launcher's
+  // children are then children of this process.
+  kill(run.pid(), SIGKILL);
+  EXPECT_EQ(run.wait().exit_code, 128 + SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  const ProgramResult next =
+      train({"mnist", "--max-steps", "1", "--out", in_scratch("run"), "--overwrite"});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

@@ -1,0 +1,276 @@
+// What `lockstep train` makes of its options before a rank exists.
+#include <lockstep/cli/train/train_settings.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+// Stages on threads wait for each other without a group whose timeout could hold.
+TEST(TrainSettings, GiveAPipelineTheDeadlineOfAllWaits) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  arguments.strategy = "pipeline";
+  arguments.timeout_seconds = 7.5;
+  const TrainSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.timeout, std::chrono::milliseconds(7500));
+  EXPECT_EQ(settings.strategy_options.timeout, std::chrono::milliseconds(7500));
+}
+
+TEST(TrainSettings, GivePipelinesTheirRecomputation) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  arguments.strategy = "pipeline";
+  EXPECT_FALSE(resolve(arguments).strategy_options.recompute);
+  arguments.recompute = true;
+  EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
+  arguments.strategy = "hybrid";
+  arguments.nproc_per_node = 4;
+  EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
+}
+
+// A trial keeps nothing, so a folder that holds a run, or does not exist, stays as it is.
+TEST(TrainSettings, LeaveOutAloneForATrial) {
+  const testing_support::TemporaryDirectory directory;
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.out = (directory / "run").string();
+  arguments.limits.fast_dev_run = 2;
+  const TrainSettings trial = resolve(arguments);
+  EXPECT_FALSE(trial.out_lock);
+  EXPECT_FALSE(std::filesystem::exists(trial.out));
+  std::filesystem::create_directory(trial.out);
+  std::ofstream(trial.trainer.checkpoints.link) << "a run";
+  resolve(arguments);
+  arguments.limits.fast_dev_run.reset();
+  EXPECT_THROW(resolve(arguments), ConfigError);
+}
+
+TEST(TrainSettings, SayHowLibTorchComputes) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  const TrainSettings usual = resolve(arguments);
+  EXPECT_TRUE(usual.channels_last);
+  EXPECT_FALSE(usual.trainer.matmul_precision);
+  EXPECT_FALSE(usual.trainer.cudnn_benchmark);
+  EXPECT_FALSE(usual.trainer.cuda_graph);
+  arguments.matmul_precision = "high";
+  arguments.memory_format = "contiguous";
+  arguments.cudnn_benchmark = true;
+  arguments.cuda_graph = true;
+  const TrainSettings given = resolve(arguments);
+  EXPECT_FALSE(given.channels_last);
+  EXPECT_EQ(given.trainer.matmul_precision, MatmulPrecision::kHigh);
+  EXPECT_TRUE(given.trainer.cudnn_benchmark);
+  EXPECT_TRUE(given.trainer.cuda_graph);
+}
+
+TEST(TrainSettings, RefuseComputingThatCannotBe) {
+  struct Case {
+    std::function<void(TrainArguments&)> change;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {[](auto& a) { a.matmul_precision = "tf32"; },
+       "train: --matmul-precision must be one of highest, high, medium, got 'tf32'"},
+      {[](auto& a) { a.memory_format = "nhwc"; }, "train: --memory-format must be"},
+      {[](auto& a) { a.recipe = "mnist", a.memory_format = "contiguous"; },
+       "train: --memory-format changes nothing for mnist, which has no channels-last form; leave it "
+       "out"},
+      {[](auto& a) { a.cudnn_benchmark = a.limits.deterministic = true; },
+       "train: --cudnn-benchmark and --deterministic exclude each other"},
+      {[](auto& a) { a.cudnn_benchmark = true, a.accelerator = "cpu"; },
+       "train: --cudnn-benchmark changes nothing with --accelerator cpu"},
+      {[](auto& a) { a.cuda_graph = true, a.accelerator = "cpu"; },
+       "train: --cuda-graph needs a GPU, but --accelerator is cpu"},
+      {[](auto& a) { a.cuda_graph = true, a.strategy = "dp"; },
+       "train: --cuda-graph belongs to --strategy single and ddp, got dp; leave out "
+       "--cuda-graph"},
+      {[](auto& a) { a.cuda_graph = true, a.nproc_per_node = 2, a.backend = "gloo"; },
+       "train: --cuda-graph needs --backend nccl, which a graph can replay, got gloo; leave out "
+       "--cuda-graph"},
+      {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
+       "train: --cuda-graph and --detect-anomaly exclude each other: a replayed backward pass does "
+       "not check values for NaN; leave one of them out"},
+      {[](auto& a) {
+         a.cuda_graph = a.schedule.cycle_momentum = true;
+         a.schedule.schedules = {"one-cycle"};
+       },
+       "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of a replayed step "
+       "is that of the recorded one; leave one of them out"},
+  };
+  for (const Case& each : cases) {
+    TrainArguments arguments;
+    arguments.recipe = "cifar10";
+    each.change(arguments);
+    EXPECT_THAT(testing_support::message_of<ConfigError>([&] { resolve(arguments); }),
+                testing::StartsWith(each.expected));
+  }
+}
+
+TEST(TrainSettings, GiveDpAWeightForEachDevice) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.strategy = "dp";
+  EXPECT_TRUE(resolve(arguments).strategy_options.device_weights.empty());
+  arguments.device_weights = "3,0.5";
+  const TrainSettings settings = resolve(arguments);
+  EXPECT_EQ(settings.strategy_options.device_weights, (std::vector<double>{3, 0.5}));
+  EXPECT_EQ(settings.devices, 2) << "as many as there are weights";
+  arguments.devices = 2;
+  EXPECT_EQ(resolve(arguments).devices, 2);
+
+  const auto refusal = [&](const std::string& weights) {
+    arguments.device_weights = weights;
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  EXPECT_EQ(refusal("3,1,1"),
+            "train: --device-weights 3,1,1 must have a number for each device, but --devices is 2");
+  for (const std::string word : {"", "0", "-1", "nan", "inf", "2x"}) {
+    EXPECT_EQ(refusal("3," + word),
+              "train: --device-weights must be numbers from above 0 to 1e6 with commas, as in 3,1, "
+              "got '" +
+                  word + "'");
+  }
+}
+
+TEST(TrainSettings, GiveTheTrainerItsLimits) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.limits = {.max_time = "1:02:03",
+                      .early_stopping = "accuracy:4:max",
+                      .limit_train_batches = 7,
+                      .gradient_clip_val = 0.5};
+  TrainerOptions trainer = resolve(arguments).trainer;
+  EXPECT_EQ(trainer.max_epochs, 10) << "the recipe's";
+  EXPECT_EQ(trainer.max_time_seconds, 3723);
+  EXPECT_EQ(trainer.early_stopping->monitor, "accuracy");
+  EXPECT_EQ(trainer.early_stopping->patience, 4);
+  EXPECT_EQ(trainer.early_stopping->mode, MetricGoal::kMax);
+  EXPECT_EQ(trainer.limit_train_batches, 7);
+  EXPECT_EQ(trainer.gradient_clip_norm, 0.5);
+  EXPECT_EQ(trainer.check_val_every_n_epoch, 1);
+  arguments.limits.gradient_clip_algorithm = "value";
+  trainer = resolve(arguments).trainer;
+  EXPECT_EQ(trainer.gradient_clip_norm, std::nullopt);
+  EXPECT_EQ(trainer.gradient_clip_value, 0.5);
+  EXPECT_EQ(parse_max_time("90"), 90);
+  EXPECT_EQ(parse_max_time("2:01:00:05"), 2 * 86400 + 3600 + 5);
+  for (const char* text : {"", "0", "1:", "1:2:3:4:5", "-1", "1.5"}) {
+    EXPECT_THROW(parse_max_time(text), ConfigError) << text;
+  }
+}
+
+TEST(TrainSettings, GiveTheTrainerItsSchedule) {
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  arguments.schedule = {.schedules = {"multi-step"}, .milestones = "3,4.5", .gamma = 0.2};
+  ScheduleOptions schedule = resolve(arguments).trainer.schedule;
+  EXPECT_EQ(schedule.kind, ScheduleKind::kMultiStep);
+  EXPECT_EQ(schedule.milestones, (std::vector<double>{3, 4.5}));
+  EXPECT_EQ(schedule.gamma, 0.2);
+  arguments.schedule = {.schedules = {"plateau"}, .gamma = 0.5, .plateau = "accuracy:2:max"};
+  schedule = resolve(arguments).trainer.schedule;
+  EXPECT_EQ(schedule.plateau.monitor, "accuracy");
+  EXPECT_EQ(schedule.plateau.patience, 2);
+  EXPECT_EQ(schedule.plateau.mode, MetricGoal::kMax);
+  EXPECT_EQ(schedule.plateau.factor, 0.5);
+  arguments.schedule = {
+      .schedules = {"one-cycle"}, .cycle_momentum = true, .base_momentum = 0.8};
+  schedule = resolve(arguments).trainer.schedule;
+  EXPECT_TRUE(schedule.cycle_momentum);
+  EXPECT_EQ(schedule.base_momentum, 0.8);
+  EXPECT_EQ(schedule.max_momentum, 0.95);
+  const auto refusal = [&] {
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  arguments.momentum = 0;
+  EXPECT_EQ(refusal(),
+            "train: --cycle-momentum needs an optimizer with momentum; give --momentum above 0, or "
+            "--optimizer adam or adamw");
+  arguments.momentum.reset();
+  arguments.schedule.schedules = {"cosine"};
+  EXPECT_EQ(refusal(), "train: --cycle-momentum belongs to --schedule one-cycle");
+  arguments.schedule = {.schedules = {"one-cycle"}, .max_momentum = 0.9};
+  EXPECT_EQ(refusal(), "train: --base-momentum and --max-momentum belong to --cycle-momentum");
+}
+
+TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
+  const testing_support::TemporaryDirectory directory;
+  TrainArguments arguments;
+  arguments.recipe = "mnist";
+  EXPECT_EQ(resolve(arguments).trainer.profiler.kind, Profiler::kNone);
+  EXPECT_EQ(resolve(arguments).trainer.model_summary_depth, 0);
+  const auto refusal = [&] {
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  arguments.limits.model_summary = -2;
+  EXPECT_EQ(refusal(), "train: --model-summary must be at least -1, got -2");
+  arguments.limits.model_summary = 1;
+  arguments.limits.profiler = "advanced";
+  EXPECT_EQ(refusal(), "train: --profiler must be one of none, simple, trace, got 'advanced'");
+  arguments.limits.profiler = "trace";
+  EXPECT_EQ(refusal(), "train: --profiler trace needs --out DIR, where operations.json is written");
+  arguments.out = (directory / "run").string();
+  arguments.limits.trace_steps = 7;
+  arguments.limits.log_histograms_every_n_steps = 3;
+  EXPECT_EQ(refusal(), "train: --log-histograms-every-n-steps changes nothing without --logger");
+  arguments.logger = "csv";
+  const TrainerOptions trainer = resolve(arguments).trainer;
+  EXPECT_EQ(trainer.model_summary_depth, 1);
+  EXPECT_EQ(trainer.log_histograms_every_n_steps, 3);
+  EXPECT_EQ(trainer.profiler.kind, Profiler::kTrace);
+  EXPECT_EQ(trainer.profiler.trace_steps, 7);
+  EXPECT_EQ(trainer.profiler.trace_file, directory / "run/operations.json");
+  arguments.limits.profiler = "simple";
+  EXPECT_EQ(refusal(), "train: --trace-steps belongs to --trace and --profiler trace");
+}
+
+// What is wrong with the stages is told with the option that gave them.
+TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
+  const auto refusal = [](const std::string& recipe, int stages, const std::string& schedule) {
+    TrainArguments arguments;
+    arguments.recipe = recipe;
+    arguments.strategy = "pipeline";
+    arguments.stages = stages;
+    arguments.schedule.schedules = {schedule};
+    return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
+  };
+  EXPECT_EQ(refusal("mnist", 5, "1f1b"),
+            "train: --strategy pipeline, --stages 5: recipe mnist: the number of stages must be "
+            "from 1 to 4, got 5");
+  EXPECT_EQ(refusal("cifar10", 3, "zbv"),
+            "train: --strategy pipeline, --stages 3: Pipeline: the schedule zbv has 2 stages on "
+            "each worker, got 3 stages in all");
+  EXPECT_EQ(refusal("cifar10", 2, "zbv"),
+            "train: --stages 2 by the schedule zbv are all on one worker, where nothing overlaps; "
+            "give --stages 4");
+}
+
+TEST(TrainSettings, GiveAPipelineTwoWorkers) {
+  TrainArguments arguments;
+  arguments.recipe = "cifar10";
+  arguments.strategy = "pipeline";
+  for (const auto& [schedule, stages] : {std::pair("1f1b", 2), std::pair("zbv", 4),
+                                         std::pair("interleaved", 4), std::pair("gpipe", 2)}) {
+    arguments.schedule.schedules = {schedule};
+    const TrainSettings settings = resolve(arguments);
+    EXPECT_EQ(settings.strategy_options.stages, stages) << schedule;
+    EXPECT_EQ(settings.devices, 2) << schedule;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

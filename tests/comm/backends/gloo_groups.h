@@ -1,0 +1,64 @@
+// Gloo backends that meet at a listening socket, for tests of what lies under ProcessGroup.
+#pragma once
+
+#include <csignal>
+#include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <lockstep/comm/backends/gloo/gloo.h>
+#include <lockstep/comm/store/network.h>
+#include <tests/comm/backends/backend_oracle.h>
+#include <tests/support/ranks.h>
+#include <tests/support/tcp_store.h>
+
+namespace lockstep::testing_support {
+
+inline c10::intrusive_ptr<c10d::Store> connect_store(int rank, int listen_fd) {
+  FLAGS_caffe2_log_level = 2;  // errors: PyTorch warns of every store that is gone
+  return tcp_store(rank, listen_fd);
+}
+
+inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                             const std::string& group, int rank, int size,
+                                             std::chrono::milliseconds timeout) {
+  WorkerEnvironment environment;
+  environment.rank = rank;
+  environment.world_size = size;
+  return gloo::connect(c10::make_intrusive<c10d::PrefixStore>(group, store), environment,
+                       "127.0.0.1", torch::kCPU, timeout);
+}
+
+/// Calls `body` with each rank's backend, on one thread a rank.
+inline std::vector<std::string> run_gloo_threads(
+    int size, const std::function<void(Caller&)>& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  std::signal(SIGPIPE, SIG_IGN);             // as the rendezvous of a program does
+  const int fd = listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
+  return run_threads(size, [&](int rank) {
+    const auto store = connect_store(rank, fd);
+    Caller caller(connect_gloo(store, "test", rank, size, timeout), rank, size);
+    body(caller);
+    caller.barrier();
+  });
+}
+
+/// The same with forked processes, which do not wait for each other at the end.
+inline std::vector<std::string> run_gloo_processes(int size,
+                                                   const std::function<void(Caller&)>& body,
+                                                   std::chrono::milliseconds timeout,
+                                                   std::chrono::seconds limit) {
+  const int fd = listen_on("127.0.0.1", 0);
+  auto errors = run_processes(
+      size,
+      [&](int rank) {
+        std::signal(SIGPIPE, SIG_IGN);  // as the rendezvous of a program does
+        const auto store = connect_store(rank, fd);
+        Caller caller(connect_gloo(store, "test", rank, size, timeout), rank, size);
+        body(caller);
+      },
+      limit);
+  close(fd);
+  return errors;
+}
+
+}  // namespace lockstep::testing_support

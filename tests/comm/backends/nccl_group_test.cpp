@@ -1,0 +1,110 @@
+// Process groups of one rank over NCCL itself, and two ranks on one GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/cuda.h>
+
+#include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::no_errors;
+
+ProcessGroupOptions over_nccl() {
+  return {.backend = "nccl",
+          .timeout = std::chrono::seconds(60),
+          .device = torch::Device(torch::kCUDA, 0),
+          .environment = WorkerEnvironment{}};
+}
+
+class OneRankOverNccl : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available() || !nccl_available()) {
+      GTEST_SKIP() << "needs a GPU, and a build with NCCL (the cuda preset)";
+    }
+  }
+  static torch::Tensor numbers() {
+    return torch::arange(6, torch::dtype(torch::kFloat32).device(torch::kCUDA));
+  }
+};
+
+TEST_F(OneRankOverNccl, IsWhatWasAskedFor) {
+  ProcessGroup group = init_process_group(over_nccl());
+  EXPECT_EQ(group.backend(), "nccl");
+  const auto tensor = numbers();
+  group.all_reduce(tensor, ReduceOp::kAverage);
+  EXPECT_TRUE(torch::equal(tensor, numbers()));
+  EXPECT_EQ(group.all_gather_object("here"), std::vector<std::string>{"here"});
+  const auto bucket = group.allocate({6}, torch::kFloat32).add_(numbers());
+  group.reduce_scatter_tensor(bucket, bucket, ReduceOp::kAverage);
+  EXPECT_TRUE(torch::equal(bucket, numbers()));
+  EXPECT_FALSE(group.shares_memory());
+}
+
+TEST_F(OneRankOverNccl, AutoIsSingle) {
+  ProcessGroupOptions options = over_nccl();
+  options.backend = "auto";
+  EXPECT_EQ(init_process_group(options).backend(), "single");
+}
+
+TEST_F(OneRankOverNccl, SplitsItsCommunicator) {
+  std::optional<ProcessGroup> child;
+  {
+    ProcessGroup group = init_process_group(over_nccl());
+    EXPECT_FALSE(group.split(-1));
+    EXPECT_TRUE(group.split(/*color=*/3));
+    child = group.new_group({0});
+  }
+  ASSERT_TRUE(child);
+  EXPECT_EQ(child->backend(), "nccl");
+  const auto tensor = numbers();  // the group that it came from has gone
+  child->all_reduce(tensor);
+  EXPECT_TRUE(torch::equal(tensor, numbers()));
+  EXPECT_EQ(child->new_group({0}, "auto")->backend(), "single");
+}
+
+TEST_F(OneRankOverNccl, RunsInStreamsOfHighPriority) {
+  ProcessGroupOptions options = over_nccl();
+  options.high_priority_streams = true;
+  ProcessGroup group = init_process_group(options);
+  const auto tensor = numbers();
+  group.all_reduce(tensor);
+  EXPECT_TRUE(torch::equal(tensor, numbers()));
+}
+
+// Ranks as processes, as a launcher starts them. Only they touch CUDA, which no process survives
+// that forks afterwards.
+TEST(TwoRanksOnOneGpu, ReduceThroughHostMemory) {
+  constexpr const char* kNoGpu = "no GPU";
+  const int fd = listen_on("127.0.0.1", 0);
+  const auto errors = testing_support::run_processes(2, [&](int rank) {
+    if (!torch::cuda::is_available()) throw Error(kNoGpu);
+    const torch::Device gpu(torch::kCUDA, 0);
+    testing_support::CapturedLog log;
+    auto group = init_process_group({.timeout = std::chrono::seconds(60),
+                                     .device = gpu,
+                                     .environment = testing_support::environment_of(rank, 2, fd)});
+    if (rank == 0 && log.lines().empty()) throw Error("no warning of the GPU that is shared");
+    const auto bucket = group.allocate({1 << 20}, torch::kFloat32);
+    if (bucket.device() != gpu) throw Error("allocated elsewhere");
+    bucket.fill_(rank + 1);
+    const auto work = group.async_all_reduce(bucket, ReduceOp::kAverage);
+    const auto more = torch::full({3}, rank, gpu);
+    const auto more_work = group.async_broadcast(more, 1);
+    more_work->wait();
+    work->wait();
+    if (!torch::equal(bucket, torch::full_like(bucket, 1.5))) throw Error("wrong mean");
+    if (!torch::equal(more, torch::full_like(more, 1))) throw Error("wrong broadcast");
+  });
+  close(fd);
+  if (errors[0] == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,180 @@
+// Every collective of the shared-memory engine, on every type and operation, against one process.
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/core/error.h>
+#include <tests/comm/group/collective_oracle.h>
+#include <tests/comm/backends/shm_group.h>
+#include <tests/support/ranks.h>
+
+namespace lockstep::shm {
+namespace {
+
+using namespace testing_support;
+
+constexpr CallKind kAllKinds[] = {
+    CallKind::kBarrier,   CallKind::kBroadcast,     CallKind::kReduce,
+    CallKind::kAllReduce, CallKind::kGather,        CallKind::kAllGather,
+    CallKind::kScatter,   CallKind::kReduceScatter, CallKind::kAllToAll};
+
+struct Case {
+  int size;
+  std::size_t count;
+  DataType type;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.size << " ranks, " << c.count << " of " << data_type_name(c.type);
+}
+
+std::vector<CallDescription> calls_of(const Case& c) {
+  std::vector<CallDescription> calls;
+  for (const CallKind kind : kAllKinds) {
+    for (int root = 0; root < c.size; root += std::max(1, c.size - 1)) {
+      CallDescription call{.kind = kind, .type = c.type, .root = root, .count = c.count};
+      if (kind == CallKind::kBarrier) call.count = 0;
+      calls.push_back(call);
+    }
+  }
+  return calls;
+}
+
+class ShmCollectives : public testing::TestWithParam<Case> {};
+
+TEST_P(ShmCollectives, GiveWhatOneProcessComputes) {
+  const Case c = GetParam();
+  const ShmGroup group(c.size, {.slot_bytes = 4096, .small_bytes = 512});
+  const auto errors = run_threads(c.size, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::uint64_t number = 0;
+    for (const CallDescription& call : calls_of(c)) {
+      auto memory = buffers(call, rank, c.size, number);
+      const bool in_place = is_in_place(call.kind);
+      const auto ticket =
+          engine->post(call, number, in_place ? memory.output_data() : memory.input_data(),
+                       memory.output_data());
+      engine->wait(ticket, kTimeout);
+      require_expected(call, memory.output, rank, c.size, number++);
+    }
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(c.size));
+}
+
+// Processors that are far from each other: what a rank has combined goes past the caches. Whether
+// they are is measured, so that most machines never come here by themselves.
+TEST(ShmStreaming, GivesWhatOneProcessComputes) {
+  for (const int size : {2, 3}) {
+    const ShmGroup group(size, {.slot_bytes = std::size_t{64} << 10});
+    const Control control(group.control->data(), size, group.options.slot_bytes);
+    const auto errors = run_threads(size, [&](int rank) {
+      auto engine = group.engine(rank);
+      std::uint64_t number = 0;
+      for (const CallDescription& call : calls_of({size, 40'000, DataType::kFloat32})) {
+        constexpr std::uint32_t kVeryDear = 1'000'000'000;  // some 1 ms
+        control.state(rank).sharing_cost.store(kVeryDear, std::memory_order_relaxed);
+        auto memory = buffers(call, rank, size, number);
+        const bool in_place = is_in_place(call.kind);
+        engine->wait(
+            engine->post(call, number, in_place ? memory.output_data() : memory.input_data(),
+                         memory.output_data()),
+            kTimeout);
+        require_expected(call, memory.output, rank, size, number++);
+      }
+      engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
+    });
+    EXPECT_EQ(errors, no_errors(size));
+  }
+}
+
+TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
+  const Case c = GetParam();
+  const ShmGroup group(c.size, {.slot_bytes = 4096, .small_bytes = 512});
+  const auto errors = run_threads(c.size, [&](int rank) {
+    auto engine = group.engine(rank);
+    const auto ranks = static_cast<std::size_t>(c.size);
+    const std::size_t bytes = std::max<std::size_t>(1, ranks * c.count * element_size(c.type));
+    const auto input = engine->allocate(bytes, kTimeout);
+    const auto output = engine->allocate(bytes, kTimeout);
+    std::uint64_t number = 0;
+    for (const CallDescription& call : calls_of(c)) {
+      for (const bool own_place : {false, true}) {
+        const auto mine = given(call, rank, c.size, number);
+        const auto wanted = expected(call, rank, c.size, number);
+        std::byte* from = is_in_place(call.kind) ? output.get() : input.get();
+        if (own_place && call.kind == CallKind::kAllGather) {
+          from = output.get() + static_cast<std::size_t>(rank) * mine.size();
+        }
+        std::copy(mine.begin(), mine.end(), from);
+        // Everybody has written before anybody reads.
+        engine->wait(engine->post(call, number, from, output.get()), kTimeout);
+        require_expected(call, Bytes(output.get(), output.get() + wanted.size()), rank, c.size,
+                         number++);
+        engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr),
+                     kTimeout);
+      }
+    }
+  });
+  EXPECT_EQ(errors, no_errors(c.size));
+}
+
+// Under ThreadSanitizer, whose every access costs ten, the most elements are a tenth of those
+// elsewhere, still many slots full, and the most ranks are eight.
+#ifdef __SANITIZE_THREAD__
+constexpr std::size_t kMany = 10'001;
+#else
+constexpr std::size_t kMany = 100'001;
+INSTANTIATE_TEST_SUITE_P(ManyRanks, ShmCollectives,
+                         testing::Values(Case{17, 1000, DataType::kFloat32},
+                                         Case{64, 100, DataType::kFloat32}));
+#endif
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, ShmCollectives,
+    testing::Values(Case{1, 5, DataType::kFloat32}, Case{2, 0, DataType::kFloat32},
+                    Case{2, 1, DataType::kFloat32}, Case{2, 17, DataType::kFloat64},
+                    Case{2, 1023, DataType::kFloat32}, Case{2, 1024, DataType::kFloat32},
+                    Case{2, kMany, DataType::kFloat32}, Case{2, 3000, DataType::kFloat16},
+                    Case{2, 3001, DataType::kBFloat16}, Case{2, 9999, DataType::kBool},
+                    Case{3, 7, DataType::kInt64}, Case{3, 5000, DataType::kFloat32},
+                    Case{3, 5001, DataType::kInt8}, Case{4, 33, DataType::kInt16},
+                    Case{4, 20000, DataType::kFloat32}, Case{5, 4099, DataType::kUInt8},
+                    Case{8, 4099, DataType::kInt32}));
+
+// Every operation on every type for which it is defined.
+TEST(ShmReductions, KnowEveryTypeAndOperation) {
+  constexpr int kSize = 3;
+  const ReduceOp ops[] = {
+      ReduceOp::kSum,       ReduceOp::kAverage,    ReduceOp::kProduct,
+      ReduceOp::kMin,       ReduceOp::kMax,        ReduceOp::kBitwiseAnd,
+      ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor, ReduceOp::premultiplied_sum(0.25)};
+  const ShmGroup group(kSize, {.slot_bytes = 4096, .small_bytes = 64});
+  const auto errors = run_threads(kSize, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::uint64_t number = 0;
+    for (int t = 0; t <= static_cast<int>(DataType::kBool); ++t) {
+      const auto type = static_cast<DataType>(t);
+      for (const ReduceOp& op : ops) {
+        if (!why_not_reducible(type, op).empty()) continue;
+        for (const CallKind kind : {CallKind::kAllReduce, CallKind::kReduceScatter}) {
+          for (const std::size_t count : {3, 1000}) {
+            const CallDescription call{
+                .kind = kind, .type = type, .op = op, .root = -1, .count = count};
+            auto memory = buffers(call, rank, kSize, number);
+            engine->wait(
+                engine->post(call, number,
+                             is_in_place(kind) ? memory.output_data() : memory.input_data(),
+                             memory.output_data()),
+                kTimeout);
+            require_expected(call, memory.output, rank, kSize, number++);
+          }
+        }
+      }
+    }
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(kSize));
+}
+
+}  // namespace
+}  // namespace lockstep::shm

@@ -1,0 +1,296 @@
+// The shared-memory engine with ranks as threads (ThreadSanitizer judges it) and as processes.
+#include <lockstep/comm/backends/shm/engine.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include <lockstep/core/error.h>
+#include <tests/comm/backends/shm_group.h>
+#include <tests/support/messages.h>
+#include <tests/support/ranks.h>
+
+namespace lockstep::shm {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::kTimeout;
+using testing_support::no_errors;
+using testing_support::run_processes;
+using testing_support::run_threads;
+using Group = testing_support::ShmGroup;
+
+template <class T>
+std::byte* bytes_of(T* data) {
+  return reinterpret_cast<std::byte*>(data);
+}
+
+Engine::Ticket post_all_reduce(Engine& engine, std::byte* data, std::size_t count, DataType type,
+                               std::uint64_t number = 0) {
+  return engine.post({.kind = CallKind::kAllReduce, .type = type, .count = count}, number, data, data);
+}
+
+Engine::Ticket post_barrier(Engine& engine, std::uint64_t number = 0) {
+  return engine.post({.kind = CallKind::kBarrier}, number, nullptr, nullptr);
+}
+
+// More operations in flight than the ring has entries, of mixed kinds, completed in any order.
+TEST(ShmEngine, KeepsManyOperationsInFlight) {
+  constexpr int kSize = 2;
+  constexpr int kOperations = 100;
+  Group group(kSize, {.slot_bytes = 128});
+  const auto errors = run_threads(kSize, [&](int rank) {
+    auto engine = group.engine(rank);
+    auto shared = engine->allocate(kOperations * 64 * sizeof(float), kTimeout);
+    std::vector<float> own(kOperations * 64);
+    std::vector<Engine::Ticket> tickets;
+    for (int i = 0; i < kOperations; ++i) {
+      float* base = i % 2 == 0 ? own.data() : reinterpret_cast<float*>(shared.get());
+      float* data = base + i * 64;
+      std::fill_n(data, 64, static_cast<float>(i * (rank + 1)));
+      tickets.push_back(post_all_reduce(*engine, bytes_of(data), 64, DataType::kFloat32));
+    }
+    for (int i = kOperations; i-- > 0;) {
+      engine->wait(tickets[static_cast<std::size_t>(i)], kTimeout);
+      const float* base = i % 2 == 0 ? own.data() : reinterpret_cast<float*>(shared.get());
+      if (base[i * 64 + 63] != static_cast<float>(3 * i)) throw Error(str("operation ", i));
+    }
+    engine->wait(post_barrier(*engine), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(kSize));
+}
+
+// The patience is for each short wait, not for all of them together: a long operation would end up
+// asleep at every chunk.
+TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
+  constexpr std::size_t kChunks = 4096;
+  constexpr std::size_t kSlot = 4096;
+  Group group(2, {.slot_bytes = kSlot});
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::vector<float> mine(kChunks * kSlot / sizeof(float), 1.0F);
+    rusage before{};
+    rusage after{};
+    getrusage(RUSAGE_THREAD, &before);
+    engine->wait(post_all_reduce(*engine, bytes_of(mine.data()), mine.size(), DataType::kFloat32), kTimeout);
+    getrusage(RUSAGE_THREAD, &after);
+    const auto sleeps = static_cast<std::size_t>(after.ru_nvcsw - before.ru_nvcsw);
+    if (sleeps > kChunks / 8) throw Error(str("slept ", sleeps, " times in ", kChunks, " chunks"));
+    if (mine.back() != 2) throw Error("wrong sum");
+    engine->wait(post_barrier(*engine, 1), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(ShmEngine, NamesBothSidesOfADisagreement) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::vector<float> mine(4);
+    const auto ticket = rank == 0 ? engine->post({.kind = CallKind::kBroadcast, .root = 0, .count = 16}, 0, bytes_of(mine.data()), bytes_of(mine.data()))
+                                  : post_all_reduce(*engine, bytes_of(mine.data()), 4, DataType::kFloat32);
+    engine->wait(ticket, kTimeout);
+    // The root of a broadcast needs nobody, and so learns it only now.
+    engine->wait(post_barrier(*engine, 1), kTimeout);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("the ranks do not call the same: "));
+    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] as number 0"));
+    EXPECT_THAT(error, HasSubstr("rank 1 called all_reduce[float32, 4] as number 0"));
+  }
+}
+
+// The root of a broadcast waits for nobody, so two roots see no difference: their next call does.
+TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::vector<float> mine(4);
+    std::byte* const data = bytes_of(mine.data());
+    engine->wait(engine->post({.kind = CallKind::kBroadcast, .root = rank, .count = 16}, 0, data, data),
+                 kTimeout);
+    engine->wait(post_all_reduce(*engine, data, 4, DataType::kFloat32, 1), kTimeout);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] as number 0"));
+    EXPECT_THAT(error, HasSubstr("rank 1 called broadcast[bytes, 16, root 1] as number 0"));
+  }
+}
+
+TEST(ShmEngine, ChecksTheSizesOfAnAllocation) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    engine->allocate(rank == 0 ? 100 : 100000, std::chrono::seconds(5));
+  });
+  EXPECT_THAT(errors[1], HasSubstr("rank 1 asked for 100000 bytes"));
+  EXPECT_NE(errors[0], "");
+}
+
+// More than an address can say, so that nothing is touched whatever the engine does.
+TEST(ShmEngine, RefusesToAllocateMoreThanTheHostHasLeft) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    EXPECT_THAT(testing_support::message_of<ConfigError>(
+                    [&] { engine->allocate(std::size_t{1} << 50, std::chrono::seconds(5)); }),
+                ::testing::StartsWith(str("rank ", rank,
+                                          ": allocate: 1125899906842624 bytes for each of the ",
+                                          "2 ranks of this host, which has ")));
+    engine->allocate(100, std::chrono::seconds(5));  // the group goes on
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(ShmEngine, TimesOutAndNamesTheRankAndTheOperation) {
+  Group group(2);
+  auto waiting = group.engine(0);
+  auto absent = group.engine(1);
+  float value = 1;
+  const auto ticket = post_all_reduce(*waiting, bytes_of(&value), 1, DataType::kFloat32);
+  const auto start = Clock::now();
+  try {
+    waiting->wait(ticket, std::chrono::milliseconds(100));
+    FAIL() << "no TimeoutError";
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("waited 0.1 s in all_reduce[float32, 1] (operation 0)"));
+    EXPECT_THAT(error.what(), HasSubstr("for rank 1"));
+    EXPECT_THAT(error.what(), HasSubstr("has called nothing yet"));
+  }
+  EXPECT_LT(seconds_since(start), 2);
+  EXPECT_THROW(post_barrier(*absent), CommError) << "the group has ended for all ranks";
+}
+
+TEST(ShmEngine, AbortWakesSleepersAndTheFirstReasonWins) {
+  Group group(3);
+  const auto errors = run_threads(3, [&](int rank) {
+    auto engine = group.engine(rank);
+    if (rank == 2) {
+      engine->abort("the data are bad");
+      engine->abort("a later reason");
+    }
+    engine->wait(post_barrier(*engine), kTimeout);
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the data are bad"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 ended the group"));
+}
+
+TEST(ShmEngine, TellsWhenAPeerLeft) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    if (rank == 1) return;
+    engine->wait(post_barrier(*engine), kTimeout);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 left the group while rank 0 was in barrier"));
+}
+
+TEST(ShmEngine, AllocatesZeroedSymmetricMemoryAgainAndAgain) {
+  Group group(2);
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    for (int i = 0; i < 50; ++i) {
+      auto shared = engine->allocate(10000, kTimeout);
+      auto* data = reinterpret_cast<std::int32_t*>(shared.get());
+      if (data[2499] != 0) throw Error("not zeroed");
+      data[2499] = rank + 1;
+      engine->wait(post_all_reduce(*engine, shared.get(), 2500, DataType::kInt32), kTimeout);
+      if (data[2499] != 3) throw Error("wrong sum");
+      engine->wait(post_barrier(*engine), kTimeout);
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// --- Processes -----------------------------------------------------------------------------------
+
+TEST(ShmEngineProcesses, ReduceThroughOneSegment) {
+  Group group(4);
+  const SegmentAddress address = group.control->address();
+  const auto errors = run_processes(4, [&](int rank) {
+    auto control = Segment::open(address);  // a mapping of its own, by /proc
+    Engine engine(control, rank, 4, group.options);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::int64_t> data(100, rank + round);
+      engine.wait(post_all_reduce(engine, bytes_of(data.data()), 100, DataType::kInt64), kTimeout);
+      if (data[99] != 6 + 4 * round) throw Error(str("round ", round, ": ", data[99]));
+    }
+    engine.wait(post_barrier(engine), kTimeout);
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST(ShmEngineProcesses, NameAKilledPeerWithinTwoSeconds) {
+  Group group(3);
+  const auto start = Clock::now();
+  const auto errors = run_processes(3, [&](int rank) {
+    auto engine = group.engine(rank);
+    // Everybody's process number goes round first, as the handshake does it.
+    std::vector<std::int32_t> pids(3);
+    pids[static_cast<std::size_t>(rank)] = getpid();
+    engine->wait(post_all_reduce(*engine, bytes_of(pids.data()), 3, DataType::kInt32), kTimeout);
+    engine->watch({pids.begin(), pids.end()});
+    engine->wait(post_barrier(*engine), kTimeout);
+    if (rank == 1) raise(SIGKILL);
+    engine->wait(post_barrier(*engine), kTimeout);
+  });
+  EXPECT_LT(seconds_since(start), 2);
+  EXPECT_EQ(errors[1], "killed by signal 9");
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("rank 1 (process "));
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("died while rank "));
+  }
+}
+
+TEST(Segment, HasNoNameAndRefusesForeignAddresses) {
+  auto segment = Segment::create(10000);
+  EXPECT_EQ(segment->bytes() % 4096, 0U);
+  const SegmentAddress address = segment->address();
+  // Nobody but its owner may open it, and it is in no directory.
+  struct stat info {};
+  ASSERT_EQ(fstat(address.fd, &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  EXPECT_EQ(info.st_nlink, 0U);
+  // Its size is sealed.
+  EXPECT_NE(ftruncate(address.fd, 0), 0);
+  const auto errors = run_processes(1, [&](int) {
+    std::string tried;
+    for (const SegmentAddress& wrong :
+         {SegmentAddress{address.pid, address.fd, address.bytes + 4096},  // another size
+          SegmentAddress{address.pid, 0, address.bytes},                  // a terminal or a pipe
+          SegmentAddress{999999999, 3, address.bytes}}) {                 // nobody
+      try {
+        Segment::open(wrong);
+        throw Error("opened");
+      } catch (const CommError&) {
+        tried += "x";
+      }
+    }
+    auto good = Segment::open(address);
+    good->data()[9999] = std::byte{42};
+    if (tried != "xxx") throw Error(tried);
+  });
+  EXPECT_EQ(errors, no_errors(1));
+  EXPECT_EQ(segment->data()[9999], std::byte{42});
+  segment->close_descriptor();
+  EXPECT_THROW(Segment::open(address), CommError) << "nobody can join once it is closed";
+}
+
+TEST(Segment, IsOpenToNoOtherUser) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  auto segment = Segment::create(4096);
+  const SegmentAddress address = segment->address();
+  const auto errors = run_processes(1, [&](int) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) throw Error("cannot become nobody");
+    Segment::open(address);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("is not a segment of this job"));
+}
+
+}  // namespace
+}  // namespace lockstep::shm

@@ -1,0 +1,540 @@
+// Operations that go on in a stream after wait(), as NCCL's do: who learns how they end, and when.
+// The library and its device are stand-ins without a GPU.
+#include <lockstep/comm/backends/c10d/stream_work.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <latch>
+#include <optional>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <lockstep/comm/backends/c10d/closing_threads.h>
+#include <lockstep/comm/backends/c10d/library_error.h>
+#include <lockstep/comm/group/group_impl.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
+#include <lockstep/core/clock.h>
+#include <lockstep/core/error.h>
+#include <tests/comm/backends/backend_oracle.h>
+#include <tests/comm/backends/stream_library.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using testing_support::Caller;
+using testing_support::CapturedDevice;
+using testing_support::StreamLibrary;
+using c10d_adapter::AdapterOptions;
+
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+bool comes_true(const std::function<bool()>& condition) {
+  for (const Deadline deadline(seconds(60)); !condition();) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+// A rank of a group of two, of which the other is whatever writes into the store: give one that lives
+// a LivePeer.
+struct StreamRank {
+  explicit StreamRank(int rank = 0, AdapterOptions options = {},
+                      StorePointer store = c10::make_intrusive<c10d::HashStore>())
+      : store(std::move(store)),
+        library(c10::make_intrusive<StreamLibrary>(rank, 2)),
+        caller(c10d_adapter::make(library, this->store, with_defaults(std::move(options))), rank, 2) {
+  }
+
+  static AdapterOptions with_defaults(AdapterOptions options) {
+    options.library = c10d_adapter::Library::kNccl;
+    if (options.timeout.count() == 0) options.timeout = seconds(600);
+    return options;
+  }
+
+  std::shared_ptr<Work> start() {
+    return caller.start(CallKind::kAllReduce, {}, torch::ones({4}));
+  }
+  Watchdog& watchdog() { return *c10d_adapter::watchdog_of(*caller.backend); }
+  /// What the next call throws; empty while the group lives.
+  std::string end() {
+    try {
+      caller.backend->check();
+      return "";
+    } catch (const TimeoutError& error) {
+      return str("TimeoutError: ", error.what());
+    } catch (const CommError& error) {
+      return str("CommError: ", error.what());
+    }
+  }
+
+  const StorePointer store;
+  const c10::intrusive_ptr<StreamLibrary> library;
+  Caller caller;
+};
+
+// Says that it lives, and does nothing.
+struct LivePeer {
+  explicit LivePeer(const StreamRank& rank)
+      : watchdog(rank.store, 1 - rank.caller.rank, 2, {.beat = milliseconds(20)}) {}
+  const Watchdog watchdog;
+};
+
+void write_status_of(c10d::Store& store, int rank, const std::string& text) {
+  store.set(str("status/", rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+// --- Tickets -------------------------------------------------------------------------------------
+
+TEST(StreamWork, IsWhatTheRankIsInUntilTheDeviceHasEndedIt) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  StreamRank rank(0, {}, store);
+  const Watchdog peer(store, 1, 2, {.beat = milliseconds(20)});
+  rank.start()->wait();
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 1);
+  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
+                                      "rank 0 is in all_reduce[float32, 4] (operation 0)"; }))
+      << peer.whereabouts();
+  rank.library->work(0)->end();
+  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
+                                      "rank 0 last completed all_reduce[float32, 4] (operation 0)"; }))
+      << peer.whereabouts();
+}
+
+TEST(StreamWork, StaysWhatTheRankIsInWhenItsHandleIsDropped) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  StreamRank rank(0, {}, store);
+  const Watchdog peer(store, 1, 2, {.beat = milliseconds(20)});
+  rank.start();
+  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
+                                      "rank 0 is in all_reduce[float32, 4] (operation 0)"; }));
+  rank.library->work(0)->end();
+  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
+                                      "rank 0 last completed all_reduce[float32, 4] (operation 0)"; }));
+}
+
+// --- Waits ---------------------------------------------------------------------------------------
+
+TEST(StreamWork, AWaitWithATimeoutDoesNotBlockInTheLibrary) {
+  StreamRank rank;
+  const auto work = rank.start();
+  std::thread device([&] {
+    comes_true([&] { return rank.library->work(0)->stream_waits == 1; });
+    rank.library->work(0)->end();
+  });
+  work->wait(seconds(60));
+  device.join();
+  EXPECT_EQ(rank.library->work(0)->blocking_waits, 0);
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_EQ(work->error(), nullptr);
+}
+
+TEST(StreamWork, ABarrierBlocksItsCallerAndHearsOfAnAbort) {
+  StreamRank rank;
+  const auto work = rank.caller.start(CallKind::kBarrier, {}, {});
+  std::thread aborting([&] {
+    comes_true([&] { return rank.library->work(0)->stream_waits == 1; });
+    rank.caller.backend->abort("enough");
+  });
+  EXPECT_THROW(work->wait(), CommError);
+  aborting.join();
+  EXPECT_EQ(rank.end(), "CommError: enough");
+}
+
+TEST(StreamWork, IsCompletedOnceTheDeviceHasEndedIt) {
+  StreamRank rank;
+  const auto work = rank.start();
+  EXPECT_FALSE(work->is_completed());
+  rank.library->work(0)->end();
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 1);
+}
+
+// --- Graphs --------------------------------------------------------------------------------------
+
+TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
+  const auto device = std::make_shared<CapturedDevice>();
+  StreamRank rank(0, {.device_queries = device});
+  device->capturing = true;
+  const auto captured = rank.start();
+  EXPECT_FALSE(captured->is_completed());
+  captured->wait();
+  captured->wait(milliseconds(1));
+  EXPECT_TRUE(captured->is_completed());
+  rank.caller.start(CallKind::kBarrier, {}, {})->wait();
+  device->capturing = false;
+  // The thread has been around when it has found the end of a later operation.
+  rank.start()->wait();
+  rank.library->work(2)->end();
+  EXPECT_TRUE(comes_true([&] { return rank.library->work(2)->questions > 0; }));
+  EXPECT_TRUE(captured->is_completed());
+  EXPECT_EQ(rank.library->work(0)->questions, 0);
+  EXPECT_EQ(rank.library->work(1)->questions, 0);
+  EXPECT_EQ(device->illegal_questions, 0);
+  EXPECT_EQ(rank.library->work(0)->blocking_waits, 0);
+}
+
+TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
+  // The queries of the group's own thread are legal: they come from the device's other implementation.
+  struct CallersOnly final : c10d_adapter::DeviceQueries {
+    bool is_capturing() override { return capturing; }
+    bool has_ended(c10d::Work& work) override {
+      if (std::this_thread::get_id() == caller) ++questions;
+      return work.isCompleted();
+    }
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<bool> capturing = false;
+    std::atomic<int> questions = 0;
+  };
+  const auto device = std::make_shared<CallersOnly>();
+  StreamRank rank(0, {.device_queries = device});
+  const auto work = rank.start();
+  work->wait();
+  device->capturing = true;
+  EXPECT_FALSE(work->is_completed());
+  rank.library->work(0)->end();
+  EXPECT_TRUE(comes_true([&] { return work->is_completed(); }));
+  EXPECT_EQ(device->questions, 0);
+}
+
+// --- Ends of the group ---------------------------------------------------------------------------
+
+TEST(StreamWorkFailure, OfAnOperationThatNobodyWaitsForEndsTheGroup) {
+  StreamRank rank;
+  const LivePeer peer(rank);
+  rank.start()->wait();
+  rank.library->work(0)->fail(
+      "NCCL error: remote process exited or there was a network error, NCCL version 2.28.9\n"
+      "ncclRemoteError: A call failed possibly due to a network error.\n"
+      "Last error:\nsocketProgress: Connection closed by remote peer host<4711>");
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_THAT(rank.end(),
+              AllOf(HasSubstr("rank 0: all_reduce[float32, 4] (operation 0) over nccl failed: "),
+                    HasSubstr("remote process exited or there was a network error"),
+                    HasSubstr("last error: socketProgress: Connection closed by remote peer host")));
+  EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
+  EXPECT_THROW(rank.start(), CommError);
+}
+
+TEST(StreamWorkFailure, OfTheDeviceItselfEndsTheGroup) {
+  StreamRank rank;
+  const LivePeer peer(rank);
+  const auto work = rank.start();
+  rank.library->work(0)->fail_queries("CUDA error: an illegal memory access was encountered");
+  EXPECT_THROW(work->wait(seconds(60)), CommError);
+  EXPECT_THAT(rank.end(), HasSubstr("failed: CUDA error: an illegal memory access"));
+}
+
+TEST(StreamWorkFailure, OfAnOperationIsAlsoTheEndOfThoseBehindIt) {
+  StreamRank rank;
+  const LivePeer peer(rank);
+  const auto first = rank.start();
+  const auto second = rank.start();
+  rank.library->work(0)->fail("NCCL error: remote process exited");
+  rank.library->work(1)->end();
+  EXPECT_THROW(second->wait(seconds(60)), CommError);
+}
+
+TEST(StreamWorkFailure, OfAStartTellsTheCause) {
+  StreamRank rank;
+  const LivePeer peer(rank);
+  rank.library->refuse("NCCL error in: /build/NCCLUtils.cpp:94, invalid usage, NCCL version 2.28.9\n"
+                       "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+                       "Last error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device");
+  EXPECT_THROW(rank.start(), CommError);
+  EXPECT_THAT(rank.end(), HasSubstr("NCCL error: invalid usage, NCCL version 2.28.9; last error: "
+                                    "Duplicate GPU detected : rank 0 and rank 1"));
+}
+
+TEST(StreamWorkDeath, IsNamedTogetherWithWhatTheLibrarySays) {
+  StreamRank rank;
+  write_status_of(*rank.store, 1, "7 3 0 0 -1 last completed barrier (operation 3)");
+  rank.start()->wait();
+  rank.library->work(0)->fail("NCCL error: remote process exited\nLast error:\nno route to host");
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_THAT(rank.end(),
+              AllOf(StartsWith("CommError: rank 1 died (no sign of life for "),
+                    HasSubstr("nccl: NCCL error: remote process exited; last error: no route")));
+}
+
+TEST(StreamWorkDeath, OfASilentPeerIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  write_status_of(*store, 1, "7 3 0 0 -1 last completed barrier (operation 3)");
+  StreamRank rank(0, {.host_timeout = seconds(1)}, store);
+  rank.start()->wait();
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_THAT(rank.end(), AllOf(StartsWith("CommError: rank 1 died or is stopped (no sign of life for "),
+                                HasSubstr(" while rank 0 was in all_reduce[float32, 4] (operation 0)")));
+  EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
+}
+
+TEST(StreamWorkDeath, NobodyIsDeadWhoSaysThatItLives) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  StreamRank rank(0, {.host_timeout = seconds(2)}, store);
+  StreamRank peer(1, {.host_timeout = seconds(2)}, store);
+  const auto start = Clock::now();
+  rank.start()->wait();
+  EXPECT_TRUE(comes_true([&] { return seconds_since(start) > 3 || !rank.end().empty(); }));
+  EXPECT_EQ(rank.end(), "");
+  rank.library->work(0)->end();
+}
+
+TEST(StreamWorkDeath, OfTheStoreThatDoesNotAnswerIsNamed) {
+  // Answers until it is told to be mute.
+  class MuteStore final : public c10d::HashStore {
+   public:
+    using c10d::HashStore::set;
+    void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+      if (mute) {
+        released.wait();
+        return;
+      }
+      c10d::HashStore::set(key, value);
+    }
+    std::atomic<bool> mute = false;
+    std::latch released{1};
+  };
+  const auto store = c10::make_intrusive<MuteStore>();
+  {
+    StreamRank rank(1, {.host_timeout = seconds(1)}, store);
+    store->mute = true;
+    rank.start()->wait();
+    EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+    EXPECT_THAT(rank.end(),
+                AllOf(StartsWith("CommError: rank 0 died or is stopped (its store has not answered for "),
+                      HasSubstr(" while rank 1 was in all_reduce[float32, 4] (operation 0)")));
+    EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
+  }
+  store->released.count_down();
+}
+
+TEST(StreamWorkDeath, APeerThatLeftWithoutTheOperationIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  write_status_of(*store, 1, "7 -1 0 1 -1 has called nothing yet");
+  StreamRank rank(0, {}, store);
+  rank.start()->wait();
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_EQ(rank.end(), "CommError: rank 1 left the group while rank 0 was in "
+                        "all_reduce[float32, 4] (operation 0)");
+}
+
+TEST(StreamWorkDeadline, EndsWhatNobodyWaitsFor) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const Watchdog peer(store, 1, 2, {.beat = milliseconds(20)});
+  StreamRank rank(0, {.timeout = seconds(1)}, store);
+  rank.start()->wait();
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_THAT(rank.end(),
+              AllOf(StartsWith("TimeoutError: rank 0 waited 1 s in all_reduce[float32, 4] "
+                               "(operation 0) over nccl for rank 1"),
+                    HasSubstr("rank 1 has called nothing yet")));
+  EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
+}
+
+TEST(StreamWorkDeadline, OfAnOperationBeginsWhenThoseBeforeItHaveEnded) {
+  StreamRank rank(0, {.timeout = seconds(2)});
+  rank.start()->wait();
+  rank.start()->wait();
+  const auto start = Clock::now();
+  comes_true([&] { return seconds_since(start) > 1.5; });
+  rank.library->work(0)->end();
+  comes_true([&] { return seconds_since(start) > 2.5 || !rank.end().empty(); });
+  if (rank.library->work(0)->questions > 0) {
+    EXPECT_EQ(rank.end(), "");
+  }
+  rank.library->work(1)->end();
+}
+
+// --- The flight recorder -------------------------------------------------------------------------
+
+// Takes tensors in host memory, as a group over NCCL would not.
+class OnHost final : public Backend {
+ public:
+  explicit OnHost(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  const std::string& name() const override { return name_; }
+  bool runs_on_stream() const override { return inner_->runs_on_stream(); }
+  std::shared_ptr<Work> start(const Collective& call) override { return inner_->start(call); }
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
+    return inner_->send(std::move(tensor), destination, tag);
+  }
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                             MessageTag tag) override {
+    return inner_->recv(std::move(tensor), source, tag);
+  }
+  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
+    return torch::zeros(shape, dtype);
+  }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  void check() override { inner_->check(); }
+
+ private:
+  const std::shared_ptr<Backend> inner_;
+  const std::string name_ = "stand-in";
+};
+
+ProcessGroup group_of(const StreamRank& rank, const std::filesystem::path& dumps) {
+  Membership membership;
+  membership.name = "world";
+  membership.rank = rank.caller.rank;
+  membership.size = rank.caller.size;
+  membership.world_ranks = {0, 1};
+  membership.options.flight_recorder_directory = dumps;
+  membership.progress = std::make_shared<Progress>();
+  membership.recorder = std::make_shared<FlightRecorder>(membership.rank, membership.size);
+  return ProcessGroup(std::make_shared<ProcessGroup::Impl>(
+      std::move(membership), std::make_shared<OnHost>(rank.caller.backend)));
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::size_t completed_calls(ProcessGroup& group) {
+  return group.recorded_calls(Clock::time_point()).size();
+}
+
+TEST(StreamWork, IsRecordedAsCompletedWhenTheDeviceHasEndedIt) {
+  const testing_support::TemporaryDirectory folder;
+  StreamRank rank;
+  ProcessGroup group = group_of(rank, folder.path());
+  group.all_reduce(torch::ones({4}));
+  group.async_all_reduce(torch::ones({4}));
+  EXPECT_EQ(completed_calls(group), 0U);
+  rank.library->work(0)->end();
+  EXPECT_TRUE(comes_true([&] { return completed_calls(group) == 1; }));
+  rank.library->work(1)->end();
+  EXPECT_TRUE(comes_true([&] { return completed_calls(group) == 2; }));
+}
+
+TEST(StreamWork, OfAGroupIsCompletedWhenTheDeviceHasEndedItThoughACallerHasWaited) {
+  const testing_support::TemporaryDirectory folder;
+  StreamRank rank;
+  ProcessGroup group = group_of(rank, folder.path());
+  const auto work = group.async_all_reduce(torch::ones({4}));
+  work->wait();
+  EXPECT_FALSE(work->is_completed());
+  std::thread([&] { work->wait(); }).join();  // its stream waits, too
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
+  rank.library->work(0)->end();
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_EQ(work->error(), nullptr);
+}
+
+TEST(StreamWorkFailure, OfAGroupIsToldByTheHandleAfterAWait) {
+  const testing_support::TemporaryDirectory folder;
+  const testing_support::CapturedLog log;
+  StreamRank rank;
+  const LivePeer peer(rank);
+  ProcessGroup group = group_of(rank, folder.path());
+  const auto work = group.async_all_reduce(torch::ones({4}));
+  work->wait();
+  rank.library->work(0)->fail("NCCL error: remote process exited");
+  EXPECT_TRUE(comes_true([&] { return work->is_completed() && work->error() != nullptr; }));
+  EXPECT_THROW(work->wait(seconds(60)), CommError);
+}
+
+TEST(StreamWorkFailure, WritesTheStuckOperationAndTellsWhereAtTheNextCall) {
+  const testing_support::TemporaryDirectory folder;
+  const testing_support::CapturedLog log;
+  StreamRank rank(0, {.timeout = seconds(1)});
+  ProcessGroup group = group_of(rank, folder.path() / "dumps");
+  const auto file = folder.path() / "dumps" / "rank_0";
+  group.all_reduce(torch::ones({4}));
+  group.all_reduce(torch::ones({5}));
+  rank.library->work(0)->end();
+  EXPECT_TRUE(comes_true([&] { return !log.lines().empty(); }));
+  EXPECT_THAT(log.lines(), testing::ElementsAre(HasSubstr(file.string())));
+  const std::string dump = content_of(file);
+  EXPECT_THAT(dump, AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("all_reduce[float32, 5]"),
+                          HasSubstr("completed"), HasSubstr("started")));
+  EXPECT_LT(dump.find("all_reduce[float32, 4]"), dump.find("all_reduce[float32, 5]"));
+  EXPECT_EQ(completed_calls(group), 1U);
+  try {
+    group.all_reduce(torch::ones({6}));
+    FAIL() << "the group has ended";
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce[float32, 5] (operation 1) over nccl"),
+                                    HasSubstr("; flight recorder in " + file.string())));
+  }
+}
+
+// --- The library's words -------------------------------------------------------------------------
+
+struct LibraryText {
+  const char* name;
+  std::string text;
+  std::string essence;
+};
+
+class LibraryErrors : public testing::TestWithParam<LibraryText> {};
+
+TEST_P(LibraryErrors, AreOneLine) {
+  EXPECT_EQ(c10d_adapter::essence(GetParam().text), GetParam().essence);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LibraryErrors,
+    testing::Values(
+        LibraryText{"Gloo",
+                    "[/build/gloo/pair.cc:534] Connection closed by peer [127.0.0.1]:4711. This is "
+                    "typically caused by a crash",
+                    "Connection closed by peer [127.0.0.1]:4711"},
+        LibraryText{"NcclWithACause",
+                    "NCCL error in: /build/NCCLUtils.cpp:94, unhandled system error (run with "
+                    "NCCL_DEBUG=INFO for details), NCCL version 2.28.9\n"
+                    "ncclSystemError: System call failed. \nLast error:\n"
+                    "Error while creating shared memory segment /dev/shm/nccl-x (size 33030528), "
+                    "error: No space left on device (28)\n"
+                    "Exception raised from create at /build/NCCLUtils.cpp:94 (most recent call "
+                    "first):\nframe #0: c10::Error::Error",
+                    "NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details), "
+                    "NCCL version 2.28.9; last error: Error while creating shared memory segment "
+                    "/dev/shm/nccl-x (size 33030528), error: No space left on device (28)"},
+        LibraryText{"NcclWithoutACause",
+                    "NCCL error: internal error, NCCL version 2.28.9\n"
+                    "ncclInternalError: Internal check failed.\nLast error: Unknown NCCL Error\n",
+                    "NCCL error: internal error, NCCL version 2.28.9; ncclInternalError: Internal "
+                    "check failed."},
+        LibraryText{"NcclAborted", "NCCL communicator was aborted on rank 1. ",
+                    "NCCL communicator was aborted on rank 1. "},
+        LibraryText{"OtherLines", "CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA",
+                    "CUDA error: out of memory"}),
+    [](const auto& info) { return info.param.name; });
+
+// --- The end of the process ----------------------------------------------------------------------
+
+TEST(ClosingThreads, EndBeforeTheyAreDestroyed) {
+  std::latch may_end{1};
+  std::atomic<bool> ended = false;
+  std::thread later;
+  {
+    c10d_adapter::ClosingThreads threads;
+    threads.run(
+        [&] {
+          may_end.wait();
+          ended = true;
+        },
+        milliseconds(1));
+    EXPECT_FALSE(ended);
+    later = std::thread([&] { may_end.count_down(); });
+  }
+  EXPECT_TRUE(ended);
+  later.join();
+}
+
+}  // namespace
+}  // namespace lockstep

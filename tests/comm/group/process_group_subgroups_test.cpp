@@ -1,0 +1,219 @@
+// Groups made from groups; ranks are threads.
+#include <lockstep/comm/group/process_group.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <lockstep/comm/group/connect.h>
+#include <lockstep/core/error.h>
+#include <tests/comm/tensors.h>
+#include <tests/support/groups.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::Each;
+using testing_support::message_of;
+using ::testing::StartsWith;
+using namespace testing_support;
+
+class Subgroups : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Subgroups, ::testing::Values("shm", "gloo", "hierarchical"),
+                         [](const auto& info) { return info.param; });
+
+void require_sum(ProcessGroup& group, int mine, int expected, const char* what) {
+  auto tensor = torch::full({5}, mine);
+  group.all_reduce(tensor);
+  require_equal(tensor, torch::full({5}, expected), what);
+}
+
+TEST_P(Subgroups, HaveTheirOwnRanks) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    // In another order than the world's.
+    auto group = world.new_group({3, 1});
+    EXPECT_EQ(group.has_value(), world.rank() % 2 == 1);
+    if (group) {
+      EXPECT_EQ(group->rank(), world.rank() == 3 ? 0 : 1);
+      EXPECT_EQ(group->size(), 2);
+      const bool one_host = world.backend() != "hierarchical";
+      EXPECT_EQ(group->local_rank(), one_host ? group->rank() : 0);
+      EXPECT_EQ(group->local_size(), one_host ? 2 : 1);
+      EXPECT_EQ(group->world_ranks(), (std::vector<int>{3, 1}));
+      EXPECT_EQ(group->timeout(), world.timeout());
+      EXPECT_EQ(group->backend(), one_host ? world.backend() : "gloo");
+      require_sum(*group, world.rank(), 4, "new_group");
+      auto tensor = torch::full({2}, world.rank());
+      group->broadcast(tensor, 0);
+      require_equal(tensor, torch::full({2}, 3), "broadcast of the group's rank 0");
+    }
+    auto alone = world.new_group({2});
+    EXPECT_EQ(alone.has_value(), world.rank() == 2);
+    if (alone) {
+      EXPECT_EQ(alone->backend(), "single");
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, OfASplitAreOrderedByTheirKeys) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    auto group = world.split(world.rank() / 2, -world.rank());
+    ASSERT_TRUE(group);
+    if (world.backend() == "hierarchical") {
+      EXPECT_EQ(group->backend(), "shm");  // each color is one host
+    }
+    EXPECT_EQ(group->world_ranks(),
+              world.rank() < 2 ? (std::vector<int>{1, 0}) : (std::vector<int>{3, 2}));
+    auto none = world.split(world.rank() == 0 ? -1 : 0);
+    EXPECT_EQ(none.has_value(), world.rank() != 0);
+    if (none) require_sum(*none, world.rank(), 6, "all but rank 0");
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+TEST_P(Subgroups, NestAndOverlap) {
+  const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
+    auto row = *world.split(world.rank() / 2);
+    auto column = *world.split(world.rank() % 2);
+    auto inner = row.new_group({1, 0});  // of a group of a group
+    require_sum(row, world.rank(), world.rank() < 2 ? 1 : 5, "row");
+    require_sum(column, world.rank(), world.rank() % 2 == 0 ? 2 : 4, "column");
+    require_sum(*inner, world.rank(), world.rank() < 2 ? 1 : 5, "inner");
+    EXPECT_EQ(inner->world_ranks()[0], world.rank() / 2 * 2 + 1);
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(4));
+}
+
+// Each rank waits for its groups in another order: a wait in one must move the others.
+TEST_P(Subgroups, MoveWhileAnotherIsWaitedFor) {
+  const auto errors = run_group(3, GetParam(), [](ProcessGroup world) {
+    auto left = world.new_group({0, 1});
+    auto right = world.new_group({1, 2});
+    auto both = world.new_group({0, 2});
+    std::vector<ProcessGroup> mine;
+    for (const auto& group : {left, right, both}) {
+      if (group) mine.push_back(*group);
+    }
+    for (int i = 0; i < 20; ++i) {
+      Tensors tensors;
+      std::vector<WorkPtr> works;
+      for (auto& group : mine) {
+        tensors.push_back(torch::full({50000}, world.rank()));
+        works.push_back(group.async_all_reduce(tensors.back()));
+      }
+      const std::size_t first = static_cast<std::size_t>(world.rank() + i) % 2;
+      works[first]->wait();
+      works[1 - first]->wait();
+      for (std::size_t g = 0; g < mine.size(); ++g) {
+        const int sum = mine[g].world_ranks()[0] + mine[g].world_ranks()[1];
+        require_equal(tensors[g], torch::full({50000}, sum), "sum");
+      }
+    }
+    world.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
+TEST_P(Subgroups, AreRefusedWhereRanksGiveDifferentLists) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
+    world.new_group(world.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 0});
+  });
+  EXPECT_THAT(
+      errors,
+      Each(std::string("new_group: rank 1 gave ranks 1, 0, rank 0 gave 0, 1; give all the same")));
+}
+
+TEST_P(Subgroups, TakeTheBackendThatAllName) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
+    auto group = *world.new_group({1, 0}, "gloo");
+    EXPECT_EQ(group.backend(), "gloo");
+    require_sum(group, world.rank(), 1, "over gloo");
+    EXPECT_EQ(group.new_group({0, 1})->backend(), "gloo") << "as its parent";
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  world.new_group({0, 1}, "mpi");
+                }),
+                StartsWith(lockstep::str("rank ", world.rank(),
+                                         ": new_group: backend must be one of auto")));
+    world.barrier();
+    world.new_group({0, 1}, world.rank() == 0 ? std::optional<std::string>("gloo") : std::nullopt);
+  });
+  EXPECT_THAT(errors, Each(std::string("new_group: rank 1 gave ranks 0, 1, rank 0 gave 0, 1 over gloo; "
+                                       "give all the same")));
+}
+
+TEST_P(Subgroups, OutliveTheirParent) {
+  const auto errors = run_group(2, GetParam(), [](ProcessGroup world) {
+    std::optional<ProcessGroup> group;
+    {
+      auto parent = *world.new_group({0, 1});
+      group = parent.new_group({0, 1});
+    }
+    require_sum(*group, 1, 2, "grandchild");
+    group->barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(JoinStore, MakesGroupsThatMoveEachOther) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    const auto part = [&](const char* name) {
+      return join_store(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, 2,
+                        {.timeout = std::chrono::seconds(30)});
+    };
+    auto a = part("a");
+    auto b = part("b");
+    EXPECT_EQ(a.backend(), "shm");
+    auto x = torch::full({100000}, 1);
+    auto y = torch::full({100000}, 1);
+    auto first = a.async_all_reduce(x);
+    auto second = b.async_all_reduce(y);
+    (rank == 0 ? first : second)->wait();
+    (rank == 0 ? second : first)->wait();
+    require_equal(x + y, torch::full({100000}, 4), "sums");
+    a.barrier();
+    b.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = run_threads(2, [&](int rank) {
+    auto group = join_store(store, rank, 2,
+                            {.timeout = std::chrono::seconds(30),
+                             .environment = WorkerEnvironment{.rank = rank + 4, .world_size = 8}});
+    EXPECT_EQ(group.rank(), rank);
+    EXPECT_EQ(group.world_ranks(), (std::vector<int>{4, 5}));
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
+}
+
+// A launcher keeps its store when it starts all ranks again.
+TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto join = [&](int rank, int attempt, std::chrono::milliseconds timeout) {
+    return join_store(
+        store, rank, 2,
+        {.timeout = timeout,
+         .environment = WorkerEnvironment{.rank = rank, .world_size = 2, .restart_count = attempt}});
+  };
+  EXPECT_THROW(join(0, 0, std::chrono::milliseconds(100)), TimeoutError) << "rank 1 does not come";
+  const auto errors =
+      run_threads(2, [&](int rank) { join(rank, 1, std::chrono::seconds(30)).barrier(); });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include <lockstep/data/loader/batch_mix.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+// torchvision.transforms.v2, as it is written there.
+torch::Tensor torchvision_mix(const torch::Tensor& images, const MixChoice& choice) {
+  const torch::Tensor rolled = images.roll(1, 0);
+  if (!choice.box) return rolled.mul(1 - choice.lambda).add(images.mul(choice.lambda));
+  const auto [top, left, rows, columns] = *choice.box;
+  torch::Tensor result = images.clone();
+  result.narrow(2, top, rows)
+      .narrow(3, left, columns)
+      .copy_(rolled.narrow(2, top, rows).narrow(3, left, columns));
+  return result;
+}
+
+const MixChoice kChoices[] = {
+    {0.3, {}},
+    {0, {}},
+    {1, {}},
+    {0.75, Box{1, 2, 5, 3}},
+    {1, Box{4, 4, 0, 3}},
+    {0, Box{0, 0, 7, 9}},
+    {0.5, Box{6, 8, 1, 1}},
+};
+
+TEST(MixImages, EqualTorchvisionInEveryTypeAndLayout) {
+  torch::manual_seed(0);
+  for (const std::int64_t size : {1, 2, 5}) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
+      const torch::Tensor images = torch::randn({size, 3, 7, 9}).to(type);
+      const torch::Tensor inputs[] = {
+          images.clone(), images.clone(torch::MemoryFormat::ChannelsLast),
+          torch::cat({images, images}, 3).narrow(3, 0, 9),  // no dense memory
+      };
+      for (const MixChoice& choice : kChoices) {
+        const torch::Tensor expected = torchvision_mix(images, choice);
+        for (const torch::Tensor& input : inputs) {
+          torch::Tensor mixed =
+              torch::empty_strided(input.sizes(), input.strides(), input.options());
+          mixed.copy_(input);
+          mix_images(mixed, choice);
+          EXPECT_TRUE(torch::equal(mixed, expected))
+              << size << " of " << type << ", strides " << input.strides() << ", lambda "
+              << choice.lambda;
+          EXPECT_EQ(mixed.strides(), input.strides());
+        }
+      }
+    }
+  }
+}
+
+TEST(MixImages, CutMixTakesBytesToo) {
+  torch::Tensor images = torch::arange(2 * 3 * 4 * 4).reshape({2, 3, 4, 4}).to(torch::kUInt8);
+  const MixChoice choice{0.5, Box{1, 1, 2, 4 - 1}};
+  const torch::Tensor expected = torchvision_mix(images, choice);
+  mix_images(images, choice);
+  EXPECT_TRUE(torch::equal(images, expected));
+}
+
+TEST(MixImages, RefusesWhatItCannotMix) {
+  const struct {
+    torch::Tensor images;
+    MixChoice choice;
+    const char* message;
+  } cases[] = {
+      {torch::zeros({3, 8, 8}),
+       {0.5, {}},
+       "got images of shape [3, 8, 8], expected [size, channels, height"},
+      {torch::zeros({2, 3, 8, 8}, torch::kUInt8),
+       {0.5, {}},
+       "MixUp needs images of floating point, got Byte"},
+      {torch::zeros({2, 3, 8, 6}),
+       {0.5, Box{1, 3, 2, 4}},
+       "rows 1 to 3 and columns 3 to 7 are not inside of images of 8x6"},
+      {torch::zeros({2, 3, 8, 6}), {0.5, Box{-1, 0, 2, 4}}, "rows -1 to 1"},
+  };
+  for (const auto& bad : cases) {
+    torch::Tensor images = bad.images;
+    EXPECT_THAT(message_of<ConfigError>([&] { mix_images(images, bad.choice); }),
+                ::testing::HasSubstr(bad.message));
+  }
+}
+
+TEST(MixLabels, AreTheSharesOfAnImageAndItsPartner) {
+  const torch::Tensor labels = torch::tensor({2, 0, 0, 3}, torch::kInt64);
+  const MixChoice choice{0.3, {}};
+  const torch::Tensor one_hot = torch::one_hot(labels, 4).to(torch::kFloat32);
+  const torch::Tensor expected = one_hot.roll(1, 0).mul(1 - 0.3).add(one_hot.mul(0.3));
+  const torch::Tensor mixed = mix_labels(labels, 4, choice);
+  EXPECT_EQ(mixed.scalar_type(), torch::kFloat32);
+  EXPECT_TRUE(torch::equal(mixed, expected)) << mixed;
+  EXPECT_TRUE(torch::equal(mix_labels(labels, 4, {}), one_hot));
+  EXPECT_EQ(mix_labels(torch::zeros({0}, torch::kInt64), 4, choice).sizes(),
+            (std::vector<std::int64_t>{0, 4}));
+}
+
+TEST(MixLabels, RefusesWhatIsNoClass) {
+  const auto labels = [](std::int64_t last) {
+    return torch::tensor({0, 1, static_cast<int>(last)}, torch::kInt64);
+  };
+  for (const std::int64_t bad : {-1, 10}) {
+    EXPECT_EQ(message_of<DataError>([&] { mix_labels(labels(bad), 10, {}); }),
+              "mix_labels: image 2 of the batch has label " + std::to_string(bad) +
+                  ", expected one from 0 to 9");
+  }
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { mix_labels(torch::zeros({3}), 10, {}); }),
+      ::testing::HasSubstr("got labels of type Float and shape [3], expected int64 [size]"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

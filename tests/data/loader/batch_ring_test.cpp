@@ -1,0 +1,206 @@
+#include <lockstep/data/loader/batch_ring.h>
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <latch>
+#include <optional>
+#include <regex>
+#include <semaphore>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/error.h>
+#include <lockstep/trace/span_recorder.h>
+#include <tests/support/messages.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+// Buffers that hold the number of the batch that fills them.
+class Numbers {
+ public:
+  explicit Numbers(const BatchRingOptions& options)
+      : values_(options.slots, -1),
+        ring_([this](int slot, std::int64_t batch) { values_[slot] = batch; }, options) {}
+
+  BatchRing& ring() { return ring_; }
+  std::optional<std::int64_t> next() {
+    const auto slot = ring_.next();
+    if (!slot) return std::nullopt;
+    return values_[*slot];
+  }
+
+ private:
+  std::vector<std::int64_t> values_;
+  BatchRing ring_;
+};
+
+class BatchRingOf : public ::testing::TestWithParam<BatchRingOptions> {};
+
+TEST_P(BatchRingOf, DeliversInOrderEachOnce) {
+  Numbers numbers(GetParam());
+  EXPECT_EQ(numbers.next(), std::nullopt) << "before start()";
+  for (const auto& [first, end] : {std::pair{0, 500}, {37, 100}, {3, 3}, {0, 1}}) {
+    numbers.ring().start(first, end);
+    for (std::int64_t batch = first; batch < end; ++batch) ASSERT_EQ(numbers.next(), batch);
+    EXPECT_EQ(numbers.next(), std::nullopt);
+    EXPECT_EQ(numbers.next(), std::nullopt);
+  }
+}
+
+TEST_P(BatchRingOf, AStartInTheMiddleForgetsTheOldSequence) {
+  Numbers numbers(GetParam());
+  for (int round = 0; round < 200; ++round) {
+    numbers.ring().start(1000 * round, 1000 * round + 1000);
+    for (std::int64_t i = 0; i < round % 5; ++i) ASSERT_EQ(numbers.next(), 1000 * round + i);
+  }
+  numbers.ring().stop();
+  EXPECT_EQ(numbers.next(), std::nullopt);
+}
+
+// The consumer writes into the buffer that it holds; whoever overwrote it early would be seen, by
+// ThreadSanitizer first.
+TEST_P(BatchRingOf, TheBufferInUseIsTheConsumersAlone) {
+  const BatchRingOptions options = GetParam();
+  std::vector<std::vector<std::int64_t>> buffers(options.slots, std::vector<std::int64_t>(256));
+  BatchRing ring([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); },
+                     options);
+  ring.start(0, 300);
+  for (std::int64_t batch = 0; batch < 300; ++batch) {
+    const auto slot = ring.next();
+    ASSERT_TRUE(slot);
+    for (std::int64_t& value : buffers[*slot]) {
+      ASSERT_EQ(value, batch);
+      value = -1;
+    }
+  }
+}
+
+TEST_P(BatchRingOf, AnErrorArrivesInItsPlaceAndEndsTheSequence) {
+  const BatchRingOptions options = GetParam();
+  BatchRing ring(
+      [](int, std::int64_t batch) {
+        if (batch >= 7 && batch < 20) throw DataError("batch " + std::to_string(batch));
+      },
+      options);
+  for (int round = 0; round < 20; ++round) {
+    ring.start(0, 100);
+    for (int batch = 0; batch < 7; ++batch) ASSERT_TRUE(ring.next());
+    try {
+      ring.next();
+      FAIL() << "the error was lost";
+    } catch (const DataError& error) {
+      EXPECT_STREQ(error.what(), "batch 7");
+    }
+    EXPECT_EQ(ring.next(), std::nullopt);
+  }
+  ring.start(20, 25);  // it goes on after an error
+  for (int batch = 20; batch < 25; ++batch) EXPECT_TRUE(ring.next());
+}
+
+TEST_P(BatchRingOf, IsDestroyedAtAnyTime) {
+  for (int round = 0; round < 200; ++round) {
+    Numbers numbers(GetParam());
+    if (round % 4 == 0) continue;
+    numbers.ring().start(0, round % 3 == 0 ? 1 : 1000);
+    for (int i = 0; i < round % 7; ++i) numbers.next();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, BatchRingOf,
+                         ::testing::Values(BatchRingOptions{.threads = 0, .slots = 1},
+                                           BatchRingOptions{.threads = 0, .slots = 3},
+                                           BatchRingOptions{.threads = 1, .slots = 2},
+                                           BatchRingOptions{.threads = 2, .slots = 2},
+                                           BatchRingOptions{.threads = 2, .slots = 4},
+                                           BatchRingOptions{.threads = 4, .slots = 3}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.threads) + "_threads_" +
+                                  std::to_string(info.param.slots) + "_slots";
+                         });
+
+TEST(BatchRing, FillsAheadAllSlotsButTheOneInUse) {
+  std::counting_semaphore<> filled(0);
+  std::atomic<int> fills{0};
+  BatchRing ring(
+      [&](int, std::int64_t) {
+        ++fills;
+        filled.release();
+      },
+      {.threads = 1, .slots = 4});
+  ring.start(0, 100);
+  for (int i = 0; i < 4; ++i) filled.acquire();  // without a next(): the whole ring
+  ASSERT_TRUE(ring.next());
+  EXPECT_EQ(fills, 4) << "the batch in use was overwritten";
+  ASSERT_TRUE(ring.next());
+  filled.acquire();  // the first slot again
+  ring.stop();
+}
+
+// The fourth fill may not have been counted yet when the consumer asks.
+TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
+  std::counting_semaphore<> filled(0);
+  BatchRing ring([&](int, std::int64_t) { filled.release(); }, {.threads = 1, .slots = 4});
+  ring.start(0, 100);
+  for (int i = 0; i < 4; ++i) filled.acquire();
+  start_recording();
+  ASSERT_TRUE(ring.next());
+  std::vector<Span> spans = stop_recording(Clock::time_point::min());
+  std::erase_if(spans, [](const Span& span) { return span.category != kValueCategory; });
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].name, "ready batches");
+  const int ready = std::stoi(spans[0].arguments.at("value"));
+  EXPECT_TRUE(ready == 3 || ready == 4) << ready;
+  ring.stop();
+}
+
+TEST(BatchRing, FillersWorkAtTheSameTime) {
+  std::latch both(2);  // each of two fills waits for the other
+  BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); },
+                     {.threads = 2, .slots = 2});
+  ring.start(0, 2);
+  EXPECT_TRUE(ring.next());
+  EXPECT_TRUE(ring.next());
+}
+
+// A child process whose address space has room for a few of the threads only. If those were waited
+// for, alarm() would end it.
+TEST(BatchRing, AThreadThatCannotStartIsAnError) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, std::size_t{256} << 20);
+    pthread_setattr_default_np(&attributes);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * sysconf(_SC_PAGESIZE) + (std::size_t{1} << 30);
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+    const std::string text = message_of<Error>(
+        [] { BatchRing([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
+    _exit(std::regex_search(text, std::regex("refuses thread [2-9] of 16")) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(BatchRing, RefusesBadOptions) {
+  const auto fill = [](int, std::int64_t) {};
+  EXPECT_THROW(BatchRing(fill, {.threads = -1, .slots = 2}), ConfigError);
+  EXPECT_THROW(BatchRing(fill, {.threads = 0, .slots = 0}), ConfigError);
+  EXPECT_THROW(BatchRing(fill, {.threads = 1, .slots = 1}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

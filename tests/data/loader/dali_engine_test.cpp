@@ -1,0 +1,328 @@
+// The dali engine makes the batches of the native one. Needs DALI, so all but the refusals skip
+// without.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/data/loader/dali_batch.h>
+#include <lockstep/data/datasets/image_folder.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/data/preparation/pack_images.h>
+#include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/datasets/tensor_dataset.h>
+#include <tests/data/loader/epoch_batches.h>
+#include <tests/data/photo_folder.h>
+#include <tests/support/dali.h>
+#include <tests/support/data_bytes.h>
+#include <tests/support/messages.h>
+#include <tests/support/real_data.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const Normalize kNormalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+const Augmentation kCifar = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, kNormalize};
+
+// Images of every byte, planar, with a byte of a label before each.
+ImageDataset records(std::int64_t count, ImageShape shape = {3, 32, 32}) {
+  const std::int64_t stride = shape.elements() + 1;
+  auto bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * stride), 7));
+  ImageShard shard;
+  shard.labels = reinterpret_cast<const std::uint8_t*>(bytes->data());
+  shard.images = shard.labels + 1;
+  shard.image_stride = shard.label_stride = stride;
+  shard.count = count;
+  shard.keep_alive = bytes;
+  return ImageDataset("records", shape, 256, {shard});
+}
+
+LoaderOptions with(LoaderEngineKind engine, LoaderOptions options) {
+  options.engine = engine;
+  return options;
+}
+
+Loader make(const ImageDataset& dataset, const Augmentation& operators, LoaderEngineKind engine,
+            LoaderOptions options) {
+  return Loader(dataset, DistributedSampler(dataset.size(), {.seed = 3}), operators,
+                with(engine, options));
+}
+
+struct Difference {
+  double mean = 0;  // of 255
+  double worst = 0;
+};
+
+// Compares two epochs; the labels must be equal.
+Difference compare(const ImageDataset& dataset, const Augmentation& operators,
+                   LoaderOptions options) {
+  Loader native = make(dataset, operators, LoaderEngineKind::kNative, options);
+  Loader dali = make(dataset, operators, LoaderEngineKind::kDali, options);
+  const auto channels = static_cast<std::int64_t>(dataset.shape().channels);
+  const auto& normalize =
+      std::get<Normalize>(*std::find_if(operators.begin(), operators.end(), [](const Operator& op) {
+        return std::holds_alternative<Normalize>(op);
+      }));
+  const auto bytes = torch::tensor(normalize.std).mul(255).view({1, channels, 1, 1});
+  Difference difference;
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const std::int64_t epoch : {0, 5}) {
+    const auto expected = read_epoch(native, epoch);
+    const auto got = read_epoch(dali, epoch);
+    EXPECT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
+      EXPECT_TRUE(torch::equal(got[i].labels, expected[i].labels)) << "batch " << i;
+      EXPECT_EQ(got[i].images.sizes(), expected[i].images.sizes());
+      EXPECT_EQ(got[i].images.strides(), expected[i].images.strides());
+      EXPECT_EQ(got[i].images.dtype(), expected[i].images.dtype());
+      const auto off =
+          (got[i].images.cpu().to(torch::kFloat64) - expected[i].images.cpu().to(torch::kFloat64))
+              .abs() *
+          bytes;
+      sum += off.sum().item<double>();
+      count += off.numel();
+      difference.worst = std::max(difference.worst, off.max().item<double>());
+    }
+  }
+  EXPECT_GT(count, 0);
+  difference.mean = sum / static_cast<double>(count);
+  return difference;
+}
+
+// A difference of one byte would be 1; the two ways of rounding (byte - mean) / std differ by this.
+constexpr double kRounding = 1e-4;
+
+struct ExactCase {
+  const char* name;
+  Augmentation operators;
+  LoaderOptions options;
+  double most = kRounding;
+};
+
+class DaliEngineExact : public ::testing::TestWithParam<ExactCase> {};
+
+TEST_P(DaliEngineExact, MakesTheNativeBatches) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  EXPECT_LT(compare(records(53), GetParam().operators, GetParam().options).worst, GetParam().most);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lists, DaliEngineExact,
+    ::testing::Values(
+        ExactCase{"Cifar", kCifar, {.batch_size = 20, .threads = 2}},
+        ExactCase{"InlineAndChannelsLast", kCifar, {.batch_size = 20, .channels_last = true}},
+        ExactCase{
+            "Float16", kCifar, {.batch_size = 20, .threads = 1, .dtype = torch::kFloat16}, 0.13},
+        ExactCase{"Erased",
+                  {Pad{4}, RandomCrop{32}, RandomErasing{0.7, {0.02, 0.33}, {0.3, 3.3}, 0.4},
+                   Cutout{9}, kNormalize, Cutout{8}, RandomErasing{0.7}},
+                  {.batch_size = 20, .threads = 1}},
+        ExactCase{"OnlyCropped",
+                  {RandomCrop{{20, 27}}, RandomHorizontalFlip{}, kNormalize},
+                  {.batch_size = 20, .threads = 1}},
+        ExactCase{
+            "EveryMove",
+            {RandomVerticalFlip{}, CenterCrop{{20, 40}}, Pad{2, 9}, Pad{1, 7}, RandomCrop{{21, 30}},
+             RandomHorizontalFlip{}, Pad{2, 7}, Cutout{6}, RandomCrop{18}, kNormalize},
+            {.batch_size = 20, .threads = 1}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(DaliEngine, TakesImagesOfOneChannel) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const Augmentation digits = {RandomCrop{24}, Normalize{{0.1307}, {0.3081}}, Cutout{5}};
+  EXPECT_LT(compare(records(30, {1, 28, 28}), digits, {.batch_size = 8, .threads = 1}).worst,
+            kRounding);
+}
+
+// Pictures of several sizes and types, as an image folder has them.
+const Augmentation kPhoto = {RandomResizedCrop{48}, RandomHorizontalFlip{}, kNormalize};
+const Augmentation kValidation = {Resize{60, true}, CenterCrop{48}, kNormalize};
+
+void expect_close(const ImageDataset& dataset, const Augmentation& operators) {
+  const Difference difference = compare(dataset, operators, {.batch_size = 16, .threads = 2});
+  EXPECT_LT(difference.mean, 2);
+}
+
+class DaliEngineFiles : public ::testing::Test {
+ protected:
+  ImageDataset dataset() const { return folder.dataset(); }
+  PhotoFolder folder;
+};
+
+// The images of a data set, whose shape is not said beforehand.
+class AsSource final : public ImageSource {
+ public:
+  explicit AsSource(ImageDataset dataset) : dataset_(std::move(dataset)) {}
+  std::int64_t size() const override { return dataset_.size(); }
+  void read(std::int64_t index, ImageReader& reader) const override { dataset_.read(index, reader); }
+  std::int64_t label(std::int64_t index) const override { return dataset_.label(index); }
+
+ private:
+  const ImageDataset dataset_;
+};
+
+TEST_F(DaliEngineFiles, AgreeOnResizedCrops) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  expect_close(dataset(), kPhoto);
+  expect_close(dataset(), kValidation);
+}
+
+// DALI is fed pixels, planar as a tensor's and interleaved as a pack's, which it cuts, then resizes.
+TEST_F(DaliEngineFiles, AgreeOnResizedCropsOfPixels) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  pack_images(dataset(), folder / "pack", {});
+  for (const ImageDataset& pixels :
+       {load_packed_images(folder / "pack"), records(20, {3, 90, 70}), records(20)}) {
+    EXPECT_FALSE(dali_input_of(pixels).encoded);
+    expect_close(pixels, kPhoto);
+    expect_close(pixels, kValidation);
+  }
+}
+
+TEST_F(DaliEngineFiles, AreCutExactly) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const Augmentation cut = {RandomCrop{40}, RandomHorizontalFlip{}, kNormalize};
+  EXPECT_LT(compare(dataset(), cut, {.batch_size = 16, .threads = 1}).worst, kRounding);
+  const Augmentation padded = {Pad{3}, RandomCrop{40}, kNormalize, Cutout{7}};
+  EXPECT_LT(compare(dataset(), padded, {.batch_size = 16, .threads = 1}).worst, kRounding);
+}
+
+TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const ImageDataset files = dataset();
+  const auto tensor = torch::arange(7 * 3 * 50 * 60).remainder(251).to(torch::kUInt8);
+  const ImageDataset pixels =
+      image_dataset(tensor.view({7, 3, 50, 60}), torch::arange(7).remainder(3), 3);
+  const ImageDataset of_own_sizes("pixels", {3, 0, 0}, 3, std::make_shared<const AsSource>(pixels));
+  const Augmentation cut = {RandomCrop{40}, RandomHorizontalFlip{}, kNormalize};
+  for (const auto& mixed :
+       {concatenate({files, of_own_sizes}), concatenate({of_own_sizes, files}),
+        subset(concatenate({files, of_own_sizes}), {0, 22, 1, 25, 3})}) {
+    EXPECT_FALSE(dali_input_of(mixed).encoded);
+    EXPECT_LT(compare(mixed, cut, {.batch_size = 4, .threads = 1}).worst, kRounding);
+  }
+  EXPECT_TRUE(dali_input_of(files).encoded);
+  EXPECT_TRUE(dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
+}
+
+// DALI's GPU operators and its mixed decoder.
+TEST_F(DaliEngineFiles, AndPixelsAgreeOnAGpu) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
+  const LoaderOptions on_gpu = {
+      .batch_size = 16, .threads = 2, .device = torch::Device(torch::kCUDA, 0)};
+  EXPECT_LT(compare(records(53), kCifar, on_gpu).worst, kRounding);
+  EXPECT_LT(compare(dataset(), kPhoto, on_gpu).mean, 2);
+}
+
+TEST_F(DaliEngineFiles, DamagedOnesAreNamedAndTheNextEpochGoesOn) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  Loader loader = make(dataset(), kPhoto, LoaderEngineKind::kDali, {.batch_size = 4, .threads = 1});
+  for (const char* name : {"1/4.png", "1/7.jpg"}) {
+    const std::string whole = read_text(folder / name);
+    for (const std::size_t left : {std::size_t{20}, whole.size() / 2}) {
+      folder.write(name, whole.substr(0, left));
+      EXPECT_THAT(message_of<DataError>([&] { read_epoch(loader, 0); }), HasSubstr(name)) << left;
+      folder.write(name, whole);
+      EXPECT_EQ(read_epoch(loader, 0).size(), 6U) << name << left;
+    }
+  }
+}
+
+TEST(DaliEngine, AgreesOnPhotosOfTrashNet) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  LOCKSTEP_SKIP_WITHOUT("trashnet");
+  const ImageDataset photos = load_image_folder(*real_data("trashnet"));
+  std::vector<std::int64_t> some;
+  for (std::int64_t i = 0; i < photos.size(); i += photos.size() / 40) some.push_back(i);
+  expect_close(subset(photos, some), kPhoto);
+  expect_close(subset(photos, some), kValidation);
+}
+
+TEST(DaliEngine, ThreadsAndPrefetchDoNotChangeTheBatches) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const ImageDataset dataset = records(53);
+  const auto epoch = [&](LoaderOptions options) {
+    options.batch_size = 10;
+    Loader loader = make(dataset, kCifar, LoaderEngineKind::kDali, options);
+    return read_epoch(loader, 2);
+  };
+  const auto inline_batches = epoch({.threads = 0});
+  ASSERT_EQ(inline_batches.size(), 6U);
+  EXPECT_EQ(inline_batches.back().size, 3);
+  expect_equal(inline_batches, epoch({.threads = 1, .prefetch = 1}));
+  expect_equal(inline_batches, epoch({.threads = 3, .prefetch = 5}));
+}
+
+TEST(DaliEngine, GoesOnInMidEpoch) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  Loader loader =
+      make(records(53), kCifar, LoaderEngineKind::kDali, {.batch_size = 10, .threads = 1});
+  const auto whole = read_epoch(loader, 4);
+  loader.set_epoch(1);
+  Batch given_up;
+  ASSERT_TRUE(loader.next(given_up));
+  const auto rest = read_epoch(loader, 4, 2);
+  expect_equal({whole.begin() + 2, whole.end()}, rest);
+}
+
+// What /proc says of the threads whose name has `word` in it.
+std::set<std::string> processors_of_threads(const std::string& word) {
+  std::set<std::string> processors;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (read_text(task.path() / "comm").find(word) == std::string::npos) continue;
+    const std::string status = read_text(task.path() / "status");
+    const std::string key = "Cpus_allowed_list:\t";
+    const std::size_t begin = status.find(key) + key.size();
+    processors.insert(status.substr(begin, status.find('\n', begin) - begin));
+  }
+  return processors;
+}
+
+TEST(DaliEngine, DalisThreadsKeepToTheLoadersProcessors) {
+  LOCKSTEP_SKIP_WITHOUT_DALI;
+  const std::vector<int> before = available_cpus();
+  Loader loader = make(records(8), kCifar, LoaderEngineKind::kDali,
+                       {.batch_size = 4, .threads = 2, .cpus = {before.back()}});
+  EXPECT_THAT(processors_of_threads("DALI"), ::testing::ElementsAre(std::to_string(before.back())));
+  EXPECT_EQ(available_cpus(), before);
+}
+
+TEST(DaliEngine, RefusesByName) {
+  const ImageDataset dataset = records(8);
+  const auto refusal = [&](Augmentation operators, LoaderOptions options) {
+    return message_of<ConfigError>(
+        [&] { make(dataset, operators, LoaderEngineKind::kDali, options); });
+  };
+  EXPECT_EQ(refusal({RandomRotation{10}, kNormalize}, {}),
+            "Loader: the dali engine cannot execute RandomRotation; use --loader native");
+  EXPECT_EQ(refusal(kCifar, {.dtype = torch::kBFloat16}),
+            "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
+            "--loader native");
+  EXPECT_THAT(refusal(kCifar, {.on_corrupt_image = OnCorruptImage::kSkip}),
+              HasSubstr("Loader: the dali engine cannot skip damaged images"));
+}
+
+#ifndef LOCKSTEP_HAS_DALI
+TEST(DaliEngine, SaysHowToGetDali) {
+  EXPECT_THAT(
+      message_of<ConfigError>([] { make(records(8), kCifar, LoaderEngineKind::kDali, {}); }),
+      AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI"), HasSubstr("run `make dali`")));
+}
+#endif
+
+}  // namespace
+}  // namespace lockstep::testing_support

@@ -1,0 +1,259 @@
+// Replicas follow the module: values, modes, buffers, threads.
+#include <lockstep/parallel/data_parallel.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/optim/optimizer.h>
+#include <tests/parallel/autocast_here.h>
+#include <tests/parallel/data_parallel/data_parallel_nets.h>
+#include <tests/parallel/weight_on_meta.h>
+
+namespace lockstep::data_parallel {
+namespace {
+
+using testing_support::AutocastHere;
+using testing_support::copy_state;
+using testing_support::cpus;
+using testing_support::difference;
+using testing_support::normal;
+using testing_support::ProbedNet;
+using testing_support::SmallNet;
+using testing_support::squared_error;
+using testing_support::ThreadsScope;
+using torch::Tensor;
+
+// Expects that the replicas give what the net by itself gives for a batch.
+void expect_follows(DataParallel<SmallNet>& dp, const Tensor& x, const char* when) {
+  const torch::NoGradGuard no_grad;
+  EXPECT_LE(difference(dp.forward(x), dp.module()->forward(x)), 1e-5) << when;
+}
+
+TEST(DataParallelReplicas, FollowTheModulesParameters) {
+  SmallNet net, other;
+  DataParallel dp(net, cpus(3));
+  const Tensor x = normal({7, 4}, 1);
+  expect_follows(dp, x, "at first");
+  {
+    const torch::NoGradGuard no_grad;
+    net->first->weight.mul_(3);
+  }
+  expect_follows(dp, x, "changed in place");
+  net->first->weight.data().add_(1);
+  expect_follows(dp, x, "changed behind autograd's back");
+  copy_state(*net, *other);
+  expect_follows(dp, x, "loaded");
+  net->last->weight.set_data(torch::randn({3, 8}));
+  expect_follows(dp, x, "other memory");
+  net->first->weight.set_data(torch::randn({8, 4}).t().contiguous().t());
+  expect_follows(dp, x, "other strides");
+  net->to(torch::kFloat64);
+  expect_follows(dp, x.to(torch::kFloat64), "another dtype");
+}
+
+TEST(DataParallelReplicas, ShareTheModulesMemory) {
+  struct SharingImpl : torch::nn::Cloneable<SharingImpl> {
+    explicit SharingImpl(std::function<void(const Tensor&)> given) : probe(std::move(given)) {
+      SharingImpl::reset();
+    }
+    void reset() override { weight = register_parameter("weight", torch::ones({4})); }
+    Tensor forward(const Tensor& x) {
+      probe(weight);
+      return x * weight;
+    }
+    std::function<void(const Tensor&)> probe;
+    Tensor weight;
+  };
+  std::atomic<int> shared = 0;
+  const void* memory = nullptr;
+  const auto net = std::make_shared<SharingImpl>([&](const Tensor& weight) {
+    if (weight.data_ptr() == memory) ++shared;
+  });
+  memory = net->weight.data_ptr();
+  DataParallel dp(net, cpus(3));
+  dp.forward(torch::ones({6, 4}));
+  EXPECT_EQ(shared.load(), 3);
+}
+
+TEST(DataParallelReplicas, AreMadeAgainForAModuleWithOtherParts) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 5));
+  DataParallel dp(net, {"cpu", "cpu"});
+  const Tensor x = normal({6, 4}, 2);
+  EXPECT_EQ(dp.forward(x).size(1), 5);
+  net->push_back(torch::nn::Linear(5, 2));
+  const Tensor output = dp.forward(x);
+  EXPECT_EQ(output.size(1), 2);
+  EXPECT_LE(difference(output, net->forward(x)), 1e-5);
+  output.sum().backward();
+  EXPECT_EQ(net->parameters().size(), 4U);
+  for (const Tensor& parameter : net->parameters()) EXPECT_TRUE(parameter.grad().defined());
+}
+
+TEST(DataParallelReplicas, FollowTrainingAndEvaluation) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 50), torch::nn::Dropout(0.5));
+  DataParallel dp(net, {"cpu", "cpu"});
+  const Tensor x = normal({6, 4}, 3);
+  const auto zeros = [&] { return (dp.forward(x) == 0).sum().item<std::int64_t>(); };
+  EXPECT_GT(zeros(), 0);
+  net->eval();
+  EXPECT_EQ(zeros(), 0);
+  net->train();
+  EXPECT_GT(zeros(), 0);
+  net[1]->eval();
+  EXPECT_EQ(zeros(), 0) << "a module inside";
+}
+
+TEST(DataParallelReplicas, FollowWhichParametersAreFrozen) {
+  SmallNet net;
+  DataParallel dp(net, cpus(2));
+  const Tensor x = normal({6, 4}, 4);
+  net->first->weight.requires_grad_(false);
+  dp.forward(x).sum().backward();
+  EXPECT_FALSE(net->first->weight.grad().defined());
+  EXPECT_TRUE(net->first->bias.grad().defined());
+  net->first->weight.requires_grad_(true);
+  dp.forward(x).sum().backward();
+  EXPECT_TRUE(net->first->weight.grad().defined());
+  for (Tensor& parameter : net->parameters()) parameter.requires_grad_(false);
+  EXPECT_FALSE(dp.forward(x).requires_grad());
+}
+
+TEST(DataParallelReplicas, RunningStatisticsAreThoseOfTheFirst) {
+  SmallNet net(true), oracle(true);
+  copy_state(*oracle, *net);
+  DataParallel dp(net, cpus(3));
+  const Tensor x = normal({9, 4}, 5);
+  for (int step = 0; step < 3; ++step) {
+    dp.forward(x);
+    oracle->forward(x.narrow(0, 0, 3));
+  }
+  EXPECT_LE(difference(net->norm->running_mean, oracle->norm->running_mean), 1e-6);
+  EXPECT_LE(difference(net->norm->running_var, oracle->norm->running_var), 1e-6);
+  EXPECT_EQ(net->norm->num_batches_tracked.item<std::int64_t>(), 3);
+  net->eval();
+  expect_follows(dp, x, "all replicas have the module's statistics");
+  {
+    const torch::NoGradGuard no_grad;
+    net->norm->running_mean.fill_(0.5);
+  }
+  expect_follows(dp, x, "also new ones");
+  net->norm->running_var.set_data(torch::full({8}, 2.0));
+  expect_follows(dp, x, "also in other memory");
+}
+
+// A graph may hold the buffers of a replica: sending them again must not spoil it.
+TEST(DataParallelReplicas, BuffersOfAGraphMaySurviveTheNextForward) {
+  SmallNet net(true), oracle(true);
+  copy_state(*oracle, *net);
+  net->eval();
+  oracle->eval();
+  DataParallel dp(net, cpus(2));
+  const Tensor x = normal({6, 4}, 6);
+  (dp.forward(x) + dp.forward(x)).sum().backward();
+  (oracle->forward(x) * 2).sum().backward();
+  EXPECT_LE(difference(net->first->weight.grad(), oracle->first->weight.grad()), 1e-5);
+}
+
+TEST(DataParallelReplicas, DivideTheCallersThreads) {
+  const ThreadsScope four(4);
+  ProbedNet net([](const Tensor& x) { return x * 0 + at::get_num_threads(); });
+  {
+    const torch::NoGradGuard no_grad;
+    net->linear->weight.fill_(0.25);
+    net->linear->bias.fill_(0);
+  }
+  DataParallel dp(net, cpus(3));
+  EXPECT_EQ(at::get_num_threads(), 4) << "the caller keeps its own";
+  int elsewhere = 0;
+  std::thread([&] { elsewhere = at::get_num_threads(); }).join();
+  EXPECT_EQ(elsewhere, 4) << "so do other threads";
+  const Tensor threads = dp.forward(torch::ones({3, 4})).select(1, 0);
+  EXPECT_EQ(threads[0].item<double>(), 2);
+  EXPECT_EQ(threads[1].item<double>(), 1);
+  EXPECT_EQ(threads[2].item<double>(), 1);
+}
+
+TEST(DataParallelReplicas, WorkUnderTheCallersAutocast) {
+  SmallNet net;
+  DataParallel dp(net, cpus(2));
+  const Tensor x = normal({6, 4}, 7);
+  Tensor output;
+  {
+    const AutocastHere half(torch::kHalf);  // a new thread has bfloat16
+    output = dp.forward(x);
+  }
+  EXPECT_EQ(output.scalar_type(), torch::kHalf);
+  EXPECT_EQ(dp.forward(x).scalar_type(), torch::kFloat32);
+  output.sum().backward();
+  EXPECT_EQ(net->first->weight.grad().scalar_type(), torch::kFloat32);
+}
+
+TEST(DataParallelReplicas, CostNoRandomNumbers) {
+  SmallNet net;
+  torch::manual_seed(3);
+  const Tensor expected = torch::rand({4});
+  torch::manual_seed(3);
+  DataParallel dp(net, cpus(2));
+  EXPECT_TRUE(torch::rand({4}).equal(expected));
+}
+
+TEST(DataParallelReplicas, ServeLockstepsOptimizers) {
+  SmallNet net;
+  DataParallel dp(net, cpus(2));
+  Optimizer optimizer(*net, AdamWOptions{.lr = 0.01});
+  const Tensor x = normal({8, 4}, 8), y = normal({8, 3}, 9);
+  double before = 0, after = 0;
+  for (int step = 0; step < 50; ++step) {
+    optimizer.zero_grad();
+    const Tensor loss = dp.loss(squared_error, x, y);
+    loss.backward();
+    optimizer.step();
+    after = loss.item<double>();
+    if (step == 0) before = after;
+  }
+  EXPECT_LT(after, 0.9 * before);
+}
+
+// A net that has no clone().
+struct PlainNetImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) {
+    ++calls;
+    return linear(x);
+  }
+  int calls = 0;
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(4, 3));
+};
+TORCH_MODULE(PlainNet);
+
+TEST(DataParallelOneDevice, IsThePlainModule) {
+  PlainNet net;
+  DataParallel dp(net, {"cpu"});
+  const Tensor x = normal({5, 4}, 10), y = normal({5, 3}, 11);
+  const Tensor output = dp(x);
+  EXPECT_EQ(net->calls, 1);
+  EXPECT_TRUE(output.equal(net->forward(x)));
+  EXPECT_TRUE(dp.loss(squared_error, x, y).equal(squared_error(net->forward(x), y)));
+  EXPECT_EQ(net->calls, 4);
+  EXPECT_EQ(dp.forward(torch::ones({0, 4})).size(0), 0) << "also for what could not be shared out";
+  EXPECT_EQ(dp.devices(), std::vector<torch::Device>{torch::Device(torch::kCPU)});
+}
+
+TEST(DataParallelOneDevice, GetsTheBatchThere) {
+  const torch::Device meta(torch::kMeta);
+  testing_support::WeightOnMeta net;
+  net->to(meta, /*non_blocking=*/false);
+  DataParallel dp(net, {meta});
+  const Tensor x = normal({5, 2}, 10), y = normal({5, 2}, 11);
+  EXPECT_EQ(dp.forward(x).device(), meta);
+  EXPECT_EQ(dp.loss(squared_error, x, y).device(), meta);
+}
+
+}  // namespace
+}  // namespace lockstep::data_parallel

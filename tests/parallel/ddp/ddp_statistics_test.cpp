@@ -1,0 +1,165 @@
+#include <lockstep/parallel/ddp/ddp_statistics.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/base/trace_of_ranks.h>
+#include <tests/support/groups.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::TemporaryDirectory;
+
+// Two buckets, of one layer each: backward fills that of the second layer first.
+struct TwoLayersImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return second(first(x)); }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(64, 64));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(64, 64));
+};
+TORCH_MODULE(TwoLayers);
+
+constexpr DdpOptions kTwoBuckets = {.bucket_cap_mb = 1e-3, .first_bucket_cap_mb = 1e-3};
+
+void train(DistributedDataParallel<TwoLayers>& ddp, int steps, Milliseconds delay) {
+  for (int step = 0; step < steps; ++step) {
+    const auto until = Clock::now() + delay;
+    while (Clock::now() < until) {
+    }
+    ddp.forward(torch::ones({4, 64})).sum().backward();
+  }
+}
+
+TEST(DdpTiming, TellsBucketsTimesAndTheSlowRank) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    TwoLayers net;
+    DistributedDataParallel ddp(net, group, kTwoBuckets);
+    train(ddp, 20, Milliseconds(group.rank() == 1 ? 20 : 0));
+    const DdpStatistics s = ddp.statistics();
+    const auto expect = [](bool holds, const char* what) {
+      if (!holds) throw Error(what);
+    };
+    expect(s.steps == 20 && s.measured >= 18 && s.measured <= 20, "steps");
+    expect(s.buckets.size() == 2, "buckets");
+    std::int64_t bytes = 0;
+    std::size_t parameters = 0;
+    for (const auto& bucket : s.buckets) {
+      bytes += bucket.bytes;
+      parameters += bucket.parameters;
+      expect(bucket.dtype == "Float", "dtype");
+      expect(bucket.ready_ms >= 0 && bucket.start_ms >= bucket.ready_ms && bucket.end_ms >= bucket.start_ms,
+             "order of a bucket's times");
+    }
+    expect(bytes == 2 * (64 * 64 + 64) * 4 && parameters == 4, "sizes");
+    expect(s.buckets[0].ready_ms <= s.buckets[1].ready_ms, "order of the buckets");
+    expect(std::abs(s.communication_ms - s.hidden_ms - s.exposed_ms) < 0.5 * s.communication_ms + 0.1,
+           "hidden and exposed are the communication");
+    expect(s.ranks.size() == 2 && s.ranks[1].rank == 1, "ranks");
+    // Rank 1 lets rank 0 wait for 20 ms a step; a busy machine makes it more, or hides some of it.
+    expect(s.ranks[1].compute_ms >= 20 && s.ranks[0].compute_ms < s.ranks[1].compute_ms, "compute");
+    expect(s.ranks[0].wait_ms > 2 && s.ranks[0].wait_ms > s.ranks[1].wait_ms, "wait");
+    expect(s.skew_ms > 2, "skew");
+    expect(group.rank() == 1 || s.exposed_ms > 2, "rank 0 waits at the end of backward");
+    const std::string table = to_table(s);
+    for (const char* part : {"20 steps", "exposed", "waits for slowest ms", "Float", "KiB"}) {
+      if (table.find(part) == std::string::npos) throw Error(part + (" is missing in " + table));
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpStatistics, CountsWithoutASingleStep) {
+  const auto errors = run_group(2, "gloo", [&](ProcessGroup group) {
+    TwoLayers net;
+    DistributedDataParallel ddp(net, group, kTwoBuckets);
+    const DdpStatistics s = ddp.statistics();
+    if (s.steps != 0 || s.measured != 0 || s.backward_ms != 0 || s.buckets.size() != 2 || s.rebuilt) throw Error("not 0");
+    if (to_table(s).empty()) throw Error("table");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpStatistics, WritesATimelineOfAllRanks) {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "ddp.json";
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    TwoLayers net;
+    DistributedDataParallel ddp(net, group, kTwoBuckets);
+    train(ddp, 5, Milliseconds(0));
+    ddp.write_trace(path);
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  const MappedFile file(path);
+  const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\""), HasSubstr("\"rank 1 on "), HasSubstr("\"bucket 1\""),
+                          HasSubstr("\"step 5\""), HasSubstr("\"backward\""), HasSubstr("\"reduction\"")));
+}
+
+TEST(DdpStatistics, AllRanksHearThatThereIsNoTimeline) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    TwoLayers net;
+    DistributedDataParallel ddp(net, group);
+    ddp.write_trace("/dev/null/trace.json");
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("/dev/null/trace.json"));
+}
+
+// JSON is UTF-8. Rank 0 must not wait for events that rank 1 cannot make.
+TEST(TraceOfRanks, AllRanksHearThatOneHasNoEvents) {
+  const TemporaryDirectory folder;
+  for (const int rank_of_text : {0, 1}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Span span;
+      span.name = group.rank() == rank_of_text ? "\xff" : "step 1";
+      write_trace_of_ranks(folder.path() / "ranks.json", {span}, group);
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr(str("rank ", rank_of_text, " has spans that cannot")),
+                                   HasSubstr("UTF-8"))));
+  }
+}
+
+TEST(StepRecorder, KeepsTheLastSteps) {
+  StepRecorder recorder;
+  for (int step = 0; step < 300; ++step) {
+    recorder.begin(2);
+    recorder.ready(0);
+    recorder.start(0);
+    recorder.ready(1);
+    recorder.start(1);
+    recorder.end(0);
+    recorder.computed();
+    recorder.reduced();
+  }
+  EXPECT_EQ(recorder.steps(), 300);
+  const auto steps = recorder.last();
+  ASSERT_EQ(steps.size(), StepRecorder::kSteps - 1);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    ASSERT_EQ(steps[i].buckets.size(), 2U);
+    EXPECT_LE(steps[i].begin, steps[i].backward);
+    EXPECT_LE(steps[i].buckets[0].end, steps[i].computed);
+    EXPECT_EQ(steps[i].buckets[1].end, steps[i].reduced);  // not seen before
+    if (i > 0) {
+      EXPECT_EQ(steps[i].begin, steps[i - 1].reduced);
+    }
+  }
+  recorder.clear();
+  EXPECT_TRUE(recorder.last().empty());
+  EXPECT_EQ(recorder.steps(), 300);
+}
+
+}  // namespace
+}  // namespace lockstep

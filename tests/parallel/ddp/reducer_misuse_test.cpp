@@ -1,0 +1,385 @@
+// What each misuse of the wrapper is told.
+#include <lockstep/parallel/ddp/reducer.h>
+
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
+#include <tests/parallel/layers.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/groups.h>
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::zero_grad;
+
+TEST(DdpErrors, NamesAForwardOutsideOfTheWrapper) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    net->forward(torch::ones({1, 2})).sum().backward();
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("call the wrapper's forward(), not the module's"));
+}
+
+TEST(DdpErrors, NamesAWrapperThatAnotherReplaced) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel first(net, group);
+    { const DistributedDataParallel second(net, group); }
+    DistributedDataParallel third(net, group);
+    third.forward(torch::ones({1, 2})).sum().backward();
+    first.forward(torch::ones({1, 2}));
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, HasSubstr("another DistributedDataParallel took over parameter 'weight'"));
+  }
+}
+
+// A rank that finds something wrong by itself must not leave the others waiting.
+TEST(DdpErrors, WhatOneRankFindsAllHear) {
+  struct Foreign : torch::autograd::PostAccumulateGradHook {
+    void operator()(const torch::autograd::Variable&) override {}
+  };
+  struct Case {
+    const char* expected;
+    std::function<void(torch::nn::Linear&, DdpOptions&)> change;  // on rank 1
+  };
+  const std::vector<Case> cases = {
+      {"rank 1: DistributedDataParallel: bucket_cap_mb must be",
+       [](auto&, DdpOptions& options) { options.bucket_cap_mb = 0; }},
+      {"rank 1: DistributedDataParallel: first_bucket_cap_mb must be",
+       [](auto&, DdpOptions& options) { options.first_bucket_cap_mb = 1e30; }},
+      {"rank 1: DistributedDataParallel: sparse_parameters names 'x'",
+       [](auto&, DdpOptions& options) { options.sparse_parameters = {"x"}; }},
+      {"option sparse_parameters (with those found) [weight]",
+       [](auto&, DdpOptions& options) { options.sparse_parameters = {"weight"}; }},
+      {"rank 1: DistributedDataParallel: the module has no parameter",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         for (const auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+       }},
+      {"rank 1: parameter 'bias' has a post-accumulate-grad hook of somebody else",
+       [](torch::nn::Linear& net, DdpOptions&) {
+         torch::autograd::impl::set_post_acc_grad_hooks(net->bias, std::make_unique<Foreign>());
+       }},
+  };
+  for (const Case& c : cases) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      DdpOptions options;
+      if (group.rank() == 1) c.change(net, options);
+      DistributedDataParallel ddp(net, group, options);
+    });
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(c.expected));
+  }
+}
+
+TEST(DdpErrors, AStepWithoutABackwardAccumulatesNothing) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    {
+      const auto guard = ddp.no_sync();
+      group.rank() == 0 ? ddp.core().step_without_backward()
+                        : ddp.forward(torch::ones({1, 2})).sum().backward();
+    }
+    ddp.forward(torch::ones({1, 2})).sum().backward();
+    if (net->bias.grad()[0].item<float>() != 1.5F) throw Error("gradient");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Whether gradients are zeroed in place or taken away, and on the other rank at once, not at a deadline.
+TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
+  for (const bool with_norm : {false, true}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 2));
+      if (with_norm) net->push_back(torch::nn::BatchNorm1d(2));
+      DistributedDataParallel ddp(net, group);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+      if (group.rank() == 1) with_norm ? net->ptr(1)->to(torch::kFloat64) : net->to(torch::kFloat64);
+      ddp.forward(torch::ones({3, 2})).sum().backward();
+    });
+    EXPECT_THAT(errors[1], AllOf(HasSubstr(with_norm ? "rank 1: parameter '1." : "rank 1: parameter '0."),
+                                 HasSubstr("was Float [2"), HasSubstr("is Double"),
+                                 HasSubstr("change the module first, then wrap it")));
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
+  }
+  const auto buffers = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::BatchNorm1d net(2);
+    DistributedDataParallel ddp(net, group);
+    const torch::NoGradGuard no_grad;
+    if (group.rank() == 1) net->running_var.set_data(torch::ones({3}));
+    ddp.forward(torch::ones({3, 2}));
+    group.barrier();  // a rank that only gives its buffers does not wait for those that take them
+  });
+  EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"), HasSubstr("is Float [3]")));
+  EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+}
+
+// A net that can grow.
+struct GrowingImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    x = body(head(x));
+    return extra.defined() ? x * extra : x;
+  }
+  void add(const torch::Tensor& parameter, bool trains = true) {
+    extra = body->register_parameter("extra", parameter, trains);
+  }
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(2, 2));
+  torch::nn::Linear body = register_module("body", torch::nn::Linear(2, 2));
+  torch::Tensor extra;
+};
+TORCH_MODULE(Growing);
+
+// It would get each rank's own gradient, and the replicas would part.
+TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
+  struct Case {
+    const char* expected;
+    int first_rank;  // that does it
+    std::function<void(Growing&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"parameter 'head.weight' requires a gradient and was frozen when", 0,
+       [](Growing& net) { net->head->weight.requires_grad_(true); }},
+      {"parameter 'head.weight' requires a gradient and was frozen when", 1,
+       [](Growing& net) { net->head->weight.requires_grad_(true); }},
+      {"parameter 'body.extra' requires a gradient and was not registered when", 0,
+       [](Growing& net) { net->add(torch::ones({2})); }},
+      {"parameter 'late.bias' requires a gradient and was not registered when", 0,
+       [](Growing& net) {
+         net->register_module("late", torch::nn::Linear(torch::nn::LinearOptions(2, 2)))->weight.set_requires_grad(false);
+       }},
+      {"parameter 'body.weight' requires a gradient and was not registered when", 0,
+       [](Growing& net) { net->replace_module("body", torch::nn::Linear(2, 2)); }},
+  };
+  for (const Case& c : cases) {
+    for (const bool with_gradients : {true, false}) {
+      const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+        Growing net;
+        net->head->weight.set_requires_grad(false);
+        DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+        ddp.forward(torch::ones({1, 2})).sum().backward();
+        if (group.rank() >= c.first_rank) c.change(net);
+        const torch::AutoGradMode grad(with_gradients);
+        ddp.forward(torch::ones({1, 2}));
+        group.barrier();
+      });
+      // A rank finds it by itself or hears of it from the other, whichever comes first.
+      for (const auto& error : errors) {
+        EXPECT_THAT(error, AllOf(HasSubstr(c.expected), HasSubstr("wrap the module again")));
+      }
+      if (c.first_rank == 1) {
+        EXPECT_THAT(errors[0], HasSubstr("rank 1 ended the group"));
+      }
+    }
+  }
+}
+
+// The critic of a GAN is frozen while the generator trains; what nobody trains may come and go.
+TEST(DdpFreezing, WrappedParametersMayRestAndFrozenOnesCome) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Growing net;
+    DistributedDataParallel ddp(net, group);
+    const torch::Tensor x = torch::ones({1, 2}, torch::requires_grad());
+    for (int round = 0; round < 3; ++round) {
+      for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+      if (round == 1) net->add(torch::full({2}, 2.0), /*trains=*/false);
+      ddp.forward(x).sum().backward();
+      for (auto& item : net->named_parameters()) item.value().set_requires_grad(item.key() != "body.extra");
+      net->zero_grad();
+      ddp.forward(torch::full({1, 2}, static_cast<double>(group.rank()))).sum().backward();
+      if (!torch::allclose(net->body->bias.grad(), torch::full({2}, round == 0 ? 1.0 : 2.0))) throw Error("gradient");
+    }
+    if (!x.grad().any().item<bool>()) throw Error("nothing reached the generator");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpFreezing, WrappingAgainTakesUnfrozenAndNewParameters) {
+  const auto change = [](Growing& net) {
+    net->head->weight.set_requires_grad(true);
+    net->add(torch::full({2}, 3.0));
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    for (const auto memory : {ParameterMemory::kAsIs, ParameterMemory::kFlat}) {
+      Growing net;
+      net->head->weight.set_requires_grad(false);
+      std::optional<DistributedDataParallel<Growing>> ddp;
+      ddp.emplace(net, group, DdpOptions{.parameter_memory = memory});
+      ddp->forward(torch::ones({1, 2})).sum().backward();
+      change(net);
+      ddp.emplace(net, group, DdpOptions{.parameter_memory = memory});
+      for (int step = 0; step < 2; ++step) {
+        net->zero_grad();
+        ddp->forward(torch::full({1, 2}, static_cast<double>(group.rank()))).sum().backward();
+        for (const auto& item : net->named_parameters()) {
+          torch::Tensor others = item.value().grad().clone();
+          group.broadcast(others, 0);
+          if (!torch::equal(others, item.value().grad())) throw Error(item.key() + " has a gradient of its own");
+        }
+      }
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    if (group.rank() == 0) ddp(torch::ones({1, 2})).sum().backward();
+    if (group.rank() == 1) group.broadcast(torch::ones({3}));  // its batches have ended
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("do not call the same"), HasSubstr("in a backward()"), HasSubstr("need Join")));
+}
+
+TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    ddp(torch::ones({1, 2})).sum().backward();
+    for (int step = 0; step < 2; ++step) net->forward(torch::ones({1, 2})).sum().backward();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
+  EXPECT_EQ(told.size(), 2U);  // once a rank
+  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
+  for (const char* rank : {"rank 0", "rank 1"}) EXPECT_THAT(told, Contains(HasSubstr(rank)));
+}
+
+// Evaluation and accumulation through the wrapper must not hide a training that goes past it.
+TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group);
+    const auto input = torch::ones({1, 2});
+    ddp(input).sum().backward();
+    {
+      const torch::NoGradGuard no_grad;
+      for (int batch = 0; batch < 100; ++batch) ddp(input);
+    }
+    {
+      const auto guard = ddp.no_sync();
+      for (int batch = 0; batch < 3; ++batch) ddp(input).sum().backward();
+    }
+    // A frozen critic, while the generator trains: its backward reaches no parameter.
+    for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+    for (int step = 0; step < 3; ++step) ddp(torch::ones({1, 2}, torch::requires_grad())).sum().backward();
+    for (auto& parameter : net->parameters()) parameter.set_requires_grad(true);
+    net->forward(input).sum().backward();
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_EQ(log.lines().size(), 2U);  // once a rank
+}
+
+TEST(DdpErrors, RefusesAModuleThatIsNull) {
+  const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
+    DistributedDataParallel ddp(torch::nn::Linear(nullptr), group);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("DistributedDataParallel: the module is null"));
+}
+
+TEST(DdpErrors, NamesAModuleThatWasExchanged) {
+  const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
+    DistributedDataParallel ddp(torch::nn::Linear(2, 2), group);
+    ddp.module() = torch::nn::Linear(2, 2);
+    ddp(torch::ones({1, 2}));
+  });
+  EXPECT_THAT(errors[0], HasSubstr("module() is another module now; wrap it again"));
+}
+
+TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    // A gradient penalty does not depend on a bias.
+    torch::nn::Linear net(torch::nn::LinearOptions(2, 2).bias(false));
+    DistributedDataParallel ddp(net, group);
+    const auto input = torch::ones({1, 2});
+    for (int step = 0; step < 3; ++step) {
+      // A discriminator: a forward for the real and one for the generated images, then a backward for each.
+      const auto real = ddp(input).sum();
+      const auto generated = ddp(-input).sum();
+      real.backward();
+      generated.backward();
+      // Another loss over a graph that was kept, and a gradient penalty.
+      const auto output = ddp(input);
+      output.sum().backward({}, /*retain_graph=*/true);
+      output.square().sum().backward();
+      const auto leaf = torch::ones({1, 2}, torch::requires_grad());
+      const auto slope = torch::autograd::grad({ddp(leaf).sum()}, {leaf}, {}, true, /*create_graph=*/true)[0];
+      slope.square().sum().backward();
+      // An output that was kept while a batch was evaluated.
+      const auto kept = ddp(input).sum();
+      {
+        const torch::NoGradGuard no_grad;
+        ddp(input);
+      }
+      kept.backward({}, /*retain_graph=*/true);
+      kept.backward();
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  EXPECT_THAT(log.lines(), IsEmpty());
+}
+
+TEST(DdpParameterMemoryErrors, SharedParametersAreForTheShardedOptimizer) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kShared});
+    ddp(torch::ones({1, 2})).sum().backward();
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("kShared is for ZeroRedundancyOptimizer"));
+}
+
+TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
+  const testing_support::CapturedLog log;
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Conv2d net(torch::nn::Conv2dOptions(2, 2, 3));
+    DistributedDataParallel ddp(net, group);
+    net->weight.set_data(net->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+    for (int step = 0; step < 2; ++step) {
+      zero_grad(*net);
+      ddp.forward(torch::ones({1, 2, 4, 4})).sum().backward();
+      if (net->weight.grad()[0][0][0][0].item<float>() != 4) throw Error("gradient");
+    }
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  const std::vector<std::string> told = log.lines();
+  EXPECT_EQ(told.size(), 2U);  // once a rank
+  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("parameter 'weight' has strides [18, 1, 6, 2]"));
+}
+
+TEST(DdpErrors, NamesOptionsThatDiffer) {
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = group.rank() == 1});
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("ranks have different options: rank 0 has option find_unused_parameters false"),
+                             HasSubstr("rank 1 has option find_unused_parameters true")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

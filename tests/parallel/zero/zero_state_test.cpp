@@ -1,0 +1,331 @@
+// The state, the parameter groups and the misuse of ZeroRedundancyOptimizer.
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/optimizer.h>
+#include <tests/parallel/zero/zero_cases.h>
+#include <tests/support/groups.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::all_options;
+using testing_support::batch_of;
+using testing_support::ddp_options;
+using testing_support::kFlat;
+using testing_support::kShared;
+using testing_support::loss_of;
+using testing_support::make_zero_net;
+using testing_support::message_of;
+using testing_support::no_errors;
+using testing_support::Plain;
+using testing_support::require_same;
+using testing_support::run_group;
+using testing_support::Sharded;
+using testing_support::Zero;
+using testing_support::ZeroNet;
+
+// --- The state -----------------------------------------------------------------------------------
+
+// All ranks compute with one batch, so that runs with any number of ranks are alike.
+void train_alike(Sharded& sharded, int first, int last) {
+  for (int step = first; step < last; ++step) sharded.step(batch_of(0, step));
+}
+
+struct Saved {
+  std::vector<torch::Tensor> parameters;
+  NamedTensors state;
+};
+
+NamedTensors clones(const NamedTensors& state) {
+  NamedTensors copies;
+  for (const auto& [name, tensor] : state) copies.emplace_back(name, tensor.clone());
+  return copies;
+}
+
+// After 5 of 10 steps with two ranks, and after all.
+std::pair<Saved, std::vector<torch::Tensor>> uninterrupted(const OptimizerOptions& options) {
+  Saved saved;
+  std::vector<torch::Tensor> end;
+  const auto copy_parameters = [](const ZeroNet& net) {
+    std::vector<torch::Tensor> copies;
+    for (const auto& parameter : net->parameters()) copies.push_back(parameter.detach().clone());
+    return copies;
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Sharded sharded(group, kFlat, options);
+    train_alike(sharded, 0, 5);
+    const NamedTensors state = sharded.optimizer.state_dict(/*root=*/1);
+    if (group.rank() == 0 && !state.empty()) throw Error("only the root gets the state");
+    if (group.rank() == 1) saved = {copy_parameters(sharded.net), clones(state)};
+    train_alike(sharded, 5, 10);
+    if (group.rank() == 0) end = copy_parameters(sharded.net);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  return {saved, end};
+}
+
+void set_parameters(const ZeroNet& net, const std::vector<torch::Tensor>& values) {
+  const torch::NoGradGuard no_grad;
+  const auto parameters = net->parameters();
+  for (std::size_t i = 0; i < values.size(); ++i) parameters[i].copy_(values[i]);
+}
+
+TEST_P(Zero, GoesOnFromAStateOfTwoRanks) {
+  for (const OptimizerOptions& options : {all_options()[2], all_options()[4]}) {
+    const auto [saved, end] = uninterrupted(options);
+    run([&, &saved = saved, &end = end](ProcessGroup group) {
+      const ZeroNet net = make_zero_net();
+      set_parameters(net, saved.parameters);
+      Sharded sharded(group, GetParam().memory, options, net);
+      // Before a backward, after which the buckets will be others.
+      const int root = group.size() - 1;
+      sharded.optimizer.load_state_dict(group.rank() == root ? saved.state : NamedTensors{}, root);
+      train_alike(sharded, 5, 10);
+      const ZeroNet expected = make_zero_net();
+      set_parameters(expected, end);
+      require_same(*sharded.net, *expected, 1e-5, "at the end");
+      // And once more, in the middle of a run. Parameters may be everybody's.
+      group.barrier();
+      set_parameters(sharded.net, saved.parameters);
+      group.barrier();
+      sharded.optimizer.load_state_dict(group.rank() == 0 ? saved.state : NamedTensors{});
+      train_alike(sharded, 5, 10);
+      require_same(*sharded.net, *expected, 1e-5, "loaded in the middle");
+    });
+  }
+}
+
+TEST_P(Zero, HasTheStateOfAnOptimizerThatIsNotSharded) {
+  run([](ProcessGroup group) {
+    for (const OptimizerOptions& options : all_options()) {
+      Plain plain(group, options);
+      Sharded sharded(group, GetParam().memory, options);
+      for (int step = 0; step < 3; ++step) {
+        plain.step(batch_of(group.rank(), step));
+        sharded.step(batch_of(group.rank(), step));
+      }
+      const NamedTensors got = sharded.optimizer.state_dict();
+      if (group.rank() != 0) continue;
+      const NamedTensors state = plain.optimizer.state();
+      const std::map<std::string, torch::Tensor> expected(state.begin(), state.end());
+      if (got.size() != expected.size()) throw Error(str(got.size(), " for ", expected.size()));
+      for (const auto& [name, tensor] : got) {
+        const auto& other = expected.at(name);
+        if (tensor.strides() != other.strides()) throw Error(name + " has other strides");
+        if (!torch::allclose(tensor, other, GetParam().tolerance, GetParam().tolerance)) {
+          throw Error(
+              lockstep::str(name, " differs by ", (tensor - other).abs().max().item<double>()));
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Zero, HoldsItsShareOfTheState) {
+  run([](ProcessGroup group) {
+    torch::nn::Sequential net(torch::nn::Linear(300, 200), torch::nn::Linear(200, 300));
+    DistributedDataParallel ddp(net, group, {.parameter_memory = GetParam().memory});
+    ZeroRedundancyOptimizer optimizer(ddp.core(), *net, AdamWOptions{});
+    EXPECT_EQ(optimizer.state_bytes(), 0);
+    ddp.forward(torch::ones({2, 300})).sum().backward();
+    optimizer.step();
+    const double whole = 2.0 * 4 * (2 * 300 * 200 + 500);  // two moments of each parameter
+    const double share = static_cast<double>(optimizer.state_bytes()) / whole;
+    EXPECT_GE(share, 1.0 / group.size());
+    EXPECT_LE(share, 1.02 / group.size());
+  });
+}
+
+TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
+  struct Wrong {
+    std::function<void(NamedTensors&)> change;
+    const char* expected;
+  };
+  const Wrong wrongs[] = {
+      {[](NamedTensors& state) { state.erase(state.begin()); }, "' is missing"},
+      {[](NamedTensors& state) { state.emplace_back("exp_avg.tail", torch::ones({2})); },
+       "optimizer state: 'exp_avg.tail' is unexpected"},
+      {[](NamedTensors& state) {
+         state.front().second = torch::ones({2, 3});
+       },
+       "is Float [2, 3], expected Float ["},
+      {[](NamedTensors& state) { state.front().second = torch::Tensor(); },
+       "is undefined, expected Float ["},
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    Sharded sharded(group, kFlat, AdamOptions{.lr = 0.01});
+    train_alike(sharded, 0, 2);
+    const NamedTensors state = clones(sharded.optimizer.state_dict());
+    for (const Wrong& wrong : wrongs) {
+      NamedTensors changed = state;
+      if (group.rank() == 0) wrong.change(changed);
+      EXPECT_THAT(message_of<CheckpointError>([&] { sharded.optimizer.load_state_dict(changed); }),
+                  HasSubstr(wrong.expected));
+    }
+    sharded.optimizer.load_state_dict(state);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// --- Parameter groups ----------------------------------------------------------------------------
+
+std::vector<ParameterGroup> groups_of(const ZeroNet& net, OptimizerOptions options) {
+  return group_parameters(*net, [&](const std::string& name, const torch::Tensor& parameter) {
+    std::visit(
+        [&](auto& of_kind) {
+          of_kind.lr = name.starts_with("head.") ? 0.02 : 0.005;
+          of_kind.weight_decay = parameter.dim() < 2 ? 0 : 0.1;
+        },
+        options);
+    return options;
+  });
+}
+
+// Groups cut a rank's slice of a bucket into pieces.
+TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
+  run([](ProcessGroup group) {
+    for (const OptimizerOptions& options : all_options()) {
+      ZeroNet plain = make_zero_net();
+      DistributedDataParallel plain_ddp(plain, group, ddp_options(ParameterMemory::kAsIs));
+      Optimizer plain_optimizer(groups_of(plain, options));
+      ZeroNet net = make_zero_net();
+      DistributedDataParallel ddp(net, group, ddp_options(GetParam().memory));
+      ZeroRedundancyOptimizer optimizer(ddp.core(), *net, groups_of(net, options));
+      EXPECT_EQ(optimizer.groups(), 4U);
+      for (int step = 0; step < 8; ++step) {
+        const auto x = batch_of(group.rank(), step);
+        const auto advance = [&](auto& wrapped, auto& stepped) {
+          stepped.zero_grad();
+          loss_of(wrapped.forward(x)).backward();
+          stepped.scale_lr(1.0 / (1 + step));
+          stepped.step();
+        };
+        advance(plain_ddp, plain_optimizer);
+        advance(ddp, optimizer);
+        if (optimizer.lr(3) != plain_optimizer.lr(3)) throw Error("learning rates");
+        require_same(*net, *plain, GetParam().tolerance,
+                     lockstep::str("optimizer ", options.index(), ", step ", step));
+      }
+      // Either takes over the other's state, and one without groups, too.
+      const NamedTensors state = optimizer.state_dict();
+      optimizer.load_state_dict(state);
+      if (group.rank() != 0) continue;
+      EXPECT_EQ(state.size(), plain_optimizer.state().size());
+      EXPECT_EQ(state.size(), Optimizer(*plain, options).state().size());
+    }
+  });
+}
+
+TEST(ZeroMisuse, GroupsThatCannotBe) {
+  struct Wrong {
+    const char* expected;
+    std::function<void(std::vector<ParameterGroup>&)> change;
+  };
+  const std::vector<Wrong> wrongs = {
+      {"parameter 'head.weight' is in no group",
+       [](auto& groups) {
+         std::erase_if(groups, [](const ParameterGroup& group) {
+           return group.parameters.front().first == "head.weight";
+         });
+       }},
+      {"parameter group 1 remembers [momentum_buffer], group 0 []",
+       [](auto& groups) { std::get<SgdOptions>(groups[1].options).momentum = 0.9; }},
+      {"'again' of group 4 is in group 0 as 'conv.weight'",
+       [](auto& groups) {
+         groups.push_back({{{"again", groups[0].parameters[0].second}}, groups[0].options});
+       }},
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    for (const Wrong& wrong : wrongs) {
+      ZeroNet net = make_zero_net();
+      DistributedDataParallel ddp(net, group, ddp_options(kFlat));
+      auto groups = groups_of(net, SgdOptions{});
+      wrong.change(groups);
+      EXPECT_THAT(
+          message_of<ConfigError>([&] { ZeroRedundancyOptimizer(ddp.core(), *net, groups); }),
+          HasSubstr(wrong.expected));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// --- Misuse --------------------------------------------------------------------------------------
+
+TEST(ZeroMisuse, ParametersInMemoryOfTheirOwn) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { Sharded(group, ParameterMemory::kAsIs, SgdOptions{}); }),
+        HasSubstr("set DdpOptions::parameter_memory to kFlat"));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(ZeroMisuse, SparseGradients) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    torch::nn::Embedding net(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+    DistributedDataParallel ddp(net, group, {.parameter_memory = kFlat});
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { ZeroRedundancyOptimizer(ddp.core(), *net, SgdOptions{}); }),
+        HasSubstr("sparse gradients, which cannot be sharded"));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// The first has left this rank's slices with the mean and the others with its own gradients.
+TEST(ZeroMisuse, TwoReductionsBeforeAStep) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    Sharded sharded(group, kFlat, SgdOptions{});
+    train_alike(sharded, 0, 1);
+    sharded.optimizer.zero_grad();
+    sharded.backward(batch_of(0, 1));
+    sharded.backward(batch_of(0, 2));
+  });
+  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("accumulate them under no_sync()"));
+}
+
+TEST(ZeroMisuse, BackwardAfterAStepWithoutClearing) {
+  for (const auto memory : {kFlat, kShared}) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      Sharded sharded(group, memory, SgdOptions{});
+      train_alike(sharded, 0, 2);
+      sharded.optimizer.clip_grad_norm(1);
+      sharded.optimizer.step();
+      sharded.backward(batch_of(0, 2));
+    });
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("call zero_grad() after each"));
+  }
+}
+
+// As torch::load() and a change of the memory format do it; on all ranks or on one.
+TEST(ZeroMisuse, ParametersThatWereMoved) {
+  for (const auto memory : {kFlat, kShared}) {
+    for (const int first : {0, 1}) {
+      const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+        Sharded sharded(group, memory, SgdOptions{});
+        train_alike(sharded, 0, 2);
+        auto& bias = sharded.net->head->bias;
+        if (group.rank() >= first) bias.set_data(bias.detach().clone());
+        train_alike(sharded, 2, 3);
+      });
+      for (const auto& error : errors) {
+        EXPECT_THAT(error, HasSubstr("parameter 'head.bias' was moved after"));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,334 @@
+// ZeroRedundancyOptimizer beside DistributedDataParallel with an optimizer for each rank.
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/optim/grad_scaler.h>
+#include <lockstep/optim/optimizer.h>
+#include <tests/parallel/zero/zero_cases.h>
+#include <tests/support/groups.h>
+#include <tests/support/messages.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::all_options;
+using testing_support::batch_of;
+using testing_support::ddp_options;
+using testing_support::kFlat;
+using testing_support::kShared;
+using testing_support::loss_of;
+using testing_support::make_zero_net;
+using testing_support::message_of;
+using testing_support::no_errors;
+using testing_support::Plain;
+using testing_support::require_same;
+using testing_support::run_group;
+using testing_support::Sharded;
+using testing_support::Zero;
+using testing_support::ZeroCase;
+using testing_support::ZeroNet;
+
+INSTANTIATE_TEST_SUITE_P(Cases, Zero,
+                         ::testing::Values(ZeroCase{"shm2", "shm", 2, kFlat, 0},
+                                           ZeroCase{"shared3", "shm", 3, kShared, 0},
+                                           ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
+                                           ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+                                           ZeroCase{"one", "auto", 1, kFlat, 0}),
+                         [](const auto& info) { return info.param.name; });
+
+class ZeroSteps : public Zero {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ZeroSteps,
+    ::testing::Values(ZeroCase{"shm2", "shm", 2, kFlat, 0}, ZeroCase{"shm3", "shm", 3, kFlat, 0},
+                      ZeroCase{"shared2", "shm", 2, kShared, 0}, ZeroCase{"shared3", "shm", 3, kShared, 0},
+                      ZeroCase{"gloo2", "gloo", 2, kFlat, 0}, ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
+                      ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+                      ZeroCase{"one", "auto", 1, kFlat, 0}, ZeroCase{"one_shared", "auto", 1, kShared, 0}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(ZeroSteps, EqualThoseOfAnOptimizerForEachRank) {
+  run([](ProcessGroup group) {
+    for (const OptimizerOptions& options : all_options()) {
+      Plain plain(group, options);
+      Sharded sharded(group, GetParam().memory, options);
+      for (int step = 0; step < 20; ++step) {
+        const auto x = batch_of(group.rank(), step);
+        plain.step(x);
+        sharded.step(x);
+        require_same(*sharded.net, *plain.net, GetParam().tolerance,
+                     lockstep::str("optimizer ", options.index(), ", step ", step));
+      }
+    }
+  });
+}
+
+TEST_P(Zero, TakesOtherTypes) {
+  run([](ProcessGroup group) {
+    for (const auto dtype : {torch::kBFloat16, torch::kFloat64}) {
+      const AdamWOptions options{.lr = 0.01};
+      Plain plain(group, options, make_zero_net(dtype));
+      Sharded sharded(group, GetParam().memory, options, make_zero_net(dtype));
+      for (int step = 0; step < 5; ++step) {
+        const auto x = batch_of(group.rank(), step, dtype);
+        plain.step(x);
+        sharded.step(x);
+      }
+      const bool half = dtype == torch::kBFloat16;
+      const double tolerance = GetParam().tolerance == 0 ? 0 : half ? 0.02 : 1e-12;
+      require_same(*sharded.net, *plain.net, tolerance, half ? "bfloat16" : "float64");
+    }
+  });
+}
+
+TEST_P(Zero, ClipsScalesAndAccumulates) {
+  run([](ProcessGroup group) {
+    const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    const auto accumulate = [&](auto& wrapped, int step) {
+      wrapped.optimizer.zero_grad();
+      {
+        const auto guard = wrapped.ddp.no_sync();
+        wrapped.backward(batch_of(group.rank(), step));
+      }
+      wrapped.backward(batch_of(group.rank(), step + 100));
+    };
+    for (int step = 0; step < 6; ++step) {
+      accumulate(plain, step);
+      accumulate(sharded, step);
+      at::_foreach_mul_(plain.optimizer.gradients(), 3.0);
+      const Tensors own = sharded.optimizer.gradients();
+      if (!own.empty()) at::_foreach_mul_(own, 3.0);
+      const double max_norm = step % 2 == 0 ? 0.01 : 100;  // clipped and not
+      const auto expected = clip_grad_norm_(plain.optimizer.parameters(), max_norm);
+      const auto norm = sharded.optimizer.clip_grad_norm(max_norm);
+      if (!torch::allclose(norm, expected, 1e-6, 0)) {
+        throw Error(
+            lockstep::str("norm ", norm.item<double>(), ", expected ", expected.item<double>()));
+      }
+      plain.optimizer.step();
+      sharded.optimizer.step();
+      require_same(*sharded.net, *plain.net, 2e-6, lockstep::str("step ", step));
+    }
+  });
+}
+
+// Nobody writes a parameter before all ranks have come to step(): a slower one may still read them.
+TEST_P(Zero, ParametersStayUntilAllRanksStep) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.5});
+    for (int step = 0; step < 3; ++step) {
+      sharded.optimizer.zero_grad();
+      sharded.backward(batch_of(group.rank(), step));
+      sharded.optimizer.clip_grad_norm(1e9);
+      const auto before = sharded.net->parameters()[0].detach().clone();
+      const auto until = Clock::now() + Milliseconds(group.rank() == group.size() - 1 ? 30 : 0);
+      while (Clock::now() < until) {
+      }
+      if (!torch::equal(before, sharded.net->parameters()[0])) throw Error("changed before this rank's step()");
+      sharded.optimizer.step();
+      if (torch::equal(before, sharded.net->parameters()[0])) throw Error("not changed by step()");
+    }
+  });
+}
+
+// Rank 1 alone finds an infinity; nobody steps.
+TEST_P(Zero, SkipsAStepWithTheOthers) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    const ZeroNet before = make_zero_net();
+    GradScaler scaler({.init_scale = 4});
+    auto x = batch_of(group.rank(), 0);
+    if (group.rank() == group.size() - 1) x[0].fill_(std::numeric_limits<float>::infinity());
+    (scaler.scale(sharded.ddp.forward(x)[0][0])).backward();
+    EXPECT_FALSE(scaler.step(sharded.optimizer));
+    scaler.update();
+    require_same(*sharded.net, *before, 0, "skipped");
+    sharded.optimizer.zero_grad();
+    scaler.scale(loss_of(sharded.ddp.forward(batch_of(0, 1)))).backward();
+    EXPECT_TRUE(scaler.step(sharded.optimizer));
+    EXPECT_FALSE(torch::equal(sharded.net->head->bias, before->head->bias));
+  });
+}
+
+// As after a step that GradScaler skipped; the module clears, in either way.
+TEST_P(Zero, KnowsGradientsThatTheModuleCleared) {
+  run([](ProcessGroup group) {
+    for (const bool set_to_none : {true, false}) {
+      const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+      Plain plain(group, options);
+      Sharded sharded(group, GetParam().memory, options);
+      for (int step = 0; step < 6; ++step) {
+        const auto advance = [&](auto& wrapped) {
+          wrapped.net->zero_grad(set_to_none);
+          wrapped.backward(batch_of(group.rank(), step));
+          if (step % 2 == 0) return;
+          wrapped.optimizer.step();
+        };
+        advance(plain);
+        advance(sharded);
+        if (step % 2 == 0) sharded.optimizer.gradients();
+        require_same(*sharded.net, *plain.net, GetParam().tolerance,
+                     lockstep::str("step ", step, ", set_to_none ", set_to_none));
+      }
+    }
+  });
+}
+
+// The buckets become others after that, and the momentum goes with them.
+TEST_P(Zero, StepsBeforeAnythingWasReduced) {
+  run([](ProcessGroup group) {
+    const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    const auto train = [](auto& wrapped) {
+      {
+        const auto guard = wrapped.ddp.no_sync();
+        wrapped.step(batch_of(0, 0));
+        wrapped.step(batch_of(0, 1));
+      }
+      for (int step = 2; step < 5; ++step) wrapped.step(batch_of(0, step));
+    };
+    train(plain);
+    train(sharded);
+    require_same(*sharded.net, *plain.net, 1e-5, "at the end");
+    EXPECT_GT(sharded.ddp.core().reducer()->grad_buckets().front().layout, 0U);
+  });
+}
+
+// The kernel would divide zero by zero there.
+TEST_P(Zero, KeepsThePaddingZeroWithoutEps) {
+  run([](ProcessGroup group) {
+    const AdamOptions options{.lr = 0.01, .eps = 0, .weight_decay = 0.01};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    for (int step = 0; step < 3; ++step) {
+      plain.step(batch_of(group.rank(), step));
+      sharded.step(batch_of(group.rank(), step));
+    }
+    require_same(*sharded.net, *plain.net, GetParam().tolerance == 0 ? 0 : 1e-3, "at the end");
+    for (const GradBucket& bucket : sharded.ddp.core().reducer()->grad_buckets()) {
+      EXPECT_TRUE(bucket.flat_parameters.isfinite().all().item<bool>());
+    }
+  });
+}
+
+// Autograd sees nobody write the parameters: the kernel writes a slice of the bucket.
+TEST_P(Zero, TellsAutogradThatParametersChanged) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    sharded.step(batch_of(group.rank(), 0));
+    const auto stale = loss_of(sharded.ddp.forward(batch_of(group.rank(), 1)));
+    sharded.step(batch_of(group.rank(), 2));
+    sharded.optimizer.zero_grad();
+    EXPECT_THAT(message_of<c10::Error>([&] { stale.backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  });
+}
+
+// A half beside floats, whose gradients are more than a half can hold. It is used last, so that its
+// bucket is the first.
+struct MixedImpl : torch::nn::Module {
+  torch::Tensor forward() {
+    const auto sum = (floats * 1e6).sum();
+    return sum + halves.to(torch::kFloat32).sum();
+  }
+  torch::Tensor floats = register_parameter("floats", torch::ones({8}));
+  torch::Tensor halves = register_parameter("halves", torch::ones({8}, torch::kFloat16));
+};
+TORCH_MODULE(Mixed);
+
+TEST(ZeroClipping, OfSeveralTypesHasTheNormOfTheWidest) {
+  const auto errors = run_group(2, "shm", [](ProcessGroup group) {
+    Mixed net;
+    DistributedDataParallel ddp(net, group, {.parameter_memory = kFlat});
+    ZeroRedundancyOptimizer optimizer(ddp.core(), *net, SgdOptions{.lr = 1});
+    ddp.forward().backward();
+    EXPECT_EQ(ddp.core().reducer()->grad_buckets().front().buffer.scalar_type(), torch::kFloat16);
+    const auto norm = optimizer.clip_grad_norm(1);
+    EXPECT_EQ(norm.scalar_type(), torch::kFloat32);
+    EXPECT_NEAR(norm.item<double>(), 1e6 * std::sqrt(8.0), 1);
+    optimizer.step();
+    EXPECT_NEAR(net->floats[0].item<double>(), 1 - 1 / std::sqrt(8.0), 1e-5);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// Their moments and their counts of steps stay, as those of an optimizer of its own.
+TEST_P(Zero, SkipsParametersThatNobodyUses) {
+  run([](ProcessGroup group) {
+    const AdamWOptions options{.lr = 0.01, .weight_decay = 0.1};
+    DdpOptions with_search = ddp_options(ParameterMemory::kAsIs);
+    with_search.find_unused_parameters = true;
+    ZeroNet plain = make_zero_net();
+    DistributedDataParallel plain_ddp(plain, group, with_search);
+    Optimizer plain_optimizer(*plain, options);
+    with_search.parameter_memory = GetParam().memory;
+    ZeroNet net = make_zero_net();
+    DistributedDataParallel ddp(net, group, with_search);
+    ZeroRedundancyOptimizer optimizer(ddp.core(), *net, options);
+    for (int step = 0; step < 9; ++step) {
+      const auto x = batch_of(group.rank(), step);
+      plain->zero_grad();  // to none
+      loss_of(plain_ddp.forward(x, step % 3 == 1)).backward();
+      plain_optimizer.step();
+      net->zero_grad();
+      loss_of(ddp.forward(x, step % 3 == 1)).backward();
+      optimizer.step();
+      require_same(*net, *plain, GetParam().tolerance, lockstep::str("step ", step));
+    }
+  });
+}
+
+// The last rank has no batch in some steps, as under join.
+TEST_P(Zero, StepsWithRanksThatHaveNoBatch) {
+  run([](ProcessGroup group) {
+    const SgdOptions options{.lr = 0.01, .momentum = 0.9};
+    Plain plain(group, options);
+    Sharded sharded(group, GetParam().memory, options);
+    const bool idles = group.size() > 1 && group.rank() == group.size() - 1;
+    const auto step = [&](auto& wrapped, int step) {
+      wrapped.optimizer.zero_grad();
+      if (idles && step % 2 == 1) {
+        wrapped.ddp.core().step_without_backward();
+      } else {
+        wrapped.backward(batch_of(group.rank(), step));
+      }
+      wrapped.optimizer.step();
+    };
+    for (int i = 0; i < 5; ++i) {
+      step(plain, i);
+      step(sharded, i);
+      require_same(*sharded.net, *plain.net, GetParam().tolerance, lockstep::str("step ", i));
+    }
+  });
+}
+
+TEST_P(Zero, LeavesFrozenParametersAlone) {
+  run([](ProcessGroup group) {
+    const auto frozen = [] {
+      ZeroNet net = make_zero_net();
+      net->extra->weight.requires_grad_(false);
+      return net;
+    };
+    const SgdOptions options{.lr = 0.01, .weight_decay = 0.1};
+    Plain plain(group, options, frozen());
+    Sharded sharded(group, GetParam().memory, options, frozen());
+    for (int step = 0; step < 3; ++step) {
+      plain.step(batch_of(group.rank(), step));
+      sharded.step(batch_of(group.rank(), step));
+    }
+    require_same(*sharded.net, *plain.net, GetParam().tolerance, "at the end");
+    EXPECT_TRUE(torch::equal(sharded.net->extra->weight, make_zero_net()->extra->weight));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// What a run reads of its checkpoints when it goes on, and from which one all of its ranks do.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
+#include <lockstep/train/checkpoints/checkpoint_folder.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
+
+// Bytes that this process has asked the kernel to copy from files; nothing where it does not say.
+// What is read through a map does not count.
+std::optional<std::int64_t> bytes_read() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  std::int64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "rchar:") return value;
+  }
+  return std::nullopt;
+}
+
+// To verify a checkpoint is to copy its files; what is loaded comes from maps of them.
+TEST(CheckpointResume, VerifiesEachFileOnce) {
+  if (!bytes_read()) GTEST_SKIP() << "the kernel does not count what is read";
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.optimizer = AdamWOptions{};
+  run.checkpoints.directory = directory / "checkpoints";
+  train(run);
+  const fs::path newest = run.checkpoints.directory / "step-00000006";
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(newest / kModelFile) +
+                                               fs::file_size(newest / kTrainingFile));
+  run.resume = true;
+  const std::int64_t before = bytes_read().value();
+  EXPECT_TRUE(train(run).report.already_complete) << "it writes and verifies no further one";
+  const std::int64_t by_trainer = bytes_read().value() - before;
+  EXPECT_GE(by_trainer, bytes);
+  EXPECT_LT(by_trainer, bytes * 3 / 2);
+
+  MnistNet net;
+  const StateDict training = Optimizer(*net, run.optimizer).state();
+  for (const fs::path& path : {run.checkpoints.directory, newest}) {
+    const std::int64_t start = bytes_read().value();
+    load_checkpoint(path, *net, training, "digits");
+    const std::int64_t by_loop = bytes_read().value() - start;
+    EXPECT_GE(by_loop, bytes) << path;
+    EXPECT_LT(by_loop, bytes * 3 / 2) << path;
+  }
+}
+
+// Between the two it may have changed on the disk.
+TEST(CheckpointResume, FindsDamageThatCameAfterTheVerification) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.checkpoints.directory = directory / "checkpoints";
+  train(run);
+  const fs::path newest = find_checkpoint(run.checkpoints.directory).folder;
+  std::string content = testing_support::read_text(newest / kModelFile);
+  content[content.size() - 100] ^= 1;
+  std::ofstream(newest / kModelFile, std::ios::binary | std::ios::trunc) << content;
+  MnistNet net;
+  const StateDict training = Optimizer(*net, run.optimizer).state();
+  EXPECT_THAT(testing_support::message_of<CheckpointError>([&] {
+                load_checkpoint(newest, *net, training, "digits", FolderCheck::kVerified);
+              }),
+              AllOf(HasSubstr("model.safetensors: the tensor '"), HasSubstr("' is damaged")));
+}
+
+// Rank 0 alone finds the damage, and the others hear where the run goes on: at the end of an epoch,
+// or within one.
+TEST(CheckpointResume, GoesOnOnAllRanksFromTheOneBeforeADamagedOne) {
+  TrainerOptions run = options(2);
+  run.optimizer = AdamWOptions{.lr = 1e-3};
+  const StateDict whole = train_ranks(2, "shm", "ddp", run).state;
+  for (const std::int64_t good : {6, 4}) {
+    const TemporaryDirectory directory;
+    run.checkpoints = {.directory = directory / "checkpoints",
+                       .every_n_train_steps = 2,
+                       .keep_last = 3};
+    run.max_steps = 8;
+    run.resume = false;
+    train_ranks(2, "shm", "ddp", run);
+    std::vector<::testing::Matcher<std::string>> warnings;
+    for (std::int64_t step = 8; step > good; step -= 2) {
+      const fs::path file = run.checkpoints.directory / checkpoint_name(step) / kTrainingFile;
+      fs::resize_file(file, fs::file_size(file) - 1);
+      warnings.push_back(HasSubstr(file.string() + " is damaged"));
+    }
+    run.max_steps.reset();
+    run.resume = true;
+    CountingListener listener;
+    run.listeners = {&listener};
+    const testing_support::CapturedLog log;
+    expect_equal_bits(train_ranks(2, "shm", "ddp", run).state, whole);
+    run.listeners.clear();
+    EXPECT_THAT(log.lines(), ::testing::ElementsAreArray(warnings));
+    EXPECT_EQ(static_cast<std::int64_t>(listener.rates.size()), 12 - good) << "trains the rest";
+    EXPECT_EQ(find_checkpoint(run.checkpoints.directory).manifest.step, 12);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,558 @@
+// Which checkpoints are kept, when the others go, and what a run finds when it goes on.
+#include <lockstep/train/checkpoints/checkpoint_store.h>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <lockstep/formats/checksum.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/checkpoints/stored_checkpoints.h>
+
+namespace lockstep {
+namespace {
+
+bool refuses_links = false;  // as a disk without inodes does
+bool changes_bytes = false;  // of the next file that is flushed
+bool dies_at_removal = false;  // the process is killed when it takes a checkpoint's name away
+std::vector<std::string>* events = nullptr;  // what is done to the disk, one behind the other
+
+// "WHAT NAME", without the ending of a name that a file has while it is written.
+void note_event(const char* what, const std::filesystem::path& path) {
+  if (events == nullptr) return;
+  const std::string name = path.filename();
+  events->push_back(str(what, ' ', name.substr(0, name.find(".tmp-", 1))));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// In place of the C library's, for disks that fail.
+extern "C" int symlink(const char* target, const char* link) noexcept {
+  lockstep::note_event("link", link);
+  if (!lockstep::refuses_links) {
+    return static_cast<int>(syscall(SYS_symlinkat, target, AT_FDCWD, link));
+  }
+  errno = ENOSPC;
+  return -1;
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  const bool removes = std::filesystem::path(to).filename().string().starts_with(".tmp-removed-");
+  if (removes && lockstep::dies_at_removal) kill(getpid(), SIGKILL);
+  lockstep::note_event("name", to);
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+extern "C" int fsync(int fd) {
+  std::error_code error;
+  lockstep::note_event(
+      "flush", std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
+  struct stat info {};
+  if (lockstep::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    lockstep::changes_bytes = false;
+    if (pwrite(fd, "?!", 2, info.st_size / 2) != 2) return -1;
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CheckpointStoreTest : public ::testing::Test {
+ protected:
+  CheckpointStore store(CheckpointOptions options = {}) const {
+    options.directory = directory;
+    CheckpointStore made(options);
+    made.prepare();
+    return made;
+  }
+
+  testing_support::TemporaryDirectory scratch;
+  const fs::path directory = scratch / "checkpoints";
+};
+
+std::string message_of_save(CheckpointStore& store, std::int64_t step) {
+  try {
+    save_step(store, step);
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_F(CheckpointStoreTest, WritesWhatARunGoesOnFrom) {
+  CheckpointStore written = store();
+  const StepContent content(60);
+  written.save(content.files(), {.epoch = 2, .step = 60, .metrics = {{"loss", 0.25}}});
+  const FoundCheckpoint found = find_checkpoint(directory);
+  EXPECT_EQ(found.folder, directory / "step-00000060");
+  EXPECT_TRUE(holds_step(found.folder, 60));
+  EXPECT_EQ(found.manifest.epoch, 2);
+  EXPECT_EQ(found.manifest.step, 60);
+  EXPECT_EQ(found.manifest.sequence, 1);
+  EXPECT_EQ(found.manifest.metrics.at("loss"), 0.25);
+  EXPECT_EQ(found.manifest.files.at(kModelFile).bytes, 3000U);
+  EXPECT_THAT(found.damaged, IsEmpty());
+  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000060");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(directory / "best")));
+}
+
+TEST_F(CheckpointStoreTest, FindsNothingWhereThereIsNothing) {
+  EXPECT_TRUE(find_checkpoint(directory).folder.empty());
+  EXPECT_FALSE(store().resume());
+}
+
+struct Kept {
+  const char* name;
+  CheckpointOptions options;
+  std::vector<std::string> expected;  // after the steps 1 to 6
+  const char* best;
+};
+
+// The losses of the steps 1 to 6, and what stays of them.
+class CheckpointsKept : public CheckpointStoreTest, public ::testing::WithParamInterface<Kept> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, CheckpointsKept,
+    ::testing::Values(Kept{"Newest", {.keep_last = 1}, {"step-00000006"}, nullptr},
+                      Kept{"TwoNewest", {}, {"step-00000005", "step-00000006"}, nullptr},
+                      Kept{"SmallestLoss",
+                           {.keep_last = 1, .save_top_k = 1},
+                           {"step-00000003", "step-00000006"},
+                           "step-00000003"},
+                      Kept{"TwoSmallestLosses",
+                           {.keep_last = 1, .save_top_k = 2},
+                           {"step-00000002", "step-00000003", "step-00000006"},
+                           "step-00000003"},
+                      Kept{"LargestLoss",
+                           {.keep_last = 1, .save_top_k = 1, .mode = MetricGoal::kMax},
+                           {"step-00000001", "step-00000006"},
+                           "step-00000001"},
+                      Kept{"AnotherMetric",
+                           {.keep_last = 1, .save_top_k = 1, .monitor = "accuracy"},
+                           {"step-00000006"},
+                           nullptr}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(CheckpointsKept, AreTheNewestAndTheBest) {
+  CheckpointStore written = store(GetParam().options);
+  const double losses[] = {0.9, 0.3, 0.2, 0.3, std::nan(""), 0.4};
+  for (std::int64_t step = 1; step <= 6; ++step) {
+    save_step(written, step, {{"loss", losses[step - 1]}});
+  }
+  EXPECT_EQ(names_in(directory), GetParam().expected);
+  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000006");
+  const fs::path best = directory / "best";
+  if (GetParam().best == nullptr) {
+    EXPECT_FALSE(fs::exists(fs::symlink_status(best)));
+  } else {
+    EXPECT_EQ(fs::read_symlink(best), GetParam().best);
+  }
+}
+
+// Values that were written before count after a resume as well.
+TEST_F(CheckpointStoreTest, RemembersTheBestAfterAResume) {
+  const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
+  CheckpointStore first = store(options);
+  save_step(first, 1, {{"loss", 0.1}});
+  save_step(first, 2, {{"loss", 0.5}});
+  CheckpointStore second = store(options);
+  EXPECT_EQ(second.resume(), directory / "step-00000002");
+  save_step(second, 3, {{"loss", 0.4}});
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003"));
+}
+
+TEST_F(CheckpointStoreTest, ReplacesTheRunBeforeWhenANewOneBegins) {
+  CheckpointStore first = store();
+  for (const std::int64_t step : {100, 200}) save_step(first, step);
+  CheckpointStore second = store();
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000100", "step-00000200"));
+  save_step(second, 100, {}, 5000);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000100"));
+  const FoundCheckpoint found = find_checkpoint(directory);
+  EXPECT_TRUE(holds_step(found.folder, 100, 5000));
+  EXPECT_EQ(found.manifest.sequence, 3);
+  EXPECT_EQ(found.manifest.first_sequence, 3);
+}
+
+// What a crash of the machine may leave is never named before it is on the disk, and what is
+// removed has been replaced there.
+TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
+  CheckpointStore run = store({.keep_last = 1});
+  save_step(run, 1);
+  std::vector<std::string> seen;
+  events = &seen;
+  save_step(run, 2);
+  events = nullptr;
+  EXPECT_THAT(seen,
+              ElementsAre("flush model.safetensors", "name model.safetensors",
+                          "flush training.safetensors", "name training.safetensors",
+                          "flush manifest.json", "name manifest.json",
+                          "flush .tmp-step-00000002",  // the names of these three
+                          "name step-00000002", "flush checkpoints",  //
+                          "link latest", "name latest", "flush checkpoints",
+                          "name .tmp-removed-step-00000001"));
+}
+
+// As where the steps of an epoch become fewer with a larger batch.
+TEST_F(CheckpointStoreTest, TakesTheOneWrittenLastForTheNewest) {
+  CheckpointStore first = store();
+  save_step(first, 200);
+  CheckpointStore second = store();
+  EXPECT_TRUE(second.resume());
+  save_step(second, 150);
+  fs::remove(directory / "latest");
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000150");
+}
+
+TEST_F(CheckpointStoreTest, GoesBackToWhereItsUserTurnsLatest) {
+  CheckpointStore first = store();
+  for (const std::int64_t step : {1, 2}) save_step(first, step);
+  replace_link(directory / "latest", "step-00000001");
+  CheckpointStore second = store();
+  EXPECT_EQ(second.resume(), directory / "step-00000001");
+  save_step(second, 3);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003"));
+  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
+  replace_link(directory / "latest", "step-00000009");
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000003") << "leads nowhere";
+}
+
+// In a process that is killed when it has turned `latest` to the new one and begins to remove
+// others.
+void save_and_die(CheckpointStore& run, std::int64_t next) {
+  const pid_t child = fork();
+  if (child == 0) {
+    dies_at_removal = true;
+    save_step(run, next, {{"loss", 0.5}});
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "nothing was removed";
+}
+
+// The run's user goes back to step 1 from step 3, whose loss was the best.
+TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
+  const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
+  for (const int deaths : {1, 2}) {
+    fs::remove_all(directory);
+    CheckpointStore first = store({.keep_last = 3});
+    save_step(first, 1, {{"loss", 0.5}});
+    save_step(first, 2, {{"loss", 0.4}});
+    save_step(first, 3, {{"loss", 0.1}});
+    replace_link(directory / "latest", "step-00000001");
+    for (int death = 0; death < deaths; ++death) {
+      CheckpointStore killed = store(options);
+      ASSERT_TRUE(killed.resume());
+      save_and_die(killed, 4 + death);
+    }
+    const std::vector<std::string> names = names_in(directory);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "step-00000003"), 1) << "had not gone";
+    EXPECT_EQ(fs::read_symlink(directory / "latest"), checkpoint_name(3 + deaths));
+    CheckpointStore last = store(options);
+    EXPECT_EQ(last.resume(), directory / checkpoint_name(3 + deaths));
+    save_step(last, 10, {{"loss", 0.6}});
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000010")) << deaths;
+    EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001") << "the older of two";
+  }
+}
+
+// Earlier versions wrote none: what lies before it in the order is the run's.
+TEST_F(CheckpointStoreTest, GoesOnFromOnesWithoutAParent) {
+  CheckpointStore first = store({.keep_last = 3});
+  for (const std::int64_t step : {1, 2, 3}) {
+    save_step(first, step, {{"loss", static_cast<double>(step)}});
+    const fs::path file = directory / checkpoint_name(step) / kManifestFile;
+    CheckpointManifest manifest = read_manifest(file.parent_path());
+    EXPECT_EQ(manifest.parent, step - 1);
+    EXPECT_EQ(testing_support::read_text(file).find("parent") == std::string::npos, step == 1);
+    manifest.parent = 0;
+    std::ofstream(file) << serialize_manifest(manifest);
+  }
+  CheckpointStore second = store({.keep_last = 1, .save_top_k = 1});
+  EXPECT_EQ(second.resume(), directory / "step-00000003");
+  save_step(second, 4, {{"loss", 4}});
+  EXPECT_EQ(read_manifest(directory / "step-00000004").parent, 3);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000004"));
+}
+
+TEST_F(CheckpointStoreTest, RefusesAParentThatIsNotBefore) {
+  CheckpointManifest manifest{.sequence = 3, .parent = 3};
+  try {
+    parse_manifest(serialize_manifest(manifest), "m.json");
+    FAIL() << "nothing was thrown";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its parent is 3, expected one below its sequence 3"));
+  }
+}
+
+TEST_F(CheckpointStoreTest, RemovesWhatAKilledRunHasLeft) {
+  CheckpointStore first = store();
+  save_step(first, 1);
+  const fs::path unfinished = directory / ".tmp-step-00000002";
+  const fs::path removed = directory / ".tmp-removed-step-00000000";
+  for (const fs::path& left : {unfinished, removed}) {
+    fs::create_directory(left);
+    std::ofstream(left / kModelFile) << "half a checkpoint";
+  }
+  const testing_support::CapturedLog log;
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000001");
+  EXPECT_THAT(log.lines(), IsEmpty());
+  store();
+  EXPECT_FALSE(fs::exists(unfinished));
+  EXPECT_FALSE(fs::exists(removed));
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001"));
+}
+
+TEST_F(CheckpointStoreTest, RemovesADamagedOneOnceThereIsANewOne) {
+  CheckpointStore first = store();
+  for (const std::int64_t step : {1, 2}) save_step(first, step);
+  fs::resize_file(directory / "step-00000002" / kModelFile, 10);
+  const testing_support::CapturedLog log;
+  CheckpointStore second = store();
+  EXPECT_EQ(second.resume(), directory / "step-00000001");
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000002"));
+  save_step(second, 3);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003"));
+}
+
+// The run repeats the steps behind the checkpoint that it has fallen back to.
+TEST_F(CheckpointStoreTest, ReplacesADamagedOneOfTheSameStep) {
+  CheckpointStore first = store();
+  for (const std::int64_t step : {1, 2}) save_step(first, step);
+  fs::resize_file(directory / "step-00000002" / kModelFile, 10);
+  const testing_support::CapturedLog log;
+  CheckpointStore second = store();
+  EXPECT_EQ(second.resume(), directory / "step-00000001");
+  save_step(second, 2);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000002"));
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+}
+
+TEST_F(CheckpointStoreTest, KeepsALinkToTheWeights) {
+  const CheckpointOptions options = {.link = scratch / "checkpoint.safetensors"};
+  CheckpointStore first = store(options);
+  save_step(first, 1);
+  EXPECT_EQ(fs::read_symlink(options.link), "checkpoints/latest/model.safetensors");
+  EXPECT_EQ(testing_support::read_text(options.link), StepContent(1).model());
+  save_step(first, 2);
+  EXPECT_EQ(testing_support::read_text(options.link), StepContent(2).model());
+}
+
+// Folders in place of the links stand for a file system that has no links.
+TEST_F(CheckpointStoreTest, GoesOnWithoutLinks) {
+  fs::create_directories(directory / "latest/in the way");
+  CheckpointStore first = store({.save_top_k = 1});
+  const testing_support::CapturedLog log;
+  for (const std::int64_t step : {1, 2}) save_step(first, step, {{"loss", 0.5}});
+  EXPECT_THAT(log.lines(),
+              ElementsAre(HasSubstr("; the run goes on without links to its checkpoints")));
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+}
+
+TEST_F(CheckpointStoreTest, GoesOnFromTheFileOfAnEarlierVersion) {
+  const CheckpointOptions options = {.link = scratch / "checkpoint.safetensors"};
+  scratch.write("checkpoint.safetensors", "an old checkpoint");
+  CheckpointStore run = store(options);
+  EXPECT_EQ(run.resume(), options.link);
+  EXPECT_EQ(testing_support::read_text(options.link), "an old checkpoint")
+      << "until there is another";
+  save_step(run, 1);
+  EXPECT_EQ(testing_support::read_text(options.link), StepContent(1).model());
+  EXPECT_EQ(store(options).resume(), directory / "step-00000001");
+}
+
+TEST_F(CheckpointStoreTest, LeavesTheOthersWholeWhenItCannotWrite) {
+  CheckpointStore run = store({.keep_last = 1});
+  save_step(run, 1);
+  std::ofstream(directory / "step-00000002") << "in the way";
+  EXPECT_THAT(message_of_save(run, 2), HasSubstr("cannot write the checkpoint: cannot write "));
+  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
+  EXPECT_FALSE(fs::exists(directory / ".tmp-step-00000002"));
+  save_step(run, 3);
+  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 3));
+}
+
+int priority_of_this_thread() {
+  return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+}
+
+TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
+  const int before = priority_of_this_thread();
+  int in_thread = 0;
+  std::thread thread([&] {
+    CheckpointStore::give_way();
+    in_thread = priority_of_this_thread();
+  });
+  thread.join();
+  EXPECT_EQ(in_thread, std::max(before, 10));
+  EXPECT_EQ(priority_of_this_thread(), before);
+}
+
+// What comes to the disk is not what the checksum was made of.
+TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
+  CheckpointStore run = store({.keep_last = 1});
+  save_step(run, 1);
+  changes_bytes = true;
+  EXPECT_THAT(
+      message_of_save(run, 2),
+      AllOf(HasSubstr("cannot write the checkpoint " + (directory / "step-00000002").string()),
+            HasSubstr("what was read back differs from what was written"),
+            HasSubstr("model.safetensors is damaged: its checksum is ")));
+  EXPECT_FALSE(changes_bytes) << "a file was flushed";
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001"));
+  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
+}
+
+// An old link would lead the next run to an old checkpoint, and the newer one would go.
+TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
+  CheckpointStore run = store();
+  save_step(run, 1);
+  const testing_support::CapturedLog log;
+  refuses_links = true;
+  save_step(run, 2);
+  refuses_links = false;
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the run goes on without it until its next")));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(directory / "latest")));
+  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+  save_step(run, 3);
+  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
+}
+
+// The ways to write the link that a shell, a person or a program has.
+TEST_F(CheckpointStoreTest, GoesBackHoweverTheLinkIsWritten) {
+  const std::string targets[] = {"step-00000001/", "./step-00000001",
+                                 "../checkpoints/step-00000001",
+                                 (directory / "step-00000001").string()};
+  for (const std::string& target : targets) {
+    fs::remove_all(directory);
+    CheckpointStore first = store();
+    for (const std::int64_t step : {1, 2}) save_step(first, step);
+    replace_link(directory / "latest", target);
+    const testing_support::CapturedLog log;
+    CheckpointStore second = store();
+    EXPECT_EQ(second.resume(), directory / "step-00000001") << target;
+    EXPECT_THAT(log.lines(), IsEmpty());
+    save_step(second, 3);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003")) << target;
+    EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
+  }
+}
+
+TEST_F(CheckpointStoreTest, SaysWhenTheLinkLeadsToNoCheckpoint) {
+  CheckpointStore run = store();
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  fs::create_directory(scratch / "step-00000001");
+  for (const char* target : {"step-00000009", "../step-00000001"}) {
+    replace_link(directory / "latest", target);
+    const testing_support::CapturedLog log;
+    EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
+    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr(std::string(" leads to ") + target)));
+  }
+}
+
+TEST_F(CheckpointStoreTest, HasNoLinkToABestOneThatIsGone) {
+  CheckpointStore first = store({.save_top_k = 1});
+  save_step(first, 1, {{"loss", 0.5}});
+  EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001");
+  CheckpointStore second = store();
+  save_step(second, 2);
+  EXPECT_FALSE(fs::exists(fs::symlink_status(directory / "best")));
+}
+
+TEST_F(CheckpointStoreTest, LeavesFoldersOfOthersAlone) {
+  scratch.write("checkpoints/step-20240101/notes", "not of a run");
+  scratch.write("checkpoints/.tmp-upload/part", "not of a run");
+  CheckpointStore run = store({.keep_last = 1});
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-20240101"));
+  EXPECT_TRUE(fs::exists(directory / "step-20240101/notes"));
+  EXPECT_TRUE(fs::exists(directory / ".tmp-upload/part"));
+}
+
+// It may be whole, and newer than all others.
+TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
+  CheckpointStore first = store({.keep_last = 1});
+  save_step(first, 1);
+  CheckpointManifest manifest = read_manifest(directory / "step-00000001");
+  std::string newer = serialize_manifest(manifest);
+  newer.replace(newer.find("folder 1"), 8, "folder 2");
+  const fs::path unreadable = directory / "step-00000002" / kManifestFile;
+  struct Obstacle {
+    const char* message;
+    std::function<void()> make;
+  };
+  const Obstacle obstacles[] = {
+      {"not a plain file", [&] { fs::create_directories(unreadable); }},
+      {"which this version does not know", [&] {
+         const std::string body = newer.substr(0, newer.rfind(",\n  \"xxh3_64\"")) + "\n}\n";
+         const std::string sum = checksum_digits(checksum(testing_support::as_bytes(body)));
+         fs::create_directories(unreadable.parent_path());
+         std::ofstream(unreadable)
+             << body.substr(0, body.size() - 3) << ",\n  \"xxh3_64\": \"" << sum << "\"\n}\n";
+       }}};
+  for (const Obstacle& obstacle : obstacles) {
+    fs::remove_all(unreadable.parent_path());
+    obstacle.make();
+    replace_link(directory / "latest", unreadable.parent_path().filename());
+    try {
+      find_checkpoint(directory);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(obstacle.message), HasSubstr("may be whole")));
+    }
+    save_step(first, 3);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-00000003"));
+  }
+}
+
+// A run replaces the only checkpoint while somebody looks for it: here, as soon as a warning says
+// that the newest one is damaged.
+TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
+  CheckpointStore run = store();
+  for (const std::int64_t step : {1, 2}) save_step(run, step);
+  fs::resize_file(directory / "step-00000002" / kModelFile, 10);
+  int warnings = 0;
+  set_log_sink([&](LogLevel, const std::string&) {
+    if (++warnings > 1) return;
+    CheckpointStore other({.directory = directory, .keep_last = 1});
+    save_step(other, 3);
+  });
+  const FoundCheckpoint found = find_checkpoint(directory);
+  set_log_sink(nullptr);
+  EXPECT_EQ(found.folder, directory / "step-00000003");
+  EXPECT_THAT(found.damaged, IsEmpty());
+  EXPECT_EQ(warnings, 1);
+}
+
+}  // namespace
+}  // namespace lockstep

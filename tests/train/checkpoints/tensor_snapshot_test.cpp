@@ -1,0 +1,79 @@
+#include <lockstep/train/checkpoints/tensor_snapshot.h>
+
+#include <gtest/gtest.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+
+namespace lockstep {
+namespace {
+
+// Every kind of tensor that a training state may have.
+StateDict different_tensors(double factor) {
+  const torch::Tensor wide = torch::arange(3 * 4 * 5 * 6, torch::kFloat32).mul(factor);
+  return {{"rows", wide.view({3, 4, 30}).clone()},
+          {"channels_last", wide.view({3, 4, 5, 6}).contiguous(torch::MemoryFormat::ChannelsLast)},
+          {"with_holes", wide.view({12, 30}).slice(1, 0, 30, 7)},
+          {"transposed", wide.view({12, 30}).t()},
+          {"half", wide.to(torch::kHalf)},
+          {"count", torch::tensor(static_cast<std::int64_t>(7 * factor))},
+          {"flag", torch::tensor(true)},
+          {"nothing", torch::empty({0, 3})},
+          // More than a thread copies at least, so that several share it.
+          {"large", torch::arange(1'500'001, torch::kFloat64).mul(factor)}};
+}
+
+void expect_equal_copies(const StateDict& copies, const StateDict& originals) {
+  ASSERT_EQ(copies.size(), originals.size());
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const auto& [name, copy] = copies[i];
+    EXPECT_EQ(name, originals[i].first);
+    EXPECT_EQ(copy.scalar_type(), originals[i].second.scalar_type()) << name;
+    EXPECT_TRUE(copy.equal(originals[i].second)) << name;
+  }
+}
+
+TEST(TensorSnapshot, CopiesEveryKindOfTensor) {
+  TensorSnapshot snapshot;
+  const StateDict originals = different_tensors(1);
+  const StateDict copies = snapshot.take(originals);
+  expect_equal_copies(copies, originals);
+  EXPECT_EQ(copies[1].second.strides(), originals[1].second.strides());
+  EXPECT_TRUE(copies[2].second.is_contiguous());
+}
+
+TEST(TensorSnapshot, HoldsWhatTheTensorsWere) {
+  TensorSnapshot snapshot;
+  const StateDict originals = different_tensors(1);
+  const StateDict copies = snapshot.take(originals);
+  const StateDict before = different_tensors(1);
+  for (const auto& [name, tensor] : originals) tensor.zero_();
+  expect_equal_copies(copies, before);
+}
+
+TEST(TensorSnapshot, UsesItsMemoryAgain) {
+  TensorSnapshot snapshot;
+  const void* const first = snapshot.take(different_tensors(1)).front().second.const_data_ptr();
+  const StateDict originals = different_tensors(2);
+  const StateDict copies = snapshot.take(originals);
+  expect_equal_copies(copies, originals);
+  EXPECT_EQ(copies.front().second.const_data_ptr(), first);
+  // Fewer bytes need no other memory, more do.
+  const StateDict few = {originals[0]};
+  EXPECT_EQ(snapshot.take(few).front().second.const_data_ptr(), first);
+  const StateDict more = {{"more", torch::ones({2'000'000}, torch::kFloat64)}};
+  expect_equal_copies(snapshot.take(more), more);
+}
+
+TEST(TensorSnapshot, TakesTensorsOfAGpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
+  StateDict originals = different_tensors(1);
+  StateDict on_gpu;
+  for (const auto& [name, tensor] : originals) on_gpu.emplace_back(name, tensor.cuda());
+  on_gpu.emplace_back("here", torch::ones({5}));
+  originals.emplace_back("here", torch::ones({5}));
+  TensorSnapshot snapshot;
+  expect_equal_copies(snapshot.take(on_gpu), originals);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+// The average of the weights in runs of a Trainer; golden_training_test.cpp has its arithmetic.
+#include <lockstep/train/checkpoints/model_ema.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/staged_net.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing_support::TemporaryDirectory;
+
+TrainerOptions averaging(std::int64_t epochs, double decay = 0.8) {
+  TrainerOptions run = options(epochs);
+  run.ema_decay = decay;
+  return run;
+}
+
+Evaluation judge_alone(const StateDict& state) {
+  MnistNet net;
+  load_state_dict(*net, state);
+  net->eval();
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  const torch::NoGradGuard no_grad;
+  Metrics metrics;
+  const auto images = test_loader(group_of_one());
+  for (const Batch& batch : *images) task.evaluation_step(batch, metrics);
+  return metrics.mean();
+}
+
+TEST(TrainerEma, EvaluatesTheAverageAndTrainsAsWithoutIt) {
+  const Outcome plain = train(options(2));
+  const Outcome outcome = train(averaging(2));
+  expect_equal_bits(outcome.state, plain.state);
+  EXPECT_TRUE(plain.averaged.empty());
+  EXPECT_GT(distance(outcome.averaged, outcome.state), 1e-3);
+  EXPECT_NE(outcome.report.test->loss, plain.report.test->loss);
+  EXPECT_NEAR(outcome.report.test->loss, judge_alone(outcome.averaged).loss, 1e-6);
+}
+
+TEST(TrainerEma, OfDecayOneKeepsTheFirstStep) {
+  TrainerOptions first = options(1);
+  first.max_steps = 1;
+  expect_equal_bits(train(averaging(1, 1.0)).averaged, train(first).state);
+}
+
+TEST(TrainerEma, IsTheSameWithEveryStrategyThatHasTheWholeModel) {
+  const TrainerOptions run = averaging(2);
+  const Outcome single = train(run, group_of_one(), /*dropout=*/false);
+  const auto expect_like_single = [&](const Outcome& outcome, const std::string& name) {
+    expect_close(outcome.averaged, single.averaged);
+    EXPECT_NEAR(outcome.report.test->loss, judge_alone(outcome.averaged).loss, 1e-5) << name;
+    EXPECT_GT(distance(outcome.averaged, outcome.state), 1e-3) << name;
+  };
+  const Outcome ddp = train_ranks(2, "shm", "ddp", run);
+  expect_like_single(ddp, "ddp");
+  // With shared memory the ranks have one copy of the parameters.
+  for (const char* backend : {"shm", "gloo"}) {
+    const Outcome zero = train_ranks(2, backend, "zero1", run);
+    expect_equal_bits(zero.averaged, ddp.averaged);
+    expect_equal_bits(zero.state, ddp.state);
+    EXPECT_EQ(zero.report.test->loss, ddp.report.test->loss) << backend;
+  }
+  const torch::Device cpu = torch::kCPU;
+  expect_like_single(train(run, group_of_one(), false, "dp", kGlobalBatch, {.devices = {cpu, cpu}}),
+                     "dp");
+}
+
+TEST(TrainerEma, WorksWithAPipelineOfThreads) {
+  const StagedRun pipeline{.strategy = "pipeline", .options = {.stages = 2, .micro_batches = 2}};
+  const TrainerOptions run = averaging(2);
+  const RunReport staged = train_staged(run, group_of_one(), pipeline);
+  const RunReport single = train_staged(run, group_of_one(), {});
+  EXPECT_NEAR(staged.test->loss, single.test->loss, 1e-5);
+  EXPECT_GT(std::abs(train_staged(options(2), group_of_one(), {}).test->loss - single.test->loss),
+            1e-4);
+}
+
+TEST(TrainerEma, IsRefusedWhereNoRankHasTheWholeModel) {
+  const auto errors = testing_support::run_group(2, "shm", [](ProcessGroup group) {
+    at::set_num_threads(1);
+    train_staged(averaging(1), group,
+                 {.strategy = "pipeline", .options = {.stages = 2, .micro_batches = 2}});
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(error, ::testing::StartsWith("Trainer: ema_decay averages the whole model on each "
+                                             "rank, but strategy pipeline divides it"));
+  }
+}
+
+TEST(TrainerEma, GoesOnExactly) {
+  const auto expect_exact = [](const char* name, const auto& train_it) {
+    const TemporaryDirectory directory;
+    TrainerOptions run = averaging(2);
+    const Outcome whole = train_it(run);
+    run.checkpoints.directory = directory / "checkpoints";
+    run.max_steps = 8;
+    train_it(run);
+    run.max_steps.reset();
+    run.resume = true;
+    const Outcome resumed = train_it(run);
+    SCOPED_TRACE(name);
+    expect_equal_bits(resumed.averaged, whole.averaged);
+    expect_equal_bits(resumed.state, whole.state);
+    EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
+  };
+  expect_exact("single", [](const TrainerOptions& run) { return train(run); });
+  expect_exact("zero1", [](const TrainerOptions& run) {
+    return train_ranks(2, "shm", "zero1", run);
+  });
+}
+
+TEST(TrainerEma, BeginsWhereACheckpointHasNone) {
+  const TemporaryDirectory directory;
+  TrainerOptions first = options(2);
+  first.checkpoints.directory = directory / "checkpoints";
+  first.max_steps = 6;
+  train(first);
+  TrainerOptions second = averaging(2, 1.0);  // keeps the first step that it sees
+  second.checkpoints.directory = first.checkpoints.directory;
+  second.resume = true;
+  const StateDict averaged = train(second).averaged;
+  TrainerOptions seventh = options(2);
+  seventh.max_steps = 7;
+  expect_equal_bits(averaged, train(seventh).state);
+  // And the other way round.
+  TrainerOptions third = options(3);
+  third.checkpoints.directory = first.checkpoints.directory;
+  third.resume = true;
+  EXPECT_TRUE(train(third).averaged.empty());
+}
+
+TEST(TrainerEma, RefusesADecayThatIsNone) {
+  for (const double decay : {-0.1, 1.1}) {
+    EXPECT_THROW(Trainer({.ema_decay = decay}, make_strategy("single", group_of_one())),
+                 ConfigError);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

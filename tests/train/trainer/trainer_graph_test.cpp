@@ -1,0 +1,286 @@
+// Runs with cuda_graph, whose graph is a stand-in on the CPU: warm-up, capture, replays, and what is
+// refused.
+#include <lockstep/train/trainer.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/captured_step.h>
+#include <lockstep/train/step_graph.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/recorded_graph.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::message_of;
+using testing_support::RecordedGraph;
+using testing_support::TemporaryDirectory;
+
+// `events` must outlive the run.
+TrainerOptions with_graph(TrainerOptions run, std::string& events) {
+  run.cuda_graph = true;
+  run.make_step_graph = [&events](torch::Device, const ProcessGroup&) {
+    return std::make_unique<RecordedGraph>(&events);
+  };
+  return run;
+}
+
+// In a group of one. With ddp the parameters are flat, which a graph's stand-in can update, and the
+// net computes with LibTorch's operations alone: our own kernels it does not see.
+Outcome train_ddp(const TrainerOptions& run) {
+  torch::manual_seed(11);
+  const MnistNet net(MnistNetOptions{.fused_kernels = false});
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group_of_one());
+  Trainer trainer(run, make_strategy("ddp", group_of_one()));
+  Outcome outcome{trainer.fit(task, loader, [] { return test_loader(group_of_one()); }), {}, {}};
+  for (const auto& [name, tensor] : state_dict(*net)) {
+    outcome.state.emplace_back(name, tensor.clone());
+  }
+  outcome.averaged = trainer.averaged_state();
+  return outcome;
+}
+
+void expect_equal_runs(const Outcome& a, const Outcome& b) {
+  expect_equal_bits(a.state, b.state);
+  expect_equal_bits(a.averaged, b.averaged);
+  ASSERT_EQ(a.report.epochs.size(), b.report.epochs.size());
+  for (std::size_t e = 0; e < a.report.epochs.size(); ++e) {
+    EXPECT_EQ(a.report.epochs[e].train_loss, b.report.epochs[e].train_loss) << "epoch " << e;
+    EXPECT_EQ(a.report.epochs[e].test->loss, b.report.epochs[e].test->loss) << "epoch " << e;
+  }
+}
+
+// Five steps of an epoch have a full batch, the sixth one has not.
+TEST(TrainerGraph, WarmsUpCapturesOnceAndReplaysFullSteps) {
+  std::string events;
+  CountingListener listener;
+  TrainerOptions run = with_graph(options(3), events);
+  run.listeners = {&listener};
+  const Outcome outcome = train_ddp(run);
+  EXPECT_EQ(events, "wwwcrr" "rrrrr" "rrrrr");
+  EXPECT_EQ(listener.events, "bsssssse" "sssssse" "sssssse" "E");
+  const PhaseSeconds& phases = outcome.report.epochs[1].phases;
+  EXPECT_GT(phases.forward, 0) << "of the last step, which was not replayed";
+  EXPECT_EQ(outcome.report.epochs[1].steps, 6);
+}
+
+// The learning rate moves with each step, dropout draws anew, and the steps are counted by Adam.
+TEST(TrainerGraph, GivesTheBitsOfARunWithout) {
+  struct Case {
+    const char* name;
+    OptimizerOptions optimizer;
+    std::int64_t accumulate = 1;
+    std::optional<double> clip_norm{};
+    std::optional<double> ema_decay{};
+    const char* events;
+    Precision precision = Precision::k32;
+  };
+  const Case cases[] = {
+      {"sgd", SgdOptions{.lr = 0.05, .momentum = 0.9}, 1, {}, {}, "wwwcrr" "rrrrr" "rrrrr"},
+      {"adamw", AdamWOptions{.lr = 1e-3}, 1, 0.5, 0.9, "wwwcrr" "rrrrr" "rrrrr"},
+      // Two full steps an epoch, and one whose second batch is smaller.
+      {"accumulated", AdamOptions{.lr = 1e-3}, 2, 1e6, {}, "ww" "wcr" "rr"},
+      {"bf16", SgdOptions{.lr = 0.05}, 1, {}, {}, "wwwcrr" "rrrrr" "rrrrr", Precision::kBf16},
+      // With a scale of the loss that is too large for the first steps, which are skipped.
+      {"fp16", AdamOptions{.lr = 1e-3}, 1, {}, {}, "wwwcrr" "rrrrr" "rrrrr", Precision::kFp16},
+  };
+  for (const Case& each : cases) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, each.name);
+    TrainerOptions run = options(3);
+    run.optimizer = each.optimizer;
+    run.accumulate_grad_batches = each.accumulate;
+    run.gradient_clip_norm = each.clip_norm;
+    run.ema_decay = each.ema_decay;
+    run.precision = each.precision;
+    run.grad_scaler.init_scale = 0x1p40;
+    std::string events;
+    const Outcome graph = train_ddp(with_graph(run, events));
+    EXPECT_EQ(events, each.events);
+    expect_equal_runs(train_ddp(run), graph);
+  }
+}
+
+TEST(TrainerGraph, EvaluatesWithinAnEpochAndWatchesGradients) {
+  TrainerOptions run = options(2);
+  run.val_check_interval = 2;
+  run.gradient_clip_value = 0.01;
+  run.schedule = {.kind = ScheduleKind::kOneCycle};
+  std::string events;
+  expect_equal_runs(train_ddp(run), train_ddp(with_graph(run, events)));
+  EXPECT_EQ(events, "wwwcrr" "rrrrr");
+}
+
+// The counts of steps, which were on the device, are in the checkpoint, and the graph is made anew.
+TEST(TrainerGraph, ARunGoesOnFromItsCheckpoint) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.optimizer = AdamOptions{.lr = 1e-3};
+  const Outcome whole = train_ddp(run);
+  std::string events;
+  TrainerOptions stopped = with_graph(run, events);
+  stopped.checkpoints.directory = directory.path();
+  stopped.max_steps = 5;
+  train_ddp(stopped);
+  TrainerOptions resumed = with_graph(run, events);
+  resumed.checkpoints.directory = directory.path();
+  resumed.resume = true;
+  expect_equal_bits(whole.state, train_ddp(resumed).state);
+  EXPECT_EQ(events, "wwwcrr" "wwwcrr");
+}
+
+// --- What is refused
+
+std::string refusal(TrainerOptions run, const std::string& strategy,
+                    const StrategyOptions& strategy_options = {}) {
+  run.cuda_graph = true;
+  return message_of<ConfigError>([&] {
+    train(run, group_of_one(), /*dropout=*/true, strategy, kGlobalBatch, strategy_options);
+  });
+}
+
+TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
+  EXPECT_THAT(refusal(options(1), "single"),
+              HasSubstr("Trainer: cuda_graph needs a GPU, and this run is on cpu; leave out "
+                        "--cuda-graph, or give --accelerator cuda"));
+  TrainerOptions anomaly = options(1);
+  anomaly.detect_anomaly = true;
+  EXPECT_THAT(refusal(anomaly, "single"),
+              HasSubstr("cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
+                        "does not check values for NaN; leave one of them out"));
+  TrainerOptions cycle = options(1);
+  cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
+  EXPECT_THAT(refusal(cycle, "single"), HasSubstr("cuda_graph and cycle_momentum exclude"));
+  StrategyOptions two;
+  two.devices = {torch::kCPU, torch::kCPU};
+  EXPECT_THAT(refusal(options(1), "dp", two),
+              HasSubstr("Trainer: cuda_graph: strategy dp computes with several devices, threads or "
+                        "stages; use --strategy ddp or single"));
+  EXPECT_THAT(refusal(options(1), "zero1"),
+              HasSubstr("Trainer: cuda_graph: strategy zero1 counts its optimizer's steps"));
+}
+
+TEST(TrainerGraph, RefusesGroupsThatTheHostMoves) {
+  const auto refusals = [](const std::string& backend) {
+    return testing_support::run_group(2, backend, [](const ProcessGroup& group) {
+      make_step_graph(torch::Device(torch::kCUDA, 0), group);
+    });
+  };
+  for (const std::string backend : {"shm", "gloo"}) {
+    EXPECT_THAT(refusals(backend),
+                testing::Each(HasSubstr("Trainer: cuda_graph cannot communicate over " + backend +
+                                        ", whose operations the host moves; use NCCL, with a GPU for "
+                                        "each rank")));
+  }
+}
+
+TEST(TrainerGraph, ABuildWithoutCudaSaysSo) {
+  if (at::hasCUDA()) GTEST_SKIP() << "this LibTorch has CUDA";
+  EXPECT_THAT(message_of<ConfigError>([] {
+                make_step_graph(torch::Device(torch::kCUDA, 0), group_of_one());
+              }),
+              HasSubstr("cuda_graph needs the CUDA build of LibTorch"));
+}
+
+struct ReadingTask final : ClassificationTask {
+  using ClassificationTask::ClassificationTask;
+  torch::Tensor training_step(const Batch& batch) override {
+    const torch::Tensor loss = ClassificationTask::training_step(batch);
+    if (loss.item<float>() > 1e6) throw Error("diverged");
+    return loss;
+  }
+};
+
+TEST(TrainerGraph, ATaskThatReadsOnTheHostIsNamed) {
+  std::string events;
+  ReadingTask task(MnistNet(MnistNetOptions{.fused_kernels = false}),
+                   ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group_of_one());
+  Trainer trainer(with_graph(options(1), events), make_strategy("ddp", group_of_one()));
+  EXPECT_THAT(message_of<ConfigError>([&] { trainer.fit(task, loader); }),
+              HasSubstr("Trainer: cuda_graph: the step cannot be recorded: operation not permitted "
+                        "when stream is capturing: aten::item"));
+  EXPECT_EQ(events, "wwwc");
+}
+
+TEST(TrainerGraph, AdviceFitsWhyAStepCannotBeRecorded) {
+  const auto refusal_of = [](auto fail) {
+    std::string events;
+    std::int64_t steps = 0;
+    CapturedStep step(std::make_unique<RecordedGraph>(&events), 1, 4, torch::kCPU,
+                      [&](const std::vector<Batch>&) {
+                        if (++steps > CapturedStep::kWarmUpSteps) fail();
+                        return std::vector<torch::Tensor>();
+                      });
+    return message_of<ConfigError>([&] {
+      for (std::int64_t i = 0; i <= CapturedStep::kWarmUpSteps; ++i) step.run();
+    });
+  };
+  const std::string memory = refusal_of([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory"); });
+  EXPECT_THAT(memory, testing::EndsWith("too little memory for recording the step: out of memory; use "
+                                        "smaller batches, or leave out --cuda-graph"));
+  const std::string other = refusal_of([] { TORCH_CHECK(false, "shapes differ"); });
+  EXPECT_THAT(other, testing::EndsWith("cannot be recorded: shapes differ; leave out --cuda-graph to see "
+                                       "whether the step runs without it"));
+  EXPECT_THAT(refusal_of([] { TORCH_CHECK(false, "not permitted when stream is capturing"); }),
+              testing::EndsWith("as item() does, or leave out --cuda-graph"));
+}
+
+// --- Batches
+
+Batch batch_of(std::int64_t size, at::IntArrayRef image, torch::ScalarType type = torch::kFloat32) {
+  std::vector<std::int64_t> shape = {size};
+  shape.insert(shape.end(), image.begin(), image.end());
+  return {.images = torch::rand(shape).to(type),
+          .labels = torch::randint(10, {size}, torch::kInt64),
+          .size = size};
+}
+
+TEST(CapturedStep, CopiesBatchesToOnePlace) {
+  std::string events;
+  std::vector<const void*> places;
+  std::vector<torch::Tensor> seen;
+  CapturedStep step(std::make_unique<RecordedGraph>(&events), /*parts=*/1, /*batch_size=*/4,
+                    torch::kCPU, [&](const std::vector<Batch>& batches) {
+                      places.push_back(batches[0].images.data_ptr());
+                      return std::vector<torch::Tensor>{batches[0].images.sum()};
+                    });
+  for (int i = 0; i < 7; ++i) {
+    const Batch batch = batch_of(4, {1, 2, 2});
+    ASSERT_TRUE(step.takes(batch));
+    step.load(0, batch);
+    EXPECT_TRUE(step.run().at(0).equal(batch.images.sum())) << i;
+  }
+  EXPECT_EQ(events, "wwwcrrrr");
+  EXPECT_EQ(places.size(), 4U) << "replays call nothing";
+  EXPECT_THAT(places, testing::Each(places[0]));
+}
+
+TEST(CapturedStep, LeavesOutSmallBatchesAndRefusesOtherShapes) {
+  std::string events;
+  CapturedStep step(std::make_unique<RecordedGraph>(&events), 1, 4, torch::kCPU,
+                    [](const std::vector<Batch>&) { return std::vector<torch::Tensor>(); });
+  EXPECT_FALSE(step.takes(batch_of(3, {1, 2, 2})));
+  step.load(0, batch_of(4, {1, 2, 2}));
+  EXPECT_TRUE(step.takes(batch_of(4, {1, 2, 2})));
+  EXPECT_FALSE(step.takes(batch_of(1, {1, 2, 2})));
+  EXPECT_THAT(message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 3, 2})); }),
+              HasSubstr("Trainer: cuda_graph needs full batches of one shape and type, but the "
+                        "images of a batch are Float [4, 1, 3, 2], and those before were Float "
+                        "[4, 1, 2, 2]; leave out --cuda-graph"));
+  EXPECT_THAT(message_of<ConfigError>([&] { step.takes(batch_of(4, {1, 2, 2}, torch::kDouble)); }),
+              HasSubstr("images of a batch are Double"));
+}
+
+}  // namespace
+}  // namespace lockstep

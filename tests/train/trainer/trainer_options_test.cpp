@@ -1,0 +1,356 @@
+// The Trainer's options for trials, limits and evaluations.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include <ATen/Context.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
+#include <lockstep/train/checkpoints/model_ema.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::message_of;
+using testing_support::TemporaryDirectory;
+
+// What happens in a run, as the letters of CountingListener.
+std::string events_of(TrainerOptions run) {
+  CountingListener listener;
+  run.listeners = {&listener};
+  train(run);
+  return listener.events;
+}
+
+// Ended after `steps` and gone on with, a run is as one that was not ended.
+void expect_to_resume_exactly(TrainerOptions run, std::int64_t steps) {
+  const TemporaryDirectory directory;
+  const StateDict whole = train(run).state;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = steps;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  expect_equal_bits(train(run).state, whole);
+}
+
+// A task that can be watched, and spoiled.
+class SpiedTask : public Task {
+ public:
+  torch::nn::Module& module() override { return task_.module(); }
+  torch::Tensor training_step(const Batch& batch) override {
+    const torch::Tensor loss = task_.training_step(batch);
+    return in_training ? in_training(batch, loss) : loss;
+  }
+  void evaluation_step(const Batch& batch, Metrics& metrics) override {
+    ++evaluated;
+    if (in_evaluation) in_evaluation();
+    task_.evaluation_step(batch, metrics);
+  }
+
+  std::function<torch::Tensor(const Batch&, const torch::Tensor& loss)> in_training;
+  std::function<void()> in_evaluation;
+  int evaluated = 0;
+
+ private:
+  ClassificationTask task_{MnistNet(), ClassificationLoss::kNegativeLogLikelihood};
+};
+
+RunReport fit_spied(const TrainerOptions& run, SpiedTask& task) {
+  Loader loader = train_loader(group_of_one());
+  return Trainer(run, make_strategy("single", group_of_one()))
+      .fit(task, loader, [] { return test_loader(group_of_one()); });
+}
+
+TEST(TrainerLimits, EndAnEpochAfterSoManyBatches) {
+  TrainerOptions run = options(2);
+  run.limit_train_batches = 4;
+  EXPECT_EQ(events_of(run), "bssssesssseE");
+  const RunReport report = train(run).report;
+  EXPECT_EQ(report.info.steps_per_epoch, 4);
+  EXPECT_NEAR(report.epochs[1].images_per_second * report.epochs[1].seconds, 80, 1e-6);
+  for (const std::int64_t steps : {3, 4, 6}) expect_to_resume_exactly(run, steps);
+  run.limit_train_batches = 3;
+  run.accumulate_grad_batches = 2;
+  EXPECT_EQ(events_of(run), "bssesseE") << "a step of two batches, and one of what is left";
+  expect_to_resume_exactly(run, 3);
+  run.limit_train_batches = 100;
+  EXPECT_EQ(events_of(run), "bssse" "ssseE") << "more than there are";
+}
+
+TEST(TrainerLimits, EvaluateEveryNthEpochAndTheLast) {
+  TrainerOptions run = options(3);
+  run.check_val_every_n_epoch = 2;
+  const RunReport report = train(run).report;
+  EXPECT_FALSE(report.epochs[0].test);
+  EXPECT_TRUE(report.epochs[1].test);
+  EXPECT_TRUE(report.epochs[2].test);
+  EXPECT_TRUE(report.test);
+}
+
+TEST(TrainerLimits, EvaluateWithinEpochsWithoutAChangeOfTraining) {
+  const StateDict plain = train(options(2)).state;
+  CountingListener listener;
+  TrainerOptions run = options(2);
+  run.val_check_interval = 2;
+  run.listeners = {&listener};
+  expect_equal_bits(train(run).state, plain);
+  EXPECT_EQ(listener.events, "bssvssvsse" "ssvssvsseE");
+  ASSERT_EQ(listener.evaluations.size(), 4U);
+  EXPECT_EQ(listener.evaluations[3].epoch, 2);
+  EXPECT_EQ(listener.evaluations[3].step, 4);
+  EXPECT_EQ(listener.evaluations[3].steps_per_epoch, 6);
+  EXPECT_EQ(listener.evaluations[3].test.samples, 33);
+  run.listeners.clear();
+  run.check_val_every_n_epoch = 2;
+  EXPECT_EQ(events_of(run), "bsssssse" "ssvssvsseE");
+  run.check_val_every_n_epoch = 1;
+  run.val_check_interval = 3;
+  run.accumulate_grad_batches = 2;
+  EXPECT_EQ(events_of(run), "bssvse" "ssvseE") << "with the step that reaches three batches";
+  run.limit_train_batches = 2;
+  EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
+            "Trainer: val_check_interval is 3 batches, more than the 2 that each rank has in an "
+            "epoch; use at most 2, or check_val_every_n_epoch");
+  run.fast_dev_run = 1;
+  EXPECT_EQ(events_of(run), "bseE") << "a trial has no such evaluations";
+}
+
+TEST(TrainerTiming, CountsEvaluationsAsNoTimeOfTraining) {
+  SpiedTask task;
+  task.in_evaluation = [] { std::this_thread::sleep_for(std::chrono::milliseconds(40)); };
+  TrainerOptions run = options(1);
+  run.val_check_interval = 1;
+  run.limit_val_batches = 1;
+  const RunReport report = fit_spied(run, task);
+  EXPECT_EQ(task.evaluated, 6);
+  EXPECT_LT(report.epochs[0].seconds, report.seconds_total - 6 * 0.040);
+}
+
+TEST(TrainerLimits, TellListenersOfEveryNthStepAndTheLast) {
+  TrainerOptions run = options(2);
+  run.log_every_n_steps = 4;
+  EXPECT_EQ(events_of(run), "bssesseE");
+  run.max_steps = 7;
+  EXPECT_EQ(events_of(run), "bsseseE");
+}
+
+TEST(TrainerClipping, ClampsEachElement) {
+  TrainerOptions run = options(1);
+  run.optimizer = SgdOptions{.lr = 1};
+  run.schedule = {};
+  run.gradient_clip_value = 0.002;
+  run.max_steps = 1;
+  run.limit_val_batches = 0;
+  const StateDict before = initial_state();
+  const auto largest_change = [&](const StateDict& after) {
+    double largest = 0;
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      largest = std::max(largest, (after[i].second - before[i].second).abs().max().item<double>());
+    }
+    return largest;
+  };
+  EXPECT_NEAR(largest_change(train(run, group_of_one(), false).state), 0.002, 1e-6);
+  run.max_steps = 3;
+  const StateDict ddp = train_ranks(2, "shm", "ddp", run).state;
+  for (const char* backend : {"shm", "gloo"}) {
+    expect_equal_bits(train_ranks(2, backend, "zero1", run).state, ddp);
+  }
+  EXPECT_LE(largest_change(ddp), 3 * 0.002 + 1e-6);
+}
+
+TEST(TrainerMaxTime, EndsAllRanksTogetherByTheClockOfRankZero) {
+  std::vector<RunReport> reports(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    TrainerOptions run = options(1000);
+    run.max_time_seconds = group.rank() == 0 ? 1e-9 : 1e9;
+    reports[static_cast<std::size_t>(group.rank())] = train(run, group, false).report;
+  });
+  ASSERT_EQ(errors, testing_support::no_errors(2));
+  for (const RunReport& report : reports) {
+    EXPECT_EQ(report.epochs.size(), 1U);
+    EXPECT_TRUE(report.test);
+  }
+  EXPECT_EQ(reports[0].stop_reason, "the time limit of 1e-09 s has passed");
+}
+
+TEST(TrainerMaxTime, LeavesTheFirstEpochsAlone) {
+  TrainerOptions run = options(5);
+  run.max_time_seconds = 1e-9;
+  EXPECT_EQ(events_of(run), "bseE");
+  run.min_epochs = 2;
+  EXPECT_EQ(events_of(run), "bsssssse" "sssssseE");
+}
+
+TEST(TrainerTrials, FindABrokenEvaluationBeforeTraining) {
+  SpiedTask broken;
+  broken.in_evaluation = [] { throw Error("broken"); };
+  CountingListener listener;
+  TrainerOptions run = options(1);
+  run.listeners = {&listener};
+  run.num_sanity_val_steps = 2;
+  EXPECT_THROW(fit_spied(run, broken), Error);
+  EXPECT_EQ(listener.events, "b");
+  SpiedTask sound;
+  fit_spied(run, sound);
+  EXPECT_EQ(sound.evaluated, 2 + 5);
+  TrainerOptions plain = options(1);
+  expect_equal_bits(train(run).state, train(plain).state);
+}
+
+TEST(TrainerTrials, TryTheProgramOut) {
+  const TemporaryDirectory directory;
+  CountingListener listener;
+  TrainerOptions run = options(5);
+  run.fast_dev_run = 2;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.early_stopping = EarlyStoppingOptions{};
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  EXPECT_EQ(listener.events, "bsseE");
+  EXPECT_EQ(report.test->samples, 16);
+  EXPECT_FALSE(std::filesystem::exists(run.checkpoints.directory));
+  run.resume = true;
+  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("fast_dev_run"));
+}
+
+TEST(TrainerTrials, LearnAFewBatchesByHeart) {
+  SpiedTask task;
+  std::vector<torch::Tensor> images;
+  task.in_training = [&](const Batch& batch, const torch::Tensor& loss) {
+    images.push_back(batch.images.clone());
+    return loss;
+  };
+  TrainerOptions run = options(3);
+  run.overfit_batches = 2;
+  const RunReport report = fit_spied(run, task);
+  ASSERT_EQ(images.size(), 6U);
+  for (std::size_t i = 2; i < 6; ++i) EXPECT_TRUE(images[i].equal(images[i % 2])) << i;
+  EXPECT_FALSE(images[0].equal(images[1]));
+  EXPECT_EQ(report.test->samples, 16);
+  expect_to_resume_exactly(run, 3);
+}
+
+TEST(TrainerModes, NameTheOperationThatMakesNoNumber) {
+  SpiedTask task;
+  // The slope of the root at zero is infinite, and zero times that is no number.
+  task.in_training = [&](const Batch&, const torch::Tensor& loss) {
+    return loss + (loss - loss).sqrt() * 0;
+  };
+  TrainerOptions run = options(1);
+  run.max_steps = 1;
+  fit_spied(run, task);
+  run.detect_anomaly = true;
+  const std::string message = message_of<std::exception>([&] { fit_spied(run, task); });
+  EXPECT_THAT(message, HasSubstr("Sqrt"));
+  EXPECT_THAT(message, HasSubstr("nan"));
+  EXPECT_FALSE(torch::autograd::AnomalyMode::is_enabled()) << "the mode ends with the run";
+}
+
+TEST(TrainerModes, AskForDeterministicOperations) {
+  std::vector<bool> seen;
+  SpiedTask task;
+  task.in_training = [&](const Batch&, const torch::Tensor& loss) {
+    seen.push_back(at::globalContext().deterministicAlgorithms());
+    return loss;
+  };
+  TrainerOptions run = options(1);
+  run.max_steps = 1;
+  fit_spied(run, task);
+  run.deterministic = true;
+  fit_spied(run, task);
+  EXPECT_EQ(seen, (std::vector<bool>{false, true}));
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+}
+
+TEST(TrainerModes, MatricesAndConvolutionsFollowTheOptions) {
+  std::vector<at::Float32MatmulPrecision> precisions;
+  std::vector<bool> benchmarks;
+  SpiedTask task;
+  task.in_training = [&](const Batch&, const torch::Tensor& loss) {
+    precisions.push_back(at::globalContext().float32MatmulPrecision());
+    benchmarks.push_back(at::globalContext().benchmarkCuDNN());
+    return loss;
+  };
+  TrainerOptions run = options(1);
+  run.max_steps = 1;
+  fit_spied(run, task);
+  run.matmul_precision = MatmulPrecision::kHigh;
+  run.cudnn_benchmark = true;
+  fit_spied(run, task);
+  EXPECT_THAT(precisions, testing::ElementsAre(at::Float32MatmulPrecision::HIGHEST,
+                                               at::Float32MatmulPrecision::HIGH));
+  EXPECT_EQ(benchmarks, (std::vector<bool>{false, true}));
+  EXPECT_EQ(at::globalContext().float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
+  EXPECT_FALSE(at::globalContext().benchmarkCuDNN());
+  run.deterministic = true;
+  EXPECT_THAT(message_of<ConfigError>([&] { fit_spied(run, task); }),
+              HasSubstr("Trainer: cudnn_benchmark and deterministic exclude each other"));
+}
+
+TEST(TrainerModes, NameThePrecisionsOfMatrices) {
+  for (const std::string& name : matmul_precision_names()) {
+    EXPECT_EQ(to_string(parse_matmul_precision(name)), name);
+  }
+  EXPECT_THAT(message_of<ConfigError>([] { parse_matmul_precision("tf32"); }),
+              HasSubstr("matmul_precision must be"));
+}
+
+TEST(TrainerLimits, AreChecked) {
+  const auto refusal = [](const TrainerOptions& o) {
+    return message_of<ConfigError>([&] { Trainer(o, make_strategy("single", group_of_one())); });
+  };
+  const std::pair<TrainerOptions, const char*> cases[] = {
+      {{.min_epochs = 2}, "min_epochs"},
+      {{.max_time_seconds = 0}, "max_time_seconds"},
+      {{.early_stopping = EarlyStoppingOptions{.patience = 0}}, "patience"},
+      {{.fast_dev_run = -1}, "fast_dev_run"},
+      {{.limit_train_batches = 0}, "limit_train_batches"},
+      {{.overfit_batches = -1}, "overfit_batches"},
+      {{.check_val_every_n_epoch = 0}, "check_val_every_n_epoch"},
+      {{.val_check_interval = 0}, "val_check_interval"},
+      {{.num_sanity_val_steps = -1}, "num_sanity_val_steps"},
+      {{.gradient_clip_value = 0}, "gradient_clip_value"},
+      {{.log_every_n_steps = 0}, "log_every_n_steps"},
+  };
+  for (const auto& [wrong, name] : cases) {
+    EXPECT_THAT(refusal(wrong), testing::StartsWith(std::string(name) == "patience"
+                                                        ? "early stopping: patience"
+                                                        : std::string("Trainer: ") + name));
+  }
+}
+
+TEST(TrainerLimits, BelongToTheIdentityOfARun) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.limit_train_batches = 2;
+  run.gradient_clip_value = 0.5;
+  run.ema_decay = 0.75;
+  train(run);
+  MnistNet net;
+  ModelEma ema(*net, 0.75);
+  NamedTensors training = Optimizer(*net, run.optimizer).state();
+  for (const auto& entry : ema.state()) training.push_back(entry);
+  const auto settings = load_checkpoint(run.checkpoints.directory, *net, training, "digits").settings;
+  EXPECT_EQ(settings.at("limit_train_batches"), "2");
+  EXPECT_EQ(settings.at("gradient_clip_value"), "0.5");
+  EXPECT_EQ(settings.at("ema_decay"), "0.75");
+  EXPECT_EQ(settings.at("ema_updates"), "2");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+// What follows from an evaluation: a lower learning rate, or the end of the run.
+#include <lockstep/train/task/plateau.h>
+
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::message_of;
+using testing_support::TemporaryDirectory;
+
+// A run whose evaluations are all equal, because nothing is learnt.
+TrainerOptions standing_still(std::int64_t epochs) {
+  TrainerOptions run = options(epochs);
+  run.optimizer = SgdOptions{.lr = 0};
+  run.limit_train_batches = 1;
+  return run;
+}
+
+TEST(EarlyStopping, CountsEvaluationsWithoutImprovement) {
+  struct Case {
+    const char* name;
+    EarlyStoppingOptions options;
+    std::vector<double> values;
+    std::size_t stops_after;  // 0: does not stop
+  };
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  const Case cases[] = {
+      {"falls", {.patience = 2}, {3, 2, 1, 0}, 0},
+      {"rises", {.patience = 2}, {3, 4, 5, 6}, 3},
+      {"recovers", {.patience = 2}, {3, 4, 2, 3, 1}, 0},
+      {"equal is no improvement", {.patience = 1}, {3, 3}, 2},
+      {"too little", {.patience = 2, .min_delta = 0.5}, {3, 2.6, 2.51}, 3},
+      {"enough in all", {.patience = 2, .min_delta = 0.5}, {3, 2.6, 2.4}, 0},
+      {"an accuracy", {.mode = MetricGoal::kMax, .patience = 2}, {0.1, 0.2, 0.15, 0.2}, 4},
+      {"no number", {.patience = 5}, {3, nan}, 2},
+      {"no number is only bad", {.patience = 2, .check_finite = false}, {3, nan, nan}, 3},
+      {"infinite", {.patience = 5}, {infinity}, 1},
+  };
+  for (const Case& c : cases) {
+    validate(c.options);
+    EarlyStopping stopping(c.options);
+    std::size_t stopped_after = 0;
+    for (std::size_t i = 0; i < c.values.size() && stopped_after == 0; ++i) {
+      // Resumed after each value it goes on exactly.
+      EarlyStopping resumed(c.options);
+      resumed.restore(stopping.state());
+      resumed.step(c.values[i]);
+      stopping = resumed;
+      if (stopping.stopped()) stopped_after = i + 1;
+    }
+    EXPECT_EQ(stopped_after, c.stops_after) << c.name;
+  }
+  EXPECT_THROW(validate(EarlyStoppingOptions{.monitor = ""}), ConfigError);
+  EXPECT_THROW(validate(EarlyStoppingOptions{.min_delta = -1}), ConfigError);
+}
+
+TEST(Plateau, RefusesWhatCannotBe) {
+  for (const PlateauOptions& options :
+       {PlateauOptions{.monitor = ""}, PlateauOptions{.factor = 1}, PlateauOptions{.factor = 0},
+        PlateauOptions{.patience = -1}, PlateauOptions{.threshold = -1},
+        PlateauOptions{.cooldown = -1}, PlateauOptions{.min_lr = -1}, PlateauOptions{.eps = -1}}) {
+    EXPECT_THROW(validate(options), ConfigError);
+  }
+  PlateauSchedule schedule({}, 1);
+  for (const char* state : {"", "1 2 3", "1 2 3 x", "1 2 3 4 5"}) {
+    EXPECT_THROW(schedule.restore(state), CheckpointError) << state;
+  }
+  EXPECT_THROW(parse_metric_goal("most"), ConfigError);
+  for (const char* goal : {"min", "max"}) EXPECT_EQ(to_string(parse_metric_goal(goal)), goal);
+}
+
+TEST(TrainerStops, WhenTheLossNoLongerImproves) {
+  CountingListener listener;
+  TrainerOptions run = standing_still(9);
+  run.early_stopping = EarlyStoppingOptions{.patience = 2};
+  run.listeners = {&listener};
+  const RunReport report = train(run).report;
+  EXPECT_EQ(listener.events, "bsesese" "E");
+  EXPECT_THAT(report.stop_reason, testing::StartsWith("loss has not improved on "));
+  EXPECT_THAT(report.stop_reason, testing::EndsWith(" in 2 evaluations"));
+  EXPECT_TRUE(report.test);
+  run.min_epochs = 5;
+  EXPECT_EQ(train(run).report.epochs.size(), 5U);
+  run.early_stopping->monitor = "accuracy";
+  run.early_stopping->mode = MetricGoal::kMax;
+  run.min_epochs = 0;
+  EXPECT_EQ(train(run).report.epochs.size(), 3U);
+}
+
+TEST(TrainerStops, OnAllRanksAndWhenALossIsNoNumber) {
+  TrainerOptions diverging = options(9);
+  diverging.optimizer = SgdOptions{.lr = 1e30};
+  diverging.early_stopping = EarlyStoppingOptions{.monitor = "train_loss", .patience = 5};
+  std::vector<Outcome> outcomes(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    outcomes[static_cast<std::size_t>(group.rank())] = train(diverging, group, false);
+  });
+  ASSERT_EQ(errors, testing_support::no_errors(2));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.report.epochs.size(), 1U);
+    EXPECT_THAT(outcome.report.stop_reason, HasSubstr("train_loss is "));
+  }
+}
+
+TEST(TrainerStops, InTheMiddleOfAnEpoch) {
+  TrainerOptions run = options(9);
+  run.optimizer = SgdOptions{.lr = 0};
+  run.val_check_interval = 1;
+  run.early_stopping = EarlyStoppingOptions{.patience = 2};
+  CountingListener listener;
+  run.listeners = {&listener};
+  train(run);
+  EXPECT_EQ(listener.events, "bsvsvsveE");
+}
+
+TEST(TrainerStops, StayStoppedUntilThereIsMorePatience) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = standing_still(9);
+  run.early_stopping = EarlyStoppingOptions{.patience = 2};
+  run.checkpoints.directory = directory / "checkpoints";
+  EXPECT_EQ(train(run).report.epochs.size(), 3U);
+  run.resume = true;
+  EXPECT_TRUE(train(run).report.already_complete);
+  run.early_stopping->patience = 4;
+  EXPECT_EQ(train(run).report.epochs.size(), 2U) << "two evaluations were counted before";
+}
+
+TEST(TrainerStops, NameAValueThatThereIsNot) {
+  CountingListener before;
+  TrainerOptions run = standing_still(2);
+  run.listeners = {&before};
+  run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
+  EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
+            "early stopping: the evaluation has no value 'psnr'; it has loss, accuracy, "
+            "train_loss");
+  EXPECT_EQ(before.events, "b") << "the name costs no step";
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.monitor = "acuracy"}};
+  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
+              testing::StartsWith("schedule plateau: the evaluation has no value 'acuracy'"));
+  EXPECT_EQ(before.events, "bb");
+  run.schedule = {};
+  run.limit_val_batches = 0;
+  CountingListener listener;
+  run.listeners = {&listener};
+  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }),
+              HasSubstr("watches 'psnr' of the evaluations, but this run has none"));
+  EXPECT_EQ(listener.events, "");
+  run.early_stopping.reset();
+  run.schedule = {.kind = ScheduleKind::kPlateau};
+  EXPECT_THAT(message_of<ConfigError>([&] { train(run); }), HasSubstr("schedule plateau"));
+  run.schedule.plateau.monitor = "train_loss";
+  train(run);
+}
+
+// Each rank sees it, or hears of it from the one that has ended the group already.
+TEST(TrainerStops, NameAValueThatThereIsNotOnAllRanks) {
+  TrainerOptions run = options(2);
+  run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
+  std::vector<std::string> messages(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    messages[static_cast<std::size_t>(group.rank())] =
+        message_of<Error>([&] { train(run, group, false); });
+  });
+  ASSERT_EQ(errors, testing_support::no_errors(2));
+  for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("no value 'psnr'"));
+}
+
+// The third epoch has an evaluation only because the run stops there. If that counted as one
+// without improvement, the rate would fall in epoch 4 and not in 5.
+TEST(TrainerPlateau, DoesNotCountTheExtraEvaluationAtAStop) {
+  const auto rates_of = [](TrainerOptions run) {
+    CountingListener listener;
+    run.listeners = {&listener};
+    EXPECT_TRUE(train(run).report.test);
+    return listener.rates;
+  };
+  TrainerOptions run = standing_still(7);
+  run.optimizer = SgdOptions{.lr = 1e-6};
+  run.check_val_every_n_epoch = 2;
+  run.schedule = {.kind = ScheduleKind::kPlateau, .plateau = {.factor = 0.5, .patience = 0}};
+  run.early_stopping = EarlyStoppingOptions{.patience = 3};
+  const std::vector<double> whole = rates_of(run);
+  EXPECT_EQ(whole, (std::vector<double>{1e-6, 1e-6, 1e-6, 1e-6, 0.5e-6, 0.5e-6, 0.25e-6}));
+  const TemporaryDirectory directory;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 3;
+  std::vector<double> both = rates_of(run);
+  run.max_steps.reset();
+  run.resume = true;
+  for (const double rate : rates_of(run)) both.push_back(rate);
+  EXPECT_EQ(both, whole);
+}
+
+TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = standing_still(2);
+  run.optimizer = SgdOptions{.lr = 1e-6};
+  run.schedule = {.kind = ScheduleKind::kPlateau};
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 1;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  run.optimizer = SgdOptions{.lr = 1e-3};
+  CountingListener listener;
+  run.listeners = {&listener};
+  const testing_support::CapturedLog log;
+  train(run);
+  EXPECT_EQ(listener.rates, std::vector<double>{1e-6});
+  EXPECT_EQ(listener.announced_rate, 1e-6) << "what the heading of the run shows";
+  EXPECT_THAT(log.lines(), testing::ElementsAre(
+                               "warning: the learning rate goes on as schedule plateau has "
+                               "left it, from 1e-06; the new one, 0.001, changes nothing"));
+}
+
+// One step an epoch, and an evaluation after each: the second one is no better than the first.
+TEST(TrainerPlateau, LowersTheRateAndGoesOnExactly) {
+  const auto rates_of = [](TrainerOptions run) {
+    CountingListener listener;
+    run.listeners = {&listener};
+    train(run);
+    return listener.rates;
+  };
+  TrainerOptions run = standing_still(6);
+  run.optimizer = SgdOptions{.lr = 1e-6};
+  run.schedule = {.kind = ScheduleKind::kPlateau,
+                  .warmup_epochs = 2,
+                  .plateau = {.factor = 0.5, .patience = 0, .cooldown = 1}};
+  const std::vector<double> whole = rates_of(run);
+  // Warm-up, then a half for epochs 3 and 4, and after the epoch of cooldown a quarter.
+  EXPECT_EQ(whole, (std::vector<double>{0.5e-6, 1e-6, 0.5e-6, 0.5e-6, 0.25e-6, 0.25e-6}));
+  const TemporaryDirectory directory;
+  run.checkpoints.directory = directory / "checkpoints";
+  run.max_steps = 3;
+  std::vector<double> both = rates_of(run);
+  run.max_steps.reset();
+  run.resume = true;
+  for (const double rate : rates_of(run)) both.push_back(rate);
+  EXPECT_EQ(both, whole);
+}
+
+}  // namespace
+}  // namespace lockstep

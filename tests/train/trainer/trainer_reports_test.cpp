@@ -1,0 +1,236 @@
+// What a run tells beside its steps and epochs: momentum, histograms, profile and trace.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::CapturedLog;
+using testing_support::message_of;
+using testing_support::TemporaryDirectory;
+
+struct ReportListener : Listener {
+  void on_step(const StepReport& report) override {
+    steps += "s";
+    momenta.push_back(report.momentum);
+  }
+  void on_histograms(const HistogramReport& report) override {
+    steps += "h";
+    histograms.push_back(report);
+  }
+  std::string steps;
+  std::vector<std::optional<double>> momenta;
+  std::vector<HistogramReport> histograms;
+};
+
+TEST(TrainerMomentum, GoesWithTheOneCycle) {
+  for (const OptimizerOptions& optimizer :
+       {OptimizerOptions(SgdOptions{.lr = 0.05, .momentum = 0.9}),
+        OptimizerOptions(AdamOptions{.lr = 0.001})}) {
+    ReportListener listener;
+    TrainerOptions run = options(2);
+    run.optimizer = optimizer;
+    run.listeners = {&listener};
+    run.schedule = {.kind = ScheduleKind::kOneCycle};
+    const StateDict still = train(run).state;
+    EXPECT_THAT(listener.momenta, testing::Each(std::nullopt));
+    listener.momenta.clear();
+    run.schedule.cycle_momentum = true;
+    const StateDict moved = train(run).state;
+    ASSERT_EQ(listener.momenta.size(), 12U);
+    for (std::int64_t step = 0; step < 12; ++step) {
+      EXPECT_EQ(listener.momenta[static_cast<std::size_t>(step)],
+                scheduled_momentum(run.schedule, step, 6, 12));
+    }
+    EXPECT_GT(distance(still, moved), 0) << "the optimizer uses it";
+  }
+}
+
+TEST(TrainerMomentum, IsThatOfOneProcessWithEveryStrategy) {
+  TrainerOptions run = options(1);
+  run.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
+  const StateDict alone = train(run, group_of_one(), /*dropout=*/false).state;
+  for (const char* strategy : {"ddp", "zero1"}) {
+    expect_close(train_ranks(2, "shm", strategy, run).state, alone);
+  }
+}
+
+TEST(TrainerMomentum, IsNotCycledWhereThereIsNone) {
+  TrainerOptions run = options(1);
+  run.optimizer = SgdOptions{.lr = 0.05};
+  run.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { train(run); }),
+      "Trainer: cycle_momentum needs an optimizer with momentum, but sgd has a momentum of 0; "
+      "set one, or use adam or adamw");
+}
+
+double count_of_all(const Histogram& histogram) {
+  double sum = 0;
+  for (const double count : histogram.counts) sum += count;
+  return sum;
+}
+
+TEST(TrainerHistograms, AreOfParametersAndTheGradientsThatTheStepHasUsed) {
+  ReportListener listener;
+  TrainerOptions run = options(2);
+  run.optimizer = SgdOptions{.lr = 0.05};
+  run.schedule = {};
+  run.listeners = {&listener};
+  const StateDict plain = train(run).state;
+  EXPECT_EQ(listener.steps, "ssssssssssss") << "it is off by default";
+  listener.steps.clear();
+  run.log_histograms_every_n_steps = 4;
+  run.gradient_clip_value = 1e-3;
+  run.log_every_n_steps = 5;
+  const StateDict logged = train(run).state;
+  EXPECT_EQ(listener.steps,
+            "hss"
+            "hssh")
+      << "steps 4, 8 and 12 of the run";
+  ASSERT_EQ(listener.histograms.size(), 3U);
+  const HistogramReport& last = listener.histograms[2];
+  EXPECT_EQ(last.epoch, 2);
+  EXPECT_EQ(last.step, 6);
+  EXPECT_EQ(last.steps_per_epoch, 6);
+  std::vector<std::string> names;
+  for (const RunHistogram& each : last.histograms) names.push_back(each.name);
+  ASSERT_EQ(names.size(), 2 * 8U);
+  EXPECT_EQ(names[0], "parameters/conv1.weight");
+  EXPECT_EQ(names[1], "gradients/conv1.weight");
+  EXPECT_EQ(count_of_all(last.histograms[0].histogram), 250);
+  EXPECT_EQ(count_of_all(last.histograms[1].histogram), 250);
+  EXPECT_NEAR(last.histograms[0].histogram.sum, logged[0].second.sum().item<double>(), 1e-4)
+      << "the parameters are those after the step";
+  const auto& edges = last.histograms[1].histogram.edges;
+  EXPECT_NEAR(std::max(-edges.front(), edges.back()), 1e-3, 1e-9) << "the gradients are clipped";
+  run.log_histograms_every_n_steps = 0;
+  expect_equal_bits(train(run).state, logged);
+  EXPECT_GT(distance(plain, logged), 0);
+}
+
+TEST(TrainerHistograms, KnowWhichRankHasWhat) {
+  TrainerOptions run = options(1);
+  run.log_histograms_every_n_steps = 6;
+  const auto histograms_of = [&](const char* strategy) {
+    ReportListener listener;
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      TrainerOptions own = run;
+      if (group.rank() == 0) own.listeners = {&listener};
+      train(own, group, /*dropout=*/false, strategy);
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(2));
+    return listener.histograms.empty() ? std::vector<RunHistogram>()
+                                       : listener.histograms[0].histograms;
+  };
+  const auto ddp = histograms_of("ddp");
+  const auto zero = histograms_of("zero1");
+  ASSERT_EQ(ddp.size(), 16U);
+  ASSERT_EQ(zero.size(), 8U) << "each rank has its share of the gradients";
+  EXPECT_NEAR(ddp[0].histogram.sum, zero[0].histogram.sum, 1e-4);
+  EXPECT_THAT(zero[1].name, HasSubstr("parameters/"));
+}
+
+TEST(TrainerProfiler, SaysHowLongEachPartOfTheRunTook) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.checkpoints.directory = directory / "checkpoints";
+  run.accumulate_grad_batches = 2;
+  EXPECT_TRUE(train(run).report.profile.empty()) << "it is off by default";
+  run.profiler.kind = Profiler::kSimple;
+  const RunReport report = train(run).report;
+  std::vector<std::string> names;
+  std::vector<std::int64_t> calls;
+  double sum = 0;
+  for (const ProfiledAction& action : report.profile) {
+    names.push_back(action.name);
+    calls.push_back(action.calls);
+    sum += action.seconds;
+    EXPECT_TRUE(action.seconds > 0 || action.name == "communication") << action.name;
+  }
+  EXPECT_THAT(names, ElementsAre("data", "forward", "backward", "communication", "optimizer",
+                                 "evaluation", "checkpoint", "other"));
+  EXPECT_THAT(calls, ElementsAre(12, 12, 12, 12, 6, 2, 2, 1));
+  double backward = 0;
+  for (const EpochReport& epoch : report.epochs) backward += epoch.phases.backward;
+  EXPECT_DOUBLE_EQ(report.profile[2].seconds, backward);
+  EXPECT_LE(sum, report.seconds_total);
+}
+
+// The names of the complete events of a trace.
+std::multiset<std::string> names_in_trace(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  const auto trace = nlohmann::json::parse(in);
+  std::multiset<std::string> names;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.value("ph", "") == "X") names.insert(event.at("name").get<std::string>());
+  }
+  return names;
+}
+
+TEST(TrainerProfiler, WritesATraceOfSomeSteps) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.profiler = {
+      .kind = Profiler::kTrace, .trace_file = directory / "run/trace.json", .trace_steps = 3};
+  const RunReport report = train(run).report;
+  EXPECT_FALSE(report.profile.empty());
+  auto names = names_in_trace(run.profiler.trace_file);
+  EXPECT_EQ(names.count("lockstep: optimizer"), 3U);
+  EXPECT_EQ(names.count("lockstep: forward and backward"), 3U);
+  EXPECT_EQ(names.count("lockstep: data"), 3U);
+  EXPECT_GE(names.count("aten::addmm"), 6U) << "of two linear layers";
+  run.profiler.trace_steps = 100;
+  train(run);
+  names = names_in_trace(run.profiler.trace_file);
+  EXPECT_EQ(names.count("lockstep: optimizer"), 5U) << "of six steps all but the first";
+}
+
+TEST(TrainerProfiler, SaysThatARunIsTooShortForATrace) {
+  TemporaryDirectory directory;
+  directory.write("trace.json", "of an earlier run");
+  TrainerOptions run = options(1);
+  run.max_steps = 1;
+  run.profiler = {.kind = Profiler::kTrace, .trace_file = directory / "trace.json"};
+  const CapturedLog log;
+  train(run);
+  EXPECT_FALSE(std::filesystem::exists(run.profiler.trace_file));
+  const std::vector<std::string> lines = log.lines();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], HasSubstr("trace.json: the run ended before its step 2"));
+}
+
+TEST(TrainerProfiler, RefusesWhatCannotBeTraced) {
+  TrainerOptions run = options(1);
+  run.profiler.kind = Profiler::kTrace;
+  EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
+            "profiler: a trace needs trace_file, where it is written to");
+  run.profiler.trace_file = "/dev/null/trace.json";
+  EXPECT_THROW(train(run), ConfigError);
+  run.profiler.trace_steps = 0;
+  EXPECT_THROW(train(run), ConfigError);
+  EXPECT_EQ(parse_profiler("simple"), Profiler::kSimple);
+  EXPECT_EQ(parse_profiler("trace"), Profiler::kTrace);
+  EXPECT_THROW(parse_profiler("advanced"), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

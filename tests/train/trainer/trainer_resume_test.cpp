@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+#include <tests/support/captured_log.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions interrupted = options(3);
+  interrupted.checkpoints.directory = directory.path() / "checkpoints";
+  CountingListener listener;
+  listener.steps_until_failure = 8;  // in the second epoch
+  interrupted.listeners = {&listener};
+  EXPECT_THROW(train(interrupted), Error);
+
+  TrainerOptions resumed = options(3);
+  resumed.checkpoints.directory = interrupted.checkpoints.directory;
+  resumed.resume = true;
+  const Outcome outcome = train(resumed);
+  EXPECT_EQ(outcome.report.info.first_epoch, 2);
+  EXPECT_EQ(outcome.report.epochs.size(), 2U);
+  const Outcome whole = train(options(3));
+  expect_equal_bits(outcome.state, whole.state);
+  EXPECT_EQ(outcome.report.test->loss, whole.report.test->loss);
+}
+
+// Ended in the middle of the second epoch and gone on with, a run is as one that was not.
+void expect_to_go_on_exactly(TrainerOptions run) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  const Outcome whole = train(run);
+  run.checkpoints.directory = directory.path() / "checkpoints";
+  run.max_steps = 8;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  expect_equal_bits(train(run).state, whole.state);
+}
+
+TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) { expect_to_go_on_exactly(options(2)); }
+
+TEST(TrainerResume, BetweenStepsOfSeveralBatchesGivesTheSameBits) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(2);
+  run.accumulate_grad_batches = 2;  // three steps an epoch
+  const Outcome whole = train(run);
+  run.checkpoints.directory = directory.path() / "checkpoints";
+  run.max_steps = 4;
+  train(run);
+  run.max_steps.reset();
+  run.resume = true;
+  const Outcome resumed = train(run);
+  EXPECT_EQ(resumed.report.epochs.size(), 1U);
+  expect_equal_bits(resumed.state, whole.state);
+}
+
+TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions first = options(2);
+  first.checkpoints.directory = directory.path() / "checkpoints";
+  first.max_steps = 8;  // two steps of the second epoch: 40 images
+  train(first);
+  for (const std::int64_t batch : {10, 40, 15}) {
+    const fs::path copy = directory.path() / "copy";
+    fs::remove_all(copy);
+    fs::copy(first.checkpoints.directory, copy,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    CountingListener listener;
+    TrainerOptions second = options(2);
+    second.checkpoints.directory = copy;
+    second.resume = true;
+    second.listeners = {&listener};
+    train(second, group_of_one(), true, "", batch);
+    EXPECT_EQ(listener.last.images, kImages - 40) << batch;
+    EXPECT_EQ(listener.last.step, (kImages + batch - 1) / batch) << "steps are those of the new size";
+    EXPECT_EQ(std::count(listener.events.begin(), listener.events.end(), 's'), (70 + batch - 1) / batch);
+  }
+}
+
+TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
+  TrainerOptions adam = options(2);
+  adam.optimizer = AdamOptions{.amsgrad = true};
+  adam.gradient_clip_norm = 0.5;
+  TrainerOptions half = options(2);
+  half.optimizer = AdamWOptions{};
+  half.precision = Precision::kFp16;
+  // The scale falls in the first steps: begun anew, it would do so again.
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
+  for (const TrainerOptions& run : {adam, half}) expect_to_go_on_exactly(run);
+}
+
+TEST(TrainerResume, NamesEveryValueThatDiffers) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions first = options(3);
+  first.max_steps = 2;
+  first.checkpoints.directory = directory.path() / "checkpoints";
+  train(first);
+  const testing_support::CapturedLog log;
+  TrainerOptions second = first;
+  second.resume = true;
+  second.max_steps = 4;
+  train(second);
+  EXPECT_THAT(log.lines(), ::testing::IsEmpty()) << "nothing that matters differs";
+  second.max_steps = 6;
+  second.max_epochs = 4;
+  second.seed = 6;
+  second.optimizer = SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.001};
+  second.gradient_clip_norm = 1e6;
+  train(second);
+  const std::vector<std::string> warnings = log.lines();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0],
+              ::testing::EndsWith("trained with gradient_clip_norm none (now 1e+06), lr 0.05 (now "
+                                  "0.1), schedule cosine to 0 over 3 epochs "
+                                  "(now cosine to 0 over 4 epochs), seed 5 (now 6), "
+                                  "weight_decay 0 (now 0.001)"));
+}
+
+TEST(TrainerResume, RefusesAnotherSplitOfTheImages) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  TrainerOptions run = options(3);
+  run.max_steps = 2;
+  run.checkpoints.directory = directory.path() / "checkpoints";
+  run.info.split = "5";
+  train(run);
+  run.resume = true;
+  run.max_steps = 4;
+  for (const char* other : {"17", ""}) {
+    run.info.split = other;
+    EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { train(run); }),
+                ::testing::HasSubstr("was trained with another split of the images"));
+  }
+  const testing_support::CapturedLog log;
+  run.info.split = "5";
+  train(run);
+  EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+}
+
+// At the end of its last epoch, or where max_steps ended it.
+TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
+  for (const std::int64_t steps : {12, 8}) {
+    const lockstep::testing_support::TemporaryDirectory directory;
+    TrainerOptions done = options(2);
+    done.max_steps = steps;
+    done.checkpoints.directory = directory.path() / "checkpoints";
+    const Outcome first = train(done);
+    EXPECT_FALSE(first.report.already_complete);
+    const fs::path manifest = done.checkpoints.directory / "latest/manifest.json";
+    const std::string text = lockstep::testing_support::read_text(manifest);
+    EXPECT_NE(text, "");
+    CountingListener listener;
+    done.listeners = {&listener};
+    done.resume = true;
+    const Outcome again = train(done);
+    EXPECT_TRUE(again.report.already_complete);
+    EXPECT_EQ(listener.events, "bE") << "nothing is trained";
+    expect_equal_bits(again.state, first.state);
+    EXPECT_EQ(again.report.test->loss, first.report.test->loss);
+    EXPECT_EQ(lockstep::testing_support::read_text(manifest), text);
+  }
+}
+
+TEST(TrainerResume, NeedsACheckpoint) {
+  TrainerOptions nowhere = options(1);
+  nowhere.resume = true;
+  EXPECT_THROW(train(nowhere), ConfigError);
+}
+
+TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
+  const lockstep::testing_support::TemporaryDirectory directory;
+  std::vector<Outcome> whole(2);
+  std::vector<Outcome> resumed(2);
+  const auto run = [&](std::vector<Outcome>& outcomes, std::int64_t epochs, bool resume) {
+    const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+      TrainerOptions o = options(epochs);
+      o.schedule = {};
+      o.optimizer = AdamOptions{};
+      if (&outcomes == &resumed) {
+        const std::string name = group.rank() == 0 ? "checkpoints" : "elsewhere";
+        o.checkpoints.directory = directory.path() / name;
+        o.resume = resume;
+      }
+      outcomes[group.rank()] = train(o, group, /*dropout=*/false);
+    });
+    for (const auto& error : errors) ASSERT_EQ(error, "");
+  };
+  run(whole, 2, false);
+  run(resumed, 1, false);
+  run(resumed, 2, true);
+  expect_equal_bits(resumed[0].state, whole[0].state);
+  expect_equal_bits(resumed[1].state, whole[0].state);
+}
+
+// The file is one process's, whoever has written it.
+TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
+  struct Second {
+    int ranks;
+    const char* backend;
+    const char* strategy;
+  };
+  TrainerOptions first = options(2);
+  first.schedule = {};
+  first.optimizer = AdamWOptions{.lr = 1e-3};
+  const StateDict whole = train_ranks(2, "shm", "zero1", first).state;
+  const double trained = distance(whole, initial_state());
+  for (const Second& second :
+       {Second{2, "shm", "zero1"}, Second{4, "shm", "zero1"}, Second{1, "auto", "zero1"},
+        Second{2, "gloo", "zero1"}, Second{1, "auto", "single"}, Second{2, "shm", "ddp"}}) {
+    const lockstep::testing_support::TemporaryDirectory directory;
+    TrainerOptions two = first;
+    two.checkpoints.directory = directory.path() / "checkpoints";
+    two.max_epochs = 1;
+    train_ranks(2, "shm", "zero1", two);
+    two.max_epochs = 2;
+    two.resume = true;
+    const StateDict resumed = train_ranks(second.ranks, second.backend, second.strategy, two).state;
+    if (second.ranks == 2) {
+      expect_equal_bits(resumed, whole);
+    } else {
+      EXPECT_LT(distance(resumed, whole), 0.01 * trained) << second.ranks << second.strategy;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,371 @@
+#include <lockstep/train/trainer.h>
+
+#include <chrono>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/core/cpu.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/other_programs.h>
+#include <lockstep/train/strategies/replica_strategy.h>
+#include <tests/support/captured_log.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Trainer, LearnsAndReportsWhatHappened) {
+  const Outcome outcome = train(options(4));
+  const RunReport& report = outcome.report;
+  ASSERT_EQ(report.epochs.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const EpochReport& epoch = report.epochs[i];
+    EXPECT_EQ(epoch.epoch, static_cast<std::int64_t>(i + 1));
+    ASSERT_TRUE(epoch.test);
+    EXPECT_EQ(epoch.test->samples, 33);
+    const PhaseSeconds& p = epoch.phases;
+    for (const double seconds : {p.data, p.forward, p.backward, p.optimizer}) EXPECT_GT(seconds, 0);
+    EXPECT_LE(p.data + p.forward + p.backward + p.communication + p.optimizer, epoch.seconds);
+    EXPECT_EQ(p.stage_waits, 0);
+    EXPECT_GT(epoch.first_batch_seconds, 0);
+    EXPECT_LT(epoch.first_batch_seconds, p.data);
+    EXPECT_EQ(epoch.processor_wait_seconds.has_value(), processor_wait_seconds().has_value());
+    EXPECT_GE(epoch.processor_wait_seconds.value_or(0), 0);
+    EXPECT_EQ(epoch.busy_processors.has_value(), busy_seconds(available_cpus()).has_value());
+    EXPECT_GE(epoch.busy_processors.value_or(0), 0);
+    EXPECT_NEAR(epoch.images_per_second * epoch.seconds, kImages, 1e-6);
+  }
+  EXPECT_LT(report.epochs.back().train_loss, report.epochs.front().train_loss);
+  EXPECT_EQ(report.info.strategy, "single");
+  EXPECT_EQ(report.info.backend, "none");
+  EXPECT_EQ(report.info.steps_per_epoch, 6);
+  EXPECT_EQ(report.info.parameters, 21840);
+  EXPECT_GT(report.seconds_to_first_step, 0);
+  EXPECT_GE(report.seconds_total, report.seconds_to_first_step);
+}
+
+TEST(Trainer, TheSameSeedGivesTheSameBits) {
+  expect_equal_bits(train(options(2)).state, train(options(2)).state);
+}
+
+TEST(Trainer, TellsListenersInOrder) {
+  CountingListener listener;
+  TrainerOptions two = options(2);
+  two.listeners = {&listener};
+  train(two);
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sssssse"
+            "E");
+  EXPECT_EQ(listener.last.images, kImages);
+  EXPECT_EQ(listener.last.step, 6);
+}
+
+TEST(Trainer, MaxStepsEndsInTheMiddleOfAnEpoch) {
+  CountingListener listener;
+  TrainerOptions eight = options(5);
+  eight.max_steps = 8;
+  eight.listeners = {&listener};
+  const RunReport report = train(eight).report;
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sse"
+            "E");
+  EXPECT_EQ(report.epochs.size(), 2U);
+  EXPECT_TRUE(report.test);
+}
+
+TEST(Trainer, LimitsTheEvaluation) {
+  TrainerOptions some = options(1);
+  some.limit_val_batches = 2;
+  EXPECT_EQ(train(some).report.test->samples, 16);
+  some.limit_val_batches = 0;
+  EXPECT_FALSE(train(some).report.test);
+}
+
+// As where the data set does not fit onto a GPU: nobody waits an epoch for that.
+TEST(Trainer, TellsAtStartThatThereCanBeNoTestLoader) {
+  CountingListener listener;
+  TrainerOptions one = options(1);
+  one.listeners = {&listener};
+  Loader loader = train_loader(group_of_one());
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Trainer trainer(one, make_strategy("single", group_of_one()));
+  EXPECT_THROW(trainer.fit(task, loader, []() -> std::unique_ptr<Loader> { throw ConfigError("no"); }),
+               ConfigError);
+  EXPECT_EQ(listener.events, "");
+}
+
+TEST(Trainer, KnowsWhatTheLoaderSaysOfTheRun) {
+  TrainerOptions bare = options(1);
+  bare.info = {};
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    const RunInfo info = train(bare, group).report.info;
+    EXPECT_EQ(info.global_batch, kGlobalBatch);
+    EXPECT_EQ(info.loader, "native");
+    EXPECT_EQ(info.threads_per_rank, 1);
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+}
+
+TEST(Trainer, RefusesAListenerThatIsNotThere) {
+  TrainerOptions one = options(1);
+  one.listeners = {std::unique_ptr<Listener>()};
+  EXPECT_THROW(Trainer(one, make_strategy("single", group_of_one())), ConfigError);
+}
+
+TEST(Trainer, TakesATestLoaderAsItIs) {
+  const ProcessGroup group = group_of_one();
+  Loader loader = train_loader(group);
+  const std::unique_ptr<Loader> tests = test_loader(group);
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Trainer trainer(options(2), make_strategy("single", group));
+  const RunReport report = trainer.fit(task, loader, *tests);
+  ASSERT_EQ(report.epochs.size(), 2U);
+  for (const EpochReport& epoch : report.epochs) EXPECT_TRUE(epoch.test);
+  EXPECT_EQ(trainer.fit(task, loader, *tests).epochs.size(), 2U) << "the loader is still there";
+}
+
+struct Ended final : Listener {
+  explicit Ended(std::vector<std::string>& ends) : ends_(ends) {}
+  ~Ended() override { ends_.push_back("gone"); }
+  void on_step(const StepReport& report) override {
+    if (report.step == 3) throw Error("the listener failed");
+  }
+  void on_run_end(const RunReport&) override { ends_.push_back("the run has ended"); }
+  void on_exception(const std::exception& error) noexcept override {
+    ends_.push_back(error.what());
+  }
+
+ private:
+  std::vector<std::string>& ends_;
+};
+
+TEST(Trainer, TellsItsListenersThatTheRunFailed) {
+  std::vector<std::string> ends;
+  CountingListener others;
+  {
+    TrainerOptions one = options(1);
+    one.listeners = {&others, std::make_unique<Ended>(ends)};
+    EXPECT_THROW(train(one), Error);
+    EXPECT_EQ(ends, std::vector<std::string>{"the listener failed"}) << "the options keep it";
+  }
+  EXPECT_EQ(ends, (std::vector<std::string>{"the listener failed", "gone"}));
+}
+
+TEST(ClassificationTask, TakesProbabilitiesAsAMixedBatchHasThem) {
+  torch::manual_seed(3);
+  Batch classes{torch::randn({6, 1, 28, 28}), torch::tensor({3, 1, 4, 1, 5, 9}), 6};
+  Batch probabilities = classes;
+  probabilities.labels = torch::one_hot(classes.labels, 10).to(torch::kFloat32);
+  Batch half = classes;
+  half.labels = 0.25 * probabilities.labels + 0.75 * probabilities.labels.roll(1, 0);
+  Batch rolled = classes;
+  rolled.labels = classes.labels.roll(1, 0);
+  for (const auto loss :
+       {ClassificationLoss::kCrossEntropy, ClassificationLoss::kNegativeLogLikelihood}) {
+    ClassificationTask task(MnistNet(MnistNetOptions{.dropout = false}), loss);
+    const auto loss_of = [&](const Batch& batch) {
+      return task.training_step(batch).item<double>();
+    };
+    EXPECT_NEAR(loss_of(probabilities), loss_of(classes), 1e-5);
+    EXPECT_NEAR(loss_of(half), 0.25 * loss_of(classes) + 0.75 * loss_of(rolled), 1e-5);
+  }
+}
+
+TEST(Trainer, CountsTheImagesThatAreSkipped) {
+  class Damaged final : public ImageSource {
+   public:
+    std::int64_t size() const override { return kImages; }
+    void read(std::int64_t index, ImageReader& reader) const override {
+      if (index % 11 == 0) throw DataError("damaged");
+      reader.show(train_images().image(index));
+    }
+    std::int64_t label(std::int64_t index) const override { return train_images().label(index); }
+  };
+  const testing_support::CapturedLog log;
+  const ImageDataset damaged("damaged", {1, 28, 28}, 10, std::make_shared<const Damaged>());
+  Loader loader(damaged, DistributedSampler(kImages, {}), kNormalize,
+                {.batch_size = kGlobalBatch, .on_corrupt_image = OnCorruptImage::kSkip});
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  const RunReport report =
+      Trainer(options(2), make_strategy("single", group_of_one())).fit(task, loader);
+  EXPECT_EQ(report.skipped_images, 2 * 10);
+  EXPECT_THAT(log.lines(), ::testing::SizeIs(10));
+  EXPECT_EQ(Trainer(options(1), make_strategy("single", group_of_one()))
+                .fit(task, loader)
+                .skipped_images,
+            10)
+      << "those of the run before do not count";
+  const EpochReport& last = report.epochs.back();
+  EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
+}
+
+// A step of two batches of ten is one of twenty, and the last of an epoch has one batch.
+TEST(Trainer, AccumulatesGradientsOfSeveralBatches) {
+  CountingListener listener;
+  TrainerOptions two = options(2);
+  two.accumulate_grad_batches = 2;
+  two.listeners = {&listener};
+  const Outcome outcome =
+      train(two, group_of_one(), /*dropout=*/false, "single", kGlobalBatch / 2);
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sssssse"
+            "E");
+  EXPECT_EQ(listener.last.images, kImages);
+  EXPECT_EQ(outcome.report.info.steps_per_epoch, 6);
+  EXPECT_EQ(outcome.report.info.accumulate_grad_batches, 2);
+  const Outcome whole = train(options(2), group_of_one(), /*dropout=*/false);
+  expect_close(outcome.state, whole.state);
+  EXPECT_NEAR(outcome.report.epochs[0].train_loss, whole.report.epochs[0].train_loss, 1e-5);
+}
+
+TEST(Trainer, AccumulatesOnAllRanks) {
+  TrainerOptions two = options(2);
+  two.accumulate_grad_batches = 2;
+  const Outcome ddp = train_ranks(2, "shm", "ddp", two, kGlobalBatch / 2);
+  expect_close(ddp.state, train_ranks(2, "shm", "ddp", options(2)).state);
+  expect_equal_bits(train_ranks(2, "shm", "zero1", two, kGlobalBatch / 2).state, ddp.state);
+}
+
+TEST(Trainer, ClipsGradientsByTheirNorm) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  EXPECT_NEAR(distance(after_steps(clipped, 1), initial_state()), 0.5 * 0.01, 1e-5);
+}
+
+TEST(Trainer, InFloat16SkipsTheStepsThatOverflow) {
+  TrainerOptions half = options(1);
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
+  expect_equal_bits(after_steps(half, 1), initial_state());
+  EXPECT_GT(distance(after_steps(half, 2), initial_state()), 1e-3);
+}
+
+TEST(Trainer, InFloat16TrainsAsInFloat32) {
+  const StateDict single = after_steps(options(2), 12);
+  TrainerOptions half = options(2);
+  half.precision = Precision::kFp16;
+  const double trained = distance(single, initial_state());
+  // Where a gradient is lost to its range, or the scale stays in it, they are far apart.
+  EXPECT_LT(distance(after_steps(half, 12), single), 0.05 * trained);
+}
+
+// Ranks are threads here and share LibTorch's generator, so this goes without dropout.
+TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
+  const Outcome alone = train(options(2), group_of_one(), /*dropout=*/false);
+  std::vector<Outcome> outcomes(2);
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    outcomes[group.rank()] = train(options(2), group, /*dropout=*/false);
+  });
+  for (const auto& error : errors) ASSERT_EQ(error, "");
+  expect_equal_bits(outcomes[0].state, outcomes[1].state);
+  for (std::size_t i = 0; i < alone.state.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(outcomes[0].state[i].second, alone.state[i].second, 1e-3, 1e-5))
+        << alone.state[i].first;
+  }
+  EXPECT_EQ(outcomes[0].report.info.strategy, "ddp");
+  EXPECT_EQ(outcomes[0].report.info.backend, "shm");
+  EXPECT_EQ(outcomes[0].report.test->samples, 33);
+  EXPECT_NEAR(outcomes[0].report.test->loss, alone.report.test->loss, 1e-4);
+  EXPECT_NEAR(outcomes[1].report.epochs[0].train_loss, alone.report.epochs[0].train_loss, 1e-4);
+}
+
+// Alone in the world, with buffers that take a while to arrive.
+class SlowBuffers final : public ReplicaStrategy {
+ public:
+  SlowBuffers() : ReplicaStrategy("slow", group_of_one()) {}
+
+ protected:
+  void before_forward() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+};
+
+TEST(Trainer, BooksTheBroadcastOfBuffersAsCommunication) {
+  ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
+  Loader loader = train_loader(group_of_one());
+  Trainer trainer(options(1), std::make_unique<SlowBuffers>());
+  const PhaseSeconds phases = trainer.fit(task, loader).epochs[0].phases;
+  EXPECT_GE(phases.communication, 6 * 0.020);
+}
+
+// Rank 1 comes 20 ms late to each optimizer step.
+class LateTask final : public ClassificationTask {
+ public:
+  explicit LateTask(int rank)
+      : ClassificationTask(MnistNet(MnistNetOptions{.dropout = false}),
+                           ClassificationLoss::kNegativeLogLikelihood),
+        late_(rank == 1 ? 20 : 0) {}
+  torch::Tensor training_step(const Batch& batch) override {
+    std::this_thread::sleep_for(late_);
+    return ClassificationTask::training_step(batch);
+  }
+
+ private:
+  const std::chrono::milliseconds late_;
+};
+
+// ZeRO on shared memory reduces gradients in the optimizer's step, between barriers. How long rank 0
+// waits there depends on the machine, too.
+TEST(TrainerZero, BooksTheBarriersOfItsOptimizerAsCommunication) {
+  PhaseSeconds phases;
+  const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    LateTask task(group.rank());
+    Loader loader = train_loader(group);
+    const RunReport report = Trainer(options(1), make_strategy("zero1", group)).fit(task, loader);
+    if (group.rank() == 0) phases = report.epochs[0].phases;
+  });
+  EXPECT_EQ(errors, testing_support::no_errors(2));
+  EXPECT_GE(phases.communication, 0.030);
+  EXPECT_GE(phases.optimizer, 0);
+}
+
+// On shared memory the ranks share the parameters, over Gloo they don't.
+TEST(TrainerZero, TrainsAsDdp) {
+  TrainerOptions adamw = options(2);
+  adamw.optimizer = AdamWOptions{};
+  TrainerOptions half = options(2);
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
+  for (const TrainerOptions& each : {options(2), adamw, half}) {
+    const Outcome ddp = train_ranks(2, "shm", "ddp", each);
+    const Outcome shared = train_ranks(2, "shm", "zero1", each);
+    expect_equal_bits(shared.state, ddp.state);
+    expect_equal_bits(train_ranks(2, "gloo", "zero1", each).state, ddp.state);
+    EXPECT_EQ(shared.report.info.strategy, "zero1");
+    EXPECT_EQ(shared.report.test->loss, ddp.report.test->loss);
+  }
+}
+
+TEST(TrainerZero, ClipsWithTheOthers) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.max_steps = 1;
+  clipped.limit_val_batches = 0;
+  const Outcome outcome = train_ranks(2, "shm", "zero1", clipped);
+  EXPECT_NEAR(distance(outcome.state, initial_state()), 0.5 * 0.01, 1e-5);
+}
+
+TEST(Trainer, RefusesImpossibleOptions) {
+  const auto make = [](TrainerOptions o) {
+    Trainer(std::move(o), make_strategy("single", group_of_one()));
+  };
+  EXPECT_THROW(make({.max_epochs = 0}), ConfigError);
+  EXPECT_THROW(make({.max_epochs = std::int64_t{1} << 60}), ConfigError);
+  EXPECT_THROW(make({.max_steps = 0}), ConfigError);
+  EXPECT_THROW(make({.accumulate_grad_batches = 0}), ConfigError);
+  EXPECT_THROW(make({.gradient_clip_norm = 0}), ConfigError);
+  EXPECT_THROW(make({.schedule = {.warmup_epochs = -1}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,387 @@
+// Strategies pipeline and hybrid with a weight that several stages share, on threads and on ranks.
+#include <lockstep/train/trainer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <latch>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/pipeline/balance.h>
+#include <lockstep/train/checkpoints/checkpoint.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
+#include <tests/train/trainer/trainer_runs.h>
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::StartsWith;
+using testing_support::message_of;
+using testing_support::no_errors;
+using testing_support::run_group;
+using testing_support::TemporaryDirectory;
+
+// A net whose third and last layer are one, with the same weights each time.
+torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
+  const torch::nn::Linear shared(16, 16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Tanh());
+  net->push_back(shared);
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& parameter : net->parameters()) {
+    const auto size = static_cast<double>(parameter.numel());
+    parameter.copy_((torch::arange(parameter.numel()).mul(0.7).sin() /
+                     std::sqrt(size / static_cast<double>(parameter.size(0)) + 1.0))
+                        .view_as(parameter));
+  }
+  for (const torch::Tensor& parameter : shared->parameters()) {
+    parameter.set_requires_grad(!frozen_tie);
+  }
+  return net;
+}
+
+// A net whose third and last layer are one normalisation with running statistics.
+torch::nn::Sequential make_net_with_shared_norm() {
+  const torch::nn::BatchNorm1d shared(16);
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
+  net->push_back(shared);
+  net->push_back(torch::nn::Tanh());
+  net->push_back(shared);
+  return net;
+}
+
+// Two stages, which both have the shared layer. The second one may leave it out.
+ClassificationTask task_with_tie(const torch::nn::Sequential& net, bool uses_second_copy = true) {
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net, uses_second_copy](int) {
+    auto stages = pipeline::stage_modules(split(net, {3, 2}));
+    if (uses_second_copy) return stages;
+    stages[1] =
+        pipeline::StageModule(stages[1].module().shared_from_this(),
+                              [](const Tensors& inputs) -> Tensors { return {inputs[0].tanh()}; });
+    return stages;
+  });
+}
+
+// What is unusual about the net of a run.
+struct TiedModel {
+  bool frozen_tie = false;
+  bool uses_second_copy = true;
+  bool overflows = false;  // the gradient of the first layer, which only the first stage has
+};
+
+struct TiedWay {
+  const char* name;
+  const char* strategy;
+  int ranks;
+  Schedule schedule = Schedule::k1F1B;
+  bool shards = false;
+  const char* backend = "shm";
+  std::int64_t global_batch = kGlobalBatch;
+};
+
+void PrintTo(const TiedWay& way, std::ostream* out) { *out << way.name; }
+
+const TiedWay kTiedSingle = {"single", "single", 1};
+
+// By zbv both stages are on one rank.
+std::vector<TiedWay> tied_ways() {
+  return {{"threads", "pipeline", 1},
+          {"ranks", "pipeline", 2},
+          {"hybrid", "hybrid", 4},
+          {"hybridZbv", "hybrid", 2, Schedule::kZbV},
+          {"hybridSharded", "hybrid", 4, Schedule::k1F1B, true},
+          {"hybridShardedGloo", "hybrid", 4, Schedule::k1F1B, true, "gloo"},
+          {"hybridShardedZbv", "hybrid", 2, Schedule::kZbV, true}};
+}
+
+Loader loader_of(const DataShare& share, std::int64_t global_batch) {
+  return Loader(train_images(),
+                DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+                kNormalize, {.batch_size = global_batch / share.size});
+}
+
+// One rank's part of a run. `weights` become those that the rank then has, each once: the first
+// layer's two, and the tied two.
+RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
+                       const ProcessGroup& group, const TiedModel& model, Tensors& weights) {
+  const torch::nn::Sequential net = make_net_with_tie(model.frozen_tie);
+  if (model.overflows) {
+    net->parameters().front().register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
+      return torch::full_like(gradient, std::numeric_limits<double>::infinity());
+    });
+  }
+  ClassificationTask task = task_with_tie(net, model.uses_second_copy);
+  auto strategy = make_strategy(
+      way.strategy, group, {.stages = 2, .schedule = way.schedule, .shard_optimizer = way.shards});
+  const DataShare share = strategy->data_share();
+  Loader loader = loader_of(share, way.global_batch / trainer_options.accumulate_grad_batches);
+  RunReport report = Trainer(trainer_options, std::move(strategy)).fit(task, loader, [&] {
+    return std::make_unique<Loader>(test_images(),
+                                    EvaluationSampler(test_images().size(), share.rank, share.size),
+                                    kNormalize, LoaderOptions{.batch_size = 8});
+  });
+  for (const torch::Tensor& weight : distinct(net->parameters())) {
+    weights.push_back(weight.detach().clone());
+  }
+  return report;
+}
+
+// Every rank has a copy of the tied weights, the last two.
+void expect_equal_copies(const std::vector<Tensors>& weights_of_ranks, const char* name) {
+  const Tensors& first = weights_of_ranks.front();
+  for (std::size_t rank = 0; rank < weights_of_ranks.size(); ++rank) {
+    const Tensors& weights = weights_of_ranks[rank];
+    ASSERT_EQ(weights.size(), 4U) << name << ", rank " << rank;
+    EXPECT_TRUE(weights[2].equal(first[2])) << name << ", rank " << rank;
+    EXPECT_TRUE(weights[3].equal(first[3])) << name << ", rank " << rank;
+  }
+}
+
+// What a run comes to: rank 0's report, what its checkpoint has of each tensor, once, and what each
+// rank has.
+struct TiedOutcome {
+  RunReport report{};
+  Tensors weights{};
+  StateDict training{};
+  std::vector<Tensors> weights_of_ranks{};
+};
+
+TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
+                           const std::filesystem::path& checkpoint, const TiedModel& model = {}) {
+  trainer_options.checkpoints.directory = checkpoint;
+  TiedOutcome outcome;
+  outcome.weights_of_ranks.resize(static_cast<std::size_t>(way.ranks));
+  const auto train_rank = [&](const ProcessGroup& group) {
+    at::set_num_threads(1);
+    Tensors& weights = outcome.weights_of_ranks[static_cast<std::size_t>(group.rank())];
+    RunReport report = fit_with_tie(way, trainer_options, group, model, weights);
+    if (group.rank() == 0) outcome.report = std::move(report);
+  };
+  if (way.ranks == 1) {
+    train_rank(group_of_one());
+  } else {
+    EXPECT_EQ(run_group(way.ranks, way.backend, train_rank), no_errors(way.ranks)) << way.name;
+  }
+  expect_equal_copies(outcome.weights_of_ranks, way.name);
+  torch::nn::Sequential net = make_net_with_tie(model.frozen_tie);
+  outcome.training = Optimizer(*net, trainer_options.optimizer).state();
+  load_checkpoint(checkpoint, *net, outcome.training, "digits");
+  outcome.weights = distinct(net->parameters());
+  return outcome;
+}
+
+TiedOutcome train_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
+                           const TiedModel& model = {}) {
+  const TemporaryDirectory directory;
+  return train_with_tie(way, trainer_options, directory / "checkpoints", model);
+}
+
+double greatest_gap(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a.detach().to(torch::kFloat64) - b.detach().to(torch::kFloat64))
+      .abs()
+      .max()
+      .item<double>();
+}
+
+double greatest_gap(const TiedOutcome& a, const TiedOutcome& b) {
+  EXPECT_EQ(a.weights.size(), 4U);
+  EXPECT_EQ(b.weights.size(), 4U);
+  EXPECT_EQ(a.training.size(), b.training.size());
+  double greatest = 0;
+  for (std::size_t i = 0; i < std::min(a.weights.size(), b.weights.size()); ++i) {
+    greatest = std::max(greatest, greatest_gap(a.weights[i], b.weights[i]));
+  }
+  for (std::size_t i = 0; i < std::min(a.training.size(), b.training.size()); ++i) {
+    EXPECT_EQ(a.training[i].first, b.training[i].first);
+    greatest = std::max(greatest, greatest_gap(a.training[i].second, b.training[i].second));
+  }
+  return greatest;
+}
+
+double length_of_difference(const Tensors& a, const Tensors& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    squares += (a[i] - b[i]).detach().square().sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
+Tensors untrained_with_tie() { return distinct(make_net_with_tie()->parameters()); }
+
+class TrainerTies : public testing::TestWithParam<TiedWay> {};
+INSTANTIATE_TEST_SUITE_P(Ways, TrainerTies, testing::ValuesIn(tied_ways()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Each step accumulates two batches, whose gradients are added up once.
+TEST_P(TrainerTies, TrainAsOneProcess) {
+  TrainerOptions adamw = options(1);
+  adamw.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
+  const TiedOutcome single = train_with_tie(kTiedSingle, adamw);
+  EXPECT_GT(length_of_difference(single.weights, untrained_with_tie()), 1e-3);
+  adamw.accumulate_grad_batches = 2;
+  const TiedOutcome outcome = train_with_tie(GetParam(), adamw);
+  EXPECT_LE(greatest_gap(outcome, single), 1e-5);
+  ASSERT_EQ(outcome.report.epochs.size(), 1U);
+  EXPECT_NEAR(outcome.report.epochs[0].train_loss, single.report.epochs[0].train_loss, 1e-5);
+  EXPECT_NEAR(outcome.report.test->loss, single.report.test->loss, 1e-5);
+  EXPECT_EQ(outcome.report.info.parameters, single.report.info.parameters);
+}
+
+// Were it counted in both of its stages, the norm would be too large, and the steps too short.
+TEST_P(TrainerTies, CountOnceInTheNormThatClips) {
+  TrainerOptions clipped = options(1);
+  clipped.optimizer = SgdOptions{.lr = 0.5};
+  clipped.schedule = {};
+  clipped.gradient_clip_norm = 0.01;
+  clipped.limit_val_batches = 0;
+  const TiedOutcome single = train_with_tie(kTiedSingle, clipped);
+  EXPECT_GT(length_of_difference(single.weights, untrained_with_tie()), 0.01);
+  EXPECT_LE(greatest_gap(train_with_tie(GetParam(), clipped), single), 1e-5);
+  clipped.max_steps = 1;
+  const TiedOutcome step = train_with_tie(GetParam(), clipped);
+  EXPECT_NEAR(length_of_difference(step.weights, untrained_with_tie()), 0.5 * 0.01, 1e-5);
+}
+
+TEST_P(TrainerTies, GoOnExactly) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options(1);
+  run.optimizer = AdamOptions{.amsgrad = true};
+  const TiedOutcome whole = train_with_tie(GetParam(), run);
+  run.max_steps = 3;
+  train_with_tie(GetParam(), run, directory / "checkpoints");
+  run.max_steps.reset();
+  run.resume = true;
+  const TiedOutcome resumed = train_with_tie(GetParam(), run, directory / "checkpoints");
+  EXPECT_EQ(greatest_gap(resumed, whole), 0);
+  EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
+}
+
+TrainerOptions in_scaled_float16() {
+  TrainerOptions half = options(1);
+  half.optimizer = SgdOptions{.lr = 0.05};
+  half.schedule = {};
+  half.precision = Precision::kFp16;
+  half.grad_scaler = {.init_scale = 1024};
+  half.limit_val_batches = 0;
+  return half;
+}
+
+// Only the first stage overflows. Without an agreement the rank of the second one would step its
+// copy.
+TEST_P(TrainerTies, SkipStepsInFloat16Together) {
+  TrainerOptions half = in_scaled_float16();
+  half.max_steps = 1;
+  const TiedOutcome stepped = train_with_tie(GetParam(), half);
+  const TiedOutcome skipped = train_with_tie(GetParam(), half, TiedModel{.overflows = true});
+  for (const Tensors& weights : stepped.weights_of_ranks) {
+    EXPECT_GT(length_of_difference(weights, untrained_with_tie()), 0);
+  }
+  for (const Tensors& weights : skipped.weights_of_ranks) {
+    EXPECT_EQ(length_of_difference(weights, untrained_with_tie()), 0);
+  }
+}
+
+// A gradient that is divided by the scale twice, or never, would change its weight too little or
+// too much.
+TEST_P(TrainerTies, UnscaleGradientsOnceInFloat16) {
+  const Tensors untrained = untrained_with_tie();
+  const TiedOutcome single = train_with_tie(kTiedSingle, in_scaled_float16());
+  const TiedOutcome outcome = train_with_tie(GetParam(), in_scaled_float16());
+  for (std::size_t i = 0; i < untrained.size(); ++i) {
+    const double trained = length_of_difference({single.weights.at(i)}, {untrained[i]});
+    EXPECT_GT(trained, 1e-4) << i;
+    EXPECT_LT(length_of_difference({outcome.weights.at(i)}, {single.weights[i]}), 0.1 * trained)
+        << i;
+  }
+}
+
+// Over Gloo the order in which three gradients are added depends on their place in a bucket, and
+// copies lie at different places. Only whole batches are compared with one process.
+TEST(TrainerTiesOfThreeReplicas, TrainAsOneProcessOverGloo) {
+  const TiedWay hybrid = {"threeReplicas", "hybrid", 6, Schedule::k1F1B, false, "gloo", 18};
+  TiedWay single = kTiedSingle;
+  single.global_batch = 18;
+  TrainerOptions run = options(1);
+  run.max_steps = 4;
+  run.limit_val_batches = 0;
+  EXPECT_LE(greatest_gap(train_with_tie(hybrid, run), train_with_tie(single, run)), 1e-5);
+}
+
+// The copy of the second stage has no gradient of its own.
+TEST(TrainerUnusedCopies, GetTheGradientOfTheOthers) {
+  const TiedModel model = {.uses_second_copy = false};
+  const TiedOutcome threads = train_with_tie({"threads", "pipeline", 1}, options(1), model);
+  const std::vector<TiedWay> ways = {{"ranks", "pipeline", 2},
+                                     {"hybrid", "hybrid", 4},
+                                     {"sharded", "hybrid", 4, Schedule::k1F1B, true}};
+  for (const TiedWay& way : ways) {
+    EXPECT_LE(greatest_gap(train_with_tie(way, options(1), model), threads), 1e-5) << way.name;
+  }
+}
+
+// A checkpoint is that of one process, whoever has had the copies.
+TEST(TrainerTiedCheckpoints, GoOnAtAnotherSplit) {
+  const TiedWay ranks = {"ranks", "pipeline", 2};
+  const TiedWay sharded = {"sharded", "hybrid", 4, Schedule::k1F1B, true};
+  TrainerOptions run = options(1);
+  run.schedule = {};
+  run.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
+  const TiedOutcome whole = train_with_tie(kTiedSingle, run);
+  const std::vector<std::pair<TiedWay, TiedWay>> ways = {
+      {ranks, kTiedSingle}, {kTiedSingle, sharded}, {sharded, ranks}};
+  for (const auto& [first, second] : ways) {
+    const TemporaryDirectory directory;
+    TrainerOptions part = run;
+    part.max_steps = 3;
+    train_with_tie(first, part, directory / "checkpoints");
+    part.max_steps.reset();
+    part.resume = true;
+    const TiedOutcome resumed = train_with_tie(second, part, directory / "checkpoints");
+    EXPECT_LE(greatest_gap(resumed, whole), 1e-5) << first.name << " to " << second.name;
+  }
+}
+
+// Nothing has to be added up, and the second stage trains nothing at all.
+TEST(TrainerFrozenTies, TrainAsOneProcess) {
+  const TiedOutcome single = train_with_tie(kTiedSingle, options(1), TiedModel{.frozen_tie = true});
+  for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
+    const TiedOutcome outcome = train_with_tie(way, options(1), TiedModel{.frozen_tie = true});
+    EXPECT_LE(greatest_gap(outcome, single), 1e-5) << way.name;
+  }
+}
+
+// Each rank would update statistics of its own. No rank may abort a group in which another one
+// still makes its strategy.
+TEST(TrainerSharedStatistics, AreRefusedOnAllRanks) {
+  for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
+    std::latch all_made(way.ranks);
+    const auto texts = run_group(way.ranks, way.backend, [&](const ProcessGroup& group) {
+      ClassificationTask task = task_with_tie(make_net_with_shared_norm());
+      auto strategy = make_strategy(way.strategy, group, {.stages = 2});
+      Loader loader = loader_of(strategy->data_share(), kGlobalBatch);
+      Trainer trainer(options(1), std::move(strategy));
+      all_made.arrive_and_wait();
+      throw Error(message_of<ConfigError>([&] { trainer.fit(task, loader); }));
+    });
+    EXPECT_THAT(texts, Each(StartsWith(str("strategy ", way.strategy,
+                                           ": stages 0 and 1 are on different ranks and share the "
+                                           "buffer '2.running_mean'"))));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

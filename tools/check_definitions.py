@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Checks that a type has one definition: two of one name in one namespace violate the rule of one definition.
+
+Usage: check_definitions.py [ROOT]     (default: the project that this file belongs to)
+
+Reads the types and the inline functions and variables at namespace scope of lockstep/ and python/src/, which clang-format
+puts at the beginning of a line. What is in an unnamed namespace is a translation unit's own and does not count. The linker
+reports other functions by itself, but it takes any one of two types, inline functions or templates without a word.
+
+Prints a line for each name with several definitions, and ends with 1 if there is one.
+"""
+import pathlib
+import re
+import sys
+
+TREES = ["lockstep", "python/src"]
+NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
+END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
+TYPE = re.compile(r"^(?:struct|class|union|enum(?: class| struct)?) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(\w+)(?: final)?(?: :[^;]*| )\{")
+INLINE = re.compile(r"^(?:inline|constexpr)\b.*?[ *&](\w+)(\(.*|(?: =|\{).*;)$")
+
+
+def definitions(text):
+    """(namespace, name) of each definition, and the number of its line. Overloads differ in their parameters."""
+    spaces = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := NAMESPACE.match(line):
+            spaces.append(match[1])
+        elif END.match(line) and spaces:
+            spaces.pop()
+        elif spaces and "" not in spaces and (match := TYPE.match(line) or INLINE.match(line)):
+            parameters = match[2] if match.re is INLINE and match[2].startswith("(") else ""
+            yield ("::".join(spaces), match[1] + parameters), number
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    places = {}
+    for tree in TREES:
+        for path in sorted((root / tree).rglob("*")):
+            if path.suffix in {".h", ".cpp", ".cu"} and not path.stem.endswith("-inl"):
+                for name, number in definitions(path.read_text(encoding="utf-8")):
+                    places.setdefault(name, []).append(f"{path.relative_to(root)}:{number}")
+    if not places:
+        raise SystemExit(f"error: no definitions under {root}")
+    failed = {name: where for name, where in places.items() if len(where) > 1}
+    for (space, name), where in sorted(failed.items()):
+        print(f"{space}::{name} is defined {len(where)} times: {', '.join(where)}")
+    if failed:
+        raise SystemExit(f"error: {len(failed)} name{'s' if len(failed) > 1 else ''} with several definitions")
+    print(f"definitions: {len(places)} names, each defined once")
+
+
+if __name__ == "__main__":
+    main()
